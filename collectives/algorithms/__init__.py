@@ -1,0 +1,1 @@
+"""The library of rank programs: one module a family, one function an algorithm."""

@@ -1,0 +1,197 @@
+"""Where algorithms are declared and found: the library's own by name, a user's by file."""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from collectives.errors import InputError
+from collectives.spec import Spec, find_spec
+from collectives.step import Program, Step, as_step
+
+CountRule = int | Callable[..., int] | None
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to achieve a spec: a rank program, into how many chunks it cuts the buffer, and its parameters."""
+
+    spec: Spec
+    name: str
+    function: Callable[..., Program]
+    chunks_rule: CountRule = None  # None: one chunk a rank
+    scratch_rule: CountRule = 0
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    source: Path | None = None  # the user's file; None for the library's own
+
+    @property
+    def full_name(self) -> str:
+        """``all_reduce/ring``; parameters that were set follow in brackets."""
+        given = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
+        return f"{self.spec.name}/{self.name}" + (f"[{given}]" if given else "")
+
+    def chunks(self, world_size: int) -> int:
+        """Into how many chunks the buffer is cut."""
+        return self._count(self.chunks_rule, world_size, at_least=1)
+
+    def scratch(self, world_size: int) -> int:
+        """How many scratch chunks follow the buffer's."""
+        return self._count(self.scratch_rule, world_size, at_least=0)
+
+    def _count(self, rule: CountRule, world_size: int, at_least: int) -> int:
+        if rule is None:
+            return world_size
+        count = rule(world_size, **self.parameters) if callable(rule) else rule
+        if not isinstance(count, int) or count < at_least:
+            raise InputError(f"{self.full_name} asks for {count!r} chunks; a whole number from {at_least} on is needed")
+        return count
+
+    def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
+        """The steps of one rank, in order. Raises InputError when the function yields none because it is no generator."""
+        arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
+        program = self.function(*arguments, **self.parameters)
+        if not isinstance(program, Iterator):
+            raise InputError(f"{self.full_name} is no rank program: it returned {program!r}; it must yield its steps")
+        return (as_step(yielded) for yielded in program)
+
+    def with_parameters(self, **parameters: int) -> "Algorithm":
+        """The same algorithm with some of its parameters set. Raises InputError for one that it does not have."""
+        accepted = list(inspect.signature(self.function).parameters)[_arity(self.spec) :]
+        for key in parameters:
+            if key not in accepted:
+                known = ", ".join(accepted) or "none"
+                raise InputError(f"{self.full_name} has no parameter {key!r}; it has: {known}")
+        return replace(self, parameters={**self.parameters, **parameters})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by name, so that a worker process finds it again in the library or in the user's file."""
+        reference = f"{self.source}:{self.name}" if self.source else f"{self.spec.name}/{self.name}"
+        return _find_again, (reference, dict(self.parameters))
+
+
+def _find_again(reference: str, parameters: dict[str, int]) -> Algorithm:
+    return find_algorithm(reference).with_parameters(**parameters)
+
+
+def _arity(spec: Spec) -> int:
+    return 3 if spec.rooted else 2
+
+
+def algorithm(
+    collective: str, name: str | None = None, chunks: CountRule = None, scratch: CountRule = 0
+) -> Callable[[Callable[..., Program]], Callable[..., Program]]:
+    """Declare a rank program as an algorithm for ``collective``; the function itself stays as it is.
+
+    ``chunks`` is into how many chunks the buffer is cut (``world_size`` unless said) and ``scratch`` how many more
+    the program may use; each a number or a function of ``world_size`` and the program's own parameters.
+    Raises InputError for an unknown collective or a function that does not take its arguments.
+    """
+    spec = find_spec(collective)
+
+    def declare(function: Callable[..., Program]) -> Callable[..., Program]:
+        label = name or function.__name__
+        wanted = ("rank", "world_size", "root")[: _arity(spec)]
+        if len(_positional(function)) < len(wanted):
+            raise InputError(f"{collective}/{label}: the program must take ({', '.join(wanted)})")
+        function.__algorithm__ = Algorithm(spec, label, function, chunks, scratch)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def _positional(function: Callable[..., Program]) -> list[inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+
+
+def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorithm]:
+    """The algorithms that a module itself declares, in the order of its text."""
+    found = []
+    for value in vars(module).values():
+        declared = getattr(value, "__algorithm__", None)
+        if isinstance(declared, Algorithm) and value.__module__ == module.__name__:
+            found.append(replace(declared, source=source))
+    return found
+
+
+@cache
+def library() -> dict[str, Algorithm]:
+    """Ringlab's own algorithms by full name."""
+    package = importlib.import_module("collectives.algorithms")
+    modules = [importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
+    return {found.full_name: found for module in modules for found in declared_in(module)}
+
+
+def load_file(path: Path) -> list[Algorithm]:
+    """Execute a user's Python file and return the algorithms that it declares.
+
+    Raises InputError when the file is missing, fails, or declares none.
+    """
+    path = path.resolve()
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: not a Python file (its name must end in .py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise InputError(f"{path}: {_where(error, path)}{type(error).__name__}: {error}") from error
+    found = declared_in(module, source=path)
+    if not found:
+        raise InputError(f"{path}: declares no algorithm; put @algorithm(\"all_reduce\") above a rank program")
+    return found
+
+
+def _where(error: BaseException, path: Path) -> str:
+    """``line 12: `` for the innermost line of the user's own file in a traceback."""
+    line, frame = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else None, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == str(path):
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    return f"line {line}: " if line else ""
+
+
+def find_algorithm(reference: str, collective: str | None = None, folder: Path | None = None) -> Algorithm:
+    """The algorithm called ``all_reduce/ring``, ``ring`` (of ``collective``) or ``my.py:name`` (relative to ``folder``).
+
+    Raises InputError that lists what there is.
+    """
+    if ".py" in reference:
+        return _find_in_file(reference, collective, folder)
+    full_name = reference if "/" in reference or collective is None else f"{collective}/{reference}"
+    if full_name not in library():
+        known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
+        raise InputError(f"no algorithm is called {full_name!r}; there are {', '.join(known)}, or FILE.py:NAME")
+    found = library()[full_name]
+    _require(found, collective)
+    return found
+
+
+def _find_in_file(reference: str, collective: str | None, folder: Path | None) -> Algorithm:
+    file, _, name = reference.rpartition(":") if ".py:" in reference else (reference, "", "")
+    candidates = load_file((folder or Path()) / file)
+    chosen = [found for found in candidates if name in ("", found.name, found.function.__name__)]
+    if len(chosen) != 1:
+        known = ", ".join(found.name for found in candidates)
+        raise InputError(f"{reference}: {'no such' if not chosen else 'more than one'} algorithm; the file has {known}")
+    _require(chosen[0], collective)
+    return chosen[0]
+
+
+def _require(found: Algorithm, collective: str | None) -> None:
+    if collective is not None and found.spec.name != collective:
+        raise InputError(f"{found.full_name} is no {collective}; name one that was declared for it")

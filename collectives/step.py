@@ -1,0 +1,113 @@
+"""The vocabulary of a rank program: what one rank says in one step.
+
+A rank program is a generator function of ``(rank, world_size)``, for rooted collectives ``(rank, world_size, root)``.
+It yields *steps*. A step is a tuple of operations that are posted together and awaited together, as
+``dist.batch_isend_irecv`` followed by ``wait()`` on each would do. The program sees no tensor, no clock, no network.
+
+* A send carries its chunks as they were before the step; what is received lands when the step completes.
+* ``copy`` and ``reduce`` are local, read what was there before the step too, and send nothing.
+* A step writes each chunk at most once, and a rank never sends to itself.
+* The k-th send from a to b meets the k-th receive at b from a.
+* Chunks from ``chunks`` on are scratch: undefined at the start, sized like chunk ``index % chunks``.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Kind(IntEnum):
+    """What an operation does."""
+
+    SEND = 0
+    RECV = 1
+    RECV_REDUCE = 2
+    COPY = 3
+    REDUCE = 4
+
+    @property
+    def receives(self) -> bool:
+        return self in (Kind.RECV, Kind.RECV_REDUCE)
+
+    @property
+    def is_local(self) -> bool:
+        return self in (Kind.COPY, Kind.REDUCE)
+
+    @property
+    def combines(self) -> bool:
+        """Whether it adds to what its target chunk holds, rather than overwriting it."""
+        return self in (Kind.RECV_REDUCE, Kind.REDUCE)
+
+
+class Operation(NamedTuple):
+    """One operation of a step: ``count`` consecutive chunks from ``chunk`` on, with ``peer`` or ``into`` or neither."""
+
+    kind: Kind
+    peer: int  # the other rank; -1 for local operations
+    chunk: int  # first chunk read by a send, copy or reduce; first chunk written by a receive
+    count: int
+    into: int  # first chunk written; -1 for a send
+
+    @property
+    def target(self) -> range:
+        """The chunks that the operation writes."""
+        return range(0) if self.kind is Kind.SEND else range(self.into, self.into + self.count)
+
+    @property
+    def source(self) -> range:
+        """The chunks that the operation reads unchanged: nothing for a receive."""
+        return range(0) if self.kind.receives else range(self.chunk, self.chunk + self.count)
+
+    def __str__(self) -> str:
+        chunks = f"{self.chunk}" if self.count == 1 else f"{self.chunk}..{self.chunk + self.count - 1}"
+        if self.kind.is_local:
+            return f"{self.kind.name.lower()}(chunk {chunks} into {self.into})"
+        return f"{self.kind.name.lower()}({'to' if self.kind is Kind.SEND else 'from'} rank {self.peer}, chunk {chunks})"
+
+
+Step = tuple[Operation, ...]
+Program = Iterator[Step | Operation]
+
+
+def send(peer: int, chunk: int, count: int = 1) -> Operation:
+    """Send ``count`` chunks from ``chunk`` on to ``peer``."""
+    return Operation(Kind.SEND, peer, chunk, count, -1)
+
+
+def recv(peer: int, chunk: int, count: int = 1) -> Operation:
+    """Receive ``count`` chunks from ``peer`` and overwrite ``chunk`` and those that follow."""
+    return Operation(Kind.RECV, peer, chunk, count, chunk)
+
+
+def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
+    """Receive ``count`` chunks from ``peer`` and reduce them into ``chunk`` and those that follow."""
+    return Operation(Kind.RECV_REDUCE, peer, chunk, count, chunk)
+
+
+def copy(chunk: int, into: int, count: int = 1) -> Operation:
+    """Copy ``count`` of the rank's own chunks over others of its own."""
+    return Operation(Kind.COPY, -1, chunk, count, into)
+
+
+def reduce(chunk: int, into: int, count: int = 1) -> Operation:
+    """Reduce ``count`` of the rank's own chunks into others of its own."""
+    return Operation(Kind.REDUCE, -1, chunk, count, into)
+
+
+def as_step(yielded: Step | Operation) -> Step:
+    """The step that a program yielded: a tuple of operations, or one operation alone."""
+    return (yielded,) if isinstance(yielded, Operation) else tuple(yielded)
+
+
+def offset(index: int, n: int, chunks: int) -> int:
+    """First element of chunk ``index`` when a buffer of ``n`` elements, cut in ``chunks``, lies before its scratch.
+
+    Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``; scratch repeats these sizes after the buffer.
+    """
+    whole, part = divmod(index, chunks)
+    return whole * n + part * n // chunks
+
+
+def extent(chunk: int, count: int, n: int, chunks: int) -> int:
+    """How many elements ``count`` chunks from ``chunk`` on hold, of a buffer of ``n`` elements cut in ``chunks``."""
+    return offset(chunk + count, n, chunks) - offset(chunk, n, chunks)

@@ -1,0 +1,134 @@
+"""Clusters: hosts, switches and links as a networkx graph, and which host each rank lives on."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import networkx as nx
+
+from collectives.calibration import Calibration
+from collectives.errors import InputError
+from collectives.transport import Transport
+from collectives.units import format_bandwidth, parse_bandwidth, parse_latency
+
+IDEAL = Transport()
+
+# Payload of a TCP segment over what it takes on an Ethernet wire: MTU 1500 less 20 bytes of IPv4 header (RFC 791) and
+# 32 of TCP with time stamps (RFC 9293, RFC 7323); plus 14 of Ethernet header, 4 of checksum, 8 of preamble and 12 of
+# gap (IEEE 802.3).
+TCP_GOODPUT = (1500 - 20 - 32) / (1500 + 14 + 4 + 8 + 12)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the ranks are and what joins them.
+
+    Every edge of ``graph`` is one direction of a link: ``bandwidth`` in bytes/s, ``latency`` in seconds and, where
+    several messages at once get another total than one alone, ``shared_bandwidth``.
+    """
+
+    title: str
+    graph: "nx.DiGraph[str]"
+    hosts: tuple[str, ...]  # node of each rank
+    transport: Transport | None  # None: needs a calibration
+    is_here: bool = False  # the ranks are processes of this machine
+
+    @property
+    def world_size(self) -> int:
+        return len(self.hosts)
+
+    @property
+    def local_ranks(self) -> int:
+        """Ranks that share one machine."""
+        return self.world_size if self.is_here else 1
+
+    def calibrated(self, calibration: Calibration) -> "Cluster":
+        """The same cluster with what was measured of this machine's software and, if it is this machine, its memory."""
+        if self.is_here:
+            if calibration.ranks != self.world_size:
+                raise InputError(
+                    f"the calibration is of {calibration.ranks} ranks, but {self.title} has {self.world_size}; "
+                    f"make one with `ringlab calibrate --ranks {self.world_size}`"
+                )
+            return replace(self, graph=_loopback(self.hosts, calibration), transport=calibration.transport(goodput=1.0))
+        return replace(self, transport=calibration.transport(goodput=TCP_GOODPUT)) if self.transport is None else self
+
+
+def star(hosts: int, bandwidth: str, latency: str, transport: Transport | None = IDEAL) -> Cluster:
+    """``hosts`` machines on one switch, each by a link of ``bandwidth`` and ``latency`` in each direction."""
+    links = [(f"h{i}", "s0", bandwidth, latency) for i in range(hosts)]
+    return from_links(links, transport, title=f"star of {hosts} hosts, {format_bandwidth(parse_bandwidth(bandwidth))}")
+
+
+def from_links(
+    links: Iterable[tuple[str, str, str, str]], transport: Transport | None = IDEAL, title: str = "", world_size: int | None = None
+) -> Cluster:
+    """A cluster of written-out links ``(a, b, bandwidth, latency)``; nodes named h* hold one rank each, s* are switches.
+
+    Raises InputError for a node that is neither, a link twice, a link from a node to itself, a network in pieces, no
+    host, or more ranks than hosts.
+    """
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for a, b, bandwidth, latency in links:
+        _check_link(graph, a, b)
+        rate, seconds = parse_bandwidth(bandwidth), parse_latency(latency)
+        for src, dst in ((a, b), (b, a)):
+            graph.add_edge(src, dst, bandwidth=rate, latency=seconds)
+    hosts = sorted((node for node in graph if node.startswith("h")), key=_natural)
+    _check_whole(graph, hosts)
+    ranks = _placed(hosts, world_size)
+    return Cluster(title or f"{len(hosts)} hosts, {graph.number_of_edges() // 2} links", graph, ranks, transport)
+
+
+def this_machine(ranks: int) -> Cluster:
+    """``ranks`` processes of this machine, joined by its memory; ``simcomm.run`` needs its calibration."""
+    if ranks < 1:
+        raise InputError(f"a cluster needs at least one rank, not {ranks}")
+    hosts = tuple(f"h{i}" for i in range(ranks))
+    return Cluster(f"{ranks} ranks of this machine", _through_memory(hosts, inf, inf), hosts, None, is_here=True)
+
+
+def _through_memory(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
+    """Every message crosses one edge: processes of one machine share its memory and cores in both directions."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_edge("s0", "s1", bandwidth=alone, shared_bandwidth=shared, latency=0.0)
+    for host in hosts:
+        graph.add_edge(host, "s0", bandwidth=inf, latency=0.0)
+        graph.add_edge("s1", host, bandwidth=inf, latency=0.0)
+    return graph
+
+
+def _loopback(hosts: Sequence[str], calibration: Calibration) -> "nx.DiGraph[str]":
+    alone = 1 / calibration.one_way.per_byte
+    return _through_memory(hosts, alone, len(hosts) / calibration.both_ways.per_byte)
+
+
+def _natural(name: str) -> list[int | str]:
+    """Sort key with h2 before h10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
+    for node in (a, b):
+        if not re.fullmatch(r"[hs]\w*", node):
+            raise InputError(f"link {a} - {b}: node {node!r} leads nowhere; name hosts h0, h1, ... and switches s0, s1, ...")
+    if a == b:
+        raise InputError(f"link {a} - {b}: a link needs two different nodes")
+    if graph.has_edge(a, b):
+        raise InputError(f"link {a} - {b} is there twice")
+
+
+def _check_whole(graph: "nx.DiGraph[str]", hosts: list[str]) -> None:
+    if not hosts:
+        raise InputError("the cluster has no host; name hosts h0, h1, ...")
+    pieces = list(nx.weakly_connected_components(graph))
+    if len(pieces) > 1:
+        inside = sorted(min(pieces, key=len), key=_natural)
+        raise InputError(f"the network is in {len(pieces)} pieces: no link leads from {', '.join(inside)} to the rest")
+
+
+def _placed(hosts: list[str], world_size: int | None) -> tuple[str, ...]:
+    if world_size is not None and not 1 <= world_size <= len(hosts):
+        raise InputError(f"world_size {world_size}: the cluster has {len(hosts)} hosts, and each holds one rank")
+    return tuple(hosts[:world_size])
