@@ -56,7 +56,9 @@ class Calibration:
 
     def transport(self, goodput: float) -> Transport:
         """What this machine's software adds to a network whose payload gets ``goodput`` of the wire rate."""
-        return Transport(f"{self.backend}-tcp", self.one_way.fixed, goodput, self.reduction.per_byte, f"calibrated {self.created}")
+        return Transport(
+            f"{self.backend}-tcp", self.one_way.fixed, goodput, self.reduction.per_byte, f"calibrated {self.created}"
+        )
 
     def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
         """The measured phases of such a step, if they are here."""
@@ -106,7 +108,9 @@ def cached_calibration(ranks: int) -> Calibration:
     """The fresh calibration of this machine with so many ranks. Raises InputError that says how to make one."""
     path = cache_file(ranks)
     if not path.is_file():
-        raise InputError(f"no calibration of this machine for {ranks} ranks; make one with `ringlab calibrate --ranks {ranks}`")
+        raise InputError(
+            f"no calibration of this machine for {ranks} ranks; make one with `ringlab calibrate --ranks {ranks}`"
+        )
     calibration = read_calibration(path)
     if not calibration.is_fresh():
         raise InputError(

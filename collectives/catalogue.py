@@ -29,7 +29,7 @@ class Algorithm:
     function: Callable[..., Program]
     chunks_rule: CountRule = None  # None: one chunk a rank
     scratch_rule: CountRule = 0
-    parameters: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, int] = field(default_factory=dict, hash=False)  # those that were set
     source: Path | None = None  # the user's file; None for the library's own
 
     @property
@@ -49,22 +49,46 @@ class Algorithm:
     def _count(self, rule: CountRule, world_size: int, at_least: int) -> int:
         if rule is None:
             return world_size
-        count = rule(world_size, **self.parameters) if callable(rule) else rule
+        count = self._call(rule, world_size) if callable(rule) else rule
         if not isinstance(count, int) or count < at_least:
             raise InputError(f"{self.full_name} asks for {count!r} chunks; a whole number from {at_least} on is needed")
         return count
 
+    def _call(self, rule: Callable[..., int], world_size: int) -> int:
+        """A rule receives the parameters that the program receives, as far as it takes them."""
+        values, accepted = self._values(), list(inspect.signature(rule).parameters)[1:]
+        try:
+            return rule(world_size, **{key: value for key, value in values.items() if key in accepted})
+        except Exception as error:
+            what = describe(error, self.source)
+            raise InputError(f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}") from error
+
+    def _values(self) -> dict[str, int]:
+        """Every parameter with its value: as it was set, or the default. Raises InputError where there is neither."""
+        values = {}
+        for parameter in _parameters(self.function, self.spec):
+            value = self.parameters.get(parameter.name, parameter.default)
+            if value is inspect.Parameter.empty:
+                raise InputError(f"{self.full_name} needs a value for its parameter {parameter.name!r}")
+            values[parameter.name] = value
+        return values
+
     def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
-        """The steps of one rank, in order. Raises InputError when the function yields none because it is no generator."""
+        """The steps of one rank, in order; none where the function yields nothing and returns nothing.
+
+        Raises InputError when it is no generator but returns something.
+        """
         arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
-        program = self.function(*arguments, **self.parameters)
+        program: object = self.function(*arguments, **self._values())
+        if program is None:
+            return iter(())
         if not isinstance(program, Iterator):
-            raise InputError(f"{self.full_name} is no rank program: it returned {program!r}; it must yield its steps")
+            raise InputError(f"it is no rank program: it returned {program!r}; it must yield its steps")
         return (as_step(yielded) for yielded in program)
 
     def with_parameters(self, **parameters: int) -> "Algorithm":
         """The same algorithm with some of its parameters set. Raises InputError for one that it does not have."""
-        accepted = list(inspect.signature(self.function).parameters)[_arity(self.spec) :]
+        accepted = [parameter.name for parameter in _parameters(self.function, self.spec)]
         for key in parameters:
             if key not in accepted:
                 known = ", ".join(accepted) or "none"
@@ -73,12 +97,14 @@ class Algorithm:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by name, so that a worker process finds it again in the library or in the user's file."""
-        reference = f"{self.source}:{self.name}" if self.source else f"{self.spec.name}/{self.name}"
-        return _find_again, (reference, dict(self.parameters))
+        return _find_again, (self.source, f"{self.spec.name}/{self.name}", dict(self.parameters))
 
 
-def _find_again(reference: str, parameters: dict[str, int]) -> Algorithm:
-    return find_algorithm(reference).with_parameters(**parameters)
+def _find_again(source: Path | None, full_name: str, parameters: dict[str, int]) -> Algorithm:
+    there = library() if source is None else {found.full_name: found for found in load_file(source)}
+    if full_name not in there:
+        raise InputError(f"{source or 'the library'}: {full_name} is no longer there; there are {', '.join(there)}")
+    return there[full_name].with_parameters(**parameters)
 
 
 def _arity(spec: Spec) -> int:
@@ -105,6 +131,11 @@ def algorithm(
         return function
 
     return declare
+
+
+def _parameters(function: Callable[..., Program], spec: Spec) -> list[inspect.Parameter]:
+    """What a program takes besides rank, world_size and root."""
+    return list(inspect.signature(function).parameters.values())[_arity(spec) :]
 
 
 def _positional(function: Callable[..., Program]) -> list[inspect.Parameter]:
@@ -146,27 +177,40 @@ def load_file(path: Path) -> list[Algorithm]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise InputError(f"{path}: {_where(error, path)}{type(error).__name__}: {error}") from error
+        raise InputError(f"{path}: {describe(error, path)}") from error
     found = declared_in(module, source=path)
+    _check_names(path, found)
     if not found:
         raise InputError(f"{path}: declares no algorithm; put @algorithm(\"all_reduce\") above a rank program")
     return found
 
 
-def _where(error: BaseException, path: Path) -> str:
-    """``line 12: `` for the innermost line of the user's own file in a traceback."""
-    line, frame = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else None, error.__traceback__
+def _check_names(path: Path, found: list[Algorithm]) -> None:
+    names = [algorithm.full_name for algorithm in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: {name} is declared {names.count(name)} times; give each its own name")
+
+
+def describe(error: BaseException, source: Path | None) -> str:
+    """An exception in one line: ``ZeroDivisionError: division by zero (line 12 of mine.py)``.
+
+    The line is the innermost one in the user's own file, where there is one.
+    """
+    line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:
-        if frame.tb_frame.f_code.co_filename == str(path):
+        if frame.tb_frame.f_code.co_filename == str(source):
             line = frame.tb_lineno
         frame = frame.tb_next
-    return f"line {line}: " if line else ""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    where = f" (line {line} of {source.name})" if source and line else ""
+    return f"{type(error).__name__}: {message}{where}"
 
 
 def find_algorithm(reference: str, collective: str | None = None, folder: Path | None = None) -> Algorithm:
-    """The algorithm called ``all_reduce/ring``, ``ring`` (of ``collective``) or ``my.py:name`` (relative to ``folder``).
+    """The algorithm called ``all_reduce/ring``, ``ring`` (of ``collective``) or ``my.py:name`` (from ``folder``).
 
     Raises InputError that lists what there is.
     """
@@ -184,10 +228,13 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
 def _find_in_file(reference: str, collective: str | None, folder: Path | None) -> Algorithm:
     file, _, name = reference.rpartition(":") if ".py:" in reference else (reference, "", "")
     candidates = load_file((folder or Path()) / file)
-    chosen = [found for found in candidates if name in ("", found.name, found.function.__name__)]
+    named = [found for found in candidates if name in ("", found.name, found.full_name, found.function.__name__)]
+    fitting = [found for found in named if collective in (None, found.spec.name)]
+    chosen = fitting or named
     if len(chosen) != 1:
-        known = ", ".join(found.name for found in candidates)
-        raise InputError(f"{reference}: {'no such' if not chosen else 'more than one'} algorithm; the file has {known}")
+        known = ", ".join(found.full_name for found in candidates)
+        problem = "fits more than one of its algorithms" if chosen else "names none of its algorithms"
+        raise InputError(f"{reference} {problem}; add :NAME of one of {known}")
     _require(chosen[0], collective)
     return chosen[0]
 

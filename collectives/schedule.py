@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import Algorithm
+from collectives.catalogue import Algorithm, describe
 from collectives.errors import InputError
-from collectives.step import Kind, Operation, Step
+from collectives.step import Kind, Operation, Step, same_extent
 
 Ints = npt.NDArray[np.int32]
+MOST_STEPS = 1_000_000  # of one rank; a program that yields more is taken to be endless
 
 
 class ProgramError(InputError):
@@ -69,72 +70,101 @@ def trace(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
     Raises ProgramError for an operation that is out of range, a chunk written twice in a step, a message with one
     end only, or two ends that disagree on size.
     """
+    if world_size < 1:
+        raise InputError(f"world size {world_size}: at least one rank is needed")
     if not 0 <= root < world_size:
         raise InputError(f"root {root} is not one of the ranks 0..{world_size - 1}")
     chunks, scratch = algorithm.chunks(world_size), algorithm.scratch(world_size)
-    programs = []
-    for rank in range(world_size):
-        check = _StepCheck(algorithm, rank, world_size, chunks, scratch)
-        programs.append(tuple(check(number, step) for number, step in enumerate(_steps(algorithm, rank, world_size, root))))
-    rows = [(r, s, *op) for r, program in enumerate(programs) for s, step in enumerate(program) for op in step]
-    columns = np.array(rows, dtype=np.int32).reshape(-1, 7).T.copy()
-    unmatched = np.full(len(rows), -1, dtype=np.int32)
-    schedule = Schedule(algorithm, world_size, root, chunks, scratch, tuple(programs), *columns, match=unmatched)
+    programs = tuple(
+        _program(algorithm, root, _RankCheck(rank, world_size, chunks, scratch)) for rank in range(world_size)
+    )
+    rank, step, kind, peer, chunk, count, into = _columns(programs)
+    unmatched = np.full(len(rank), -1, dtype=np.int32)
+    schedule = Schedule(
+        algorithm, world_size, root, chunks, scratch, programs, rank, step, kind, peer, chunk, count, into, unmatched
+    )
     return replace(schedule, match=_match(schedule))
 
 
-def _steps(algorithm: Algorithm, rank: int, world_size: int, root: int) -> list[Step]:
+def _columns(programs: tuple[tuple[Step, ...], ...]) -> Ints:
+    """One row of numbers for each field; shape [7, operations]."""
+    rows = [
+        (rank, number, op.kind, op.peer, op.chunk, op.count, op.into)
+        for rank, program in enumerate(programs)
+        for number, step in enumerate(program)
+        for op in step
+    ]
+    return np.array(rows, dtype=np.int32).reshape(-1, 7).T.copy()
+
+
+def setting(algorithm: Algorithm, world_size: int, root: int) -> str:
+    """How messages begin: ``broadcast/naive, world size 4, root 1``."""
+    return f"{algorithm.full_name}, world size {world_size}" + (f", root {root}" if algorithm.spec.rooted else "")
+
+
+def _program(algorithm: Algorithm, root: int, check: "_RankCheck") -> tuple[Step, ...]:
+    """The steps of one rank, each checked on its own. Raises ProgramError that names the step."""
+    program: list[Step] = []
     try:
-        return list(algorithm.steps(rank, world_size, root))
-    except InputError:
-        raise
+        for step in algorithm.steps(check.rank, check.world_size, root):
+            check(step)
+            program.append(step)
+            if len(program) > MOST_STEPS:
+                raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
     except Exception as error:
-        where = f"{algorithm.full_name}, world size {world_size}, rank {rank}"
-        raise ProgramError(f"{where}: the program fails with {type(error).__name__}: {error}", world_size, rank) from error
+        problem = f"the program fails with {describe(error, algorithm.source)}"
+        raise ProgramError(
+            f"{setting(algorithm, check.world_size, root)}, rank {check.rank}, step {len(program)}: "
+            f"{error if isinstance(error, InputError) else problem}",
+            check.world_size, check.rank, len(program),
+        ) from error  # fmt: skip
+    return tuple(program)
 
 
 @dataclass(frozen=True)
-class _StepCheck:
+class _RankCheck:
     """Whether the operations of a step make sense on their own, before any are matched."""
 
-    algorithm: Algorithm
     rank: int
     world_size: int
     chunks: int
     scratch: int
 
-    def __call__(self, number: int, step: Step) -> Step:
+    def __call__(self, step: Step) -> None:
+        """Raise InputError that names the first operation which does not."""
         written: set[int] = set()
         for op in step:
+            self._check_numbers(op)
             problem = self._problem(op)
             if problem is None and not written.isdisjoint(op.target):
                 problem = f"chunk {min(written.intersection(op.target))} is written twice in one step"
             if problem is not None:
-                where = f"{self.algorithm.full_name}, world size {self.world_size}, rank {self.rank}, step {number}"
-                raise ProgramError(f"{where}: {op}: {problem}", self.world_size, self.rank, number)
+                raise InputError(f"{op}: {problem}")
             written.update(op.target)
-        return step
+
+    def _check_numbers(self, op: Operation) -> None:
+        for number in (op.peer, op.chunk, op.count, op.into):
+            if not isinstance(number, int | np.integer):
+                name = op.kind.name.lower()
+                raise InputError(f"{name}: {number!r} is no whole number; peers, chunks and counts are (divide with //)")
 
     def _problem(self, op: Operation) -> str | None:
-        if not isinstance(op, Operation):
-            return "a step holds only send, recv, recv_reduce, copy and reduce"
         if op.count < 1:
             return "count must be at least 1"
         if not op.kind.is_local and not 0 <= op.peer < self.world_size:
             return f"there is no rank {op.peer}; ranks are 0..{self.world_size - 1}"
         if op.peer == self.rank:
             return "a rank never sends to itself; use copy or reduce"
-        for chunks in (op.source, op.target):
-            problem = self._range_problem(chunks)
-            if problem is not None:
-                return problem
-        return None
+        if op.kind.is_local and not same_extent(op.chunk, op.into, op.count, self.chunks):
+            return "the chunks differ in size when the buffer does not divide evenly"
+        return self._range_problem(op.source) or self._range_problem(op.target)
 
     def _range_problem(self, chunks: range) -> str | None:
         total = self.chunks + self.scratch
         if chunks and not 0 <= chunks[0] <= chunks[-1] < total:
             outside = chunks[0] if chunks[0] < 0 else chunks[-1]
-            return f"there is no chunk {outside}; chunks are 0..{total - 1} ({self.scratch} of them scratch)"
+            scratch = f", the last {self.scratch} of them scratch" if self.scratch else ""
+            return f"there is no chunk {outside}; chunks are 0..{total - 1}{scratch}"
         if chunks and chunks[0] < self.chunks <= chunks[-1]:
             return "its chunks begin in the buffer and end in the scratch"
         return None
@@ -170,29 +200,38 @@ def _check_pair(schedule: Schedule, src: int, dst: int, sends: list[int], receiv
     for k, (one, other) in enumerate(zip(sends, receives, strict=False)):
         if not _same_size(schedule, one, other):
             raise ProgramError(
-                f"{_at(schedule, one)}: {operation(schedule, one)} meets, as message {k} from rank {src} to rank {dst}, "
-                f"{operation(schedule, other)} of rank {dst}, step {schedule.step[other]}: their sizes differ",
+                f"{_at(schedule, one)}: {operation(schedule, one)}, message {k} from rank {src} to rank {dst}, meets "
+                f"{operation(schedule, other)} of rank {dst}, step {schedule.step[other]}: {_difference(schedule, one, other)}",
                 schedule.world_size, src, int(schedule.step[one]),
             )  # fmt: skip
     if len(sends) != len(receives):
         short = min(len(sends), len(receives))
         lonely = (sends if len(sends) > len(receives) else receives)[short]
         raise ProgramError(
-            f"{_at(schedule, lonely)}: {operation(schedule, lonely)} meets nothing: rank {src} sends {len(sends)} "
-            f"messages to rank {dst}, which receives {len(receives)} from it",
+            f"{_at(schedule, lonely)}: {operation(schedule, lonely)} meets nothing: rank {src} sends "
+            f"{_messages(len(sends))} to rank {dst}, which receives {len(receives)} from it",
             schedule.world_size, int(schedule.rank[lonely]), int(schedule.step[lonely]),
         )  # fmt: skip
 
 
 def _same_size(schedule: Schedule, one: int, other: int) -> bool:
-    """Equal for every length of the buffer: as many chunks, and the same ones but for whole buffers between them."""
-    count, distance = int(schedule.count[one]), int(schedule.chunk[one]) - int(schedule.into[other])
-    same_chunks = distance % schedule.chunks == 0 or count % schedule.chunks == 0
-    return count == int(schedule.count[other]) and same_chunks
+    """Whether two ends agree, for every length of the buffer."""
+    count = int(schedule.count[one])
+    return count == schedule.count[other] and same_extent(
+        int(schedule.chunk[one]), int(schedule.into[other]), count, schedule.chunks
+    )
+
+
+def _difference(schedule: Schedule, one: int, other: int) -> str:
+    if schedule.count[one] != schedule.count[other]:
+        return "they disagree on how many chunks travel"
+    return "their chunks differ in size when the buffer does not divide evenly"
+
+
+def _messages(number: int) -> str:
+    return {0: "no message", 1: "1 message"}.get(number, f"{number} messages")
 
 
 def _at(schedule: Schedule, index: int) -> str:
-    return (
-        f"{schedule.algorithm.full_name}, world size {schedule.world_size}, "
-        f"rank {schedule.rank[index]}, step {schedule.step[index]}"
-    )
+    where = setting(schedule.algorithm, schedule.world_size, schedule.root)
+    return f"{where}, rank {schedule.rank[index]}, step {schedule.step[index]}"

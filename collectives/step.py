@@ -12,8 +12,10 @@ It yields *steps*. A step is a tuple of operations that are posted together and 
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+
+from collectives.errors import InputError
 
 
 class Kind(IntEnum):
@@ -39,7 +41,8 @@ class Kind(IntEnum):
         return self in (Kind.RECV_REDUCE, Kind.REDUCE)
 
 
-class Operation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Operation:
     """One operation of a step: ``count`` consecutive chunks from ``chunk`` on, with ``peer`` or ``into`` or neither."""
 
     kind: Kind
@@ -62,7 +65,8 @@ class Operation(NamedTuple):
         chunks = f"{self.chunk}" if self.count == 1 else f"{self.chunk}..{self.chunk + self.count - 1}"
         if self.kind.is_local:
             return f"{self.kind.name.lower()}(chunk {chunks} into {self.into})"
-        return f"{self.kind.name.lower()}({'to' if self.kind is Kind.SEND else 'from'} rank {self.peer}, chunk {chunks})"
+        direction = "to" if self.kind is Kind.SEND else "from"
+        return f"{self.kind.name.lower()}({direction} rank {self.peer}, chunk {chunks})"
 
 
 Step = tuple[Operation, ...]
@@ -94,9 +98,17 @@ def reduce(chunk: int, into: int, count: int = 1) -> Operation:
     return Operation(Kind.REDUCE, -1, chunk, count, into)
 
 
-def as_step(yielded: Step | Operation) -> Step:
-    """The step that a program yielded: a tuple of operations, or one operation alone."""
-    return (yielded,) if isinstance(yielded, Operation) else tuple(yielded)
+def as_step(yielded: object) -> Step:
+    """The step that a program yielded: a tuple of operations, or one operation alone.
+
+    Raises InputError for anything else.
+    """
+    step = tuple(yielded) if isinstance(yielded, tuple | list) else (yielded,)
+    for entry in step:
+        if not isinstance(entry, Operation):
+            hint = "; another program runs by `yield from`" if isinstance(entry, Iterator) else ""
+            raise InputError(f"{entry!r} is no operation; a step holds send, recv, recv_reduce, copy and reduce{hint}")
+    return step
 
 
 def offset(index: int, n: int, chunks: int) -> int:
@@ -106,6 +118,11 @@ def offset(index: int, n: int, chunks: int) -> int:
     """
     whole, part = divmod(index, chunks)
     return whole * n + part * n // chunks
+
+
+def same_extent(one: int, other: int, count: int, chunks: int) -> bool:
+    """Whether ``count`` chunks from ``one`` on hold as many elements as from ``other`` on, whatever n is."""
+    return (one - other) % chunks == 0 or count % chunks == 0
 
 
 def extent(chunk: int, count: int, n: int, chunks: int) -> int:

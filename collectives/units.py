@@ -1,9 +1,12 @@
 """Quantities with units: read strictly, kept in bytes and seconds, shown for people.
 
-Ambiguous spellings (``25 Gb/s``, ``100Gbps``) and bare numbers are refused rather than guessed.
+Ambiguous spellings (``25 Gb/s``, ``100Gbps``) and bare numbers are refused rather than guessed. Units are exact
+fractions, so that ``"1.001 MB"`` is a whole number of bytes and ``"3 us"`` is the float ``3e-6``.
 """
 
 import re
+from collections.abc import Mapping
+from fractions import Fraction
 
 from collectives.errors import InputError
 
@@ -12,22 +15,22 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 SIZES = {f"{prefix}B": factor for prefix, factor in {**_DECIMAL, **_BINARY}.items()}
 RATES = {
-    **{f"{prefix}bit/s": factor / 8 for prefix, factor in _DECIMAL.items()},
-    **{f"{unit}/s": float(factor) for unit, factor in SIZES.items()},
+    **{f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _DECIMAL.items()},
+    **{f"{unit}/s": Fraction(factor) for unit, factor in SIZES.items()},
 }
-TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+TIMES = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
 
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-z/]*)", re.IGNORECASE)
+_QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z/]*)")
 
 
-def _parse(text: object, units: dict[str, float], what: str, example: str) -> float:
+def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
     accepted = f"write a number and one of {', '.join(units)}, for example {example!r}"
     if not isinstance(text, str):
         raise InputError(f"{text!r} is no {what}: a bare number has no unit; {accepted}")
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2] not in units:
         raise InputError(f"{text!r} is no {what}; {accepted}")
-    return float(match[1]) * units[match[2]]
+    return Fraction(match[1]) * units[match[2]]
 
 
 def parse_bandwidth(text: object) -> float:
@@ -35,18 +38,18 @@ def parse_bandwidth(text: object) -> float:
     value = _parse(text, RATES, "bandwidth", "10 Gbit/s")
     if value <= 0:
         raise InputError(f"{text!r} is no bandwidth: it must be above zero")
-    return value
+    return float(value)
 
 
 def parse_latency(text: object) -> float:
     """Seconds of a text like ``"5 us"``; ``"0 us"`` is allowed. Raises InputError."""
-    return _parse(text, TIMES, "time", "5 us")
+    return float(_parse(text, TIMES, "time", "5 us"))
 
 
 def parse_size(text: object) -> int:
     """Whole bytes of a text like ``"64 KiB"``. Raises InputError, also for a fraction of a byte."""
     value = _parse(text, SIZES, "size", "64 KiB")
-    if value != int(value):
+    if value.denominator != 1:
         raise InputError(f"{text!r} is no size: it is not a whole number of bytes")
     return int(value)
 
@@ -61,10 +64,11 @@ def format_size(nbytes: float) -> str:
 
 def format_time(seconds: float) -> str:
     """``0.0123`` as ``12.3 ms``, for tables and pictures."""
-    for unit in ("s", "ms", "us"):
-        if abs(seconds) >= TIMES[unit]:
-            return f"{seconds / TIMES[unit]:.3g} {unit}" if abs(seconds) < 1000 * TIMES[unit] else f"{seconds:.0f} s"
-    return f"{seconds / TIMES['ns']:.3g} ns"
+    shown = float(f"{seconds:.3g}")  # 999.7 us is 1 ms, not 1e+03 us
+    if abs(shown) >= 1000:
+        return f"{seconds:.0f} s"
+    unit = next((unit for unit in ("s", "ms", "us") if abs(shown) >= TIMES[unit]), "ns")
+    return f"{float(shown / TIMES[unit]):.3g} {unit}"
 
 
 def format_bandwidth(bytes_per_second: float) -> str:

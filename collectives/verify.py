@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from collectives.catalogue import Algorithm
-from collectives.schedule import ProgramError, Schedule, operation, trace
+from collectives.schedule import ProgramError, Schedule, operation, setting, trace
 from collectives.step import Kind, Operation
 
 
@@ -103,9 +103,9 @@ def _deadlock(schedule: Schedule, position: list[int], partners: Partners) -> Pr
         f"rank {r} in step {position[r]} waits for rank {blocking[r][0]} in {operation(schedule, blocking[r][1])}"
         for r in circle
     ]
-    name = f"{schedule.algorithm.full_name}, world size {schedule.world_size}"
+    name = setting(schedule.algorithm, schedule.world_size, schedule.root)
     return ProgramError(
-        f"{name}: deadlock, {'; '.join(lines)}. Operations that must overlap belong in one step",
+        f"{name}: deadlock: {'; '.join(lines)}. What must overlap belongs in one step: yield send(...), recv(...)",
         schedule.world_size, circle[0], position[circle[0]],
     )  # fmt: skip
 
@@ -138,8 +138,7 @@ class _SymbolicRun:
     def _read(self, rank: int, step: int, op: Operation) -> list[Value | None]:
         values = [self.chunks[rank][chunk] for chunk in op.source]
         if None in values:
-            chunk = op.chunk + values.index(None)
-            raise self._wrong(rank, step, op, f"chunk {chunk} holds nothing yet")
+            raise self._wrong(rank, step, op, self._empty(rank, op.chunk + values.index(None)))
         return values
 
     def complete(self, rank: int, step: int) -> None:
@@ -149,17 +148,20 @@ class _SymbolicRun:
             op = operation(self.schedule, index)
             if op.kind is Kind.SEND:
                 continue
-            incoming = self.in_flight.pop(int(self.schedule.match[index])) if op.kind.receives else self._read(rank, step, op)
+            at_other_end = int(self.schedule.match[index])
+            incoming = self.in_flight.pop(at_other_end) if op.kind.receives else self._read(rank, step, op)
             for chunk, value in zip(op.target, incoming, strict=True):
-                after[chunk] = self._combined(rank, step, op, before[chunk], value) if op.kind.combines else value
+                after[chunk] = self._combined(rank, step, op, chunk, value) if op.kind.combines else value
         self.chunks[rank] = after
         self._post(rank, step + 1)
 
-    def _combined(self, rank: int, step: int, op: Operation, held: Value | None, value: Value | None) -> Value:
-        if held is None or value is None:
-            raise self._wrong(rank, step, op, f"there is nothing in chunk {op.into} to reduce into")
+    def _combined(self, rank: int, step: int, op: Operation, chunk: int, value: Value) -> Value:
+        held = self.chunks[rank][chunk]
+        if held is None:
+            raise self._wrong(rank, step, op, f"{self._empty(rank, chunk)}, so nothing can be reduced into it")
         if held.place != value.place:
-            raise self._wrong(rank, step, op, f"data of chunk {value.place} would be summed into data of chunk {held.place}")
+            problem = f"data of chunk {value.place} would be summed into data of chunk {held.place}"
+            raise self._wrong(rank, step, op, problem)
         doubled = held.contributors & value.contributors
         if doubled:
             raise self._wrong(
@@ -188,20 +190,30 @@ class _SymbolicRun:
             parts += [f"holds that of {_ranks(foreign)}, which does not belong there"] if foreign else []
             raise self._wrong_end(rank, chunk, " and ".join(parts))
 
-    def _name(self) -> str:
-        return f"{self.schedule.algorithm.full_name}, world size {self.schedule.world_size}" + (
-            f", root {self.schedule.root}" if self.spec.rooted else ""
-        )
+    def _empty(self, rank: int, chunk: int) -> str:
+        """Why there can be nothing in a chunk."""
+        if chunk >= self.schedule.chunks:
+            return f"chunk {chunk} holds nothing yet (scratch is undefined at the start)"
+        if self.spec.start(rank, self.schedule.world_size, self.schedule.root) is None:
+            return f"chunk {chunk} holds nothing yet (only the root, rank {self.schedule.root}, starts with data)"
+        return f"chunk {chunk} holds nothing any more (undefined data was copied over it)"
 
     def _wrong(self, rank: int, step: int, op: Operation, problem: str) -> ProgramError:
-        return ProgramError(
-            f"{self._name()}, rank {rank}, step {step}: {op}: {problem}", self.schedule.world_size, rank, step
-        )
+        schedule = self.schedule
+        name = setting(schedule.algorithm, schedule.world_size, schedule.root)
+        return ProgramError(f"{name}, rank {rank}, step {step}: {op}: {problem}", schedule.world_size, rank, step)
 
     def _wrong_end(self, rank: int, chunk: int, problem: str) -> ProgramError:
-        return ProgramError(f"{self._name()}: at the end chunk {chunk} of rank {rank} {problem}", self.schedule.world_size, rank)
+        schedule = self.schedule
+        name = setting(schedule.algorithm, schedule.world_size, schedule.root)
+        hint = "" if schedule.steps else "; no rank yields a step (`yield` a step, `yield from` another program)"
+        message = f"{name}: at the end chunk {chunk} of rank {rank} {problem}{hint}"
+        return ProgramError(message, schedule.world_size, rank)
 
 
 def _ranks(ranks: frozenset[int]) -> str:
-    listed = ", ".join(map(str, sorted(ranks)))
-    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
+    """``rank 3``, ``ranks 0, 2``; of many the first few."""
+    first = ", ".join(map(str, sorted(ranks)[:8]))
+    if len(ranks) == 1:
+        return f"rank {first}"
+    return f"ranks {first}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

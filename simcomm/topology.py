@@ -62,9 +62,12 @@ def star(hosts: int, bandwidth: str, latency: str, transport: Transport | None =
 
 
 def from_links(
-    links: Iterable[tuple[str, str, str, str]], transport: Transport | None = IDEAL, title: str = "", world_size: int | None = None
+    links: Iterable[tuple[str, str, str, str]],
+    transport: Transport | None = IDEAL,
+    title: str = "",
+    world_size: int | None = None,
 ) -> Cluster:
-    """A cluster of written-out links ``(a, b, bandwidth, latency)``; nodes named h* hold one rank each, s* are switches.
+    """A cluster of links ``(a, b, bandwidth, latency)``; nodes named h* hold one rank each, s* are switches.
 
     Raises InputError for a node that is neither, a link twice, a link from a node to itself, a network in pieces, no
     host, or more ranks than hosts.
@@ -112,7 +115,9 @@ def _natural(name: str) -> list[int | str]:
 def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
     for node in (a, b):
         if not re.fullmatch(r"[hs]\w*", node):
-            raise InputError(f"link {a} - {b}: node {node!r} leads nowhere; name hosts h0, h1, ... and switches s0, s1, ...")
+            raise InputError(
+                f"link {a} - {b}: node {node!r} leads nowhere; name hosts h0, h1, ... and switches s0, s1, ..."
+            )
     if a == b:
         raise InputError(f"link {a} - {b}: a link needs two different nodes")
     if graph.has_edge(a, b):
@@ -122,10 +127,11 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
 def _check_whole(graph: "nx.DiGraph[str]", hosts: list[str]) -> None:
     if not hosts:
         raise InputError("the cluster has no host; name hosts h0, h1, ...")
-    pieces = list(nx.weakly_connected_components(graph))
+    pieces = sorted((sorted(piece, key=_natural) for piece in nx.weakly_connected_components(graph)), key=len)
     if len(pieces) > 1:
-        inside = sorted(min(pieces, key=len), key=_natural)
-        raise InputError(f"the network is in {len(pieces)} pieces: no link leads from {', '.join(inside)} to the rest")
+        raise InputError(
+            f"the network is in {len(pieces)} pieces: no link leads from {', '.join(pieces[0])} to the rest"
+        )
 
 
 def _placed(hosts: list[str], world_size: int | None) -> tuple[str, ...]:

@@ -1,0 +1,122 @@
+"""The answer to a scenario: what predict, run and compare write as JSON and show as tables."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import simcomm
+from collectives.calibration import Calibration
+from collectives.environment import environment
+from collectives.summary import Entry, collective_entry, training_entry
+from collectives.trace import Trace
+from collectives.workload import Training
+from ringlab.progress import Progress
+from scenarios import CollectiveQuestion, Scenario
+from simcomm import Cluster
+
+SCHEMA_VERSION = 1
+KEYS = ("collective", "algorithm", "gradient_sync", "world_size", "bytes")  # what an entry is about
+COMPARED = (
+    *("time_s", "time_min_s", "time_max_s", "algbw_GBps", "busbw_GBps"),
+    *("step_s", "forward_s", "backward_s", "sync_s", "optimizer_s", "samples_per_s", "scaling_efficiency"),
+)
+
+Answer = dict[str, Any]
+
+
+def _questions(question: CollectiveQuestion | None) -> Iterator[tuple[Any, int]]:
+    """Every algorithm at every size."""
+    if question is not None:
+        yield from ((algorithm, size) for size in question.sizes for algorithm in question.algorithms)
+
+
+def _frame(kind: str, scenario: Scenario) -> Answer:
+    about = {"title": scenario.title, "file": str(scenario.path), "cluster": scenario.cluster.title}
+    return {"schema_version": SCHEMA_VERSION, "kind": kind, "scenario": about, "environment": environment()}
+
+
+def predict(scenario: Scenario, calibration: Calibration | None) -> Answer:
+    """Simulate the scenario and its what-ifs. Raises InputError where a calibration is needed and missing."""
+    answer = _frame("prediction", scenario) | _predicted(scenario, scenario.cluster, calibration)
+    answer["what_if"] = [
+        {"title": other.title, "cluster": other.cluster.title} | _predicted(scenario, other.cluster, calibration)
+        for other in scenario.what_ifs
+    ]
+    return answer
+
+
+def _predicted(scenario: Scenario, cluster: Cluster, calibration: Calibration | None) -> Answer:
+    collectives, question = [], scenario.collective
+    for algorithm, nbytes in _questions(question):
+        assert question is not None
+        asked = {"dtype": question.dtype, "op": question.op, "root": question.root}
+        collectives.append(collective_entry(simcomm.run(algorithm, cluster, nbytes, **asked, calibration=calibration)))
+    training = []
+    for job in predictable(scenario.trainings):
+        training.append(training_entry(simcomm.train(job, cluster, calibration=calibration), job))
+    return {"collectives": collectives, "training": training}
+
+
+def predictable(trainings: Sequence[Training]) -> list[Training]:
+    """The trainings that have a prediction: all but torch's own DistributedDataParallel, which is only measured."""
+    return [job for job in trainings if job.gradient_sync is not None]
+
+
+def measure(scenario: Scenario, backend: str, timeout: float, progress: Progress) -> Answer:
+    """Run the scenario on real processes of this machine. Raises RunFailed."""
+    import realcomm  # torch comes with it
+
+    collectives, question = [], scenario.collective
+    for algorithm, nbytes in _questions(question):
+        assert question is not None
+        with progress.task(f"measuring {algorithm.full_name}, {nbytes} bytes") as tick:
+            asked = {"dtype": question.dtype, "op": question.op, "root": question.root}
+            real: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": tick}
+            collectives.append(collective_entry(realcomm.run(algorithm, scenario.cluster, nbytes, **asked, **real)))
+    training = []
+    for job in scenario.trainings:
+        with progress.task(f"training with {job.sync_name}") as tick:
+            trace = realcomm.train(job, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
+            training.append(training_entry(trace, job))
+    emulated = {} if scenario.cluster.is_here else {"emulated": False}
+    return _frame("measurement", scenario) | emulated | {"collectives": collectives, "training": training}
+
+
+def compare(predicted: Answer, measured: Answer) -> Answer:
+    """Prediction and measurement side by side: each time and rate as predicted, measured and error."""
+    answer = {**predicted, "kind": "comparison", "environment": measured["environment"]}
+    for part in ("collectives", "training"):
+        by_key = {_key(entry): entry for entry in predicted[part]}
+        answer[part] = [_side_by_side(by_key.get(_key(entry)), entry) for entry in measured[part]]
+    return answer
+
+
+def _key(entry: Entry) -> tuple[Any, ...]:
+    return tuple(entry.get(name) for name in KEYS)
+
+
+def _side_by_side(predicted: Entry | None, measured: Entry) -> dict[str, Any]:
+    beside: dict[str, Any] = dict(measured)
+    for name in COMPARED:
+        if name in measured:
+            beside[name] = _errors(None if predicted is None else float(predicted[name]), float(measured[name]))
+    return beside
+
+
+def _errors(predicted: float | None, measured: float) -> dict[str, float | None]:
+    known = predicted is not None and measured != 0
+    return {
+        "predicted": predicted,
+        "measured": measured,
+        "error": (predicted - measured) / measured if known and predicted is not None else None,
+    }
+
+
+def one_trace(scenario: Scenario, calibration: Calibration | None, algorithm: str | None, nbytes: int | None) -> Trace:
+    """The simulated messages of one of the scenario's algorithms: the last at the largest size, unless said."""
+    question = scenario.collective
+    if question is None:
+        job = predictable(scenario.trainings)[-1]
+        return simcomm.train(job, scenario.cluster, calibration=calibration)
+    chosen = next((a for a in question.algorithms if a.name == algorithm), question.algorithms[-1])
+    asked = {"dtype": question.dtype, "op": question.op, "root": question.root}
+    return simcomm.run(chosen, scenario.cluster, nbytes or max(question.sizes), **asked, calibration=calibration)

@@ -1,0 +1,276 @@
+"""The command line: each command reads its input, has the answer made, and shows it."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from collectives.atomic import write_text
+from collectives.errors import InputError, RunFailed
+from ringlab.progress import Progress, is_first_rank
+
+app = typer.Typer(
+    help="Predict, run, compare and see how a training job scales.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ScenarioArg = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")]
+SetOpt = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
+JsonOpt = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+]
+TraceOpt = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="Write the last algorithm's messages at the largest size."),
+]
+CalibrationOpt = Annotated[
+    Path | None, typer.Option("--calibration", metavar="FILE", help="Use this calibration, not the cached one.")
+]
+TimeoutOpt = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End each real run after so long.")]
+BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")]
+EmulateOpt = Annotated[bool, typer.Option("--emulate", help="Shape the links between network namespaces.")]
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 the run or the check failed, 2 the input was refused."""
+    try:
+        app()
+    except (InputError, RunFailed) as error:
+        _fail(str(error), 2 if isinstance(error, InputError) else 1)
+
+
+def _fail(message: str, status: int) -> None:
+    if is_first_rank():
+        print(f"ringlab: {message}", file=sys.stderr)  # noqa: T201
+    sys.exit(status)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"ringlab {version('ringlab')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Predict, run, compare and see how a training job scales."""
+
+
+def _give(answer: dict[str, Any], json_to: str | None, show: Callable[[Console], None]) -> None:
+    """Write the answer where it was asked for; only rank 0 speaks."""
+    if not is_first_rank():
+        return
+    text = json.dumps(answer, indent=2, allow_nan=False)
+    if json_to == "-":
+        typer.echo(text)
+        return
+    if json_to is not None:
+        write_text(Path(json_to), text + "\n")
+    show(Console(highlight=False))
+
+
+def _finish(answer: dict[str, Any], scenario: Any, json_to: str | None) -> None:
+    from ringlab.conclusions import conclude
+    from ringlab.tables import show
+
+    answer["conclusions"] = conclude(answer, scenario)
+    _give(answer, json_to, lambda console: show(answer, console))
+
+
+@app.command()
+def predict(
+    scenario: ScenarioArg,
+    engine: Annotated[str, typer.Option(metavar="simpy|compiled", help="What simulates.")] = "simpy",
+    calibration: CalibrationOpt = None,
+    trace: TraceOpt = None,
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Simulate: times, algbw, busbw, training step by phase, scaling efficiency."""
+    from ringlab import answer, calibrating
+    from scenarios import load
+
+    _check_engine(engine)
+    asked = load(scenario, set_keys or ())
+    numbers = calibrating.find(asked, calibration)
+    found = answer.predict(asked, numbers)
+    if trace is not None:
+        answer.one_trace(asked, numbers, None, None).write(trace)
+    _finish(found, asked, json_to)
+
+
+def _check_engine(engine: str) -> None:
+    if engine == "compiled":
+        raise InputError("--engine compiled: not yet; use simpy")
+    if engine != "simpy":
+        raise InputError(f"--engine {engine!r} is not known; there are simpy and compiled")
+
+
+@app.command()
+def run(
+    scenario: ScenarioArg,
+    backend: BackendOpt = "gloo",
+    emulate: EmulateOpt = False,
+    timeout: TimeoutOpt = 600.0,
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Run the scenario on real processes of this machine; also under torchrun."""
+    from ringlab import answer
+    from scenarios import load
+
+    _check_emulate(emulate)
+    asked = load(scenario, set_keys or ())
+    progress = Progress()
+    if not asked.cluster.is_here:
+        progress.console.print(
+            f"warning: {asked.cluster.title} is not this machine; its {asked.cluster.world_size} ranks run here, "
+            "over this machine's memory",
+            markup=False,
+        )
+    _finish(answer.measure(asked, backend, timeout, progress), asked, json_to)
+
+
+def _check_emulate(emulate: bool) -> None:
+    if emulate:
+        raise InputError("--emulate: not yet")
+
+
+@app.command()
+def compare(
+    scenario: ScenarioArg,
+    backend: BackendOpt = "gloo",
+    emulate: EmulateOpt = False,
+    calibration: CalibrationOpt = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
+    timeout: TimeoutOpt = 600.0,
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Predict and run, and show the error of each prediction."""
+    from ringlab import answer, calibrating
+    from scenarios import load
+
+    _check_emulate(emulate)
+    asked = load(scenario, set_keys or ())
+    if not asked.cluster.is_here:
+        raise InputError(
+            f"{asked.path}: cluster: {asked.cluster.title} is not this machine; comparing it needs --emulate"
+        )
+    progress = Progress()
+    numbers = calibrating.find_or_make(asked, calibration, timeout, progress)
+    predicted = answer.predict(asked, numbers)
+    found = answer.compare(predicted, answer.measure(asked, backend, timeout, progress))
+    _finish(found, asked, json_to)
+    if report is not None and is_first_rank():
+        from ringlab.reporting import write_report
+
+        write_report(found, asked, numbers, report)
+
+
+@app.command()
+def animate(
+    source: Annotated[str, typer.Argument(metavar="SCENARIO|TRACE", help="A scenario, or a .trace.json file.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help=".gif: messages moving; .png: ranks against time.")
+    ],
+    algorithm: Annotated[
+        str | None, typer.Option(help="Which of the scenario's algorithms; the last unless said.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="How large a buffer; the scenario's largest unless said.")] = None,
+    calibration: CalibrationOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Draw the messages of a collective: moving over the topology, or ranks against time."""
+    import viz
+    from collectives.trace import read_trace
+    from collectives.units import parse_size
+    from ringlab import answer, calibrating
+    from scenarios import load
+
+    if source.endswith(".json"):
+        shown = read_trace(Path(source))
+    else:
+        asked = load(source, set_keys or ())
+        nbytes = None if size is None else parse_size(size)
+        shown = answer.one_trace(asked, calibrating.find(asked, calibration), algorithm, nbytes)
+    viz.draw(shown, output)
+    typer.echo(f"{shown.title}: {output}")
+
+
+@app.command()
+def check(
+    algorithms: Annotated[str, typer.Argument(metavar="FILE.py[:NAME]|COLLECTIVE/NAME", help="Yours or ours.")],
+    world_sizes: Annotated[str, typer.Option(metavar="LIST", help="Such as 1-8,16.")] = "1-17",
+    json_to: JsonOpt = None,
+) -> None:
+    """Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least possible."""
+    from ringlab.checking import check as prove
+    from ringlab.checking import chosen, parse_world_sizes
+    from ringlab.tables import show_verdicts
+
+    sizes = parse_world_sizes(world_sizes)
+    verdicts = [prove(algorithm, sizes) for algorithm in chosen(algorithms)]
+    answer = {"schema_version": 1, "kind": "check", "algorithms": [verdict.as_entry() for verdict in verdicts]}
+    _give(answer, json_to, lambda console: show_verdicts(verdicts, console))
+    if any(verdict.problem for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+@app.command()
+def calibrate(
+    scenario: Annotated[
+        str | None, typer.Argument(metavar="[SCENARIO]", help="Calibrate what this scenario needs.")
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of this machine, without a scenario.")] = 2,
+    timeout: TimeoutOpt = 600.0,
+    json_to: JsonOpt = None,
+) -> None:
+    """Measure this machine's messages, reductions and training phases, and keep them for predictions."""
+    from dataclasses import asdict
+
+    from collectives.calibration import cache_file
+    from ringlab import calibrating
+    from ringlab.tables import show_calibration
+    from scenarios import load
+
+    asked = load(scenario) if scenario is not None else None
+    ranks = (calibrating.needed_ranks(asked) or ranks) if asked else ranks
+    trainings = list(asked.trainings) if asked else []
+    found = calibrating.make(ranks, trainings, timeout, Progress())
+    answer = {"kind": "calibration", "file": str(cache_file(ranks)), **asdict(found)}
+    _give(answer, json_to, lambda console: show_calibration(found, cache_file(ranks), console))
+
+
+@app.command()
+def doctor(json_to: JsonOpt = None) -> None:
+    """Look at what this machine can run, and what is missing."""
+    from ringlab.doctor import examine
+    from ringlab.tables import show_findings
+
+    findings = examine()
+    answer = {"schema_version": 1, "kind": "doctor", "findings": [finding._asdict() for finding in findings]}
+    _give(answer, json_to, lambda console: show_findings(findings, console))
+
+
+@app.command(name="list")
+def list_all(json_to: JsonOpt = None) -> None:
+    """List the algorithms, presets and scenarios that there are."""
+    from ringlab.listing import listing
+    from ringlab.tables import show_listing
+
+    found = listing()
+    _give(found, json_to, lambda console: show_listing(found, console))

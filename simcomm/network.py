@@ -1,0 +1,144 @@
+"""Messages in flight: they share the links of their routes max-min fairly, in virtual time.
+
+Progressive filling (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2): raise all rates together,
+freeze those on a link that is full, go on with the rest. Every flow has equal weight.
+"""
+
+from collections.abc import Generator, Iterable
+from functools import cache
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+import networkx as nx
+import simpy
+
+Edge = tuple[str, str]
+SAME_INSTANT = 1e-12  # flows whose last bytes arrive within this share of the wait are through together
+
+
+class Flow:
+    """A message that is sharing links: bytes left, bytes per second, and the event that fires when it is through."""
+
+    def __init__(self, edges: tuple[Edge, ...], nbytes: float, through: simpy.Event) -> None:
+        self.edges = edges
+        self.left = nbytes
+        self.rate = 0.0
+        self.through = through
+
+    @property
+    def seconds_left(self) -> float:
+        if self.rate == inf:
+            return 0.0
+        return self.left / self.rate if self.rate > 0 else inf  # no rate yet: it came at this very instant
+
+
+def fair_rates(flows: Iterable[Flow], capacities: dict[Edge, tuple[float, float]]) -> None:
+    """Give every flow its max-min fair rate. ``capacities``: bytes/s of an edge for one flow alone, and for several."""
+    crossing: dict[Edge, set[Flow]] = {}
+    free = set(flows)
+    for flow in free:
+        flow.rate = inf
+        for edge in flow.edges:
+            crossing.setdefault(edge, set()).add(flow)
+    left = {edge: capacities[edge][len(on_it) > 1] for edge, on_it in crossing.items()}
+    while free and crossing:
+        tightest = min(crossing, key=lambda edge: left[edge] / len(crossing[edge]))
+        share = left[tightest] / len(crossing[tightest])
+        for flow in list(crossing[tightest]):
+            flow.rate = share
+            free.discard(flow)
+            for edge in flow.edges:
+                left[edge] = max(0.0, left[edge] - share) if share < inf else left[edge]
+                crossing[edge].discard(flow)
+        crossing = {edge: on_it for edge, on_it in crossing.items() if on_it}
+
+
+class Network:
+    """The links of a cluster while flows come and go."""
+
+    def __init__(self, env: simpy.Environment, graph: "nx.DiGraph[str]", goodput: float) -> None:
+        self.env = env
+        self.graph = graph
+        self.capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
+        self.carried: dict[Edge, float] = dict.fromkeys(self.capacities, 0.0)
+        self.flows: list[Flow] = []
+        self.route = cache(self._route)
+        self._settled_at = 0.0
+        self._settling = False
+        self._version = 0
+
+    def _route(self, src: str, dst: str) -> tuple[str, ...]:
+        """Nodes of a shortest path, always the same one."""
+        return tuple(nx.shortest_path(self.graph, src, dst))
+
+    def transfer(self, src: str, dst: str, nbytes: int) -> Generator[simpy.Event, Any, None]:
+        """A process that ends when ``nbytes`` have gone from node src to node dst: latencies first, then sharing."""
+        path = self.route(src, dst)
+        edges = tuple(pairwise(path))
+        yield self.env.timeout(sum(self.graph.edges[edge]["latency"] for edge in edges))
+        for edge in edges:
+            self.carried[edge] += nbytes
+        flow = Flow(edges, nbytes, self.env.event())
+        self.flows.append(flow)
+        self._settle_soon()
+        yield flow.through
+
+    def _settle_soon(self) -> None:
+        """Share out anew at this instant, once for all that happens in it."""
+        if not self._settling:
+            self._settling = True
+            self.env.process(self._settle())
+
+    def _settle(self) -> Generator[simpy.Event, Any, None]:
+        """Give all flows their rates, and wait for the first to be through unless they change before."""
+        yield self.env.timeout(0)
+        self._settling = False
+        self._advance()
+        fair_rates(self.flows, self.capacities)
+        self._version += 1
+        version, wait = self._version, min((flow.seconds_left for flow in self.flows), default=inf)
+        if wait == inf:
+            return
+        yield self.env.timeout(wait)
+        if version == self._version:
+            self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_INSTANT)])
+
+    def _end(self, done: list[Flow]) -> None:
+        self._advance()
+        for flow in done:
+            self.flows.remove(flow)
+            flow.through.succeed()
+        self._settle_soon()
+
+    def _advance(self) -> None:
+        """Take off what has gone through since the rates were last shared out."""
+        passed = self.env.now - self._settled_at
+        for flow in self.flows:
+            flow.left -= flow.rate * passed if passed > 0 else 0.0
+        self._settled_at = self.env.now
+
+    def _check(self) -> None:
+        """Raise AssertionError unless no edge is over its capacity and every flow is as fast as fairness allows."""
+        loads: dict[Edge, float] = {}
+        fastest: dict[Edge, float] = {}
+        numbers: dict[Edge, int] = {}
+        for flow in self.flows:
+            for edge in flow.edges:
+                loads[edge] = loads.get(edge, 0.0) + flow.rate
+                fastest[edge] = max(fastest.get(edge, 0.0), flow.rate)
+                numbers[edge] = numbers.get(edge, 0) + 1
+        full = {edge for edge, load in loads.items() if load >= self._limit(edge, numbers[edge]) * (1 - 1e-9)}
+        for edge, load in loads.items():
+            assert load <= self._limit(edge, numbers[edge]) * (1 + 1e-9), f"{edge} carries {load} bytes/s"
+        for flow in self.flows:
+            held_back = any(edge in full and flow.rate >= fastest[edge] * (1 - 1e-9) for edge in flow.edges)
+            assert held_back or flow.rate == inf, f"a flow over {flow.edges} could be faster"
+
+    def _limit(self, edge: Edge, number: int) -> float:
+        return self.capacities[edge][number > 1]
+
+
+def _capacity(data: dict[str, float], goodput: float) -> tuple[float, float]:
+    alone = data["bandwidth"] * goodput
+    return alone, data.get("shared_bandwidth", data["bandwidth"]) * goodput

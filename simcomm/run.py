@@ -1,0 +1,131 @@
+"""One collective on a simulated cluster: what ``realcomm.run`` does on real processes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collectives.calibration import Calibration, cached_calibration
+from collectives.catalogue import Algorithm, find_algorithm
+from collectives.errors import InputError
+from collectives.schedule import Schedule, trace
+from collectives.spec import Spec
+from collectives.trace import Trace, TracedLink
+from collectives.transport import Transport
+from collectives.verify import completion_order, verify
+from collectives.workload import check_op, item_bytes
+from simcomm.simpy_engine import Array, Buffer, Process, Simulation
+from simcomm.topology import Cluster
+
+PROVED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which is what an engine could hang on
+CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borrows its software's costs
+
+
+def run(
+    algorithm: str | Algorithm,
+    cluster: Cluster,
+    nbytes: int | None = None,
+    *,
+    dtype: str = "float32",
+    op: str = "sum",
+    root: int = 0,
+    buffers: Sequence[Array] | None = None,
+    calibration: Calibration | None = None,
+) -> Trace:
+    """Simulate one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
+
+    Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a calibration takes
+    the one given or the cached one. Raises InputError, and ProgramError for an algorithm that cannot work.
+    """
+    algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    check_op(op, dtype)
+    n, itemsize = _elements(algorithm, cluster, nbytes, dtype, buffers)
+    cluster, transport = ready(cluster, calibration)
+    schedule = checked(algorithm, cluster.world_size, root)
+    simulation = Simulation(cluster, transport)
+    held = [
+        Buffer(algorithm, cluster.world_size, n, itemsize, None if buffers is None else buffers[rank])
+        for rank in range(cluster.world_size)
+    ]
+    elapsed = simulation.run(_rank(simulation, schedule, rank, buffer, op) for rank, buffer in enumerate(held))
+    _hand_back(held, buffers, algorithm.spec, root, op)
+    size = n * itemsize
+    facts = {"nbytes": float(size), "time_min_s": elapsed, "time_max_s": elapsed}
+    return as_trace(simulation, algorithm.full_name, elapsed, facts)
+
+
+def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
+    yield from simulation.collective(rank, schedule.programs[rank], buffer, op)
+    if op == "mean" and holds_result(schedule.algorithm.spec, rank, schedule.root):
+        seconds = simulation.transport.gamma * buffer.nbytes(0, buffer.chunks)
+        yield from simulation.compute(rank, "reduce", schedule.steps, seconds)
+
+
+def holds_result(spec: Spec, rank: int, root: int) -> bool:
+    """Whether the rank ends with a reduced buffer, which mean divides."""
+    return spec.reduces and (not spec.rooted or rank == root)
+
+
+def _elements(
+    algorithm: Algorithm, cluster: Cluster, nbytes: int | None, dtype: str, buffers: Sequence[Array] | None
+) -> tuple[int, int]:
+    """Elements of each rank's buffer and bytes of one; sizes are rounded down to whole elements."""
+    if buffers is None:
+        if nbytes is None or nbytes < 0:
+            raise InputError(f"{algorithm.full_name}: nbytes is {nbytes}; give a number of bytes from 0 on, or buffers")
+        return nbytes // item_bytes(dtype), item_bytes(dtype)
+    kinds = {(buffer.shape, buffer.dtype.name) for buffer in buffers}
+    if len(buffers) != cluster.world_size or len(kinds) != 1 or buffers[0].ndim != 1:
+        raise InputError(
+            f"{algorithm.full_name}: buffers are {sorted(kinds)}, {len(buffers)} of them; "
+            f"{cluster.world_size} of one length and type are needed, each with one dimension"
+        )
+    return buffers[0].size, buffers[0].itemsize
+
+
+def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
+    for rank, buffer in enumerate(buffers or ()):
+        result = held[rank].data
+        assert result is not None
+        buffer[:] = result[: buffer.size]
+        if op == "mean" and holds_result(spec, rank, root):
+            np.divide(buffer, len(held), out=buffer)
+
+
+def ready(cluster: Cluster, calibration: Calibration | None) -> tuple[Cluster, Transport]:
+    """The cluster and its transport, both calibrated where they need to be. Raises InputError without calibration."""
+    if cluster.transport is None:
+        cluster = cluster.calibrated(
+            calibration or cached_calibration(cluster.world_size if cluster.is_here else CALIBRATED_RANKS)
+        )
+    assert cluster.transport is not None
+    return cluster, cluster.transport
+
+
+def checked(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
+    """The traced algorithm. Raises ProgramError when it deadlocks or, up to 64 ranks, does not achieve its spec."""
+    if world_size <= PROVED_UP_TO:
+        verify(algorithm, world_size, root)
+    schedule = trace(algorithm, world_size, root)
+    for _ in completion_order(schedule):
+        pass
+    return schedule
+
+
+def as_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str, float]) -> Trace:
+    """What the simulation recorded."""
+    graph, carried = simulation.cluster.graph, simulation.network.carried
+    links = [
+        TracedLink(a, b, data["bandwidth"], data["latency"], carried[a, b]) for a, b, data in graph.edges(data=True)
+    ]
+    return Trace(
+        title,
+        "predicted",
+        simulation.cluster.world_size,
+        elapsed,
+        sorted(simulation.messages, key=lambda m: (m.begin, m.src)),
+        sorted(simulation.spans, key=lambda s: (s.begin, s.rank)),
+        links,
+        list(graph),
+        list(simulation.cluster.hosts),
+        facts,
+    )

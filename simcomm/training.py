@@ -1,0 +1,67 @@
+"""The training step as a timeline in virtual time: forward, backward, gradient sync, optimizer."""
+
+from collectives.calibration import Calibration, cached_calibration
+from collectives.environment import cores, threads_per_rank
+from collectives.errors import InputError
+from collectives.schedule import Schedule
+from collectives.trace import Span, Trace
+from collectives.workload import ComputePhases, Training
+from simcomm.run import CALIBRATED_RANKS, as_trace, checked, ready
+from simcomm.simpy_engine import Buffer, Process, Simulation
+from simcomm.topology import Cluster
+
+
+def train(training: Training, cluster: Cluster, *, steps: int = 3, calibration: Calibration | None = None) -> Trace:
+    """Simulate ``steps`` training steps; all are alike, so a few show them.
+
+    Compute phases come from the training's own numbers or from calibration. Raises InputError where there are none,
+    and for DistributedDataParallel, whose overlap of backward and sync is not modelled.
+    """
+    if training.gradient_sync is None:
+        raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
+    if training.compute is None and calibration is None:
+        calibration = cached_calibration(cluster.world_size if cluster.is_here else CALIBRATED_RANKS)
+    together, alone = phases(training, cluster, calibration)
+    cluster, transport = ready(cluster, calibration)
+    schedule = checked(training.gradient_sync, cluster.world_size)
+    simulation = Simulation(cluster, transport)
+    elapsed = simulation.run(
+        _rank(simulation, rank, schedule, together, training.gradient_bytes, steps)
+        for rank in range(cluster.world_size)
+    )
+    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
+    return as_trace(simulation, f"training/{training.sync_name}", elapsed, facts)
+
+
+def phases(
+    training: Training, cluster: Cluster, calibration: Calibration | None
+) -> tuple[ComputePhases, ComputePhases]:
+    """Phases of a step beside the other ranks of its machine, and of one rank alone with as many threads."""
+    if training.compute is not None:
+        return training.compute, training.compute
+    assert calibration is not None
+    local = cluster.local_ranks
+    threads = threads_per_rank(local)
+    together, alone = calibration.phases(training, local, threads), calibration.phases(training, 1, threads)
+    if together is None or alone is None:
+        raise InputError(
+            f"the calibration has no times of {training.model}, {training.dataset}, batch size {training.batch_size}, for "
+            f"{local} ranks of {threads} threads each on {cores()} cores; make them with `ringlab calibrate SCENARIO`, "
+            "or give them as [training.compute]"
+        )
+    return together, alone
+
+
+def _rank(
+    simulation: Simulation, rank: int, schedule: Schedule, compute: ComputePhases, nbytes: int, steps: int
+) -> Process:
+    buffer = Buffer(schedule.algorithm, schedule.world_size, nbytes // 4, 4, None)
+    scaling = simulation.transport.gamma * nbytes  # the mean divides the sum
+    for step in range(steps):
+        yield from simulation.compute(rank, "forward", step, compute.forward)
+        yield from simulation.compute(rank, "backward", step, compute.backward)
+        begin = simulation.env.now
+        yield from simulation.collective(rank, schedule.programs[rank], buffer, "mean")
+        yield from simulation.compute(rank, "reduce", step, scaling)
+        simulation.spans.append(Span(rank, "sync", step, begin, simulation.env.now))
+        yield from simulation.compute(rank, "optimizer", step, compute.optimizer)
