@@ -1,0 +1,49 @@
+# Every target does its own set-up: a virtual environment in .venv, rebuilt when pyproject.toml changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OUT := out
+PINS ?=  # further requirements for pip, such as an exact torch
+
+.PHONY: help
+help: ## list the targets
+	@echo "make TARGET, one of:"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml
+	@echo "Installing into $(VENV): about 6 GB with torch, about two minutes on a fast line ..."
+	rm -rf $(VENV)
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[test]' $(PINS)
+	touch $@
+
+.PHONY: install
+install: $(STAMP) ## make the virtual environment
+
+.PHONY: demo
+demo: $(STAMP) ## predict, run, compare and animate the quickstart on two ranks of this machine
+	$(BIN)/ringlab compare scenarios/quickstart.toml --report $(OUT)/quickstart.html --json $(OUT)/quickstart.json
+	$(BIN)/ringlab animate scenarios/quickstart.toml -o $(OUT)/quickstart.gif
+	@echo
+	@echo "The animation:  $(OUT)/quickstart.gif"
+	@echo "The report:     $(OUT)/quickstart.html"
+
+.PHONY: test
+test: $(STAMP) ## run the whole test suite
+	$(BIN)/python -m pytest
+
+.PHONY: test-oldest
+test-oldest: ## run it with the oldest torch that works, in a virtual environment of its own
+	$(MAKE) test VENV=.venv-oldest PINS='torch==2.11.* torchvision==0.26.*'
+
+.PHONY: lint
+lint: $(STAMP) ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: clean
+clean: ## remove what was made here, the virtual environment included
+	rm -rf $(VENV) .venv-oldest $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,96 @@
+"""Flows share links max-min fairly."""
+
+from math import inf
+
+import networkx as nx
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcomm.network import Flow, Network, fair_rates
+
+ENV = simpy.Environment()
+
+
+def flow(*edges: str) -> Flow:
+    """A flow over edges written as two letters."""
+    return Flow(tuple((edge[0], edge[1]) for edge in edges), 1.0, ENV.event())
+
+
+def capacities(**edges: float) -> dict[tuple[str, str], tuple[float, float]]:
+    return {(name[0], name[1]): (capacity, capacity) for name, capacity in edges.items()}
+
+
+def test_one_long_flow_and_a_short_one_on_each_link():
+    """The classic example: the long flow gets half of the tight link, the other short flow what is left."""
+    long, first, second = flow("ab", "bc"), flow("ab"), flow("bc")
+    fair_rates([long, first, second], capacities(ab=10.0, bc=30.0))
+    assert (long.rate, first.rate, second.rate) == (5.0, 5.0, 25.0)
+
+
+def test_a_flow_over_nothing_that_limits_is_through_at_once():
+    free = flow("ab")
+    fair_rates([free], capacities(ab=inf))
+    assert free.rate == inf
+    assert free.seconds_left == 0.0
+
+
+def test_a_shared_link_can_have_another_capacity_than_one_for_a_flow_alone():
+    edges = {("a", "b"): (10.0, 16.0)}
+    one, other = flow("ab"), flow("ab")
+    fair_rates([one], edges)
+    assert one.rate == 10.0
+    fair_rates([one, other], edges)
+    assert one.rate == other.rate == 8.0
+
+
+def line(n: int, rates: list[float]) -> "nx.DiGraph[str]":
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for i in range(n - 1):
+        graph.add_edge(f"n{i}", f"n{i + 1}", bandwidth=rates[i], latency=0.0)
+    return graph
+
+
+@given(st.data())
+def test_random_flows_on_a_line_are_fair_at_every_instant(data: st.DataObject):
+    n = data.draw(st.integers(2, 7))
+    rates = data.draw(st.lists(st.integers(1, 100).map(float), min_size=n - 1, max_size=n - 1))
+    env = simpy.Environment()
+    network = Network(env, line(n, rates), goodput=1.0)
+    ends = st.tuples(st.integers(0, n - 2), st.integers(1, n - 1)).filter(lambda pair: pair[0] < pair[1])
+    wanted = data.draw(st.lists(st.tuples(ends, st.integers(1, 1000), st.integers(0, 20)), min_size=1, max_size=12))
+
+    def one(ends, nbytes, begin):
+        yield env.timeout(begin)
+        yield from network.transfer(f"n{ends[0]}", f"n{ends[1]}", nbytes)
+
+    processes = [env.process(one(*each)) for each in wanted]
+    while not all(process.processed for process in processes):
+        env.step()
+        if not network._settling:  # else rates change in this very instant
+            network._check()
+    assert not network.flows
+    crossed = {(f"n{i}", f"n{i + 1}"): sum(nbytes for (a, b), nbytes, _ in wanted if a <= i < b) for i in range(n - 1)}
+    assert network.carried == crossed
+
+
+def test_no_link_carries_more_than_its_capacity_allows_in_the_time():
+    env = simpy.Environment()
+    network = Network(env, line(3, [10.0, 5.0]), goodput=0.5)
+    for dst in ("n1", "n2", "n2"):
+        env.process(network.transfer("n0", dst, 100))
+    env.run()
+    # The trunk n1-n2 gives 2.5 bytes/s to two flows of 100 bytes; the third has 2.5 of the first link beside them.
+    assert env.now == pytest.approx(80.0, rel=1e-12)
+
+
+def test_the_check_itself_notices_an_unfair_rate():
+    network = Network(simpy.Environment(), line(2, [10.0]), goodput=1.0)
+    network.flows = [Flow((("n0", "n1"),), 1.0, ENV.event())]
+    network.flows[0].rate = 9.0
+    with pytest.raises(AssertionError, match="could be faster"):
+        network._check()
+    network.flows[0].rate = 11.0
+    with pytest.raises(AssertionError, match="carries"):
+        network._check()

@@ -1,0 +1,81 @@
+"""The training step as a timeline: what calibration says, plus the collective, and nothing else."""
+
+import pytest
+
+import simcomm
+from collectives import InputError, find_algorithm
+from collectives.calibration import Calibration, ComputePoint, Line
+from collectives.environment import cores, threads_per_rank
+from collectives.summary import training_entry
+from collectives.workload import ComputePhases, Training
+
+PHASES = ComputePhases(forward=0.1, backward=0.2, optimizer=0.05)
+STAR = simcomm.star(8, "10 Gbit/s", "5 us")
+
+
+def job(sync: str, compute: ComputePhases | None = PHASES) -> Training:
+    return Training(find_algorithm(f"all_reduce/{sync}"), compute=compute)
+
+
+def line(per_byte: float) -> Line:
+    return Line(0.0, per_byte, 0.0)
+
+
+def calibration(ranks: int, compute: list[ComputePoint]) -> Calibration:
+    return Calibration(ranks, threads_per_rank(ranks), line(1e-9), line(4e-9), line(0.0), compute=compute)
+
+
+def point(processes: int, threads: int, phases: ComputePhases) -> ComputePoint:
+    return ComputePoint("resnet18", "digits", 32, processes, threads, phases, 0.0)
+
+
+@pytest.mark.parametrize("sync", ["naive", "ring", "unchunked_ring"])
+def test_a_step_is_its_phases_and_the_collective(sync: str):
+    entry = training_entry(simcomm.train(job(sync), STAR), job(sync))
+    alone = simcomm.run(f"all_reduce/{sync}", STAR, job(sync).gradient_bytes).elapsed
+    assert entry["forward_s"] == pytest.approx(0.1, rel=1e-9)
+    assert entry["backward_s"] == pytest.approx(0.2, rel=1e-9)
+    assert entry["optimizer_s"] == pytest.approx(0.05, rel=1e-9)
+    if sync == "ring":  # all ranks begin and end together
+        assert entry["step_s"] == pytest.approx(0.35 + alone, rel=1e-9)
+        assert entry["samples_per_s"] == pytest.approx(8 * 32 / (0.35 + alone), rel=1e-9)
+        assert entry["scaling_efficiency"] == pytest.approx(0.35 / (0.35 + alone), rel=1e-9)
+
+
+def test_the_ring_beats_naive_on_eight_hosts_by_seven_eighths_of_eight():
+    syncs = {
+        sync: training_entry(simcomm.train(job(sync), STAR, steps=1), job(sync))["sync_s"] for sync in ("naive", "ring")
+    }
+    # 14 n against 14 n / 8 through the busiest link; the mean rank of naive's broadcast ends halfway through it
+    assert syncs["naive"] > 5 * syncs["ring"]
+
+
+def test_calibrated_phases_are_those_of_as_many_ranks_and_threads():
+    together, alone = ComputePhases(0.2, 0.4, 0.1), ComputePhases(0.1, 0.2, 0.05)
+    threads = threads_per_rank(2)
+    numbers = calibration(2, [point(2, threads, together), point(1, threads, alone)])
+    trace = simcomm.train(job("ring", None), simcomm.this_machine(2), calibration=numbers)
+    entry = training_entry(trace, job("ring"))
+    sync = job("ring").gradient_bytes * 4e-9  # both ways at once: two halves of n bytes, twice
+    assert entry["forward_s"] == pytest.approx(0.2, rel=1e-9)
+    assert entry["sync_s"] == pytest.approx(sync, rel=1e-6)
+    assert entry["scaling_efficiency"] == pytest.approx(0.35 / (0.7 + sync), rel=1e-6)
+
+
+def test_hosts_of_their_own_have_all_their_cores():
+    numbers = calibration(2, [point(1, cores(), PHASES)])
+    cluster = simcomm.star(4, "10 Gbit/s", "5 us", transport=None)
+    entry = training_entry(simcomm.train(job("ring", None), cluster, calibration=numbers), job("ring"))
+    assert entry["forward_s"] == pytest.approx(0.1, rel=1e-9)
+
+
+def test_missing_phases_and_ddp_are_refused():
+    with pytest.raises(InputError, match=r"no times of resnet18, digits, batch size 32"):
+        simcomm.train(job("ring", None), STAR, calibration=calibration(2, []))
+    with pytest.raises(InputError, match="has no prediction"):
+        simcomm.train(Training(None, compute=PHASES), STAR)
+
+
+def test_a_calibration_of_another_number_of_ranks_is_refused():
+    with pytest.raises(InputError, match="of 2 ranks, but 3 ranks of this machine has 3"):
+        simcomm.run("all_reduce/ring", simcomm.this_machine(3), 8, calibration=calibration(2, []))
