@@ -2,7 +2,7 @@
 
 from collectives.catalogue import Algorithm, algorithm, find_algorithm, library
 from collectives.errors import InputError
-from collectives.schedule import ProgramError, Schedule, trace
+from collectives.schedule import ProgramError, Schedule
 from collectives.step import Kind, Operation, copy, recv, recv_reduce, reduce, send
 from collectives.trace import Message, Span, Trace
 from collectives.transport import Transport
@@ -27,6 +27,5 @@ __all__ = [
     "recv_reduce",
     "reduce",
     "send",
-    "trace",
     "verify",
 ]

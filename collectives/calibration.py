@@ -1,19 +1,16 @@
 """What was measured of a machine to predict runs on it: written by the real wing, read by the simulated one."""
 
-import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-from collectives.atomic import write_text
 from collectives.environment import environment
 from collectives.errors import InputError
+from collectives.record import read_record, write_record
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 
-SCHEMA_VERSION = 1
 FRESH_FOR = timedelta(hours=24)
 
 
@@ -74,7 +71,8 @@ class Calibration:
         return age < FRESH_FOR and self.environment == environment()
 
     def write(self, path: Path) -> None:
-        write_text(path, json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=1))
+        """Write it as JSON, whole or not at all."""
+        write_record(path, self, indent=1)
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
@@ -85,23 +83,7 @@ def cache_file(ranks: int, backend: str = "gloo") -> Path:
 
 def read_calibration(path: Path) -> Calibration:
     """The calibration in a file. Raises InputError that names the file and what is wrong."""
-    from pydantic import ConfigDict, TypeAdapter, ValidationError  # slow to import, and only needed here
-
-    try:
-        content: Any = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not a calibration: it is not JSON ({error})") from error
-    version = content.pop("schema_version", None) if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
-        raise InputError(f"{path}: not a calibration of schema version {SCHEMA_VERSION} (found {version!r})")
-    try:
-        return TypeAdapter(Calibration, config=ConfigDict(extra="forbid")).validate_python(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: not a calibration: {where}: {first['msg']}") from error
+    return read_record(path, Calibration, "calibration")
 
 
 def cached_calibration(ranks: int) -> Calibration:

@@ -61,7 +61,9 @@ class Algorithm:
             return rule(world_size, **{key: value for key, value in values.items() if key in accepted})
         except Exception as error:
             what = describe(error, self.source)
-            raise InputError(f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}") from error
+            raise InputError(
+                f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}"
+            ) from error
 
     def _values(self) -> dict[str, int]:
         """Every parameter with its value: as it was set, or the default. Raises InputError where there is neither."""
@@ -157,7 +159,9 @@ def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorith
 def library() -> dict[str, Algorithm]:
     """Ringlab's own algorithms by full name."""
     package = importlib.import_module("collectives.algorithms")
-    modules = [importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
+    modules = [
+        importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)
+    ]
     return {found.full_name: found for module in modules for found in declared_in(module)}
 
 
@@ -183,7 +187,7 @@ def load_file(path: Path) -> list[Algorithm]:
     found = declared_in(module, source=path)
     _check_names(path, found)
     if not found:
-        raise InputError(f"{path}: declares no algorithm; put @algorithm(\"all_reduce\") above a rank program")
+        raise InputError(f'{path}: declares no algorithm; put @algorithm("all_reduce") above a rank program')
     return found
 
 

@@ -8,9 +8,10 @@ import numpy.typing as npt
 
 from collectives.catalogue import Algorithm, describe
 from collectives.errors import InputError
-from collectives.step import Kind, Operation, Step, same_extent
+from collectives.step import Kind, Operation, Step, same_place
 
 Ints = npt.NDArray[np.int32]
+OTHER_PLACE = "these are different chunks of the buffer; data keeps its place"
 MOST_STEPS = 1_000_000  # of one rank; a program that yields more is taken to be endless
 
 
@@ -107,10 +108,10 @@ def _program(algorithm: Algorithm, root: int, check: "_RankCheck") -> tuple[Step
     program: list[Step] = []
     try:
         for step in algorithm.steps(check.rank, check.world_size, root):
+            if len(program) == MOST_STEPS:
+                raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
             check(step)
             program.append(step)
-            if len(program) > MOST_STEPS:
-                raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
     except Exception as error:
         problem = f"the program fails with {describe(error, algorithm.source)}"
         raise ProgramError(
@@ -143,10 +144,13 @@ class _RankCheck:
             written.update(op.target)
 
     def _check_numbers(self, op: Operation) -> None:
-        for number in (op.peer, op.chunk, op.count, op.into):
+        numbers: tuple[object, ...] = (op.peer, op.chunk, op.count, op.into)  # a user's program may yield anything
+        for number in numbers:
             if not isinstance(number, int | np.integer):
                 name = op.kind.name.lower()
-                raise InputError(f"{name}: {number!r} is no whole number; peers, chunks and counts are (divide with //)")
+                raise InputError(
+                    f"{name}: {number!r} is no whole number; peers, chunks and counts are (divide with //)"
+                )
 
     def _problem(self, op: Operation) -> str | None:
         if op.count < 1:
@@ -155,8 +159,8 @@ class _RankCheck:
             return f"there is no rank {op.peer}; ranks are 0..{self.world_size - 1}"
         if op.peer == self.rank:
             return "a rank never sends to itself; use copy or reduce"
-        if op.kind.is_local and not same_extent(op.chunk, op.into, op.count, self.chunks):
-            return "the chunks differ in size when the buffer does not divide evenly"
+        if op.kind.is_local and not same_place(op.chunk, op.into, self.chunks):
+            return OTHER_PLACE
         return self._range_problem(op.source) or self._range_problem(op.target)
 
     def _range_problem(self, chunks: range) -> str | None:
@@ -196,12 +200,13 @@ def operation(schedule: Schedule, index: int) -> Operation:
 
 
 def _check_pair(schedule: Schedule, src: int, dst: int, sends: list[int], receives: list[int]) -> None:
-    """Raise ProgramError unless every send from src to dst meets a receive of the same size."""
+    """Raise ProgramError unless every send from src to dst meets a receive of the same chunks."""
     for k, (one, other) in enumerate(zip(sends, receives, strict=False)):
-        if not _same_size(schedule, one, other):
+        problem = _difference(schedule, one, other)
+        if problem is not None:
             raise ProgramError(
-                f"{_at(schedule, one)}: {operation(schedule, one)}, message {k} from rank {src} to rank {dst}, meets "
-                f"{operation(schedule, other)} of rank {dst}, step {schedule.step[other]}: {_difference(schedule, one, other)}",
+                f"{_at(schedule, one)}: {operation(schedule, one)}, message {k} of rank {src} to rank {dst}, meets in "
+                f"its step {schedule.step[other]} {operation(schedule, other)}: {problem}",
                 schedule.world_size, src, int(schedule.step[one]),
             )  # fmt: skip
     if len(sends) != len(receives):
@@ -214,18 +219,13 @@ def _check_pair(schedule: Schedule, src: int, dst: int, sends: list[int], receiv
         )  # fmt: skip
 
 
-def _same_size(schedule: Schedule, one: int, other: int) -> bool:
-    """Whether two ends agree, for every length of the buffer."""
-    count = int(schedule.count[one])
-    return count == schedule.count[other] and same_extent(
-        int(schedule.chunk[one]), int(schedule.into[other]), count, schedule.chunks
-    )
-
-
-def _difference(schedule: Schedule, one: int, other: int) -> str:
+def _difference(schedule: Schedule, one: int, other: int) -> str | None:
+    """In what a send and the receive that it meets disagree."""
     if schedule.count[one] != schedule.count[other]:
         return "they disagree on how many chunks travel"
-    return "their chunks differ in size when the buffer does not divide evenly"
+    if not same_place(int(schedule.chunk[one]), int(schedule.into[other]), schedule.chunks):
+        return OTHER_PLACE
+    return None
 
 
 def _messages(number: int) -> str:

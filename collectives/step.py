@@ -9,6 +9,7 @@ It yields *steps*. A step is a tuple of operations that are posted together and 
 * A step writes each chunk at most once, and a rank never sends to itself.
 * The k-th send from a to b meets the k-th receive at b from a.
 * Chunks from ``chunks`` on are scratch: undefined at the start, sized like chunk ``index % chunks``.
+* Data keeps its place: what leaves chunk k of the buffer, or scratch of its size, lands in chunk k or such scratch.
 """
 
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ class Operation:
         return range(0) if self.kind.receives else range(self.chunk, self.chunk + self.count)
 
     def __str__(self) -> str:
-        chunks = f"{self.chunk}" if self.count == 1 else f"{self.chunk}..{self.chunk + self.count - 1}"
+        chunks = f"{self.chunk}" if self.count <= 1 else f"{self.chunk}..{self.chunk + self.count - 1}"
         if self.kind.is_local:
             return f"{self.kind.name.lower()}(chunk {chunks} into {self.into})"
         direction = "to" if self.kind is Kind.SEND else "from"
@@ -120,9 +121,9 @@ def offset(index: int, n: int, chunks: int) -> int:
     return whole * n + part * n // chunks
 
 
-def same_extent(one: int, other: int, count: int, chunks: int) -> bool:
-    """Whether ``count`` chunks from ``one`` on hold as many elements as from ``other`` on, whatever n is."""
-    return (one - other) % chunks == 0 or count % chunks == 0
+def same_place(one: int, other: int, chunks: int) -> bool:
+    """Whether two indices, scratch included, stand for the same chunk of the buffer, and so are equally large."""
+    return (one - other) % chunks == 0
 
 
 def extent(chunk: int, count: int, n: int, chunks: int) -> int:

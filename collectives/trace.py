@@ -3,15 +3,13 @@
 Times are seconds from the common start. On disk it is JSON with a schema version, topology included.
 """
 
-import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from collectives.atomic import write_text
 from collectives.errors import InputError
-
-SCHEMA_VERSION = 1
+from collectives.record import read_record, write_record
 
 
 class Message(NamedTuple):
@@ -75,23 +73,31 @@ class Trace:
 
     def write(self, path: Path) -> None:
         """Write it as JSON, whole or not at all."""
-        write_text(path, json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}))
+        write_record(path, self)
 
 
 def read_trace(path: Path) -> Trace:
     """The trace in a file that ``Trace.write`` wrote. Raises InputError that names the file and what is wrong."""
-    from pydantic import ConfigDict, TypeAdapter, ValidationError  # slow to import, and only needed here
+    trace = read_record(path, Trace, "trace")
+    for problem in _problems(trace):
+        raise InputError(f"{path}: not a trace: {problem}")
+    return trace
 
-    try:
-        content = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not a trace: it is not JSON ({error})") from error
-    version = content.pop("schema_version", None) if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
-        raise InputError(f"{path}: not a trace of schema version {SCHEMA_VERSION} (found {version!r})")
-    try:
-        return TypeAdapter(Trace, config=ConfigDict(extra="forbid")).validate_python(content)
-    except (ValidationError, TypeError) as error:
-        raise InputError(f"{path}: not a trace: {str(error).splitlines()[0]}") from error
+
+def _problems(trace: Trace) -> Iterator[str]:
+    """What no run can have left: ranks that are not there, nodes without a name, time that runs back."""
+    ranks = range(trace.world_size)
+    if trace.world_size < 1:
+        yield f"world_size is {trace.world_size}"
+    if trace.hosts and len(trace.hosts) != trace.world_size:
+        yield f"hosts has {len(trace.hosts)} entries for {trace.world_size} ranks"
+    for number, message in enumerate(trace.messages):
+        if message.src not in ranks or message.dst not in ranks:
+            yield f"messages.{number} goes from rank {message.src} to rank {message.dst} of {trace.world_size}"
+        if not message.begin <= message.end:
+            yield f"messages.{number} ends at {message.end} but begins at {message.begin}"
+    for number, span in enumerate(trace.spans):
+        if span.rank not in ranks:
+            yield f"spans.{number} is of rank {span.rank} of {trace.world_size}"
+        if not span.begin <= span.end:
+            yield f"spans.{number} ends at {span.end} but begins at {span.begin}"

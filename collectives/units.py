@@ -67,7 +67,7 @@ def format_time(seconds: float) -> str:
     shown = float(f"{seconds:.3g}")  # 999.7 us is 1 ms, not 1e+03 us
     if abs(shown) >= 1000:
         return f"{seconds:.0f} s"
-    unit = next((unit for unit in ("s", "ms", "us") if abs(shown) >= TIMES[unit]), "ns")
+    unit = next((unit for unit in ("s", "ms", "us") if abs(shown) >= float(TIMES[unit])), "ns")
     return f"{float(shown / TIMES[unit]):.3g} {unit}"
 
 

@@ -6,18 +6,11 @@ buffering from any backend. Matching is static, so this one run stands for every
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from collectives.catalogue import Algorithm
 from collectives.schedule import ProgramError, Schedule, operation, setting, trace
+from collectives.spec import Contributors
 from collectives.step import Kind, Operation
-
-
-class Value(NamedTuple):
-    """What a chunk holds: the data of these ranks, at this place of the buffer, summed."""
-
-    place: int
-    contributors: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -117,17 +110,16 @@ class _SymbolicRun:
         self.schedule = schedule
         self.spec = schedule.algorithm.spec
         self.chunks = [self._start(rank) for rank in range(schedule.world_size)]
-        self.in_flight: dict[int, list[Value | None]] = {}  # by index of the send
+        self.in_flight: dict[int, list[Contributors]] = {}  # by index of the send
         self.indices: dict[tuple[int, int], list[int]] = {}
         for index, key in enumerate(zip(schedule.rank.tolist(), schedule.step.tolist(), strict=True)):
             self.indices.setdefault(key, []).append(index)
         for rank in range(schedule.world_size):
             self._post(rank, 0)
 
-    def _start(self, rank: int) -> list[Value | None]:
+    def _start(self, rank: int) -> list[Contributors | None]:
         who = self.spec.start(rank, self.schedule.world_size, self.schedule.root)
-        buffer = [None if who is None else Value(chunk, who) for chunk in range(self.schedule.chunks)]
-        return [*buffer, *[None] * self.schedule.scratch]
+        return [*[who] * self.schedule.chunks, *[None] * self.schedule.scratch]
 
     def _post(self, rank: int, step: int) -> None:
         """A send carries the chunk as it was before the step: taken when the step is posted."""
@@ -135,15 +127,17 @@ class _SymbolicRun:
             if self.schedule.kind[index] == Kind.SEND:
                 self.in_flight[index] = self._read(rank, step, operation(self.schedule, index))
 
-    def _read(self, rank: int, step: int, op: Operation) -> list[Value | None]:
-        values = [self.chunks[rank][chunk] for chunk in op.source]
-        if None in values:
-            raise self._wrong(rank, step, op, self._empty(rank, op.chunk + values.index(None)))
+    def _read(self, rank: int, step: int, op: Operation) -> list[Contributors]:
+        values = []
+        for chunk in op.source:
+            value = self.chunks[rank][chunk]
+            if value is None:
+                raise self._wrong(rank, step, op, self._empty(rank, chunk))
+            values.append(value)
         return values
 
     def complete(self, rank: int, step: int) -> None:
-        before = list(self.chunks[rank])
-        after = list(before)
+        after = list(self.chunks[rank])
         for index in self.indices.get((rank, step), []):
             op = operation(self.schedule, index)
             if op.kind is Kind.SEND:
@@ -155,21 +149,18 @@ class _SymbolicRun:
         self.chunks[rank] = after
         self._post(rank, step + 1)
 
-    def _combined(self, rank: int, step: int, op: Operation, chunk: int, value: Value) -> Value:
+    def _combined(self, rank: int, step: int, op: Operation, chunk: int, value: Contributors) -> Contributors:
         held = self.chunks[rank][chunk]
         if held is None:
             raise self._wrong(rank, step, op, f"{self._empty(rank, chunk)}, so nothing can be reduced into it")
-        if held.place != value.place:
-            problem = f"data of chunk {value.place} would be summed into data of chunk {held.place}"
-            raise self._wrong(rank, step, op, problem)
-        doubled = held.contributors & value.contributors
+        doubled = held & value
         if doubled:
             raise self._wrong(
                 rank, step, op,
                 f"the contribution of {_ranks(doubled)} would be counted twice: the chunk already holds "
-                f"{_ranks(held.contributors)} and {_ranks(value.contributors)} would be added",
+                f"{_ranks(held)} and {_ranks(value)} would be added",
             )  # fmt: skip
-        return Value(held.place, held.contributors | value.contributors)
+        return held | value
 
     def check_end(self) -> None:
         for rank in range(self.schedule.world_size):
@@ -179,24 +170,20 @@ class _SymbolicRun:
             for chunk in range(self.schedule.chunks):
                 self._check_chunk(rank, chunk, self.chunks[rank][chunk], expected)
 
-    def _check_chunk(self, rank: int, chunk: int, value: Value | None, expected: frozenset[int]) -> None:
+    def _check_chunk(self, rank: int, chunk: int, value: Contributors | None, expected: Contributors) -> None:
         if value is None:
-            raise self._wrong_end(rank, chunk, f"holds nothing; it should hold {_ranks(expected)}")
-        if value.place != chunk:
-            raise self._wrong_end(rank, chunk, f"holds the data of chunk {value.place}")
-        missing, foreign = expected - value.contributors, value.contributors - expected
+            raise self._wrong_end(rank, chunk, f"holds nothing; it should hold the data of {_ranks(expected)}")
+        missing, foreign = expected - value, value - expected
         if missing or foreign:
             parts = [f"misses the contribution of {_ranks(missing)}"] if missing else []
             parts += [f"holds that of {_ranks(foreign)}, which does not belong there"] if foreign else []
             raise self._wrong_end(rank, chunk, " and ".join(parts))
 
     def _empty(self, rank: int, chunk: int) -> str:
-        """Why there can be nothing in a chunk."""
+        """Why there is nothing in a chunk: undefined data never moves, so it has been so from the start."""
         if chunk >= self.schedule.chunks:
             return f"chunk {chunk} holds nothing yet (scratch is undefined at the start)"
-        if self.spec.start(rank, self.schedule.world_size, self.schedule.root) is None:
-            return f"chunk {chunk} holds nothing yet (only the root, rank {self.schedule.root}, starts with data)"
-        return f"chunk {chunk} holds nothing any more (undefined data was copied over it)"
+        return f"chunk {chunk} holds nothing yet (only the root, rank {self.schedule.root}, starts with data)"
 
     def _wrong(self, rank: int, step: int, op: Operation, problem: str) -> ProgramError:
         schedule = self.schedule
@@ -211,7 +198,7 @@ class _SymbolicRun:
         return ProgramError(message, schedule.world_size, rank)
 
 
-def _ranks(ranks: frozenset[int]) -> str:
+def _ranks(ranks: Contributors) -> str:
     """``rank 3``, ``ranks 0, 2``; of many the first few."""
     first = ", ".join(map(str, sorted(ranks)[:8]))
     if len(ranks) == 1:

@@ -53,7 +53,7 @@ class Training:
     batch_size: int = 32  # per rank
     epochs: int = 3
     seed: int = 0
-    learning_rate: float = 0.02
+    learning_rate: float = 0.002
     scale_learning_rate: bool = False  # multiply it by world_size
     data_folder: str | None = None  # where cifar10 lies
     compute: ComputePhases | None = None  # None: from calibration

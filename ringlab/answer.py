@@ -6,6 +6,7 @@ from typing import Any
 import simcomm
 from collectives.calibration import Calibration
 from collectives.environment import environment
+from collectives.errors import InputError
 from collectives.summary import Entry, collective_entry, training_entry
 from collectives.trace import Trace
 from collectives.workload import Training
@@ -112,11 +113,21 @@ def _errors(predicted: float | None, measured: float) -> dict[str, float | None]
 
 
 def one_trace(scenario: Scenario, calibration: Calibration | None, algorithm: str | None, nbytes: int | None) -> Trace:
-    """The simulated messages of one of the scenario's algorithms: the last at the largest size, unless said."""
-    question = scenario.collective
+    """What is simulated of one of the scenario's algorithms: the last at the largest size, unless said.
+
+    A training's first steps where the scenario asks for no collective. Raises InputError for a name not in it.
+    """
+    question, jobs = scenario.collective, predictable(scenario.trainings)
     if question is None:
-        job = predictable(scenario.trainings)[-1]
+        job = _named(algorithm, {job.sync_name: job for job in jobs}, scenario)
         return simcomm.train(job, scenario.cluster, calibration=calibration)
-    chosen = next((a for a in question.algorithms if a.name == algorithm), question.algorithms[-1])
+    chosen = _named(algorithm, {candidate.name: candidate for candidate in question.algorithms}, scenario)
     asked = {"dtype": question.dtype, "op": question.op, "root": question.root}
     return simcomm.run(chosen, scenario.cluster, nbytes or max(question.sizes), **asked, calibration=calibration)
+
+
+def _named(name: str | None, candidates: dict[str, Any], scenario: Scenario) -> Any:
+    known = ", ".join(candidates) or "none that can be predicted"
+    if not candidates or (name is not None and name not in candidates):
+        raise InputError(f"{scenario.path}: no algorithm {name or ''!r} in it; there are {known}")
+    return candidates[name] if name is not None else [*candidates.values()][-1]

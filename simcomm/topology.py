@@ -43,6 +43,14 @@ class Cluster:
         """Ranks that share one machine."""
         return self.world_size if self.is_here else 1
 
+    def on_first(self, world_size: int) -> "Cluster":
+        """The same network with one rank on each of its first hosts. Raises InputError for none or too many."""
+        if not 1 <= world_size <= len(self.hosts):
+            raise InputError(
+                f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, and each holds one rank"
+            )
+        return replace(self, hosts=self.hosts[:world_size])
+
     def calibrated(self, calibration: Calibration) -> "Cluster":
         """The same cluster with what was measured of this machine's software and, if it is this machine, its memory."""
         if self.is_here:
@@ -57,6 +65,8 @@ class Cluster:
 
 def star(hosts: int, bandwidth: str, latency: str, transport: Transport | None = IDEAL) -> Cluster:
     """``hosts`` machines on one switch, each by a link of ``bandwidth`` and ``latency`` in each direction."""
+    if hosts < 1:
+        raise InputError(f"a star of {hosts} hosts has none to hold a rank; at least 1 is needed")
     links = [(f"h{i}", "s0", bandwidth, latency) for i in range(hosts)]
     return from_links(links, transport, title=f"star of {hosts} hosts, {format_bandwidth(parse_bandwidth(bandwidth))}")
 
@@ -80,8 +90,9 @@ def from_links(
             graph.add_edge(src, dst, bandwidth=rate, latency=seconds)
     hosts = sorted((node for node in graph if node.startswith("h")), key=_natural)
     _check_whole(graph, hosts)
-    ranks = _placed(hosts, world_size)
-    return Cluster(title or f"{len(hosts)} hosts, {graph.number_of_edges() // 2} links", graph, ranks, transport)
+    title = title or f"{len(hosts)} hosts, {graph.number_of_edges() // 2} links"
+    cluster = Cluster(title, graph, tuple(hosts), transport)
+    return cluster if world_size is None else cluster.on_first(world_size)
 
 
 def this_machine(ranks: int) -> Cluster:
@@ -132,9 +143,3 @@ def _check_whole(graph: "nx.DiGraph[str]", hosts: list[str]) -> None:
         raise InputError(
             f"the network is in {len(pieces)} pieces: no link leads from {', '.join(pieces[0])} to the rest"
         )
-
-
-def _placed(hosts: list[str], world_size: int | None) -> tuple[str, ...]:
-    if world_size is not None and not 1 <= world_size <= len(hosts):
-        raise InputError(f"world_size {world_size}: the cluster has {len(hosts)} hosts, and each holds one rank")
-    return tuple(hosts[:world_size])

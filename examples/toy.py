@@ -1,0 +1,42 @@
+"""The smallest data-parallel training: two ranks fit one parameter to a point each, by the sum of their gradients.
+
+Rank r's loss is (x - parameter)^2 at its own x. One step from 2.0 leaves 1.4 on both: 2.0 - 0.1 * (4 + 2).
+"""
+
+import torch
+
+import simcomm
+from collectives import find_algorithm
+from realcomm.execute import execute
+from realcomm.launch import launch
+
+X = [0.0, 1.0]  # of rank 0 and rank 1
+START = 2.0
+LEARNING_RATE = 0.1
+
+
+def own_gradient(rank: int) -> torch.Tensor:
+    """Of this rank's loss at the start; shape [1]."""
+    parameter = torch.tensor([START], requires_grad=True)
+    loss = (X[rank] - parameter).square().sum()
+    return torch.autograd.grad(loss, parameter)[0]
+
+
+def real_rank(rank: int, world_size: int) -> float:
+    """The parameter after one step, on a process of its own."""
+    gradient = own_gradient(rank)
+    execute(find_algorithm("all_reduce/ring"), gradient)
+    return START - LEARNING_RATE * gradient.item()
+
+
+def main() -> None:
+    for rank, parameter in enumerate(launch(real_rank, world_size=2)):
+        print(f"real rank {rank}: {parameter:g}")
+    gradients = [own_gradient(rank).numpy() for rank in range(2)]
+    simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), buffers=gradients)
+    for rank, gradient in enumerate(gradients):
+        print(f"simulated rank {rank}: {START - LEARNING_RATE * gradient.item():g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""What is asked of a measurement and what each rank finds: plain records, without torch, for launcher and workers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from collectives.catalogue import Algorithm
+from collectives.step import Operation
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One collective to measure."""
+
+    algorithm: Algorithm
+    n: int  # elements of the buffer
+    dtype: str
+    op: str
+    root: int
+    warmup: int
+    repetitions: int | None  # None: as many as fit in a second
+    inputs: Path | None  # folder of RANK.npy, to be carried once
+
+
+class Event(NamedTuple):
+    """One operation of one rank as it happened, in seconds of ``time.perf_counter``, which all local ranks share.
+
+    Sends and receives begin when they were posted and end when this rank saw them complete. What a ``recv_reduce``
+    adds to its chunk is an event of its own, of kind REDUCE.
+    """
+
+    step: int
+    operation: Operation
+    begin: float
+    end: float
+
+
+class Measured(NamedTuple):
+    """What one rank found."""
+
+    seconds: list[float]  # of every repetition, first rank's start to last rank's end; the same for all ranks
+    begin: float  # of the repetition that took the median time
+    events: list[Event]  # of this rank in that repetition
+    wrong: int  # elements of this rank that were not what they must be
+    data: npt.NDArray[Any] | None  # what this rank's input became

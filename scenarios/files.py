@@ -1,0 +1,88 @@
+"""Scenario files as tables: where they lie, what they say as TOML, and what the command line overrides."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from collectives.errors import InputError
+
+Table = dict[str, Any]
+
+
+def shipped() -> dict[str, Path]:
+    """The scenario files that lie beside this package, by name."""
+    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
+
+
+def find(reference: str) -> Path:
+    """The file of a shipped scenario or, by its path, a user's. Raises InputError that lists the shipped ones."""
+    path = shipped().get(reference, Path(reference))
+    if path.is_dir():
+        raise InputError(f"{reference or '.'} is a directory; {_accepted()}")
+    if not path.exists():
+        raise InputError(f"{reference}: no such file; {_accepted()}")
+    return path
+
+
+def _accepted() -> str:
+    return f"name a scenario file, or a shipped scenario: {', '.join(shipped())}"
+
+
+def read(path: Path) -> Table:
+    """What a TOML file says. Raises InputError that names the file and the line."""
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}: line {line} is not UTF-8 text; a scenario is TOML, saved as UTF-8") from error
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        end = f" on line {text.count(chr(10)) + 1}" if "end of document" in str(error) else ""
+        raise InputError(f"{path}: not TOML: {error}{end}") from error
+
+
+def override(table: Table, text: str) -> None:
+    """Set in ``table`` what ``"section.key=value"`` says; the value is read as TOML, otherwise as a string.
+
+    A number in the key picks an entry of a list: ``cluster.link.8.bandwidth=1 Gbit/s``. Raises InputError.
+    """
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise InputError(f"--set {text}: write section.key=value, for example --set cluster.world_size=4")
+    place: Any = table
+    for part in parts[:-1]:
+        place = place.setdefault(part, {}) if isinstance(place, dict) else _entry(place, part, text)
+    if isinstance(place, dict):
+        place[parts[-1]] = _value(value.strip())
+    else:
+        _entry(place, parts[-1], text)  # is it there?
+        place[int(parts[-1])] = _value(value.strip())
+
+
+def _entry(place: Any, part: str, text: str) -> Any:
+    if not isinstance(place, list):
+        raise InputError(f"--set {text}: {part!r} would be a key of {place!r}, which is no table")
+    if not (part.isdecimal() and int(part) < len(place)):
+        raise InputError(f"--set {text}: {part!r} is no entry of a list of {len(place)}; count from 0")
+    return place[int(part)]
+
+
+def _value(text: str) -> Any:
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return read["value"] if read.keys() == {"value"} else text
+
+
+def tables(path: Path, overrides: Sequence[str]) -> Table:
+    """What the file says with the overrides applied in turn. Raises InputError."""
+    table = read(path)
+    for text in overrides:
+        override(table, text)
+    return table

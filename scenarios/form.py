@@ -1,0 +1,241 @@
+"""What a scenario file may say: its keys, their kinds and their bounds, as pydantic models.
+
+Everything that can be judged without building the cluster or looking up an algorithm is judged here.
+"""
+
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from collectives.errors import InputError
+from collectives.spec import find_spec
+from collectives.units import format_size, parse_bandwidth, parse_latency, parse_size
+from collectives.workload import DATASETS, MODEL_PARAMETERS, check_op, item_bytes
+
+MOST_RANKS = 65_536
+MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks
+
+
+class Reference(NamedTuple):
+    """An algorithm as a scenario names it."""
+
+    name: str
+    parameters: dict[str, int]
+
+
+def _reference(value: object) -> Reference:
+    name, parameters = value, {}
+    if isinstance(value, dict):
+        parameters = {key: number for key, number in value.items() if key != "name"}
+        name = value.get("name")
+    if not isinstance(name, str) or not name:
+        raise InputError('an algorithm is "ring", {name = "ring", parameter = 4} or "my.py:name"')
+    for key, number in parameters.items():
+        if type(number) is not int:
+            raise InputError(f"parameter {key} = {number!r} of {name} is no whole number")
+    return Reference(name, parameters)
+
+
+def _one_or_more(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _bandwidth(value: object) -> object:
+    parse_bandwidth(value)
+    return value
+
+
+def _latency(value: object) -> object:
+    parse_latency(value)
+    return value
+
+
+Bandwidth = Annotated[str, BeforeValidator(_bandwidth), Field(description='for example "10 Gbit/s"')]
+Latency = Annotated[str, BeforeValidator(_latency), Field(description='for example "5 us"')]
+Seconds = Annotated[float, BeforeValidator(parse_latency), Field(description='for example "12 ms"')]
+Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=MOST_BYTES)]
+Algorithms = Annotated[list[Annotated[Reference, PlainValidator(_reference)]], BeforeValidator(_one_or_more)]
+
+
+class Section(BaseModel):
+    """A table of the file; unknown keys and values of another type are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Link(Section):
+    between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
+    bandwidth: Bandwidth
+    latency: Latency
+
+
+class ClusterForm(Section):
+    """Exactly one of a preset, a topology with its arguments, and links written out."""
+
+    preset: Literal["this-machine"] | None = None
+    topology: Literal["star"] | None = None
+    hosts: int | None = Field(None, ge=1, le=MOST_RANKS)
+    bandwidth: Bandwidth | None = None
+    latency: Latency | None = None
+    link: list[Link] | None = Field(None, min_length=1)
+    world_size: int | None = Field(None, ge=1, le=MOST_RANKS)
+    transport: Literal["ideal", "gloo-tcp"] = "ideal"
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        given = [kind for kind in ("preset", "topology", "link") if getattr(self, kind) is not None]
+        if len(given) != 1:
+            problem = f"{' and '.join(given)} exclude each other" if given else "nothing says what it is"
+            raise InputError(
+                f'{problem}; give exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth '
+                "and latency, or [[cluster.link]] tables"
+            )
+        self._check_arguments(given[0])
+        if self.preset and "transport" in self.model_fields_set and self.transport != "gloo-tcp":
+            raise InputError(f'transport = "{self.transport}": this machine is calibrated; leave it out or "gloo-tcp"')
+        return self
+
+    def _check_arguments(self, kind: str) -> None:
+        for key in ("hosts", "bandwidth", "latency"):
+            is_given = getattr(self, key) is not None
+            if kind == "topology" and not is_given:
+                raise InputError(f'{key} is missing; topology = "star" needs hosts, bandwidth and latency')
+            if kind != "topology" and is_given:
+                raise InputError(f'{key} does not go with {kind}; it is an argument of topology = "star"')
+
+
+class CollectiveForm(Section):
+    name: str = Field(description='for example "all_reduce"')
+    dtype: str = "float32"
+    op: str = "sum"
+    root: int = Field(0, ge=0)
+    algorithms: Algorithms = Field(min_length=1, description='for example ["naive", "ring"]')
+    sizes: Annotated[list[Size], BeforeValidator(_one_or_more)] = Field(
+        min_length=1, description='for example ["64 KiB", "1 MiB"]'
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        return find_spec(name).name
+
+    @field_validator("dtype")
+    @classmethod
+    def _check_dtype(cls, dtype: str) -> str:
+        item_bytes(dtype)
+        return dtype
+
+    @field_validator("op")
+    @classmethod
+    def _check_op(cls, op: str, info: ValidationInfo) -> str:
+        check_op(op, info.data.get("dtype", "float32"))
+        if "name" in info.data and op != "sum" and not find_spec(info.data["name"]).reduces:
+            raise InputError(f"{op!r} has no meaning, as {info.data['name']} reduces nothing; leave the key out")
+        return op
+
+    @field_validator("root")
+    @classmethod
+    def _check_root(cls, root: int, info: ValidationInfo) -> int:
+        if "name" in info.data and root != 0 and not find_spec(info.data["name"]).rooted:
+            raise InputError(f"{root} has no meaning, as {info.data['name']} has no root; leave the key out")
+        return root
+
+    @field_validator("sizes")
+    @classmethod
+    def _check_sizes(cls, sizes: list[int], info: ValidationInfo) -> list[int]:
+        dtype = info.data.get("dtype", "uint8")
+        for nbytes in sizes:
+            if nbytes < item_bytes(dtype):
+                raise InputError(
+                    f"{format_size(nbytes)} holds no element of {dtype}, which takes {item_bytes(dtype)} B"
+                )
+        return sizes
+
+
+class ComputeForm(Section):
+    forward: Seconds
+    backward: Seconds
+    optimizer: Seconds
+
+    @model_validator(mode="after")
+    def _check_total(self) -> Self:
+        if self.forward + self.backward + self.optimizer <= 0:
+            raise InputError("a step that computes for no time has no scaling efficiency; give a time above zero")
+        return self
+
+
+class TrainingForm(Section):
+    """Keys that are left out keep the defaults of ``collectives.workload.Training``."""
+
+    gradient_sync: Algorithms = Field(min_length=1, description='for example ["ring", "ddp"]')
+    model: str = ""
+    dataset: str = ""
+    batch_size: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1)
+    seed: int = Field(0, ge=0, lt=2**32)
+    learning_rate: float = Field(1.0, gt=0, allow_inf_nan=False)
+    scale_learning_rate: bool = False
+    data_folder: str = ""
+    compute: ComputeForm | None = None
+
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, model: str) -> str:
+        return _one_of(model, "model", tuple(MODEL_PARAMETERS))
+
+    @field_validator("dataset")
+    @classmethod
+    def _check_dataset(cls, dataset: str) -> str:
+        return _one_of(dataset, "dataset", DATASETS)
+
+
+def _one_of(value: str, what: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise InputError(f"{what} {value!r} is not known; there are {', '.join(known)}")
+    return value
+
+
+class WhatIfForm(Section):
+    title: str = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
+    cluster: ClusterForm = Field(description="a table like [cluster]")
+
+
+class ScenarioForm(Section):
+    """A whole file."""
+
+    title: str = Field("", min_length=1)
+    cluster: ClusterForm = Field(description='for example [cluster] with preset = "this-machine"')
+    collective: CollectiveForm | None = None
+    training: TrainingForm | None = None
+    what_if: list[WhatIfForm] = []
+
+    @model_validator(mode="after")
+    def _check_question(self) -> Self:
+        if self.collective is None and self.training is None:
+            raise InputError("it asks nothing: add a [collective] or a [training] table")
+        return self
+
+
+def form_at(place: tuple[int | str, ...]) -> type[BaseModel]:
+    """The form of the table at ``place``, such as ``("cluster", "link", 3)``."""
+    form: type[BaseModel] = ScenarioForm
+    for part in place:
+        if isinstance(part, str):
+            form = _form_in(form.model_fields[part].annotation)
+    return form
+
+
+def _form_in(annotation: Any) -> type[BaseModel]:
+    """The model inside ``list[Model] | None`` and the like."""
+    while not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        annotation = get_args(annotation)[0]
+    return annotation

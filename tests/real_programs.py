@@ -1,0 +1,255 @@
+"""Worker processes of the executor's tests: programs on real tensors, beside torch's own collectives or an oracle."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+from collectives.catalogue import Algorithm, library
+from collectives.errors import InputError
+from collectives.spec import find_spec
+from collectives.step import Kind, Operation, Program, Step, copy, recv, recv_reduce, reduce, send
+from realcomm.execute import Event, Executor, execute
+from realcomm.launch import doing
+
+REDUCE_OPS = {
+    "sum": dist.ReduceOp.SUM,
+    "mean": dist.ReduceOp.SUM,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "product": dist.ReduceOp.PRODUCT,
+}
+TYPED_OPS = [
+    *((torch.float32, op) for op in ("mean", "min", "max", "product")),
+    *((torch.int64, op) for op in ("sum", "min", "max", "product")),
+    *((torch.float64, op) for op in ("sum", "mean")),
+    (torch.float16, "sum"),
+    (torch.uint8, "max"),
+]
+
+
+def ad_hoc(
+    function: Callable[..., Program], chunks: int, scratch: int = 0, collective: str = "all_reduce"
+) -> Algorithm:
+    return Algorithm(find_spec(collective), "ad_hoc", function, chunks, scratch)
+
+
+def start(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Small whole numbers that tell ranks and places apart; products of nine of them are exact too."""
+    places = torch.arange(n)
+    return ((places * 7 + rank * 5) % 4 + (1 if rank % 2 else 0)).to(dtype)
+
+
+def torchs_own(collective: str, tensor: torch.Tensor, op: str, root: int) -> torch.Tensor:
+    result = tensor.clone()
+    if collective == "broadcast":
+        dist.broadcast(result, root)
+        return result
+    if collective == "reduce":
+        dist.reduce(result, root, REDUCE_OPS[op])
+    else:
+        dist.all_reduce(result, REDUCE_OPS[op])
+    return result / dist.get_world_size() if op == "mean" else result
+
+
+def cases(world_size: int) -> Iterator[tuple[Algorithm, int, torch.dtype, str, int]]:
+    for algorithm in library().values():
+        roots = sorted({0, world_size // 2, world_size - 1}) if algorithm.spec.rooted else [0]
+        for n in sorted({0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003}):
+            yield from ((algorithm, n, torch.float32, "sum", root) for root in roots)
+        if algorithm.spec.reduces:
+            yield from ((algorithm, 37, dtype, op, roots[-1]) for dtype, op in TYPED_OPS)
+
+
+def compare_with_torch(rank: int, world_size: int) -> tuple[int, list[str]]:
+    """How many cases were tried, and those in which this rank holds something else than torch's own would."""
+    tried, wrong = 0, []
+    for algorithm, n, dtype, op, root in cases(world_size):
+        tried += 1
+        tensor = start(rank, n, dtype)
+        expected = torchs_own(algorithm.spec.name, tensor, op, root)
+        execute(algorithm, tensor, op, root)
+        defined = algorithm.spec.end(rank, world_size, root) is not None
+        if defined and not torch.equal(tensor, expected):
+            wrong.append(f"{algorithm.full_name} n={n} {dtype} {op} root={root}: {tensor} is not {expected}")
+    return tried, wrong
+
+
+Rounds = list[list[list[Operation]]]  # [round][rank] -> the operations of its step
+
+
+def random_rounds(rng: random.Random, world_size: int, chunks: int) -> Rounds:
+    """Steps that may do anything the contract allows: every rank's k-th step meets the others' k-th steps only."""
+    first = [[copy(0, into=chunks, count=chunks)] for _ in range(world_size)]  # scratch is defined from here on
+    return [first, *(_random_round(rng, world_size, chunks) for _ in range(5))]
+
+
+def _random_round(rng: random.Random, world_size: int, chunks: int) -> list[list[Operation]]:
+    steps: list[list[Operation]] = [[] for _ in range(world_size)]
+    written: list[set[int]] = [set() for _ in range(world_size)]
+    for _ in range(rng.randrange(1, 4 * world_size)):
+        src, dst = rng.randrange(world_size), rng.randrange(world_size)
+        begin = rng.randrange(chunks)
+        count = rng.randrange(1, chunks - begin + 1)
+        source, target = begin + rng.choice((0, chunks)), begin + rng.choice((0, chunks))
+        if (src == dst and source == target) or not written[dst].isdisjoint(range(target, target + count)):
+            continue
+        written[dst].update(range(target, target + count))
+        if src == dst:
+            steps[src].append(rng.choice((copy, reduce))(source, target, count))
+        else:
+            steps[src].append(send(dst, source, count))
+            steps[dst].append(rng.choice((recv, recv_reduce))(src, target, count))
+    return steps
+
+
+def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[torch.Tensor]:
+    """What the contract promises, chunk by chunk and with every round's old values at hand; of the buffers alone."""
+    n = len(buffers[0])
+    cuts = [slice(k * n // chunks, (k + 1) * n // chunks) for k in range(chunks)]
+    held = [[buffer[cut].clone() for cut in cuts] + [torch.empty(0)] * chunks for buffer in buffers]
+    for steps in rounds:
+        before = [list(own) for own in held]
+        sent = {
+            (rank, op.peer): [o for o in step if o.kind is Kind.SEND and o.peer == op.peer]
+            for rank, step in enumerate(steps)
+            for op in step
+            if op.kind is Kind.SEND
+        }
+        for rank, step in enumerate(steps):
+            for op in step:
+                if op.kind is Kind.SEND:
+                    continue
+                src = rank if op.kind.is_local else op.peer
+                first = op.chunk if op.kind.is_local else sent[op.peer, rank].pop(0).chunk
+                for k in range(op.count):
+                    value = before[src][first + k]
+                    held[rank][op.into + k] = before[rank][op.into + k] + value if op.kind.combines else value
+    return [torch.cat(own[:chunks]) for own in held]
+
+
+def compare_with_oracle(rank: int, world_size: int, seeds: range) -> list[str]:
+    """The random programs after which this rank holds something else than the contract promises."""
+    wrong = []
+    for seed in seeds:
+        rng = random.Random(seed)
+        chunks, n = rng.choice((1, 2, 3, 5)), rng.choice((0, 1, 4, 7, 23))
+        rounds = random_rounds(rng, world_size, chunks)
+        buffers = [start(r, n, torch.float64) for r in range(world_size)]
+        expected = oracle(rounds, buffers, chunks)[rank]
+        program = ad_hoc(partial(_own_steps, rounds), chunks, scratch=chunks)
+        execute(program, buffers[rank])
+        if not torch.equal(buffers[rank], expected):
+            wrong.append(f"seed {seed}, chunks {chunks}, n {n}: {buffers[rank]} is not {expected}")
+    return wrong
+
+
+def _own_steps(rounds: Rounds, rank: int, world_size: int) -> Iterator[Step]:
+    return (tuple(steps[rank]) for steps in rounds)
+
+
+def _swap(rank: int, world_size: int) -> Program:
+    """Both ranks send chunk 0 and receive into it, and exchange two more chunks in place, all in one step."""
+    yield send(1 - rank, 0), recv(1 - rank, 0), copy(1, into=2), copy(2, into=1)
+
+
+def _doubling(rank: int, world_size: int) -> Program:
+    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
+
+
+def before_the_step(rank: int, world_size: int) -> tuple[list[float], list[float]]:
+    """Of two ranks: three chunks swapped, and recursive doubling in place."""
+    swapped = torch.tensor([rank + 1.0, 10.0 + rank, 20.0 + rank])
+    execute(ad_hoc(_swap, 3), swapped)
+    doubled = torch.full((1 << 18,), rank + 1.0)
+    execute(ad_hoc(_doubling, 1), doubled)
+    return swapped.tolist(), doubled.unique().tolist()
+
+
+def shapes(rank: int, world_size: int) -> list[str]:
+    """Contiguous tensors of any shape hold the result, also parts of larger ones; the rest is refused."""
+    ring = library()["all_reduce/ring"]
+    whole = torch.zeros(6, 5)
+    execute(ring, whole[2:4].fill_(1.0))
+    assert whole.sum(dim=1).tolist() == [0, 0, 5 * world_size, 5 * world_size, 0, 0]
+    weight = torch.ones(4, 3, requires_grad=True)
+    execute(ring, weight, op="mean")
+    assert torch.equal(weight, torch.ones(4, 3))
+    executor = Executor(ring, rank, world_size, 10)
+    refused = [
+        lambda: execute(ring, torch.zeros(6, 5)[:, 1]),
+        lambda: execute(ring, torch.zeros(3, dtype=torch.int64), op="mean"),
+        lambda: execute(ring, torch.zeros(3), op="median"),
+        lambda: executor.run(torch.zeros(11)),
+        lambda: executor.run(torch.zeros(10, dtype=torch.float64)),
+    ]
+    return [_refusal(call) for call in refused]
+
+
+def _refusal(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except InputError as error:
+        return str(error)
+    return "accepted"
+
+
+def again_and_again(rank: int, world_size: int) -> list[list[float]]:
+    """One executor, several tensors in turn, one of them changed in between."""
+    executor = Executor(library()["all_reduce/unchunked_ring"], rank, world_size, 3)
+    first, second = torch.ones(3), torch.full((3,), float(rank))
+    for tensor in (first, second, second, first):
+        executor.run(tensor)
+    first.fill_(2.0)
+    executor.run(first)
+    return [first.tolist(), second.tolist()]
+
+
+def in_a_group(rank: int, world_size: int) -> list[float]:
+    """Ranks 1 and 3 of four work together, and count as 0 and 1."""
+    group = dist.new_group([1, 3])
+    tensor = torch.tensor([float(rank), 1.0])
+    if rank in (1, 3):
+        execute(library()["all_reduce/ring"], tensor, group=group)
+        execute(library()["broadcast/naive"], tensor[:1], root=1, group=group)
+    return tensor.tolist()
+
+
+def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], float]:
+    """The events of a ring between two readings of the clock."""
+    record: list[Event] = []
+    tensor = torch.zeros(n)
+    dist.barrier()
+    begin = time.perf_counter()
+    execute(library()["all_reduce/ring"], tensor, record=record)
+    return begin, record, time.perf_counter()
+
+
+def order_of_posts(rank: int, world_size: int) -> list[str]:
+    """In which order a ring's messages are posted, which goes first into torch's own functions."""
+    posted: list[str] = []
+    own = {"irecv": dist.irecv, "isend": dist.isend}
+
+    def noted(name: str, *args: object, **named: object) -> object:
+        posted.append(name)
+        return own[name](*args, **named)  # type: ignore[operator]
+
+    for name in own:
+        setattr(dist, name, partial(noted, name))
+    try:
+        execute(library()["all_reduce/ring"], torch.zeros(8))
+    finally:
+        for name, function in own.items():
+            setattr(dist, name, function)
+    return posted
+
+
+def stay_away(rank: int, world_size: int) -> None:
+    """Rank 1 never comes."""
+    doing("training step 12")
+    if rank == 1:
+        time.sleep(600)
+    execute(library()["all_reduce/ring"], torch.zeros(8))

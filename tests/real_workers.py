@@ -1,0 +1,108 @@
+"""What worker processes do in the tests of the real wing; apart, so that they start without pytest."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from collectives.errors import InputError
+from realcomm.launch import doing, report
+
+
+def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, float]:
+    """Rank, threads and the sum of all ranks."""
+    total = torch.tensor([float(rank * scale)])
+    dist.all_reduce(total)
+    return rank, torch.get_num_threads(), total.item()
+
+
+def raise_on(rank: int, world_size: int, bad: int) -> None:
+    doing("counting sheep")
+    if rank == bad:
+        raise ZeroDivisionError("no sheep")
+    _wait_for_others()
+
+
+def die_on(rank: int, world_size: int, bad: int, number: int) -> None:
+    doing("walking")
+    if rank == bad:
+        time.sleep(0.1)  # the others are waiting by then, and see the connection break
+        os.kill(os.getpid(), number)
+    _wait_for_others()
+
+
+def exit_on(rank: int, world_size: int, bad: int) -> None:
+    if rank == bad:
+        os._exit(7)
+    _wait_for_others()
+
+
+def refuse_on(rank: int, world_size: int, bad: int) -> None:
+    if rank == bad:
+        raise InputError("cake.toml: there is no cake")
+    _wait_for_others()
+
+
+def hang_on(rank: int, world_size: int, bad: int) -> None:
+    doing(f"asleep on {rank}" if rank == bad else "waiting for the sleeper")
+    if rank == bad:
+        time.sleep(600)
+    _wait_for_others()
+
+
+def leave_by_exit(rank: int, world_size: int) -> None:
+    if rank == 1:
+        sys.exit(4)
+    _wait_for_others()
+
+
+def unpicklable(rank: int, world_size: int) -> object:
+    return lambda: rank
+
+
+def leave_early(rank: int, world_size: int) -> float:
+    """Rank 0 is done at once, rank 1 long before the others need its message."""
+    data = torch.tensor([1.0])
+    if rank == 1:
+        dist.send(data, 2)
+    elif rank == 2:
+        time.sleep(0.5)
+        dist.recv(data, 1)
+    return data.item()
+
+
+def report_three(rank: int, world_size: int) -> None:
+    for done in range(1, 4):
+        report(done, 3, f"part {done}")
+
+
+def settings(rank: int, world_size: int, name: str) -> tuple[str | None, str, list[str]]:
+    return os.environ.get(name), str(Path.cwd()), listening()
+
+
+def tensor_of(rank: int, world_size: int) -> torch.Tensor:
+    return torch.full((3,), float(rank))
+
+
+def raise_always(rank: int, world_size: int) -> None:
+    doing("counting sheep")
+    raise ZeroDivisionError("no sheep")
+
+
+def _wait_for_others() -> None:
+    dist.all_reduce(torch.zeros(1 << 16))
+
+
+def listening() -> list[str]:
+    """The local addresses on which this process accepts connections, in hexadecimal as in /proc/net."""
+    own = {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    found = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+                found.append(fields[1].partition(":")[0])
+    return found

@@ -1,0 +1,272 @@
+"""Programs that cannot work: each way to be wrong is found, and named by rank, step, chunk and peer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from collectives import (
+    Algorithm,
+    InputError,
+    ProgramError,
+    algorithm,
+    copy,
+    recv,
+    recv_reduce,
+    reduce,
+    send,
+    verify,
+)
+from collectives.algorithms.naive import naive_broadcast, naive_reduce
+from collectives.algorithms.ring import ring_all_gather
+from collectives.step import Operation
+
+# mypy: allow-untyped-defs
+
+
+def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
+    found = algorithm(collective, **options)(function).__algorithm__  # type: ignore[attr-defined]
+    assert isinstance(found, Algorithm)
+    return found
+
+
+def refusal(collective: str, function: Callable[..., Any], world_size: int, root: int = 0, **options: Any) -> str:
+    with pytest.raises(ProgramError) as failure:
+        verify(declared(collective, function, name="wrong", **options), world_size, root)
+    assert failure.value.world_size == world_size
+    return str(failure.value)
+
+
+def test_deadlock_of_a_ring_that_sends_before_it_receives() -> None:
+    def wrong(rank, world_size):
+        left, right = (rank - 1) % world_size, (rank + 1) % world_size
+        for step in range(world_size - 1):
+            yield send(right, (rank - 1 - step) % world_size)
+            yield recv_reduce(left, (rank - 2 - step) % world_size)
+
+    message = refusal("all_reduce", wrong, 3)
+    assert message.startswith("all_reduce/wrong, world size 3: deadlock: rank 0 in step 0 waits for rank 1 in send(to ")
+    assert "rank 1 in step 0 waits for rank 2" in message
+    assert "rank 2 in step 0 waits for rank 0" in message
+    assert message.endswith("What must overlap belongs in one step: yield send(...), recv(...)")
+
+
+def test_a_deadlock_of_two_names_only_the_two() -> None:
+    def wrong(rank, world_size):
+        if rank < 2:
+            yield recv_reduce(1 - rank, 0)
+            yield send(1 - rank, 0)
+
+    message = refusal("all_reduce", wrong, 4, chunks=1)
+    assert "rank 0 in step 0 waits for rank 1 in recv_reduce(from rank 1, chunk 0)" in message
+    assert "rank 2" not in message
+
+
+def test_off_by_one_chunk() -> None:
+    def wrong(rank, world_size):
+        left, right = (rank - 1) % world_size, (rank + 1) % world_size
+        for step in range(world_size - 1):
+            yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)
+
+    message = refusal("all_reduce", wrong, 4)
+    assert "rank 0, step 0: send(to rank 1, chunk 0), message 0 of rank 0 to rank 1, meets in its step 0" in message
+    assert message.endswith(
+        "recv_reduce(from rank 0, chunk 3): these are different chunks of the buffer; data keeps its place"
+    )
+
+
+def test_off_by_one_step() -> None:
+    def wrong(rank, world_size):
+        left, right = (rank - 1) % world_size, (rank + 1) % world_size
+        for step in range(world_size - 2):
+            yield send(right, (rank - 1 - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)
+        yield from ring_all_gather(rank, world_size)
+
+    message = refusal("all_reduce", wrong, 4)
+    assert message.endswith("world size 4: at the end chunk 0 of rank 0 misses the contribution of ranks 1, 2, 3")
+
+
+def test_double_count() -> None:
+    def wrong(rank, world_size):
+        yield from naive_reduce(rank, world_size, 0)
+        yield from naive_reduce(rank, world_size, 0)
+
+    assert refusal("all_reduce", wrong, 3, chunks=1) == (
+        "all_reduce/wrong, world size 3, rank 0, step 2: recv_reduce(from rank 1, chunk 0): the contribution of rank 1 "
+        "would be counted twice: the chunk already holds ranks 0, 1, 2 and rank 1 would be added"
+    )
+
+
+def test_wrong_root() -> None:
+    def wrong(rank, world_size, root):
+        yield from naive_reduce(rank, world_size, 0)
+
+    assert verify(declared("reduce", wrong, chunks=1), 3, root=0).steps == 2
+    assert refusal("reduce", wrong, 3, root=2, chunks=1) == (
+        "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1"
+    )
+
+
+def test_wrong_root_of_a_broadcast_sends_what_is_not_there() -> None:
+    def wrong(rank, world_size, root):
+        yield from naive_broadcast(rank, world_size, 0)
+
+    assert refusal("broadcast", wrong, 3, root=1, chunks=1) == (
+        "broadcast/wrong, world size 3, root 1, rank 0, step 0: send(to rank 1, chunk 0): "
+        "chunk 0 holds nothing yet (only the root, rank 1, starts with data)"
+    )
+
+
+def test_unmatched_receive_and_send() -> None:
+    def receives(rank, world_size):
+        if rank == 0:
+            yield recv_reduce(1, 0)
+
+    def sends(rank, world_size):
+        if rank == 1:
+            yield send(0, 0)
+            yield send(0, 0)
+        elif rank == 0:
+            yield recv_reduce(1, 0)
+
+    assert refusal("all_reduce", receives, 2, chunks=1) == (
+        "all_reduce/wrong, world size 2, rank 0, step 0: recv_reduce(from rank 1, chunk 0) meets nothing: "
+        "rank 1 sends no message to rank 0, which receives 1 from it"
+    )
+    assert refusal("all_reduce", sends, 2, chunks=1) == (
+        "all_reduce/wrong, world size 2, rank 1, step 1: send(to rank 0, chunk 0) meets nothing: "
+        "rank 1 sends 2 messages to rank 0, which receives 1 from it"
+    )
+
+
+def test_ends_of_different_count() -> None:
+    def wrong(rank, world_size):
+        yield send(1 - rank, 0, count=2), recv(1 - rank, 0)
+
+    assert "send(to rank 1, chunk 0..1)" in (message := refusal("all_reduce", wrong, 2))
+    assert message.endswith("recv(from rank 0, chunk 0): they disagree on how many chunks travel")
+
+
+def test_uneven_sizes_of_a_local_copy() -> None:
+    def wrong(rank, world_size):
+        yield copy(0, into=1)
+
+    assert refusal("all_reduce", wrong, 3).endswith(
+        "rank 0, step 0: copy(chunk 0 into 1): these are different chunks of the buffer; data keeps its place"
+    )
+
+
+def test_written_twice_in_one_step() -> None:
+    def wrong(rank, world_size):
+        yield recv(1 - rank, 0), recv_reduce(1 - rank, 0)
+
+    assert refusal("all_reduce", wrong, 2).endswith(
+        "rank 0, step 0: recv_reduce(from rank 1, chunk 0): chunk 0 is written twice in one step"
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "problem"),
+    [
+        (send(3, 0), "send(to rank 3, chunk 0): there is no rank 3; ranks are 0..2"),
+        (recv(-1, 0), "recv(from rank -1, chunk 0): there is no rank -1; ranks are 0..2"),
+        (send(1, 3), "send(to rank 1, chunk 3): there is no chunk 3; chunks are 0..2"),
+        (send(1, 2, count=2), "send(to rank 1, chunk 2..3): there is no chunk 3; chunks are 0..2"),
+        (recv(1, -1), "recv(from rank 1, chunk -1): there is no chunk -1; chunks are 0..2"),
+        (send(1, 0, count=0), "send(to rank 1, chunk 0): count must be at least 1"),
+        (send(0, 0), "send(to rank 0, chunk 0): a rank never sends to itself; use copy or reduce"),
+        (send(1, 0.5), "send: 0.5 is no whole number; peers, chunks and counts are (divide with //)"),  # type: ignore[arg-type]
+        (send(None, 0), "send: None is no whole number"),  # type: ignore[arg-type]
+        (recv(1, "0"), "recv: '0' is no whole number"),  # type: ignore[arg-type]
+        (copy(0, into=3), "copy(chunk 0 into 3): there is no chunk 3; chunks are 0..2"),
+    ],
+)
+def test_operations_out_of_range(op: Operation, problem: str) -> None:
+    def wrong(rank, world_size):
+        if rank == 0:
+            yield ()
+            yield op
+
+    assert refusal("all_reduce", wrong, 3).startswith(f"all_reduce/wrong, world size 3, rank 0, step 1: {problem}")
+
+
+def test_chunks_across_the_end_of_the_buffer() -> None:
+    def wrong(rank, world_size):
+        yield copy(1, into=3, count=2)
+
+    message = refusal("all_reduce", wrong, 2, scratch=4)
+    assert message.endswith("copy(chunk 1..2 into 3): its chunks begin in the buffer and end in the scratch")
+
+
+def test_outside_the_scratch() -> None:
+    def wrong(rank, world_size):
+        yield copy(0, into=2)
+
+    message = refusal("all_reduce", wrong, 2, chunks=1, scratch=1)
+    assert message.endswith("there is no chunk 2; chunks are 0..1, the last 1 of them scratch")
+
+
+def test_sends_undefined_scratch() -> None:
+    def wrong(rank, world_size):
+        yield send(1 - rank, 1), recv(1 - rank, 1)
+
+    assert refusal("all_reduce", wrong, 2, chunks=1, scratch=1) == (
+        "all_reduce/wrong, world size 2, rank 0, step 0: send(to rank 1, chunk 1): "
+        "chunk 1 holds nothing yet (scratch is undefined at the start)"
+    )
+
+
+def test_reduces_into_undefined_scratch() -> None:
+    def wrong(rank, world_size):
+        yield reduce(0, into=1)
+
+    assert (
+        "chunk 1 holds nothing yet (scratch is undefined at the start), so nothing can be reduced into it"
+        in refusal("all_reduce", wrong, 2, chunks=1, scratch=1)
+    )
+
+
+def test_a_program_that_raises() -> None:
+    def wrong(rank, world_size):
+        yield send((rank + 1) % (world_size - 2), 0)
+
+    assert refusal("all_reduce", wrong, 2).startswith(
+        "all_reduce/wrong, world size 2, rank 0, step 0: the program fails with ZeroDivisionError: "
+    )
+
+
+def test_a_program_that_refuses_a_world_size_is_heard() -> None:
+    def wrong(rank, world_size):
+        if world_size % 2:
+            raise InputError(f"world size {world_size} is odd; the ranks work in pairs")
+        yield ()
+
+    assert refusal("all_reduce", wrong, 3).endswith("rank 0, step 0: world size 3 is odd; the ranks work in pairs")
+
+
+@pytest.mark.parametrize("returned", [5, "steps", [send(1, 0)], (send(1, 0), recv(1, 0))])
+def test_a_program_that_is_no_generator(returned: object) -> None:
+    def wrong(rank, world_size):
+        return returned
+
+    assert refusal("all_reduce", wrong, 2).startswith(
+        "all_reduce/wrong, world size 2, rank 0, step 0: it is no rank program: it returned "
+    )
+
+
+def test_a_program_that_yields_something_else() -> None:
+    def wrong(rank, world_size):
+        yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
+        yield None
+
+    assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
+        "rank 0, step 1: None is no operation; a step holds send, recv, recv_reduce, copy and reduce"
+    )
+
+
+def test_many_ranks_are_not_all_listed() -> None:
+    def wrong(rank, world_size):
+        yield ()
+
+    message = refusal("all_reduce", wrong, 17, chunks=1)
+    assert message.endswith("chunk 0 of rank 0 misses the contribution of ranks 1, 2, 3, 4, 5, 6, 7, 8 and 8 more")

@@ -1,0 +1,261 @@
+"""Algorithms: declared once, found by name or in a user's file, the same again in another process."""
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives import Algorithm, InputError, algorithm, find_algorithm, library, send, verify
+from collectives.catalogue import load_file
+from collectives.schedule import trace
+
+MINE = """
+from collections.abc import Iterator
+from collectives import algorithm
+from collectives.algorithms.naive import naive_all_reduce, naive_broadcast
+
+@algorithm("all_reduce", chunks=1)
+def mine(rank, world_size):
+    yield from naive_all_reduce(rank, world_size)
+
+@algorithm("broadcast", name="mine", chunks=1)
+def my_broadcast(rank, world_size, root):
+    yield from naive_broadcast(rank, world_size, root)
+
+@algorithm("all_reduce", chunks=lambda world_size, slices: slices)
+def sliced(rank, world_size, slices=3):
+    for _ in range(slices):
+        yield from ()
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return path
+
+
+def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
+    found = algorithm(collective, **options)(function).__algorithm__  # type: ignore[attr-defined]
+    assert isinstance(found, Algorithm)
+    return found
+
+
+def idle(rank, world_size):  # type: ignore[no-untyped-def]
+    yield from ()
+
+
+def test_the_library_is_found_by_full_name() -> None:
+    assert {"broadcast/naive", "reduce/naive", "all_reduce/naive", "all_reduce/ring"} <= library().keys()
+    assert all(found.full_name == name and found.source is None for name, found in library().items())
+
+
+def test_a_short_name_needs_its_collective() -> None:
+    assert find_algorithm("ring", "all_reduce") is find_algorithm("all_reduce/ring")
+    with pytest.raises(
+        InputError, match=r"no algorithm is called 'ring'; there are .*all_reduce/ring.* or FILE.py:NAME"
+    ):
+        find_algorithm("ring")
+
+
+def test_an_algorithm_of_another_collective_is_refused() -> None:
+    with pytest.raises(InputError, match="broadcast/naive is no all_reduce"):
+        find_algorithm("broadcast/naive", "all_reduce")
+
+
+def test_a_declared_function_stays_a_plain_generator() -> None:
+    function = algorithm("all_reduce")(idle)
+    assert function is idle
+    assert list(function(0, 2)) == []
+
+
+def test_the_name_is_the_function_s_unless_given() -> None:
+    assert declared("all_reduce", idle).full_name == "all_reduce/idle"
+    assert declared("all_reduce", idle, name="lazy").full_name == "all_reduce/lazy"
+
+
+def test_an_unknown_collective_is_refused() -> None:
+    with pytest.raises(
+        InputError, match="no collective is called 'all_to_none'; there are broadcast, reduce, all_reduce"
+    ):
+        algorithm("all_to_none")
+
+
+def test_a_program_must_take_rank_world_size_and_root() -> None:
+    with pytest.raises(InputError, match=r"broadcast/idle: the program must take \(rank, world_size, root\)"):
+        declared("broadcast", idle)
+
+
+def test_chunks_are_one_a_rank_unless_said() -> None:
+    assert declared("all_reduce", idle).chunks(5) == 5
+    assert declared("all_reduce", idle, chunks=1).chunks(5) == 1
+    assert declared("all_reduce", idle, chunks=lambda world_size: 2 * world_size).chunks(5) == 10
+    assert declared("all_reduce", idle).scratch(5) == 0
+
+
+def chain(rank, world_size, slices=8):  # type: ignore[no-untyped-def]
+    for chunk in range(slices):
+        if rank < world_size - 1:
+            yield send(rank + 1, chunk)
+
+
+def test_chunks_receive_the_program_s_parameters_and_their_defaults() -> None:
+    sliced = declared("all_reduce", chain, chunks=lambda world_size, slices: slices)
+    assert sliced.chunks(4) == 8
+    assert sliced.with_parameters(slices=3).chunks(4) == 3
+    assert len(list(sliced.with_parameters(slices=3).steps(0, 4))) == 3
+    assert sliced.with_parameters(slices=3).full_name == "all_reduce/chain[slices=3]"
+
+
+def test_a_rule_takes_only_the_parameters_it_asks_for() -> None:
+    rule = declared("all_reduce", chain, chunks=lambda world_size: 2 * world_size).with_parameters(slices=3)
+    assert rule.chunks(4) == 8
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, None])
+def test_a_count_that_is_none_is_refused(count: object) -> None:
+    wrong = declared("all_reduce", idle, chunks=lambda world_size: count)
+    with pytest.raises(InputError, match=r"all_reduce/idle asks for .* chunks; a whole number from 1 on is needed"):
+        wrong.chunks(4)
+
+
+def test_a_rule_that_fails_is_named() -> None:
+    wrong = declared("all_reduce", idle, chunks=lambda world_size: 1 // (world_size - 2))
+    with pytest.raises(
+        InputError, match="all_reduce/idle, world size 2: its number of chunks fails with ZeroDivisionError"
+    ):
+        wrong.chunks(2)
+
+
+def test_an_unknown_parameter_is_refused() -> None:
+    with pytest.raises(InputError, match="all_reduce/chain has no parameter 'slice'; it has: slices"):
+        declared("all_reduce", chain).with_parameters(slice=3)
+    with pytest.raises(InputError, match="all_reduce/ring has no parameter 'gpus'; it has: none"):
+        find_algorithm("all_reduce/ring").with_parameters(gpus=2)
+
+
+def test_a_parameter_without_value_is_asked_for() -> None:
+    def grouped(rank, world_size, gpus):  # type: ignore[no-untyped-def]
+        yield from ()
+
+    needy = declared("all_reduce", grouped)
+    with pytest.raises(InputError, match="all_reduce/grouped needs a value for its parameter 'gpus'"):
+        needy.steps(0, 4)
+    assert list(needy.with_parameters(gpus=2).steps(0, 4)) == []
+
+
+def test_algorithms_are_hashable() -> None:
+    ring = find_algorithm("all_reduce/ring")
+    assert len({ring, ring.with_parameters(), find_algorithm("all_reduce/naive")}) == 2
+
+
+def test_a_user_s_file_is_found_by_name_from_a_folder(mine: Path) -> None:
+    assert [found.full_name for found in load_file(mine)] == ["all_reduce/mine", "broadcast/mine", "all_reduce/sliced"]
+    found = find_algorithm("mine.py:sliced", "all_reduce", folder=mine.parent)
+    assert (found.full_name, found.source, found.chunks(2)) == ("all_reduce/sliced", mine, 3)
+
+
+def test_the_collective_tells_namesakes_apart(mine: Path) -> None:
+    assert find_algorithm(f"{mine}:mine", "broadcast").full_name == "broadcast/mine"
+    assert find_algorithm(str(mine), "broadcast").full_name == "broadcast/mine"
+    assert find_algorithm(f"{mine}:broadcast/mine").full_name == "broadcast/mine"
+    assert find_algorithm(f"{mine}:my_broadcast").full_name == "broadcast/mine"
+
+
+def test_a_reference_into_a_file_must_name_one(mine: Path) -> None:
+    with pytest.raises(InputError, match="fits more than one of its algorithms; add :NAME of one of all_reduce/mine"):
+        find_algorithm(f"{mine}:mine")
+    with pytest.raises(InputError, match=r"names none of its algorithms; .* broadcast/mine, all_reduce/sliced"):
+        find_algorithm(f"{mine}:minne")
+    with pytest.raises(InputError, match="all_reduce/sliced is no broadcast"):
+        find_algorithm(f"{mine}:sliced", "broadcast")
+
+
+HEAD = "from collectives import algorithm\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", r'wrong.py: declares no algorithm; put @algorithm\("all_reduce"\) above a rank program'),
+        ("def (:\n", r"wrong.py: SyntaxError: .* \(line 1 of wrong.py\)"),
+        ("x = 1\ny = x / 0\n", r"wrong.py: ZeroDivisionError: division by zero \(line 2 of wrong.py\)"),
+        ("import no_such_module\n", r"wrong.py: ModuleNotFoundError: .*no_such_module.* \(line 1 of wrong.py\)"),
+        ("import sys\nsys.exit(3)\n", r"wrong.py: SystemExit: 3 \(line 2 of wrong.py\)"),
+        (f"{HEAD}@algorithm('all_reduc')\ndef a(rank, world_size): ...\n", r"InputError: no collective .* \(line 2 of"),
+        (
+            f"{HEAD}@algorithm('all_reduce')\ndef a(rank): ...\n",
+            r"all_reduce/a: the program must take \(rank, world_size",
+        ),
+        (
+            HEAD + "".join(f"@algorithm('reduce', name='a')\ndef {f}(rank, world_size, root): ...\n" for f in "bc"),
+            r"wrong.py: reduce/a is declared 2 times; give each its own name",
+        ),
+    ],
+)
+def test_files_that_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_file(path)
+
+
+def test_a_missing_file_and_one_that_is_no_python(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        load_file(tmp_path / "absent.py")
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(InputError, match="not a Python file"):
+        load_file(tmp_path / "notes.txt")
+
+
+def test_what_a_file_imports_is_not_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "borrowed.py"
+    path.write_text("from collectives.algorithms.ring import ring_all_reduce\n")
+    with pytest.raises(InputError, match="declares no algorithm"):
+        load_file(path)
+
+
+def test_the_library_s_algorithms_survive_pickling() -> None:
+    for found in library().values():
+        assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_a_user_s_algorithm_survives_pickling_with_its_parameters(mine: Path) -> None:
+    for reference in ("mine", "my_broadcast"):
+        original = find_algorithm(f"{mine}:{reference}", None if reference != "mine" else "all_reduce")
+        again = pickle.loads(pickle.dumps(original))
+        assert (again.full_name, again.source) == (original.full_name, mine)
+        assert trace(again, 4).programs == trace(original, 4).programs
+    sliced = find_algorithm(f"{mine}:sliced").with_parameters(slices=5)
+    assert pickle.loads(pickle.dumps(sliced)).chunks(2) == 5
+
+
+def test_another_process_finds_a_user_s_algorithm_again(mine: Path, tmp_path: Path) -> None:
+    pickled = tmp_path / "algorithm.pickle"
+    pickled.write_bytes(pickle.dumps(find_algorithm(f"{mine}:my_broadcast")))
+    code = f"import pickle; print(pickle.load(open({str(pickled)!r}, 'rb')).full_name)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "broadcast/mine"
+
+
+def test_an_algorithm_that_left_its_file_is_told(mine: Path) -> None:
+    pickled = pickle.dumps(find_algorithm(f"{mine}:sliced"))
+    mine.write_text(MINE.replace("def sliced", "def renamed"))
+    with pytest.raises(InputError, match="all_reduce/sliced is no longer there; there are all_reduce/mine"):
+        pickle.loads(pickled)
+
+
+def test_a_program_that_returns_nothing_yields_no_steps() -> None:
+    def empty(rank, world_size):  # type: ignore[no-untyped-def]
+        ...
+
+    assert list(declared("all_reduce", empty).steps(0, 2)) == []
+
+
+def test_a_file_s_algorithm_is_verified_like_any(mine: Path) -> None:
+    assert verify(find_algorithm(f"{mine}:my_broadcast"), 5, root=3).messages == 4

@@ -1,0 +1,240 @@
+"""The command line as a user meets it: output, exit status, and messages that can be acted on."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import simcomm
+from ringlab import cli
+
+STAR = """
+title = "four hosts"
+[cluster]
+topology = "star"
+hosts = 4
+bandwidth = "10 Gbit/s"
+latency = "5 us"
+[collective]
+name = "all_reduce"
+algorithms = ["naive", "ring"]
+sizes = ["64 KiB", "1 MiB"]
+"""
+HERE = """
+title = "two ranks here"
+[cluster]
+preset = "this-machine"
+[collective]
+name = "all_reduce"
+algorithms = ["naive", "ring"]
+sizes = ["64 KiB"]
+"""
+KILLER = """
+import multiprocessing, os, signal
+from collectives import algorithm, recv, send
+
+@algorithm("all_reduce", chunks=1)
+def killer(rank, world_size):
+    if rank == 1 and multiprocessing.parent_process() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    from collectives.algorithms.naive import naive_all_reduce
+    yield from naive_all_reduce(rank, world_size)
+"""
+
+
+@pytest.fixture
+def ringlab(monkeypatch, capsys, tmp_path):
+    """Run the command line in this process: (exit status, standard output, standard error)."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ringlab", *map(str, arguments)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 0
+        written = capsys.readouterr()
+        return status, written.out, written.err
+
+    return run
+
+
+@pytest.fixture
+def star(tmp_path) -> Path:
+    file = tmp_path / "star.toml"
+    file.write_text(STAR)
+    return file
+
+
+@pytest.fixture
+def here(tmp_path) -> Path:
+    file = tmp_path / "here.toml"
+    file.write_text(HERE)
+    return file
+
+
+def test_version(ringlab):
+    assert ringlab("--version") == (0, f"ringlab {version('ringlab')}\n", "")
+
+
+def test_help_names_every_command(ringlab):
+    status, out, _ = ringlab("--help")
+    assert status == 0
+    for command in ("predict", "run", "compare", "animate", "check", "calibrate", "doctor", "list"):
+        assert command in out
+
+
+def test_predict_as_json_is_only_json_and_the_simulator_s_numbers(ringlab, star):
+    status, out, err = ringlab("predict", star, "--json", "-")
+    answer = json.loads(out)
+    assert (status, err, answer["kind"]) == (0, "", "prediction")
+    assert [(e["algorithm"], e["bytes"]) for e in answer["collectives"]] == [
+        ("naive", 65536), ("ring", 65536), ("naive", 1 << 20), ("ring", 1 << 20),
+    ]  # fmt: skip
+    elapsed = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20).elapsed
+    last = answer["collectives"][-1]
+    assert last["time_s"] == elapsed
+    assert last["algbw_GBps"] == pytest.approx((1 << 20) / elapsed / 1e9)
+    assert last["busbw_GBps"] == pytest.approx(last["algbw_GBps"] * 2 * 3 / 4)
+
+
+def test_predict_shows_a_table_and_a_sentence_and_writes_what_was_asked_for(ringlab, star, tmp_path):
+    status, out, _ = ringlab("predict", star, "--json", tmp_path / "a.json", "--trace", tmp_path / "a.trace.json")
+    assert status == 0
+    assert "busbw GB/s" in out
+    assert "ring is" in out.splitlines()[-1]
+    assert json.loads((tmp_path / "a.json").read_text())["kind"] == "prediction"
+    assert ringlab("animate", tmp_path / "a.trace.json", "-o", tmp_path / "a.png")[0] == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_set_changes_a_key(ringlab, star):
+    slow = json.loads(ringlab("predict", star, "--set", "cluster.bandwidth=1 Gbit/s", "--json", "-")[1])
+    fast = json.loads(ringlab("predict", star, "--json", "-")[1])
+    assert slow["collectives"][-1]["time_s"] > 5 * fast["collectives"][-1]["time_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "STAR", "--engine", "compiled"], "--engine compiled: not yet"),
+        (["predict", "STAR", "--engine", "fast"], "'fast' is not known"),
+        (["predict", "STAR", "--set", "cluster.hosts=0"], "hosts"),
+        (["predict", "STAR", "--set", "cluster.bandwidth=25 Gb/s"], "25 Gb/s"),
+        (["predict", "STAR", "--set", "cluster.colour=1"], "colour"),
+        (["predict", "nowhere.toml"], "nowhere.toml"),
+        (["predict", "HERE"], "ringlab calibrate --ranks 2"),
+        (["predict", "STAR", "--calibration", "none.json"], "none.json: No such file"),
+        (["compare", "STAR"], "is not this machine; comparing it needs --emulate"),
+        (["compare", "HERE", "--emulate"], "--emulate: not yet"),
+        (["run", "HERE", "--backend", "mpi"], "backend 'mpi' is not known"),
+        (["animate", "STAR", "-o", "a.bmp"], "a.bmp"),
+        (["animate", "STAR", "-o", "a.png", "--algorithm", "star"], "'star'"),
+        (["animate", "none.trace.json", "-o", "a.png"], "none.trace.json"),
+        (["check", "nothing.py"], "nothing.py: no such file"),
+        (["check", "all_reduce/star"], "no algorithm is called 'all_reduce/star'"),
+        (["check", "all_reduce/ring", "--world-sizes", "1-"], "'1-' is neither"),
+        (["check", "all_reduce/ring", "--world-sizes", "0"], "from 1 to"),
+        (["predict"], "Missing argument"),
+        (["predictt"], "No such command"),
+    ],
+)
+def test_refused_input_is_one_message_and_status_2(ringlab, star, here, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    named = {"STAR": star, "HERE": here}
+    status, out, err = ringlab(*(named.get(argument, argument) for argument in arguments))
+    assert (status, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+    if err.startswith("ringlab: "):
+        assert len(err.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_check_proves_ours_and_shows_the_price_of_the_unchunked_ring(ringlab):
+    status, out, _ = ringlab("check", "all_reduce/ring", "--world-sizes", "1-9")
+    assert status == 0
+    assert "RIGHT  all_reduce/ring: proved for 1 to 9 ranks." in out
+    status, out, _ = ringlab("check", "all_reduce/unchunked_ring", "--world-sizes", "1-9")
+    assert status == 0
+    assert "From 4 ranks on its busiest rank sends at least twice what it must" in out
+
+
+def test_check_of_a_wrong_program_is_status_1_and_says_where(ringlab, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from collectives import algorithm, recv, send\n"
+        "@algorithm('all_reduce')\n"
+        "def stuck(rank, world_size):\n"
+        "    if world_size > 1:\n"
+        "        yield recv((rank - 1) % world_size, 0)\n"
+        "        yield send((rank + 1) % world_size, 0)\n"
+    )
+    status, out, _ = ringlab("check", file)
+    assert status == 1
+    assert "WRONG" in out
+    assert "deadlock" in out
+    assert "rank 0 in step 0 waits for rank 1" in out
+    scenario = tmp_path / "s.toml"
+    scenario.write_text(STAR.replace('"naive", "ring"', '"mine.py:stuck"'))
+    status, _, err = ringlab("predict", scenario)
+    assert status == 2
+    assert "deadlock" in err
+
+
+def test_compare_puts_prediction_and_measurement_side_by_side(ringlab, here, tmp_path):
+    status, out, _ = ringlab("compare", here, "--json", tmp_path / "c.json", "--report", tmp_path / "c.html")
+    assert status == 0
+    assert "error" in out
+    answer = json.loads((tmp_path / "c.json").read_text())
+    assert answer["kind"] == "comparison"
+    for entry in answer["collectives"]:
+        beside = entry["time_s"]
+        assert beside["error"] == pytest.approx((beside["predicted"] - beside["measured"]) / beside["measured"])
+    assert "<table" in (tmp_path / "c.html").read_text()
+    assert ringlab("predict", here)[0] == 0  # the calibration is kept
+
+
+def test_a_rank_that_dies_is_named_and_status_1(ringlab, here, tmp_path):
+    (tmp_path / "killer.py").write_text(KILLER)
+    here.write_text(HERE.replace('"naive", "ring"', '"killer.py:killer"'))
+    status, out, err = ringlab("run", here, "--timeout", "60")
+    assert (status, out) == (1, "")
+    assert "rank 1" in err
+    assert "SIGKILL" in err
+
+
+def test_run_elsewhere_than_described_says_so(ringlab, star):
+    status, out, err = ringlab("run", star, "--json", "-", "--set", 'collective.sizes=["1 KiB"]')
+    assert status == 0
+    assert "is not this machine" in err
+    assert json.loads(out)["emulated"] is False
+
+
+def test_doctor_and_list(ringlab):
+    status, out, _ = ringlab("doctor", "--json", "-")
+    findings = {finding["subject"]: finding["works"] for finding in json.loads(out)["findings"]}
+    assert status == 0
+    assert findings["Python"]
+    assert findings["gloo (CPU ranks)"]
+    status, out, _ = ringlab("list")
+    assert status == 0
+    for name in ("all_reduce/ring", "this-machine", "quickstart"):
+        assert name in out
+
+
+def test_help_and_predictions_start_without_torch(star):
+    script = (
+        "import sys; from ringlab import cli; sys.argv = ['ringlab', *sys.argv[1:]]\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'\n"
+    )
+    for arguments in (["--help"], ["predict", str(star)]):
+        subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)

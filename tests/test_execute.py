@@ -1,0 +1,122 @@
+"""Rank programs on real tensors give what torch's own collectives give, and what the contract of a step promises."""
+
+import pytest
+import real_programs
+import torch
+
+from collectives.catalogue import library
+from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
+from realcomm.launch import TimedOut, launch
+from realcomm.placement import Memory, PlacedStep, placed, staging_elements
+
+
+@pytest.mark.parametrize("world_size", range(1, 10))
+def test_every_algorithm_agrees_with_torch_exactly(world_size: int):
+    cases = len([*real_programs.cases(world_size)])
+    assert cases > 10 * len(library())
+    assert launch(real_programs.compare_with_torch, world_size, timeout=120) == [(cases, [])] * world_size
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_random_programs_do_what_the_contract_promises(world_size: int):
+    results = launch(real_programs.compare_with_oracle, world_size, range(60), timeout=120)
+    assert results == [[]] * world_size
+
+
+def test_a_step_sees_what_was_there_before_it():
+    for rank, (swapped, doubled) in enumerate(launch(real_programs.before_the_step, 2)):
+        assert swapped == [2.0 - rank, 20.0 + rank, 10.0 + rank]
+        assert doubled == [3.0]
+
+
+def test_contiguous_tensors_of_any_shape_and_no_others():
+    for refusals in launch(real_programs.shapes, 2):
+        assert ["not contiguous" in refusals[0], "floating" in refusals[1], "median" in refusals[2]] == [True] * 3
+        assert all("10 torch.float32 were announced" in refusal for refusal in refusals[3:])
+
+
+def test_an_executor_serves_any_tensor_of_its_kind():
+    assert launch(real_programs.again_and_again, 2) == [[[4.0] * 3, [2.0] * 3]] * 2
+
+
+def test_a_group_counts_its_own_ranks():
+    results = launch(real_programs.in_a_group, 4)
+    assert results == [[0.0, 1.0], [4.0, 2.0], [2.0, 1.0], [4.0, 2.0]]
+
+
+def test_receives_are_posted_before_sends():
+    for posted in launch(real_programs.order_of_posts, 3):
+        assert posted == ["irecv", "isend"] * 4
+
+
+def test_a_record_tells_what_happened_when():
+    world_size = 3
+    ranks = launch(real_programs.recorded, world_size, 999)
+    for begin, events, end in ranks:
+        kinds = [event.operation.kind for event in events]
+        assert [kinds.count(kind) for kind in Kind] == [4, 2, 2, 0, 2]
+        assert all(begin <= event.begin <= event.end <= end for event in events)
+        assert sorted({event.step for event in events}) == [0, 1, 2, 3]
+    for rank, (_, events, _) in enumerate(ranks):  # on one clock nothing arrives before it is sent
+        sends = [event for event in events if event.operation.kind is Kind.SEND]
+        at_right = ranks[(rank + 1) % world_size][1]
+        arrivals = [event for event in at_right if event.operation.kind.receives]
+        assert all(sent.begin < got.end for sent, got in zip(sends, arrivals, strict=True))
+
+
+def test_empty_operations_are_not_sent():
+    (_, one, _), (_, other, _), (_, third, _) = launch(real_programs.recorded, 3, 1)
+    assert len(one) + len(other) + len(third) == 4 * 2 + 2  # one chunk of one element travels four times; two reduces
+
+
+def test_a_rank_that_stays_away_is_named_by_those_that_wait():
+    waits = "rank 0: training step 12, all_reduce/ring step 0, waiting for rank [12]; rank 1: training step 12; rank 2"
+    with pytest.raises(TimedOut, match=waits):
+        launch(real_programs.stay_away, 3, timeout=1.5)
+
+
+def place(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[PlacedStep, Memory]:
+    staging = torch.empty(staging_elements((step,), n, chunks))
+    memory = Memory(torch.arange(float(n)), torch.empty(scratch * n // chunks), staging, chunks)
+    (found,) = placed((step,), memory)
+    return found, memory
+
+
+def inside(part: torch.Tensor, whole: torch.Tensor) -> bool:
+    return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+
+
+def test_what_nothing_reads_is_received_in_place():
+    step, memory = place(send(1, 0), recv(2, 1, count=2))
+    assert step.receives[0].data.tolist() == [2.0, 3.0, 4.0, 5.0]
+    assert inside(step.receives[0].data, memory.buffer)
+    assert step.receives[0].landing is None and not step.late
+
+
+def test_what_is_sent_is_received_beside_it_and_lands_late():
+    step, memory = place(send(1, 1), recv(2, 1))
+    assert inside(step.receives[0].data, memory.staging)
+    assert step.receives[0].landing is None
+    assert step.late[0].target.tolist() == [2.0, 3.0] and not step.late[0].combines
+
+
+def test_a_reduction_waits_only_for_the_send_that_reads_its_target():
+    apart, _ = place(send(1, 0), recv_reduce(2, 1))
+    assert apart.receives[0].landing is not None and not apart.late
+    same, _ = place(send(1, 1), recv_reduce(2, 1))
+    assert same.receives[0].landing is None and same.late[0].combines
+
+
+def test_local_operations_are_kept_only_where_another_reads_their_target():
+    apart, _ = place(copy(0, into=1), reduce(2, into=3))
+    assert len(apart.local) == 2 and not apart.kept and not apart.late
+    circle, memory = place(copy(0, into=1), copy(1, into=0))
+    assert not circle.local and len(circle.kept) == len(circle.late) == 2
+    assert all(inside(landing.data, memory.staging) for landing in circle.late)
+
+
+def test_scratch_chunks_are_sized_like_the_buffers():
+    step, memory = place(copy(2, into=5), n=7, chunks=3, scratch=3)
+    assert step.local[0].data.tolist() == [4.0, 5.0, 6.0]
+    step, memory = place(copy(2, into=5), n=7, chunks=3, scratch=3)
+    assert step.local[0].target.numel() == 3 and inside(step.local[0].target, memory.scratch)

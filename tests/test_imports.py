@@ -1,0 +1,103 @@
+"""The direction of imports: the front door, scenarios, the three wings, collectives; and torch in one wing only."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MAY_IMPORT = {
+    "collectives": set[str](),
+    "simcomm": {"collectives"},
+    "realcomm": {"collectives"},
+    "viz": {"collectives"},
+    "scenarios": {"simcomm", "collectives"},
+    "ringlab": {"scenarios", "simcomm", "realcomm", "viz", "collectives"},
+}
+TORCH = {"torch", "torchvision"}
+MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
+
+
+def imported(nodes: Iterator[ast.AST]) -> set[str]:
+    """Top-level names of what these statements import."""
+    names = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            names.add(node.module or "")
+    return {name.partition(".")[0] for name in names}
+
+
+def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements under a node that run when its module is imported: no function bodies, nothing for typing only."""
+    for child in ast.iter_child_nodes(node):
+        is_for_typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not is_for_typing:
+            yield child
+            yield from run_at_import(child)
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0]
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_every_package_is_there(package: str) -> None:
+    assert (ROOT / package / "__init__.py") in MODULES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    inner = package_of(path)
+    others = imported(ast.walk(ast.parse(path.read_text()))) & MAY_IMPORT.keys() - {inner}
+    assert others <= MAY_IMPORT[inner], f"{inner} must not import {', '.join(sorted(others - MAY_IMPORT[inner]))}"
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if package_of(p) != "realcomm"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_torch_is_imported_by_realcomm_only(path: Path) -> None:
+    assert not imported(run_at_import(ast.parse(path.read_text()))) & TORCH
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if package_of(p) == "collectives"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_collectives_never_touch_torch(path: Path) -> None:
+    assert not imported(ast.walk(ast.parse(path.read_text()))) & TORCH
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_stay_under_300_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 300
+
+
+@pytest.mark.parametrize("names", ["collectives", "simcomm, scenarios, viz", "ringlab.cli"])
+def test_importing_leaves_torch_out(names: str) -> None:
+    code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {TORCH!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+def test_the_walk_sees_what_runs_at_import() -> None:
+    source = """
+import one
+if TYPE_CHECKING:
+    import two
+try:
+    import three
+except ImportError:
+    pass
+class Body:
+    import four
+def later():
+    import five
+"""
+    tree = ast.parse(source)
+    assert imported(run_at_import(tree)) == {"one", "three", "four"}
+    assert imported(ast.walk(tree)) == {"one", "two", "three", "four", "five"}

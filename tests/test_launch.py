@@ -1,0 +1,278 @@
+"""Processes that start together, fail readably and leave nothing behind."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import real_workers
+import torch
+
+from collectives.environment import threads_per_rank
+from collectives.errors import InputError, RunFailed
+from realcomm.launch import RankFailed, TimedOut, doing, launch, report, under_torchrun
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process, thread, open file or temporary one is left by any launch, however it ended."""
+    folder, threads = tmp_path_factory.mktemp("temporary"), threading.active_count()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    launch(real_workers.sum_of_ranks, 1)  # what multiprocessing keeps for good is open from here on
+    files = open_files()
+    yield
+    assert multiprocessing.active_children() == []
+    assert workers_of(os.getpid()) == []
+    assert threading.active_count() == threads
+    assert [*folder.glob("ringlab-*")] == []
+    assert open_files() == files
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def workers_of(launcher: int) -> list[int]:
+    """Processes forked by the launcher's server: its grandchildren."""
+    parents = dict(processes())
+    return [pid for pid, parent in parents.items() if parents.get(parent) == launcher]
+
+
+def processes() -> Iterator[tuple[int, int]]:
+    """Every process and its parent, but for those that have ended and only wait to be collected."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = path.read_text()
+        except OSError:
+            continue
+        state, parent = text.rpartition(")")[2].split()[:2]
+        if state != "Z":
+            yield int(path.parent.name), int(parent)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 5])
+def test_results_come_by_rank_from_one_group(world_size: int):
+    threads = threads_per_rank(world_size)
+    total = sum(range(world_size)) * 3.0
+    assert launch(real_workers.sum_of_ranks, world_size, 3) == [(r, threads, total) for r in range(world_size)]
+
+
+def test_threads_are_as_said():
+    assert [threads for _, threads, _ in launch(real_workers.sum_of_ranks, 2, threads=3)] == [3, 3]
+
+
+def test_tensors_come_back_whole():
+    results = launch(real_workers.tensor_of, 2)
+    assert [result.tolist() for result in results] == [[0.0] * 3, [1.0] * 3]
+
+
+def test_workers_have_the_launchers_environment_and_folder_and_listen_on_loopback_only(monkeypatch, tmp_path):
+    monkeypatch.setenv("RINGLAB_TEST", "as of now")
+    monkeypatch.chdir(tmp_path)
+    for value, folder, addresses in launch(real_workers.settings, 2, "RINGLAB_TEST"):
+        assert (value, folder) == ("as of now", str(tmp_path))
+        assert addresses and set(addresses) == {"0100007F"}
+
+
+def test_progress_reaches_the_launcher():
+    heard = []
+    launch(real_workers.report_three, 2, progress=lambda *news: heard.append(news))
+    assert sorted(heard) == [(rank, done, 3, f"part {done}") for rank in range(2) for done in (1, 2, 3)]
+
+
+def test_nobody_loses_a_peer_that_is_done():
+    assert launch(real_workers.leave_early, 3) == [1.0, 1.0, 1.0]
+
+
+def test_doing_and_reporting_outside_a_launch_do_no_harm():
+    doing("nothing in particular")
+    report(1, 2, "nothing")
+    assert not under_torchrun()
+
+
+@pytest.mark.parametrize("bad", [0, 2])
+def test_a_rank_that_raises_is_named_with_what_it_did(bad: int):
+    with pytest.raises(
+        RankFailed, match=rf"rank {bad} failed with ZeroDivisionError: no sheep .*counting sheep"
+    ) as caught:
+        launch(real_workers.raise_on, 3, bad)
+    assert caught.value.rank == bad
+    assert "real_workers.py" in caught.value.__notes__[0]
+    assert isinstance(caught.value, RunFailed)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_rank_that_is_killed_is_to_blame_and_not_those_that_lost_it(bad: int, number: signal.Signals):
+    begin = time.monotonic()
+    with pytest.raises(RankFailed, match=rf"rank {bad} was ended by {number.name}.*walking") as caught:
+        launch(real_workers.die_on, 3, bad, int(number))
+    assert caught.value.rank == bad
+    assert time.monotonic() - begin < 5
+
+
+def test_a_rank_that_exits_is_named_with_its_status():
+    with pytest.raises(RankFailed, match="rank 1 exited with status 7 before it was done"):
+        launch(real_workers.exit_on, 2, 1)
+    with pytest.raises(RankFailed, match="rank 1 failed with SystemExit: 4"):
+        launch(real_workers.leave_by_exit, 2)
+
+
+def test_refused_input_comes_through():
+    with pytest.raises(InputError, match=r"^cake\.toml: there is no cake$"):
+        launch(real_workers.refuse_on, 3, 1)
+
+
+def test_a_result_that_cannot_travel_is_the_ranks_failure():
+    with pytest.raises(RankFailed, match=r"rank 0 failed with .*pickle"):
+        launch(real_workers.unpicklable, 1)
+
+
+def test_a_hang_ends_in_time_and_tells_what_all_were_doing():
+    begin = time.monotonic()
+    with pytest.raises(
+        TimedOut, match="rank 0: waiting for the sleeper; rank 1: asleep on 1; rank 2: waiting"
+    ) as caught:
+        launch(real_workers.hang_on, 3, 1, timeout=1.5)
+    assert time.monotonic() - begin < 4
+    assert isinstance(caught.value, RunFailed)
+
+
+def test_an_interrupt_ends_all():
+    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        launch(real_workers.hang_on, 3, 1, timeout=60)
+    timer.join()
+
+
+@pytest.mark.parametrize("settings", [{"world_size": 0}, {"backend": "mpi"}, {"timeout": 0.0}])
+def test_what_cannot_be_started_is_refused(settings: dict):
+    with pytest.raises(InputError):
+        launch(real_workers.sum_of_ranks, **{"world_size": 1, **settings})
+
+
+def test_nccl_without_a_gpu_is_refused():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(InputError, match="needs a CUDA GPU"):
+        launch(real_workers.sum_of_ranks, 2, backend="nccl")
+
+
+PLAIN = """
+from realcomm.launch import launch
+print(launch(max, 2))
+"""
+
+ASLEEP = """
+import os, sys, time
+from pathlib import Path
+from realcomm.launch import launch
+
+def sleep(rank, world_size):
+    Path(f"{rank}.pid").write_text(str(os.getpid()))
+    time.sleep(600)
+
+if __name__ == "__main__":
+    launch(sleep, 2)
+"""
+
+
+def written(path: Path, text: str) -> list[str]:
+    """The command that runs a script of this text."""
+    path.write_text(text)
+    return [sys.executable, "-W", "error", str(path)]
+
+
+def test_a_script_without_main_guard_may_launch_and_nothing_else_is_said(tmp_path: Path):
+    command = written(tmp_path / "plain.py", PLAIN)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[2, 2]\n", "")  # max(rank, world_size)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_when_the_launcher_is_killed_its_workers_die_too(tmp_path: Path, number: signal.Signals):
+    command = written(tmp_path / "asleep.py", ASLEEP)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as launcher:
+        wait_until(lambda: len([*tmp_path.glob("*.pid")]) == 2)
+        launcher.send_signal(number)
+        launcher.wait(10)
+        wait_until(lambda: session(launcher.pid) == [])
+    wait_until(lambda: sorted(path.name for path in tmp_path.iterdir()) == ["0.pid", "1.pid", "asleep.py"])
+
+
+def session(leader: int) -> list[int]:
+    """Processes in the session of ``leader``."""
+    found = []
+    for pid, _ in processes():
+        try:
+            if os.getsid(pid) == leader:
+                found.append(pid)
+        except ProcessLookupError:
+            pass
+    return found
+
+
+def wait_until(is_so, seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "not so in time"
+        time.sleep(0.02)
+
+
+def torchrun(ranks: int, program: str) -> subprocess.CompletedProcess[str]:
+    """A program started by torchrun as an ordinary user would."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
+        *("--master-addr", "127.0.0.1", "--master-port", str(port), "--no-python"),
+        *(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{program}"),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+UNDER_TORCHRUN = """
+import os, real_workers
+from collectives.errors import InputError
+from realcomm.launch import RankFailed, TimedOut, launch, under_torchrun
+
+def error_of(kind, *args, **settings):
+    try:
+        launch(*args, **settings)
+    except kind as error:
+        return str(error)
+    raise AssertionError("no error")
+
+assert under_torchrun()
+rank, heard = int(os.environ["RANK"]), []
+assert [total for _, _, total in launch(real_workers.sum_of_ranks, 2, 5)] == [5.0, 5.0]
+assert launch(real_workers.report_three, 2, progress=lambda *news: heard.append(news[:2])) == [None, None]
+assert heard == [(rank, done) for done in (1, 2, 3)], heard
+assert set(launch(real_workers.settings, 2, "RANK")[0][2]) <= {"0100007F"}
+assert "--nproc-per-node 3" in error_of(InputError, real_workers.sum_of_ranks, 3)
+failed = error_of(RankFailed, real_workers.raise_always, 2)
+assert failed == f"rank {rank} failed with ZeroDivisionError: no sheep (it was doing: counting sheep)", failed
+print(error_of(TimedOut, real_workers.hang_on, 2, 1, timeout=1.0))  # in rank 0; then torchrun ends rank 1
+raise SystemExit(1)
+"""
+
+
+def test_under_torchrun_this_process_is_the_rank():
+    done = torchrun(2, UNDER_TORCHRUN)
+    assert done.stdout == "not done after 1 s; rank 0: waiting for the sleeper\n", done.stderr
+    assert done.returncode == 1
+    assert "Warning" not in done.stderr

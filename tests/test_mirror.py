@@ -1,0 +1,42 @@
+"""The two wings answer the same calls."""
+
+from inspect import Parameter, signature
+
+import pytest
+
+import realcomm
+import simcomm
+
+
+@pytest.mark.parametrize("name", ["run", "train"])
+def test_both_wings_take_the_same_arguments(name: str):
+    simulated, real = signature(getattr(simcomm, name)), signature(getattr(realcomm, name))
+    shared = simulated.parameters.keys() & real.parameters.keys()
+    assert [p.replace(annotation=None) for n, p in simulated.parameters.items() if n in shared] == [
+        p.replace(annotation=None) for n, p in real.parameters.items() if n in shared
+    ]
+    for parameters in (simulated.parameters, real.parameters):
+        own = [p for n, p in parameters.items() if n not in shared]
+        assert all(p.kind is Parameter.KEYWORD_ONLY and p.default is not Parameter.empty for p in own)
+
+
+def test_what_a_user_passes_first_is_shared():
+    assert [*signature(simcomm.run).parameters][:7] == [
+        "algorithm",
+        "cluster",
+        "nbytes",
+        "dtype",
+        "op",
+        "root",
+        "buffers",
+    ]
+    assert [*signature(realcomm.run).parameters][:7] == [
+        "algorithm",
+        "cluster",
+        "nbytes",
+        "dtype",
+        "op",
+        "root",
+        "buffers",
+    ]
+    assert [*signature(simcomm.train).parameters][:2] == [*signature(realcomm.train).parameters][:2]

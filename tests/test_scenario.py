@@ -1,0 +1,192 @@
+"""Scenario files: what a right one becomes, and what overrides make of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from scenario_texts import ASKS, HERE, LINKS, STAR, TRAINS, write
+
+from collectives import InputError
+from collectives.workload import ComputePhases, Training
+from scenarios import load, shipped
+from simcomm.topology import IDEAL
+
+
+@pytest.mark.parametrize("name", ["quickstart", "star8", "two-racks"])
+def test_shipped_scenarios_load_and_say_what_question_they_answer(name: str) -> None:
+    scenario = load(name)
+    assert scenario.path == shipped()[name]
+    assert scenario.collective is not None
+    assert [training.sync_name for training in scenario.trainings] == ["naive", "ring"]
+    question = scenario.path.read_text().splitlines()[0]
+    assert question.startswith("# ")
+    assert "?" in question
+
+
+def test_the_quickstart_runs_here_and_asks_about_eight_hosts() -> None:
+    scenario = load("quickstart")
+    assert (scenario.cluster.is_here, scenario.cluster.world_size, scenario.cluster.transport) == (True, 2, None)
+    assert scenario.collective is not None
+    assert [found.full_name for found in scenario.collective.algorithms] == ["all_reduce/naive", "all_reduce/ring"]
+    assert scenario.collective.sizes == (64 << 10, 1 << 20, 8 << 20)
+    (other,) = scenario.what_ifs
+    assert (other.title, other.cluster.world_size, other.cluster.transport) == (
+        "eight hosts on a 10 Gbit/s switch",
+        8,
+        None,
+    )
+    assert other.cluster.graph.edges["h0", "s0"] == {"bandwidth": 1.25e9, "latency": 5e-6}
+
+
+def test_the_star_needs_no_calibration() -> None:
+    assert load("star8").cluster.transport == IDEAL
+
+
+def test_the_two_racks_hang_on_a_trunk() -> None:
+    cluster = load("two-racks").cluster
+    assert cluster.hosts == tuple(f"h{i}" for i in range(8))
+    bandwidths = {edge: data["bandwidth"] for edge, data in cluster.graph.edges.items()}
+    assert min(bandwidths, key=lambda edge: bandwidths[edge]) in {("s0", "s1"), ("s1", "s0")}
+    assert len(bandwidths) == 18
+
+
+def test_links_go_both_ways_with_bandwidth_and_latency(tmp_path: Path) -> None:
+    cluster = load(write(tmp_path, LINKS + ASKS)).cluster
+    assert cluster.hosts == ("h0", "h1")
+    assert cluster.transport == IDEAL
+    for a, b in (("h0", "s0"), ("s0", "h0")):
+        assert cluster.graph.edges[a, b] == {"bandwidth": 25e6, "latency": 50e-6}
+    assert cluster.graph.edges["h1", "s0"] == {"bandwidth": 125e6, "latency": 0.0}
+
+
+def test_world_size_takes_the_first_hosts_in_order(tmp_path: Path) -> None:
+    reference = write(tmp_path, STAR.replace("4", "12") + "world_size = 11\n" + ASKS)
+    assert load(reference).cluster.hosts == tuple(f"h{i}" for i in range(11))
+
+
+def test_this_machine_has_two_ranks_unless_said(tmp_path: Path) -> None:
+    reference = write(tmp_path, HERE + ASKS)
+    assert load(reference).cluster.world_size == 2
+    assert load(reference, ["cluster.world_size=3"]).cluster.world_size == 3
+    assert load(reference, ["cluster.transport=gloo-tcp"]).cluster.transport is None
+
+
+def test_gloo_needs_a_calibration(tmp_path: Path) -> None:
+    assert load(write(tmp_path, STAR + 'transport = "gloo-tcp"\n' + ASKS)).cluster.transport is None
+
+
+def test_sizes_are_rounded_down_to_whole_elements(tmp_path: Path) -> None:
+    collective = load(write(tmp_path, STAR + ASKS), ["collective.sizes=['1003 B', '8 B']"]).collective
+    assert collective is not None
+    assert (collective.sizes, collective.dtype, collective.op, collective.root) == ((1000, 8), "float32", "sum", 0)
+    doubles = load(write(tmp_path, STAR + ASKS), ["collective.sizes=1003 B", "collective.dtype=float64"]).collective
+    assert doubles is not None
+    assert doubles.sizes == (1000,)
+
+
+def test_a_rooted_collective_has_its_root(tmp_path: Path) -> None:
+    changes = ["collective.name=broadcast", "collective.algorithms=naive", "collective.root=3"]
+    collective = load(write(tmp_path, STAR + ASKS), changes).collective
+    assert collective is not None
+    assert (collective.root, collective.algorithms[0].full_name) == (3, "broadcast/naive")
+
+
+def test_a_training_keeps_the_defaults_of_what_is_left_out(tmp_path: Path) -> None:
+    scenario = load(write(tmp_path, STAR + TRAINS))
+    ring = scenario.trainings[0].gradient_sync
+    assert scenario.trainings == (Training(ring),)
+    assert (ring is not None and ring.full_name, scenario.collective) == ("all_reduce/ring", None)
+
+
+def test_a_training_says_all_that_it_may(tmp_path: Path) -> None:
+    text = """
+    [training]
+    model = "resnet18"
+    dataset = "cifar10"
+    batch_size = 64
+    epochs = 5
+    seed = 7
+    gradient_sync = ["ddp", "naive"]
+    learning_rate = 1
+    scale_learning_rate = true
+    data_folder = "pictures"
+    [training.compute]
+    forward = "12 ms"
+    backward = "30 ms"
+    optimizer = "500 us"
+    """
+    ddp, naive = load(write(tmp_path, STAR + text)).trainings
+    assert (ddp.gradient_sync, ddp.sync_name, naive.sync_name) == (None, "ddp", "naive")
+    assert ddp.compute == naive.compute == ComputePhases(0.012, 0.030, 0.0005)
+    assert (ddp.dataset, ddp.batch_size, ddp.epochs, ddp.seed) == ("cifar10", 64, 5, 7)
+    assert (ddp.learning_rate, ddp.scale_learning_rate) == (1.0, True)
+    assert ddp.data_folder == str(tmp_path / "pictures")
+
+
+def test_an_algorithm_s_file_lies_beside_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my.py").write_text(
+        "from collectives import algorithm\n"
+        "@algorithm('all_reduce', chunks=lambda world_size, slices: slices)\n"
+        "def fancy(rank, world_size, slices=2):\n    yield ()\n"
+    )
+    reference = write(tmp_path, STAR + ASKS)
+    collective = load(reference, ['collective.algorithms=["my.py:fancy", {name = "my.py", slices = 3}]']).collective
+    assert collective is not None
+    assert [found.full_name for found in collective.algorithms] == ["all_reduce/fancy", "all_reduce/fancy[slices=3]"]
+    assert collective.algorithms[1].chunks(4) == 3
+    monkeypatch.chdir(tmp_path)  # beside a shipped scenario nobody's files lie
+    assert load("star8", ["training.gradient_sync=my.py:fancy"]).trainings[0].sync_name == "fancy"
+
+
+def test_what_ifs_are_clusters_of_their_own(tmp_path: Path) -> None:
+    what_if = '[[what_if]]\ntitle = "slower"\n' + STAR.replace("[cluster]", "[what_if.cluster]").replace("10 G", "1 G")
+    scenario = load(write(tmp_path, STAR + ASKS + what_if))
+    assert [other.title for other in scenario.what_ifs] == ["slower"]
+    assert scenario.what_ifs[0].cluster.graph.edges["h0", "s0"]["bandwidth"] == 125e6
+
+
+def test_a_scenario_without_title_is_called_after_its_file(tmp_path: Path) -> None:
+    assert load(write(tmp_path, STAR + ASKS)).title == "asked"
+    assert load(write(tmp_path, 'title = "A question"' + STAR + ASKS)).title == "A question"
+
+
+def test_overrides_are_read_as_toml_otherwise_as_text(tmp_path: Path) -> None:
+    reference = write(tmp_path, STAR + ASKS)
+    changed = load(reference, ["title=A = B", "cluster.hosts=6", "collective.algorithms=['ring']", "collective.op=max"])
+    assert (changed.title, changed.cluster.world_size) == ("A = B", 6)
+    assert changed.collective is not None
+    assert ([found.name for found in changed.collective.algorithms], changed.collective.op) == (["ring"], "max")
+
+
+def test_an_override_reaches_an_entry_of_a_list(tmp_path: Path) -> None:
+    cluster = load(write(tmp_path, LINKS + ASKS), ["cluster.link.1.bandwidth=8 bit/s"]).cluster
+    assert cluster.graph.edges["s0", "h1"]["bandwidth"] == 1.0
+
+
+def test_an_override_may_add_a_table(tmp_path: Path) -> None:
+    changed = load(write(tmp_path, STAR + ASKS), ["training.gradient_sync=ddp", "training.batch_size=8"])
+    assert [(training.sync_name, training.batch_size) for training in changed.trainings] == [("ddp", 8)]
+
+
+def test_a_later_override_wins_and_the_file_stays(tmp_path: Path) -> None:
+    reference = write(tmp_path, STAR + ASKS)
+    assert load(reference, ["cluster.hosts=6", "cluster.hosts=3"]).cluster.world_size == 3
+    assert load(reference).cluster.world_size == 4
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("cluster.hosts", "--set cluster.hosts: write section.key=value, for example --set cluster.world_size=4"),
+        ("=3", "--set =3: write section.key=value"),
+        ("cluster..hosts=3", "--set cluster..hosts=3: write section.key=value"),
+        ("title.x=3", "--set title.x=3: 'x' would be a key of 'a', which is no table"),
+        ("collective.sizes.2=8 B", "--set collective.sizes.2=8 B: '2' is no entry of a list of 2; count from 0"),
+        ("collective.sizes.x=8 B", "--set collective.sizes.x=8 B: 'x' is no entry of a list of 2; count from 0"),
+        ("cluster.hosts=1\n[evil]", 'cluster.hosts = "1\\n[evil]" should be a whole number'),
+        ("cluster.host=1", "asked.toml with --set cluster.host=1: cluster.host is no known key; did you mean hosts?"),
+    ],
+)
+def test_overrides_that_are_refused(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        load(write(tmp_path, 'title = "a"' + STAR + ASKS), [override])

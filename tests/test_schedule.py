@@ -1,0 +1,124 @@
+"""Programs traced into arrays: what they count, and whom each message meets."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives import Algorithm, InputError, Kind, ProgramError, algorithm, find_algorithm, library, recv, send
+from collectives.schedule import MOST_STEPS, operation, trace
+from collectives.step import extent
+
+SIZES = range(1, 18)
+every_algorithm = pytest.mark.parametrize("name", sorted(library()))
+
+
+def declared(function: Callable[..., Any], **options: Any) -> Algorithm:
+    found = algorithm("all_reduce", **options)(function).__algorithm__  # type: ignore[attr-defined]
+    assert isinstance(found, Algorithm)
+    return found
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_counts_of_the_naive_algorithms(p: int) -> None:
+    for name, times in (("broadcast/naive", 1), ("reduce/naive", 1), ("all_reduce/naive", 2)):
+        schedule = trace(find_algorithm(name), p)
+        assert (schedule.steps, schedule.messages) == (times * (p - 1), times * (p - 1))
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_counts_of_the_ring(p: int) -> None:
+    schedule = trace(find_algorithm("all_reduce/ring"), p)
+    assert (schedule.steps, schedule.messages) == (2 * (p - 1), 2 * p * (p - 1))
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_counts_of_the_unchunked_ring(p: int) -> None:
+    schedule = trace(find_algorithm("all_reduce/unchunked_ring"), p)
+    assert (schedule.steps, schedule.messages) == (1 + 2 * (p - 1), p * (p - 1))
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_bytes_of_the_docstrings_for_a_buffer_that_divides(p: int) -> None:
+    n, root = 60 * p, p - 1
+    sent = {name: trace(find_algorithm(name), p, root if name[0] != "a" else 0).elements_sent(n) for name in library()}
+    others = np.full(p - 1, n)
+    assert sent["broadcast/naive"].tolist() == [0] * (p - 1) + [(p - 1) * n]
+    assert sent["reduce/naive"].tolist() == [*others, 0]
+    assert sent["all_reduce/naive"].tolist() == [(p - 1) * n, *others]
+    assert sent["all_reduce/ring"].tolist() == [2 * (p - 1) * n // p] * p
+    assert sent["all_reduce/unchunked_ring"].tolist() == [(p - 1) * n] * p
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(library())), st.integers(1, 9), st.integers(0, 40))
+def test_elements_sent_add_up_whatever_the_length(name: str, p: int, n: int) -> None:
+    schedule = trace(find_algorithm(name), p)
+    by_hand = [
+        sum(extent(op.chunk, op.count, n, schedule.chunks) for step in program for op in step if op.kind is Kind.SEND)
+        for program in schedule.programs
+    ]
+    assert schedule.elements_sent(n).tolist() == by_hand
+
+
+@every_algorithm
+@pytest.mark.parametrize("p", [1, 2, 5, 8])
+def test_matching_is_mutual_and_joins_equal_ends(name: str, p: int) -> None:
+    schedule = trace(find_algorithm(name), p)
+    for index, match in enumerate(schedule.match.tolist()):
+        op = operation(schedule, index)
+        if op.kind.is_local:
+            assert match == -1
+            continue
+        other = operation(schedule, match)
+        assert schedule.match[match] == index
+        assert op.kind.receives != other.kind.receives
+        assert (op.peer, other.peer) == (schedule.rank[match], schedule.rank[index])
+        assert op.count == other.count
+
+
+def test_the_k_th_send_meets_the_k_th_receive() -> None:
+    def twice(rank, world_size):  # type: ignore[no-untyped-def]
+        if rank == 0:
+            yield send(1, 0), send(1, 1)
+        else:
+            yield recv(0, 0)
+            yield recv(0, 1)
+
+    schedule = trace(declared(twice), 2)
+    assert schedule.match.tolist() == [2, 3, 0, 1]
+    assert schedule.step.tolist() == [0, 0, 0, 1]
+
+
+@every_algorithm
+def test_the_arrays_say_what_the_programs_yielded(name: str) -> None:
+    schedule = trace(find_algorithm(name), 4)
+    yielded = [op for program in schedule.programs for step in program for op in step]
+    assert [operation(schedule, index) for index in range(len(schedule.rank))] == yielded
+
+
+def test_a_world_without_ranks_or_a_root_outside_is_refused() -> None:
+    with pytest.raises(InputError, match="world size 0: at least one rank is needed"):
+        trace(find_algorithm("all_reduce/ring"), 0)
+    for root in (-1, 4):
+        with pytest.raises(InputError, match=rf"root {root} is not one of the ranks 0..3"):
+            trace(find_algorithm("broadcast/naive"), 4, root)
+
+
+def test_a_program_that_never_ends_is_stopped() -> None:
+    def endless(rank, world_size):  # type: ignore[no-untyped-def]
+        while True:
+            yield ()
+
+    with pytest.raises(ProgramError, match=f"rank 0, step {MOST_STEPS}.*it yields more than {MOST_STEPS} steps"):
+        trace(declared(endless), 2)
+
+
+def test_an_empty_step_is_a_step() -> None:
+    def waits(rank, world_size):  # type: ignore[no-untyped-def]
+        yield ()
+
+    assert trace(declared(waits), 3).steps == 1

@@ -1,0 +1,80 @@
+"""The vocabulary, and where chunks begin and end."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import InputError, copy, recv, recv_reduce, reduce, send
+from collectives.step import as_step, extent, offset, same_place
+
+lengths, cuts = st.integers(0, 10_000), st.integers(1, 64)
+
+
+@given(lengths, cuts)
+def test_chunks_cover_the_buffer_in_order(n: int, chunks: int) -> None:
+    edges = [offset(k, n, chunks) for k in range(chunks + 1)]
+    assert edges[0] == 0
+    assert edges[-1] == n
+    assert edges == sorted(edges)
+    assert (
+        max(extent(k, 1, n, chunks) for k in range(chunks)) - min(extent(k, 1, n, chunks) for k in range(chunks)) <= 1
+    )
+
+
+@given(lengths, cuts, st.integers(1, 8))
+def test_boundaries_of_coarse_and_fine_chunks_nest(n: int, chunks: int, finer: int) -> None:
+    for k in range(chunks + 1):
+        assert offset(k, n, chunks) == offset(k * finer, n, chunks * finer)
+
+
+@given(lengths, cuts, st.integers(0, 200))
+def test_scratch_repeats_the_sizes_of_the_buffer(n: int, chunks: int, index: int) -> None:
+    assert extent(index, 1, n, chunks) == extent(index % chunks, 1, n, chunks)
+    assert offset(index + chunks, n, chunks) == offset(index, n, chunks) + n
+
+
+@given(lengths, cuts, st.integers(0, 100), st.integers(0, 5), st.integers(1, 100))
+def test_runs_from_the_same_place_are_equally_large(n: int, chunks: int, one: int, turns: int, count: int) -> None:
+    other = one + turns * chunks
+    assert same_place(one, other, chunks)
+    assert extent(one, count, n, chunks) == extent(other, count, n, chunks)
+
+
+def test_different_chunks_of_the_buffer_are_different_places() -> None:
+    assert [same_place(0, index, 3) for index in range(7)] == [True, False, False, True, False, False, True]
+
+
+def test_a_buffer_shorter_than_its_chunks_leaves_some_empty() -> None:
+    assert [extent(k, 1, 2, 4) for k in range(4)] == [0, 1, 0, 1]
+
+
+def test_operations_say_what_they_read_and_write() -> None:
+    assert (list(send(1, 3, count=2).source), list(send(1, 3, count=2).target)) == ([3, 4], [])
+    assert (list(recv(1, 3).source), list(recv(1, 3).target)) == ([], [3])
+    assert (list(recv_reduce(1, 3).source), list(recv_reduce(1, 3).target)) == ([], [3])
+    assert (list(copy(0, into=5, count=2).source), list(copy(0, into=5, count=2).target)) == ([0, 1], [5, 6])
+    assert (list(reduce(0, into=5).source), list(reduce(0, into=5).target)) == ([0], [5])
+
+
+def test_operations_read_as_their_program_wrote_them() -> None:
+    assert str(send(1, 3)) == "send(to rank 1, chunk 3)"
+    assert str(recv_reduce(2, 0, count=4)) == "recv_reduce(from rank 2, chunk 0..3)"
+    assert str(copy(0, into=1)) == "copy(chunk 0 into 1)"
+
+
+def test_a_step_is_a_tuple_a_list_or_one_operation() -> None:
+    both = send(1, 0), recv(1, 1)
+    assert as_step(both) == as_step(list(both)) == both
+    assert as_step(both[0]) == (both[0],)
+    assert as_step(()) == ()
+
+
+@pytest.mark.parametrize("yielded", [None, 3, "send", (send(1, 0), None), [(send(1, 0), recv(1, 0))]])
+def test_anything_else_is_no_step(yielded: object) -> None:
+    with pytest.raises(InputError, match="is no operation; a step holds send, recv, recv_reduce, copy and reduce"):
+        as_step(yielded)
+
+
+def test_a_program_in_place_of_a_step_is_told_of_yield_from() -> None:
+    with pytest.raises(InputError, match="another program runs by `yield from`"):
+        as_step(iter([send(1, 0)]))

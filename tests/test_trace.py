@@ -1,0 +1,110 @@
+"""Traces and their files: what is written comes back, and nothing else is taken for a trace."""
+
+import json
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives import InputError, Message, Span, Trace
+from collectives.trace import TracedLink, read_trace
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return Trace(
+        "all_reduce/ring",
+        "predicted",
+        2,
+        3e-3,
+        messages=[Message(0, 1, 0, 1, 512, 0.0, 1e-3, ("h0", "s0", "h1")), Message(1, 0, 0, 0, 512, 0.0, 1e-3)],
+        spans=[Span(0, "reduce", 0, 1e-3, 1.5e-3), Span(1, "reduce", 0, 1e-3, 1e-3)],
+        links=[TracedLink("h0", "s0", 1.25e9, 5e-6, 512.0), TracedLink("s0", "h1", inf, 0.0, 512.0)],
+        nodes=["h0", "h1", "s0"],
+        hosts=["h0", "h1"],
+        facts={"nbytes": 1024.0, "time_min_s": 3e-3},
+    )
+
+
+def written(trace: Trace, folder: Path) -> dict[str, Any]:
+    trace.write(folder / "a.trace.json")
+    content = json.loads((folder / "a.trace.json").read_text(), parse_constant=pytest.fail)
+    assert isinstance(content, dict)
+    return content
+
+
+def test_what_is_written_comes_back(trace: Trace, tmp_path: Path) -> None:
+    trace.write(tmp_path / "new folder" / "a.trace.json")
+    again = read_trace(tmp_path / "new folder" / "a.trace.json")
+    assert again == trace
+    assert isinstance(again.messages[0], Message)
+    assert again.messages[0].route == ("h0", "s0", "h1")
+
+
+def test_a_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Path) -> None:
+    content = written(trace, tmp_path)  # refuses the constants that JSON does not have
+    assert content["schema_version"] == 1
+    assert content["title"] == "all_reduce/ring"
+
+
+def test_writing_leaves_nothing_else_behind(trace: Trace, tmp_path: Path) -> None:
+    trace.write(tmp_path / "a.trace.json")
+    trace.write(tmp_path / "a.trace.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.trace.json"]
+
+
+def test_bytes_sent_by_each_rank(trace: Trace) -> None:
+    assert trace.bytes_sent() == [512, 512]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a trace: it is not JSON"),
+        (b"\x89PNG\r\n\x1a\n", "not a trace: it is not JSON"),
+        (b"[" * 100_000, "not a trace: it is not JSON"),
+        (b"[1, 2]", r"not a trace of schema version 1 \(found None\)"),
+        (b"{}", r"not a trace of schema version 1 \(found None\)"),
+        (b'{"schema_version": 2}', r"not a trace of schema version 1 \(found 2\)"),
+        (b'{"schema_version": 1}', "not a trace: title: Field required"),
+    ],
+)
+def test_garbage_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "garbage.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"garbage.json: {message}"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "imagined"}, "kind: Input should be 'predicted' or 'measured'"),
+        ({"world_size": 0}, "world_size is 0"),
+        ({"worldsize": 2}, "worldsize: Unexpected keyword argument"),
+        ({"elapsed": "long"}, "elapsed: Input should be a valid number"),
+        ({"hosts": ["h0"]}, "hosts has 1 entries for 2 ranks"),
+        ({"messages": [[0, 1, 0, 0, 8, 0.0]]}, "messages.0.6: Field required"),
+        ({"messages": [[0, 2, 0, 0, 8, 0.0, 1.0, []]]}, "messages.0 goes from rank 0 to rank 2 of 2"),
+        ({"messages": [[0, -1, 0, 0, 8, 0.0, 1.0, []]]}, "messages.0 goes from rank 0 to rank -1 of 2"),
+        ({"messages": [[0, 1, 0, 0, 8, 2.0, 1.0, []]]}, "messages.0 ends at 1.0 but begins at 2.0"),
+        ({"messages": [[0, 1, 0, 0, 8, "nan", 1.0, []]]}, "messages.0 ends at 1.0 but begins at nan"),
+        ({"spans": [[2, "sync", 0, 0.0, 1.0]]}, "spans.0 is of rank 2 of 2"),
+        ({"spans": [[0, "sync", 0, 1.0, 0.0]]}, "spans.0 ends at 0.0 but begins at 1.0"),
+    ],
+)
+def test_traces_that_no_run_left_are_refused(
+    trace: Trace, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(written(trace, tmp_path) | changes))
+    with pytest.raises(InputError, match=f"changed.json: not a trace: {message}"):
+        read_trace(path)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.json: No such file or directory"):
+        read_trace(tmp_path / "absent.json")
+    with pytest.raises(InputError, match="Is a directory"):
+        read_trace(tmp_path)

@@ -1,0 +1,252 @@
+"""Training on real ranks: one model on all of them, the same as one process on the joined batch would get."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import get_model
+
+from collectives import InputError, find_algorithm, recv, send
+from collectives.catalogue import algorithm
+from collectives.workload import MODEL_PARAMETERS, ComputePhases, Training
+from realcomm.compute import measure_phases, slowest_phases
+from realcomm.launch import launch
+from realcomm.replica import Stopwatch, build_model, make_replica, no_sync, training_step
+from realcomm.shard import Shard, held_out_batches
+from realcomm.training import RankResult, as_trace, averaging, synchronised, train, train_rank
+
+RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
+TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
+STEPS = 4
+PHASES = ["forward", "backward", "sync", "optimizer"]
+
+
+def small(gradient_sync, **changed):
+    return Training(gradient_sync, **{"batch_size": 8, "epochs": 1, **changed})
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory):
+    """A few steps on two ranks: the trace, the weights, what was reported."""
+    weights, reports = tmp_path_factory.mktemp("ring") / "weights.pt", []
+    trace = train(small(RING), TWO, steps=STEPS, weights_file=weights, progress=lambda *news: reports.append(news))
+    return SimpleNamespace(trace=trace, weights=torch.load(weights, weights_only=True), reports=reports, file=weights)
+
+
+def test_every_rank_and_step_has_its_phases_one_after_the_other(ring):
+    assert (ring.trace.title, ring.trace.kind, ring.trace.world_size) == ("training/ring", "measured", 2)
+    assert (ring.trace.nodes, ring.trace.hosts) == (["h0"], ["h0", "h0"])
+    for rank in range(2):
+        spans = [span for span in ring.trace.spans if span.rank == rank]
+        assert [(span.step, span.name) for span in spans] == [(s, name) for s in range(STEPS) for name in PHASES]
+        assert all(before.end <= after.begin for before, after in pairwise(spans))
+        assert all(span.begin < span.end for span in spans) and spans[0].begin > 0
+    first, last = min(s.begin for s in ring.trace.spans), max(s.end for s in ring.trace.spans)
+    assert ring.trace.elapsed == pytest.approx(last - first)
+
+
+def test_a_step_cannot_be_synchronised_before_the_slowest_backward(ring):
+    ends = {(span.rank, span.step, span.name): span.end for span in ring.trace.spans}
+    for step in range(STEPS):
+        slowest = max(ends[rank, step, "backward"] for rank in range(2))
+        assert all(ends[rank, step, "sync"] > slowest for rank in range(2))
+
+
+def test_all_ranks_end_with_the_same_bits(ring):
+    assert ring.trace.facts["replicas_identical"] == 1.0
+
+
+@pytest.mark.slow
+def test_two_epochs_on_two_ranks_read_the_digits():
+    trace = train(Training(RING, epochs=2), TWO)
+    assert trace.facts["examples_seen"] == 2 * 2 * 22 * 32
+    assert trace.facts["epochs"] == 2
+    assert trace.facts["test_accuracy"] > 0.9
+
+
+def test_ranks_that_differ_are_told():
+    spans = [*Stopwatch(0).spans, *_one_step().spans]
+    ranks = [RankResult(spans, {}, digest) for digest in ("one", "another")]
+    assert as_trace(small(RING), TWO, ranks).facts["replicas_identical"] == 0.0
+
+
+def test_facts_are_counted(ring):
+    facts = ring.trace.facts
+    assert facts["batch_size"] == 8
+    assert facts["examples_seen"] == 2 * 8 * STEPS
+    assert facts["epochs"] == pytest.approx(STEPS / (1437 // 2 // 8))
+    assert facts["warmup_steps"] == STEPS - 1
+    assert 0.5 < facts["final_loss"] < 10
+    assert 0 < facts["single_rank_step_s"] < 10
+
+
+def test_rank_0_reports_its_progress(ring):
+    training = [news for news in ring.reports if "training/ring" in news[3]]
+    assert [news[:3] for news in training] == [(0, step + 1, STEPS) for step in range(STEPS)]
+    assert training[-1][3].startswith("training/ring epoch 1/1 loss ")
+
+
+def test_the_accuracy_is_that_of_the_saved_weights(ring):
+    model = build_model("resnet18", seed=9)
+    model.load_state_dict(ring.weights)
+    model.eval()
+    with torch.inference_mode():
+        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in held_out_batches(small(RING), 0, 1))
+    assert ring.trace.facts["test_accuracy"] == pytest.approx(right / 360, abs=1.5 / 360)
+    assert [path.name for path in ring.file.parent.iterdir()] == ["weights.pt"]
+
+
+def other_syncs(rank, world_size, folder):
+    for sync in (NAIVE, None):
+        training = small(sync)
+        train_rank(rank, world_size, training, STEPS, folder / training.sync_name)
+
+
+def test_ring_naive_and_torchs_own_lead_to_the_same_weights(ring, tmp_path):
+    launch(other_syncs, 2, tmp_path)
+    start = build_model("resnet18", seed=0).state_dict()
+    for name in ("naive", "ddp"):
+        weights = torch.load(tmp_path / name, weights_only=True)
+        for key, expected in ring.weights.items():
+            torch.testing.assert_close(weights[key], expected, rtol=1e-4, atol=1e-5, msg=f"{name}: {key} differs")
+    assert not torch.equal(ring.weights["fc.weight"], start["fc.weight"])
+
+
+def tiny_model():
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 16), nn.ReLU(), nn.Linear(16, 10))
+
+
+def joined_batch():
+    return next(iter(Shard(small(RING, batch_size=12), 0, 1)))
+
+
+def tiny_rank(rank, world_size):
+    replica = make_replica(tiny_model(), learning_rate=0.1)
+    images, labels = (half.tensor_split(world_size)[rank] for half in joined_batch())
+    sync = averaging(RING, rank, world_size, replica.gradients)
+    averaged = []
+    for _ in range(3):
+        training_step(replica, images, labels, sync, Stopwatch(rank))
+        averaged.append(replica.gradients.clone())
+    return averaged, _are_views(replica)
+
+
+def _are_views(replica):
+    storage = replica.gradients.untyped_storage().data_ptr()
+    return all(p.grad.untyped_storage().data_ptr() == storage for p in replica.model.parameters())
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_the_averaged_gradient_is_that_of_one_process_on_the_joined_batch(world_size):
+    replica = make_replica(tiny_model(), learning_rate=0.1)
+    expected = []
+    for _ in range(3):
+        training_step(replica, *joined_batch(), no_sync, Stopwatch(0))
+        expected.append(replica.gradients.clone())
+    for averaged, are_views in launch(tiny_rank, world_size):
+        torch.testing.assert_close(averaged, expected, rtol=1e-4, atol=1e-6)
+        assert are_views
+    assert expected[0].abs().max() > 1e-3
+
+
+def learning_rate_of(rank, world_size, training):
+    replica, _ = synchronised(tiny_model(), training, rank, world_size)
+    return replica.optimizer.param_groups[0]["lr"]
+
+
+def test_the_learning_rate_grows_with_the_ranks_only_when_asked():
+    assert launch(learning_rate_of, 2, small(RING, learning_rate=0.25)) == [0.25, 0.25]
+    assert launch(learning_rate_of, 2, small(RING, learning_rate=0.25, scale_learning_rate=True)) == [0.5, 0.5]
+
+
+def test_gradients_live_in_one_buffer_in_the_order_of_the_parameters():
+    replica = make_replica(tiny_model(), learning_rate=0.1)
+    training_step(replica, *joined_batch(), no_sync, Stopwatch(0))
+    by_torch = tiny_model()
+    images, labels = joined_batch()
+    nn.functional.cross_entropy(by_torch(images), labels).backward()
+    torch.testing.assert_close(replica.gradients, torch.cat([p.grad.flatten() for p in by_torch.parameters()]))
+    assert _are_views(replica)
+
+
+def test_an_epoch_deals_every_image_to_one_rank_at_most():
+    shards = [Shard(Training(RING, epochs=2), rank, 3) for rank in range(3)]
+    assert [shard.steps for shard in shards] == [2 * (1437 // 3 // 32)] * 3
+    per_epoch = shards[0].steps // 2
+    batches = [list(shard) for shard in shards]
+    assert all(len(labels) == 32 for dealt in batches for _, labels in dealt)
+    epochs = [
+        torch.cat([x for dealt in batches for x, _ in dealt[part]])
+        for part in (slice(per_epoch), slice(per_epoch, None))
+    ]
+    assert [len(seen.unique(dim=0)) for seen in epochs] == [3 * 32 * per_epoch] * 2
+    assert not torch.equal(*epochs)
+
+
+def test_every_held_out_image_is_tested_by_one_rank():
+    shares = [torch.cat([x for x, _ in held_out_batches(Training(RING), rank, 7)]) for rank in range(7)]
+    assert {len(share) for share in shares} == {51, 52}
+    assert len(torch.cat(shares).unique(dim=0)) == 360
+
+
+@pytest.mark.parametrize(
+    ("training", "steps", "message"),
+    [
+        (small(RING, model="alexnet"), None, "model 'alexnet' is not known; there are resnet18"),
+        (small(RING, dataset="mnist"), None, "dataset 'mnist' is not known"),
+        (small(RING, dataset="cifar10"), None, "needs data_folder"),
+        (small(RING, batch_size=1000), None, "2000 images a step, but digits has 1437.*at most 718"),
+        (small(RING), 0, "at least one step, not 0"),
+        (small(RING, epochs=0), None, "at least one epoch, not 0"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_any_process_starts(training, steps, message, monkeypatch):
+    monkeypatch.setattr("realcomm.training.launch", lambda *args, **named: pytest.fail("a process was started"))
+    with pytest.raises(InputError, match=message):
+        train(training, TWO, steps=steps)
+
+
+@algorithm("all_reduce", chunks=1)
+def forgets_to_add(rank, world_size):
+    yield send(1 - rank, 0), recv(1 - rank, 0)
+
+
+def test_an_algorithm_that_does_not_average_is_refused(monkeypatch):
+    monkeypatch.setattr("realcomm.training.launch", lambda *args, **named: pytest.fail("a process was started"))
+    with pytest.raises(InputError, match="misses the contribution of rank 0"):
+        train(small(forgets_to_add.__algorithm__), TWO)
+
+
+def test_the_named_size_of_the_model_is_torchvisions():
+    for name, expected in MODEL_PARAMETERS.items():
+        model = get_model(name, weights=None, num_classes=10)
+        assert sum(p.numel() for p in model.parameters() if p.requires_grad) == expected
+
+
+def test_the_slowest_rank_of_each_step_is_what_counts():
+    quick, slow, slower = ComputePhases(1, 2, 3), ComputePhases(4, 2, 1), ComputePhases(5, 5, 5)
+    point = slowest_phases([[quick, quick, slower, quick], [slow, slow, quick, slow]], small(RING), threads=1)
+    assert point.phases == slow
+    assert (point.processes, point.threads, point.model, point.batch_size) == (2, 1, "resnet18", 8)
+
+
+def test_the_spread_is_the_interquartile_range_over_the_median():
+    steps = [ComputePhases(seconds, 0, 0) for seconds in (1.0, 2.0, 3.0)]
+    assert slowest_phases([steps], small(RING), threads=1).spread == pytest.approx((3 - 1) / 2)
+
+
+def test_phases_are_measured_in_processes_at_once():
+    point = measure_phases(small(RING, batch_size=2), processes=2, threads=1)
+    assert point.processes == 2
+    assert all(0 < seconds < 10 for seconds in (point.phases.forward, point.phases.backward, point.phases.optimizer))
+    assert 0 <= point.spread < 10
+
+
+def _one_step():
+    watch = Stopwatch(0)
+    watch.start()
+    watch.lap("forward")
+    return watch

@@ -1,0 +1,144 @@
+"""Quantities: exact where they are clear, refused where they are not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.errors import InputError
+from collectives.units import (
+    RATES,
+    SIZES,
+    TIMES,
+    format_bandwidth,
+    format_size,
+    format_time,
+    parse_bandwidth,
+    parse_latency,
+    parse_size,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("0 B", 0),
+        ("1 B", 1),
+        ("64 KiB", 65536),
+        ("64KiB", 65536),
+        (" 1.5 kB ", 1500),
+        ("1 MiB", 2**20),
+        ("8 MB", 8_000_000),
+        ("1.001 MB", 1_001_000),  # 1.001 * 1e6 is no whole float
+        ("2e3 B", 2000),
+        ("1 GiB", 2**30),
+        ("3 TB", 3 * 10**12),
+    ],
+)
+def test_sizes_are_whole_bytes(text: str, nbytes: int) -> None:
+    assert parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [
+        ("8 bit/s", 1.0),
+        ("10 Gbit/s", 1.25e9),
+        ("1.25 GB/s", 1.25e9),
+        ("200 Mbit/s", 25e6),
+        ("1 GiB/s", float(2**30)),
+        ("0.5 Tbit/s", 62.5e9),
+    ],
+)
+def test_bandwidths_are_bytes_per_second(text: str, bytes_per_second: float) -> None:
+    assert parse_bandwidth(text) == bytes_per_second
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0 us", 0.0), ("3 us", 3e-6), ("12 ms", 12e-3), ("250 ns", 250e-9), ("1.5 s", 1.5)]
+)
+def test_times_are_the_nearest_float(text: str, seconds: float) -> None:
+    assert parse_latency(text) == seconds
+
+
+AMBIGUOUS = ["25 Gb/s", "100Gbps", "100 gbit/s", "10 Gbit", "10 GB", "10 Gbit/", "10 Kibit/s", "1 mbit/s"]
+
+
+@pytest.mark.parametrize(
+    "text", [*AMBIGUOUS, "0 bit/s", "-1 Gbit/s", "", "fast", "1e999 bit/s", "1,5 Gbit/s", 10, True]
+)
+def test_bandwidths_that_are_refused(text: object) -> None:
+    with pytest.raises(InputError) as refusal:
+        parse_bandwidth(text)
+    assert repr(text) in str(refusal.value)
+    assert "bandwidth" in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
+def test_a_refusal_says_what_is_accepted(text: str) -> None:
+    with pytest.raises(InputError, match=r"write a number and one of bit/s, .*, B/s, .* for example '10 Gbit/s'"):
+        parse_bandwidth(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["64 kb", "64 K", "64 Kb", "64 kbit", "64", "0.5 B", "1.1 KiB", "٣ B", "1 B B", 64, 64.0]
+)
+def test_sizes_that_are_refused(text: object) -> None:
+    with pytest.raises(InputError, match="is no size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["5", "5 usec", "5 µ", "5 m", "5 S", "-5 us", "5 us/s", 5, 0, None])
+def test_times_that_are_refused(text: object) -> None:
+    with pytest.raises(InputError, match="is no time"):
+        parse_latency(text)
+
+
+def test_a_bare_number_is_told_that_it_lacks_a_unit() -> None:
+    with pytest.raises(InputError, match="5 is no time: a bare number has no unit"):
+        parse_latency(5)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted(SIZES)))
+def test_every_size_unit_multiplies(number: int, unit: str) -> None:
+    assert parse_size(f"{number} {unit}") == number * SIZES[unit]
+
+
+@given(st.integers(1, 10**6), st.sampled_from(sorted(RATES)))
+def test_every_rate_unit_multiplies(number: int, unit: str) -> None:
+    assert parse_bandwidth(f"{number} {unit}") == float(number * RATES[unit])
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (format_size(0), "0 B"),
+        (format_size(1023), "1023 B"),
+        (format_size(65536), "64 KiB"),
+        (format_size(44_726_568), "42.65 MiB"),
+        (format_size(2**31), "2 GiB"),
+        (format_time(0), "0 ns"),
+        (format_time(5e-6), "5 us"),
+        (format_time(0.0123), "12.3 ms"),
+        (format_time(0.9996), "1 s"),
+        (format_time(999.6e-6), "1 ms"),
+        (format_time(999.6e-9), "1 us"),
+        (format_time(1.25), "1.25 s"),
+        (format_time(4000), "4000 s"),
+        (format_bandwidth(1.25e9), "10 Gbit/s"),
+        (format_bandwidth(25e6), "200 Mbit/s"),
+        (format_bandwidth(12.5), "100 bit/s"),
+    ],
+)
+def test_what_people_see(shown: str, expected: str) -> None:
+    assert shown == expected
+
+
+@given(st.floats(1e-9, 1e3))
+def test_a_shown_time_reads_back_to_three_digits(seconds: float) -> None:
+    assert parse_latency(format_time(seconds)) == pytest.approx(seconds, rel=5.1e-3)
+
+
+def test_units_cover_what_the_scenario_promises() -> None:
+    assert {"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "B/s", "kB/s", "MiB/s", "GiB/s"} <= RATES.keys()
+    assert {"B", "kB", "MB", "GB", "KiB", "MiB", "GiB"} <= SIZES.keys()
+    assert TIMES.keys() == {"s", "ms", "us", "ns"}

@@ -1,0 +1,121 @@
+"""A figure measured in pixels: what stays is drawn once, what moves is drawn over it frame by frame."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.artist import Artist
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from matplotlib.text import Text
+
+from viz.colours import INK, PAPER
+
+AnArtist = TypeVar("AnArtist", bound=Artist)
+
+Floats = npt.NDArray[np.float64]
+
+DPI = 100
+POINTS = 72 / DPI  # points in a pixel
+
+
+class Canvas:
+    """``width`` by ``height`` pixels, y upwards, without axes."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=PAPER)
+        self._agg: Any = FigureCanvasAgg(figure)  # much of it is not typed
+        self.axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        self.axes.set(xlim=(0, width), ylim=(0, height))
+        self.axes.set_axis_off()
+        self._moving: list[Artist] = []
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        size: float = 11,
+        colour: str = INK,
+        align: str = "left",
+        bold: bool = False,
+    ) -> Text:
+        """Words whose middle line is at y; ``size`` in pixels."""
+        weight = "bold" if bold else "normal"
+        return self.axes.text(
+            x, y, words, fontsize=size * POINTS, color=colour, ha=align, va="center_baseline", fontweight=weight,
+            fontfamily="DejaVu Sans", parse_math=False,
+        )  # fmt: skip
+
+    def text_width(self, text: Text) -> float:
+        """Pixels from the left to the right end of a text."""
+        return float(text.get_window_extent(self._agg.get_renderer()).width)
+
+    def fit(self, text: Text, width: float) -> None:
+        """Cut a text with an ellipsis where it is wider than ``width`` pixels."""
+        words = text.get_text()
+        while words and self.text_width(text) > width:
+            words = words[:-1]
+            text.set_text(words.rstrip() + "…")
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        colour: str,
+        edge: str = "none",
+        round_by: float = 3,
+        line: float = 1,
+    ) -> None:
+        """A filled box with round corners, its lower left corner at (x, y)."""
+        style = f"round,pad=0,rounding_size={min(round_by, width / 2, height / 2)}"
+        self.axes.add_patch(
+            FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, edgecolor=edge, linewidth=line)
+        )
+
+    def moving(self, artist: AnArtist) -> AnArtist:
+        """Have an artist drawn anew in every frame, in the order of these calls."""
+        artist.set_animated(True)
+        self._moving.append(artist)
+        return artist
+
+    def keep_background(self) -> None:
+        """Draw all that does not move."""
+        self._agg.draw()
+        self._background = self._agg.copy_from_bbox(self._agg.figure.bbox)
+
+    def frame(self) -> npt.NDArray[np.uint8]:
+        """The picture with what moves where it is now, shape [height, width, 3]."""
+        self._agg.restore_region(self._background)
+        for artist in self._visible():
+            self.axes.draw_artist(artist)
+        return np.asarray(self._agg.buffer_rgba())[:, :, :3].copy()
+
+    def _visible(self) -> Iterable[Artist]:
+        return (artist for artist in self._moving if artist.get_visible())
+
+
+class Bars:
+    """Rectangles that change from frame to frame; ``corners``, shape [bars, 2], are the lower left ones and stay."""
+
+    def __init__(self, canvas: Canvas, corners: Floats, colours: Sequence[str]) -> None:
+        self._corners = corners
+        self._collection = PolyCollection([], facecolors=colours, linewidths=0)
+        canvas.axes.add_collection(self._collection, autolim=False)
+        canvas.moving(self._collection)
+
+    def resize(self, widths: Floats | float, heights: Floats | float) -> None:
+        """Give each its width and height."""
+        x, y = self._corners.T
+        corners = ((x, y), (x + widths, y), (x + widths, y + heights), (x, y + heights))
+        self._collection.set_verts([*np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)])
+
+    def recolour(self, colours: Sequence[str | tuple[str, float]]) -> None:
+        """Give each its colour, or its colour and how much of it covers what is below."""
+        self._collection.set_facecolor(colours)

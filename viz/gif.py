@@ -1,0 +1,85 @@
+"""Pictures in a row as an animated GIF: one palette for all, and in each frame only what changed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+Pixels = npt.NDArray[np.uint8]  # [height, width, 3]
+Codes = npt.NDArray[np.int64]  # red, green and blue in one number
+
+EXACT, MIXED = 191, 64  # palette entries for the commonest colours as they are, and for mixtures of the rest
+UNCHANGED = EXACT + MIXED  # the palette entry that lets the frame before shine through
+SAMPLES = 9  # frames that the palette is made from
+
+
+def encode(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
+    """``count`` frames at ``fps`` a second, the last one shown for ``hold`` seconds, repeated for ever."""
+    palette = _palette(frame, count)
+    pictures = _changes(frame, count, palette)
+    durations = [round(100 / fps) * 10] * (count - 1) + [round(hold * 1000)]  # a GIF counts in hundredths of a second
+    content = BytesIO()
+    next(pictures).save(
+        content, "GIF", save_all=True, append_images=pictures, duration=durations, loop=0, disposal=1,
+        transparency=UNCHANGED, optimize=False,
+    )  # fmt: skip
+    return content.getvalue()
+
+
+@dataclass(frozen=True)
+class _Palette:
+    """At most 255 colours: flat areas keep theirs exactly, soft edges share the rest."""
+
+    image: Image.Image
+    exact: Codes  # sorted
+    entries: npt.NDArray[np.uint8]  # of the exact ones
+
+    def indices(self, pixels: Pixels) -> npt.NDArray[np.uint8]:
+        """The palette entry of each pixel. Pillow alone would map to a near colour even where the same is there."""
+        near = np.asarray(Image.fromarray(pixels).quantize(palette=self.image, dither=Image.Dither.NONE))
+        codes = _codes(pixels)
+        place = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
+        return np.where(self.exact[place] == codes, self.entries[place], near)
+
+
+def _codes(pixels: Pixels) -> Codes:
+    red, green, blue = (pixels[..., channel].astype(np.int64) for channel in range(3))
+    return red << 16 | green << 8 | blue
+
+
+def _palette(frame: Callable[[int], Pixels], count: int) -> _Palette:
+    """Made from the colours of some of the frames."""
+    samples = np.unique(np.linspace(0, count - 1, min(SAMPLES, count)).round().astype(int))
+    colours, times = np.unique(
+        np.concatenate([_codes(frame(int(index))).ravel() for index in samples]), return_counts=True
+    )
+    by_use = colours[np.argsort(-times, kind="stable")]
+    channels = np.stack([by_use >> 16, by_use >> 8 & 255, by_use & 255], axis=1).astype(np.uint8)
+    exact, order = by_use[:EXACT], np.argsort(by_use[:EXACT])
+    entries = np.concatenate([channels[:EXACT], _mixtures(channels[EXACT:])])
+    image = Image.new("P", (1, 1))
+    image.putpalette(np.resize(entries, (UNCHANGED, 3)).tobytes())
+    return _Palette(image, exact[order], order.astype(np.uint8))
+
+
+def _mixtures(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """At most ``MIXED`` colours near all of these, whose shape is [colours, 3]."""
+    if not len(colours):
+        return colours
+    mixed = Image.fromarray(colours[np.newaxis]).quantize(MIXED).getpalette() or []
+    return np.array(mixed, np.uint8).reshape(-1, 3)[:MIXED]
+
+
+def _changes(frame: Callable[[int], Pixels], count: int, palette: _Palette) -> Iterator[Image.Image]:
+    """The first frame whole, of the others what differs from the one before."""
+    before: npt.NDArray[np.uint8] | None = None
+    table = [*(palette.image.getpalette() or [])[: 3 * UNCHANGED], 255, 255, 255]
+    for index in range(count):
+        now = palette.indices(frame(index))
+        picture = Image.fromarray(now if before is None else np.where(now == before, np.uint8(UNCHANGED), now))
+        picture.putpalette(table)
+        before = now
+        yield picture
