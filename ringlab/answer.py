@@ -49,7 +49,7 @@ def _predicted(scenario: Scenario, cluster: Cluster, calibration: Calibration | 
     collectives, question = [], scenario.collective
     for algorithm, nbytes in _questions(question):
         assert question is not None
-        asked = {"dtype": question.dtype, "op": question.op, "root": question.root}
+        asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
         collectives.append(collective_entry(simcomm.run(algorithm, cluster, nbytes, **asked, calibration=calibration)))
     training = []
     for job in predictable(scenario.trainings):
@@ -70,7 +70,7 @@ def measure(scenario: Scenario, backend: str, timeout: float, progress: Progress
     for algorithm, nbytes in _questions(question):
         assert question is not None
         with progress.task(f"measuring {algorithm.full_name}, {nbytes} bytes") as tick:
-            asked = {"dtype": question.dtype, "op": question.op, "root": question.root}
+            asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
             real: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": tick}
             collectives.append(collective_entry(realcomm.run(algorithm, scenario.cluster, nbytes, **asked, **real)))
     training = []
@@ -122,7 +122,7 @@ def one_trace(scenario: Scenario, calibration: Calibration | None, algorithm: st
         job = _named(algorithm, {job.sync_name: job for job in jobs}, scenario)
         return simcomm.train(job, scenario.cluster, calibration=calibration)
     chosen = _named(algorithm, {candidate.name: candidate for candidate in question.algorithms}, scenario)
-    asked = {"dtype": question.dtype, "op": question.op, "root": question.root}
+    asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
     return simcomm.run(chosen, scenario.cluster, nbytes or max(question.sizes), **asked, calibration=calibration)
 
 

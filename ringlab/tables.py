@@ -1,6 +1,8 @@
 """Answers as tables: human units, errors in per cent, predictions for other clusters in the same table."""
 
+import textwrap
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +19,93 @@ from ringlab.doctor import Finding
 Row = list[str]
 Format = Callable[[float], str]
 NOTHING = "-"
+CLUSTER_WIDTH = 15  # characters
 
 
 def show(answer: Answer, console: Console) -> None:
     """Print the tables of an answer and, under them, what it comes to."""
-    clusters = [{**answer, "cluster": answer["scenario"]["cluster"]}, *answer.get("what_if", [])]
-    for part, title, columns in (("collectives", "Collectives", COLLECTIVES), ("training", "Training step", TRAINING)):
-        entries = [(cluster["cluster"], entry) for cluster in clusters for entry in cluster[part]]
-        if entries:
-            console.print(_entries(title, answer["kind"], columns, entries))
+    clusters = [{**answer, "title": answer["scenario"]["cluster"]}, *answer.get("what_if", [])]
+    compared = answer["kind"] == "comparison"
+    if any(cluster["collectives"] for cluster in clusters):
+        console.print(_collectives(clusters, compared))
+    if any(cluster["training"] for cluster in clusters):
+        console.print(_phases(clusters) if compared else _training(clusters))
     for sentence in answer["conclusions"]:
         console.print(sentence, markup=False)
 
 
-COLLECTIVES: tuple[tuple[str, str, Format], ...] = (
-    ("time", "time_s", format_time),
-    ("busbw GB/s", "busbw_GBps", "{:.3g}".format),
-)
-TRAINING: tuple[tuple[str, str, Format], ...] = (
+def _collectives(clusters: list[Answer], compared: bool) -> Table:
+    headings = ["cluster", "algorithm", "size", *(SIDES if compared else ["time", "algbw GB/s", "busbw GB/s"])]
+    groups = []
+    for cluster in clusters:
+        rows = []
+        for entry in cluster["collectives"]:
+            cells = [_bandwidth(entry[key]) for key in ("algbw_GBps", "busbw_GBps")] if not compared else []
+            rows.append(
+                [
+                    entry["algorithm"],
+                    format_size(entry["bytes"]),
+                    *_cells(entry["time_s"], format_time, compared),
+                    *cells,
+                ]
+            )
+        groups.append((cluster["title"], rows))
+    return _grouped("Collectives", headings, groups, words=2)
+
+
+def _training(clusters: list[Answer]) -> Table:
+    """One row an algorithm: the step by phase."""
+    groups = [
+        (
+            cluster["title"],
+            [
+                [
+                    entry["gradient_sync"],
+                    *(form(entry[key]) for _, key, form in PHASES),
+                    _percent(entry["scaling_efficiency"]),
+                ]
+                for entry in cluster["training"]
+            ],
+        )
+        for cluster in clusters
+    ]
+    return _grouped("Training step", ["cluster", "sync", *(name for name, _, _ in PHASES), "scaling"], groups, words=2)
+
+
+def _phases(clusters: list[Answer]) -> Table:
+    """One row a phase: predicted, measured, and how far apart."""
+    groups = []
+    for cluster in clusters:
+        rows = []
+        for entry in cluster["training"]:
+            for name, key, form in (*PHASES, ("scaling efficiency", "scaling_efficiency", _percent)):
+                first = entry["gradient_sync"] if name == "step" else ""
+                rows.append([first, name, *_cells(entry[key], form, compared=True)])
+        groups.append((cluster["title"], rows))
+    return _grouped("Training step", ["cluster", "algorithm", "", *SIDES], groups, words=3)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def _bandwidth(gigabytes_per_second: float) -> str:
+    return f"{gigabytes_per_second:.3g}"
+
+
+SIDES = ["predicted", "measured", "error"]
+PHASES: tuple[tuple[str, str, Format], ...] = (
     ("step", "step_s", format_time),
+    ("forward", "forward_s", format_time),
+    ("backward", "backward_s", format_time),
     ("sync", "sync_s", format_time),
-    ("efficiency", "scaling_efficiency", "{:.0%}".format),
+    ("optimizer", "optimizer_s", format_time),
 )
 
 
-def _entries(
-    title: str, kind: str, columns: Sequence[tuple[str, str, Format]], entries: list[tuple[str, Any]]
-) -> Table:
-    headings = ["cluster", "algorithm", *(["size"] if title == "Collectives" else [])]
-    words, rows = len(headings), []
-    sides = ("predicted", "measured", "error") if kind == "comparison" else ("",)
-    headings += [f"{name}\n{side}".strip() for name, _, _ in columns for side in sides]
-    for cluster, entry in entries:
-        row = [cluster, str(entry.get("algorithm") or entry["gradient_sync"])]
-        row += [format_size(entry["bytes"])] if title == "Collectives" else []
-        for _, key, form in columns:
-            row += _cells(entry[key], form, len(sides))
-        rows.append(row)
-    return table(title, headings, rows, words)
-
-
-def _cells(value: Any, form: Format, sides: int) -> Row:
+def _cells(value: Any, form: Format, compared: bool) -> Row:
     """One number, or predicted, measured and error; a prediction alone leaves the other two open."""
-    if sides == 1:
+    if not compared:
         return [form(value)]
     beside = value if isinstance(value, dict) else {"predicted": value}
     shown = [NOTHING if beside.get(side) is None else form(beside[side]) for side in ("predicted", "measured")]
@@ -67,9 +113,28 @@ def _cells(value: Any, form: Format, sides: int) -> Row:
     return [*shown, NOTHING if error is None else f"{error:+.0%}"]
 
 
+def _grouped(title: str, headings: Sequence[str], groups: list[tuple[str, list[Row]]], words: int) -> Table:
+    """A table with one section a cluster, whose name runs down beside its rows."""
+    shown = table(title, headings, [], words)
+    for name, rows in groups:
+        lines = textwrap.wrap(name, CLUSTER_WIDTH)
+        lines[len(rows) - 1 :] = [" ".join(lines[len(rows) - 1 :])]
+        for line, row in zip_longest(lines[: len(rows)], rows, fillvalue=""):
+            shown.add_row(str(line), *row)
+        shown.add_section()
+    return shown
+
+
 def table(title: str, headings: Sequence[str], rows: list[Row], words: int) -> Table:
     """A table whose first ``words`` columns are words and the others numbers."""
-    shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for index, heading in enumerate(headings):
         shown.add_column(heading, justify="left" if index < words else "right", overflow="fold")
     for row in rows:

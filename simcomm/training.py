@@ -10,9 +10,13 @@ from simcomm.run import CALIBRATED_RANKS, as_trace, checked, ready
 from simcomm.simpy_engine import Buffer, Process, Simulation
 from simcomm.topology import Cluster
 
+STEPS = 3
 
-def train(training: Training, cluster: Cluster, *, steps: int = 3, calibration: Calibration | None = None) -> Trace:
-    """Simulate ``steps`` training steps; all are alike, so a few show them.
+
+def train(
+    training: Training, cluster: Cluster, *, steps: int | None = None, calibration: Calibration | None = None
+) -> Trace:
+    """Simulate ``steps`` training steps; all are alike, so three show them unless said.
 
     Compute phases come from the training's own numbers or from calibration. Raises InputError where there are none,
     and for DistributedDataParallel, whose overlap of backward and sync is not modelled.
@@ -26,7 +30,7 @@ def train(training: Training, cluster: Cluster, *, steps: int = 3, calibration: 
     schedule = checked(training.gradient_sync, cluster.world_size)
     simulation = Simulation(cluster, transport)
     elapsed = simulation.run(
-        _rank(simulation, rank, schedule, together, training.gradient_bytes, steps)
+        _rank(simulation, rank, schedule, together, training.gradient_bytes, STEPS if steps is None else steps)
         for rank in range(cluster.world_size)
     )
     facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}

@@ -11,9 +11,13 @@ import torch.distributed as dist
 from collectives.catalogue import Algorithm, library
 from collectives.errors import InputError
 from collectives.spec import find_spec
-from collectives.step import Kind, Operation, Program, Step, copy, recv, recv_reduce, reduce, send
-from realcomm.execute import Event, Executor, execute
+from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
+from realcomm import probes
+from realcomm.execute import Executor, execute
 from realcomm.launch import doing
+from realcomm.measure import measure
+from realcomm.measurement import Event, Plan
+from realcomm.timing import together
 
 REDUCE_OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -253,3 +257,34 @@ def stay_away(rank: int, world_size: int) -> None:
     if rank == 1:
         time.sleep(600)
     execute(library()["all_reduce/ring"], torch.zeros(8))
+
+
+def probe_small(rank: int, world_size: int) -> dict[str, list[tuple[int, float]]]:
+    """A calibration's probe at three sizes only."""
+    probes.MESSAGE_SIZES = (1024, 4096, 65536)
+    probes.REDUCTION_SIZES = (65536, 262144, 1048576)
+    probes.TOTAL = 0.01
+    return probes.probe(rank, world_size)
+
+
+def probed_messages(rank: int, world_size: int) -> dict[str, list[tuple[Kind, int]]]:
+    """What each of the probe's programs makes this rank do, and with whom."""
+    programs = (probes.one_way, probes.both_ways, probes.reduction)
+    return {
+        program.__name__: [(op.kind, op.peer) for yielded in program(rank, world_size) for op in as_step(yielded)]
+        for program in programs
+    }
+
+
+def measure_without_landing(rank: int, world_size: int, plan: Plan) -> int:
+    """How many elements a measurement finds wrong when nothing that was received is ever reduced."""
+    Executor._land = lambda *args: None  # type: ignore[method-assign]
+    return measure(rank, world_size, plan).wrong
+
+
+def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
+    """When this rank arrived, began and ended; each arrives later than the one before."""
+    time.sleep(0.05 * rank)
+    arrived = time.perf_counter()
+    begin, end = together(lambda: time.sleep(0.01))
+    return arrived, begin, end

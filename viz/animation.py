@@ -17,12 +17,12 @@ from viz.layout import Box, lay_out
 from viz.motion import frame_times, motion
 from viz.panels import fits, panel
 from viz.stage import MOST_DOTS, Stage
+from viz.steps import Steps
 from viz.words import busiest_link, check_something_happens, clock, describe
 
 WIDTH, HEIGHT = 720, 480
 MOST_FRAMES = 600
 HOLD = 2.0  # seconds that the last frame stays
-MOST_MARKED_STEPS = 40
 CHUNK_ZERO = chunk_colours(1)[0]
 BAR = Box(24, 22, WIDTH - 24, 30)
 
@@ -60,6 +60,7 @@ class Film:
         area = Box(62, 118, 432 if fits(trace) else WIDTH - 62, 372)
         layout = lay_out(trace, area)
         self._motion = motion(trace, layout, frame_times(trace, count))
+        self._steps = Steps(trace)
         self._heading()
         self._stage = Stage(self._canvas, trace, layout, self._motion, phases)
         self._panel = panel(self._canvas, trace, phases, Box(484, 76, WIDTH - 24, 388))
@@ -78,7 +79,7 @@ class Film:
     def _footing(self) -> None:
         draw = self._canvas
         draw.box(BAR.left, BAR.bottom, BAR.right - BAR.left, BAR.top - BAR.bottom, FAINT)
-        for share in _step_marks(self._trace):
+        for share in self._steps.marks():
             draw.axes.plot([BAR.at(share, 0)[0]] * 2, [BAR.bottom - 4, BAR.bottom - 1], color=GREY, linewidth=0.8)
         self._bar = Bars(draw, np.array([(BAR.left, BAR.bottom)]), [INK])
         self._step = draw.moving(draw.text(BAR.left, 46, "", 12, INK, bold=True))
@@ -98,9 +99,9 @@ class Film:
             x += 28 + draw.text_width(draw.text(x + 11, y, name, 11, GREY))
 
     def _dot_words(self) -> str:
-        sizes = {message.nbytes for message in self._trace.messages}
+        sizes = [message.nbytes for message in self._trace.messages]
         what = "message with chunk k" if self._stage.numbered else "message, coloured by chunk"
-        return what + (", larger with more bytes" if len(sizes) > 1 else "")
+        return what + (", larger with more bytes" if max(sizes) > 1.1 * min(sizes) else "")
 
     def _use_scale(self) -> None:
         draw, left = self._canvas, WIDTH - 124
@@ -116,25 +117,9 @@ class Film:
         self._panel(time)
         self._clock.set_text(clock(time, self._trace.elapsed))
         self._bar.resize((BAR.right - BAR.left) * min(time / self._trace.elapsed, 1.0), BAR.top - BAR.bottom)
-        self._step.set_text(self._step_words(index))
+        self._step.set_text(self._steps.words(time))
         self._speed.set_text(self._speed_words(index, under_way))
         return self._canvas.frame()
-
-    def _step_words(self, index: int) -> str:
-        active = self._motion.active(index)
-        if not len(active):
-            return self._span_words(float(self._motion.times[index]))
-        steps = self._motion.step[active]
-        low, high, total = int(steps.min()) + 1, int(steps.max()) + 1, int(self._motion.step.max()) + 1
-        return f"step {low} of {total}" if low == high else f"steps {low} to {high} of {total}"
-
-    def _span_words(self, time: float) -> str:
-        """What ranks do while no message is under way."""
-        now = [span for span in self._trace.spans if span.begin <= time < span.end]
-        if not now:
-            return "done" if time >= self._trace.elapsed else ""
-        steps = max(span.step for span in self._trace.spans) + 1
-        return f"step {now[-1].step + 1} of {steps}" if now[-1].name != "reduce" else "reducing"
 
     def _speed_words(self, index: int, under_way: int) -> str:
         if under_way > MOST_DOTS:
@@ -142,11 +127,3 @@ class Film:
         times = self._motion.times
         here = min(index, len(times) - 2)
         return f"1 s of film = {format_time(float(times[here + 1] - times[here]) * self._fps)}"
-
-
-def _step_marks(trace: Trace) -> list[float]:
-    """When each step's first message begins, as shares of the whole; none where they would crowd."""
-    begins: dict[int, float] = {}
-    for message in trace.messages:
-        begins[message.step] = min(begins.get(message.step, message.begin), message.begin)
-    return [begin / trace.elapsed for begin in begins.values()] if len(begins) <= MOST_MARKED_STEPS else []

@@ -35,7 +35,7 @@ def contributions(trace: Trace) -> Contributions | None:
     held = [{chunk: frozenset({rank}) for chunk in chunks} for rank in range(trace.world_size)]
     times, states = [0.0], [_shares(held, chunks)]
     carried: dict[int, frozenset[int]] = {}
-    for time, is_send, index in _events(trace):
+    for _, is_send, index in _events(trace):
         message = trace.messages[index]
         if is_send:
             carried[index] = held[message.src][message.chunk]
@@ -44,7 +44,7 @@ def contributions(trace: Trace) -> Contributions | None:
         if merged is None:
             return None
         held[message.dst][message.chunk] = merged
-        times.append(time)
+        times.append(max(times[-1], message.end))
         states.append(_shares(held, chunks))
     return Contributions(chunks, np.array(times), np.array(states)) if states[-1].min() == 1 else None
 

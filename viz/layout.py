@@ -203,7 +203,8 @@ def _switch_angles(graph: Graph, layer: list[str], angles: dict[str, float]) -> 
     points = [(cos(angle), sin(angle)) for angle in wanted.values()]
     if _nearest(points) > 0.4 * min(slot, 1.0):
         return wanted
-    start = pi / 2 + slot / 2 + pi / len({round(angle, 6) for peers in below.values() for angle in peers})
+    kinds = {round(angle, 6) for peers in below.values() for angle in peers}
+    start = pi / 2 + slot / 2 + pi / max(len(kinds), 1)
     return {node: start - index * slot for index, node in enumerate(layer)}
 
 

@@ -89,7 +89,7 @@ def _draw_spans(axes: Axes, spans: list[Span], behind: bool) -> None:
         PolyCollection(corners, facecolors=faces, edgecolors=PAPER, linewidths=0.3, alpha=0.6 if behind else 1.0)
     )
     if colours:
-        bars = [Patch(color=colour, label=name, alpha=0.6 if behind else 1.0) for name, colour in colours.items()]
+        bars = [Patch(facecolor=colour, label=name, alpha=0.6 if behind else 1.0) for name, colour in colours.items()]
         axes.add_artist(_key(axes, bars, "on a rank", at_top=not behind))
 
 
@@ -119,8 +119,8 @@ def _key(axes: Axes, handles: Sequence[Artist], title: str, at_top: bool) -> Leg
     )
     key = Legend(
         axes, handles, words, title=title, frameon=False, fontsize=8, title_fontsize=8, labelcolor=INK,
-        loc=corner[0], bbox_to_anchor=(1.01, corner[1]), ncols=1 if len(handles) <= 8 else 2, handlelength=1.2, labelspacing=0.35,
-        columnspacing=1.0, alignment="left",
+        loc=corner[0], bbox_to_anchor=(1.01, corner[1]), ncols=1 if len(handles) <= 8 else 2, handlelength=1.2,
+        labelspacing=0.35, columnspacing=1.0, alignment="left",
     )  # fmt: skip
     key.get_title().set_color(GREY)
     return key

@@ -25,7 +25,7 @@ def unit_for(seconds: float) -> tuple[str, float]:
 def clock(time: float, elapsed: float) -> str:
     """``time`` in the unit that suits ``elapsed``, with as many digits all along, so that it does not jump about."""
     unit, size = unit_for(elapsed)
-    digits = max(0, 2 - floor(log10(elapsed / size)))
+    digits = max(0, 2 - floor(log10(float(f"{elapsed / size:.3g}"))))
     return f"{time / size:.{digits}f} {unit}"
 
 

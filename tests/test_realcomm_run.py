@@ -1,0 +1,185 @@
+"""A measurement: right results, times that mean something, and a trace that says what was sent when."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import real_programs
+import torch
+
+import realcomm
+import simcomm
+from collectives.catalogue import library
+from collectives.errors import InputError
+from collectives.schedule import ProgramError
+from collectives.trace import Trace, read_trace
+from collectives.workload import ITEM_BYTES
+from realcomm.exact import exact_input, exact_result, neutral
+from realcomm.execute import COMBINE
+from realcomm.launch import launch
+from realcomm.measurement import Plan
+from realcomm.timing import enough, first_to_last, median_index
+
+SHORT = {"warmup": 0, "repetitions": 3}
+
+
+def run(algorithm: str, ranks: int, *args, **settings) -> Trace:
+    return realcomm.run(algorithm, simcomm.this_machine(ranks), *args, **{**SHORT, **settings})
+
+
+def sent(trace: Trace) -> Counter:
+    """The messages that carry something, without their times."""
+    return Counter((m.src, m.dst, m.step, m.chunk, m.nbytes) for m in trace.messages if m.nbytes)
+
+
+@pytest.mark.parametrize("name", library())
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_what_is_sent_is_what_is_predicted(name: str, ranks: int):
+    measured = run(name, ranks, 1001)
+    predicted = simcomm.run(name, simcomm.star(ranks, "1 Gbit/s", "1 us"), 1001)
+    assert sent(measured) == sent(predicted)
+    assert measured.title == predicted.title == name
+    assert (measured.kind, measured.hosts) == ("measured", [f"h{rank}" for rank in range(ranks)])
+    assert measured.facts["nbytes"] == 1000  # whole elements of four bytes
+    assert measured.facts["wrong"] == 0
+
+
+def test_all_times_lie_within_the_median_repetition(tmp_path: Path):
+    trace = run("all_reduce/ring", 3, 99 * 4, repetitions=7)
+    assert trace.facts["repetitions"] == 7
+    assert 0 < trace.facts["time_min_s"] <= trace.elapsed <= trace.facts["time_max_s"]
+    assert len(trace.messages) == 3 * 4 and len(trace.spans) == 3 * 2
+    for begin, end in [(m.begin, m.end) for m in trace.messages] + [(s.begin, s.end) for s in trace.spans]:
+        assert 0 <= begin <= end <= trace.elapsed + 1e-9  # times of one clock, less its reading at the start
+    trace.write(tmp_path / "ring.trace.json")
+    assert read_trace(tmp_path / "ring.trace.json") == trace
+
+
+@pytest.mark.parametrize(("op", "value"), [("sum", 6.0), ("mean", 2.0), ("max", 3.0), ("product", 6.0)])
+def test_buffers_hold_the_result_afterwards(op: str, value: float):
+    buffers = [np.full(5, rank + 1.0) for rank in range(3)]
+    trace = run("all_reduce/ring", 3, buffers=buffers, op=op)
+    assert [buffer.tolist() for buffer in buffers] == [[value] * 5] * 3
+    assert trace.facts["nbytes"] == 40
+    spans = [span.step for span in trace.spans]
+    assert spans.count(4) == (3 if op == "mean" else 0)  # the division, after the last step
+
+
+def test_a_rooted_collective_carries_from_and_to_its_root():
+    buffers = [np.full(4, rank, dtype=np.int32) for rank in range(3)]
+    run("broadcast/naive", 3, buffers=buffers, root=2)
+    assert [buffer.tolist() for buffer in buffers] == [[2] * 4] * 3
+    run("reduce/naive", 3, buffers=buffers, root=1)
+    assert buffers[1].tolist() == [6] * 4
+
+
+def test_both_wings_do_the_same_to_the_same_data():
+    start = [np.arange(10.0) + rank for rank in range(3)]
+    real, simulated = [b.copy() for b in start], [b.copy() for b in start]
+    run("all_reduce/unchunked_ring", 3, buffers=real, op="mean")
+    simcomm.run("all_reduce/unchunked_ring", simcomm.star(3, "1 Gbit/s", "1 us"), buffers=simulated, op="mean")
+    assert all(np.array_equal(a, b) for a, b in zip(real, simulated, strict=True))
+
+
+def test_an_empty_buffer_takes_part():
+    trace = run("all_reduce/ring", 2, 3)
+    assert (trace.messages, trace.spans, trace.facts["nbytes"]) == ([], [], 0)
+
+
+def test_repetitions_fill_a_second_unless_said():
+    heard = []
+    trace = run("all_reduce/ring", 2, 64, repetitions=None, progress=lambda *news: heard.append(news))
+    assert 5 <= trace.facts["repetitions"] <= 49
+    assert all(rank == 0 and done < total for rank, done, total, _ in heard)
+
+
+MINE = """
+from collectives import algorithm, recv, recv_reduce, send
+
+@algorithm("all_reduce", chunks=1)
+def pair(rank, world_size):
+    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
+
+@algorithm("all_reduce", chunks=1)
+def stuck(rank, world_size):
+    yield recv_reduce(1 - rank, 0)
+    yield send(1 - rank, 0)
+"""
+
+
+def test_a_users_own_file_runs(tmp_path: Path):
+    (tmp_path / "mine.py").write_text(MINE)
+    assert run(f"{tmp_path}/mine.py:pair", 2, 400).facts["wrong"] == 0
+    with pytest.raises(ProgramError, match="deadlock"):
+        run(f"{tmp_path}/mine.py:stuck", 2, 400)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "nbytes is None"),
+        ({"nbytes": -1}, "nbytes is -1"),
+        ({"nbytes": 8, "op": "median"}, "op 'median' is not known"),
+        ({"nbytes": 8, "op": "mean", "dtype": "int32"}, "floating dtype"),
+        ({"nbytes": 8, "dtype": "float31"}, "float31"),
+        ({"nbytes": 8, "warmup": -1}, "warmup is -1"),
+        ({"nbytes": 8, "repetitions": 0}, "repetitions is 0"),
+        ({"nbytes": 8, "root": 2}, "root 2"),
+        ({"buffers": [np.zeros(3)]}, "2 of one length and type are needed"),
+        ({"buffers": [np.zeros(3), np.zeros(4)]}, "2 of one length and type are needed"),
+        ({"buffers": [np.zeros((2, 2))] * 2}, "one dimension"),
+        ({"buffers": [np.zeros(3, dtype=np.int64)] * 2, "op": "mean"}, "floating dtype"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(settings: dict, message: str, monkeypatch):
+    monkeypatch.setattr("realcomm.run.launch", lambda *args, **named: pytest.fail("a process was started"))
+    with pytest.raises(InputError, match=message):
+        run("all_reduce/ring", 2, **settings)
+
+
+@pytest.mark.parametrize("op", COMBINE)
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+def test_inputs_reduce_exactly_in_every_type_and_order(dtype: str, op: str):
+    if op == "mean" and not getattr(torch, dtype).is_floating_point:
+        pytest.skip("a mean needs a floating type")
+    ranks, n, kind = 9, 2500, getattr(torch, dtype)
+    inputs = [exact_input(rank, n, kind, op) for rank in range(ranks)]
+    assert len({tuple(values.tolist()) for values in inputs}) > 2
+    backwards = inputs[-1].clone()
+    for values in reversed(inputs[:-1]):
+        COMBINE[op](backwards, values)
+    expected = exact_result(library()["all_reduce/ring"], 0, ranks, n, kind, op, 0)
+    assert torch.equal(backwards / ranks if op == "mean" else backwards, expected)
+    plain = {"sum": sum, "mean": sum, "min": min, "max": max}
+    if op in plain and dtype != "uint8":  # where -1 is 255
+        exactly = torch.tensor([plain[op](values) for values in zip(*(i.tolist() for i in inputs), strict=True)])
+        assert torch.equal(exactly.to(kind) / ranks if op == "mean" else exactly.to(kind), expected)
+
+
+@pytest.mark.parametrize("op", COMBINE)
+def test_timed_buffers_never_grow(op: str):
+    buffer, same = (neutral(4, torch.float32, op, torch.device("cpu")) for _ in range(2))
+    COMBINE[op](buffer, same)
+    assert torch.equal(buffer, same)
+
+
+def test_a_wrong_result_is_counted():
+    plan = Plan(library()["all_reduce/ring"], 100, "float32", "sum", 0, 0, 1, None)
+    assert min(launch(real_programs.measure_without_landing, 2, plan)) > 10
+
+
+def test_ranks_begin_together_however_late_they_come():
+    ranks = launch(real_programs.arrive_late, 3)
+    last_arrival = max(arrived for arrived, _, _ in ranks)
+    assert all(begin > last_arrival and end - begin >= 0.01 for _, begin, end in ranks)
+
+
+def test_a_repetition_lasts_from_first_start_to_last_end():
+    two_ranks = [[(0.0, 1.0), (5.0, 6.5)], [(0.25, 2.0), (4.0, 4.5)]]
+    assert first_to_last(two_ranks) == [(0.0, 2.0), (4.0, 6.5)]
+    assert median_index([(0.0, 3.0), (0.0, 1.0), (1.0, 3.0)]) == 2
+
+
+def test_repetitions_are_odd_and_within_bounds():
+    assert [enough(seconds, 1.0, 5, 49) for seconds in (0.0, 1e-3, 0.1, 0.099, 10.0)] == [49, 49, 11, 11, 5]

@@ -1,0 +1,200 @@
+"""The animation as a file and as pixels."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import viz_traces
+from PIL import Image, ImageSequence
+
+import viz
+from collectives.errors import InputError
+from collectives.trace import Message, Trace
+from viz.animation import HEIGHT, Film
+from viz.colours import chunk_colours, ink_on, rgb
+from viz.words import busiest_link, clock, describe
+
+
+def colour_at(pixels: np.ndarray, x: float, y: float) -> tuple[int, ...]:
+    """Of the pixel at a point whose y runs upwards."""
+    return tuple(int(value) for value in pixels[HEIGHT - 1 - int(y), int(x)])
+
+
+def as_pixel(colour: str) -> tuple[int, ...]:
+    return tuple(round(255 * part) for part in rgb(colour))
+
+
+def test_a_gif_has_the_asked_frames_size_and_speed(tmp_path: Path) -> None:
+    viz.animate(viz_traces.ring(4), tmp_path / "ring.gif", seconds=2, fps=10)
+    with Image.open(tmp_path / "ring.gif") as film:
+        assert (film.format, film.size, film.n_frames) == ("GIF", (720, 480), 20)
+        assert film.info["loop"] == 0
+        frames = [(np.asarray(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(film)]
+    assert [duration for _, duration in frames] == [100] * 19 + [2000]
+    assert all((one != other).any() for (one, _), (other, _) in pairwise(frames))
+
+
+def test_the_file_shows_the_frames_as_drawn(tmp_path: Path) -> None:
+    trace = viz_traces.two_racks()
+    viz.animate(trace, tmp_path / "film.gif", seconds=1, fps=10)
+    drawn = Film(trace, 10, 10)
+    with Image.open(tmp_path / "film.gif") as film:
+        for index, frame in enumerate(ImageSequence.Iterator(film)):
+            difference = np.abs(np.asarray(frame.convert("RGB")).astype(int) - drawn.frame(index))
+            assert difference.mean() < 0.5
+            assert np.count_nonzero(difference.max(axis=2) > 40) < 50
+
+
+def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one.gif", "two.gif"):
+        viz.animate(viz_traces.ring(3), tmp_path / name, seconds=1, fps=5)
+    assert (tmp_path / "one.gif").read_bytes() == (tmp_path / "two.gif").read_bytes()
+
+
+def test_frames_do_not_depend_on_the_order_in_which_they_are_drawn() -> None:
+    film = Film(viz_traces.ring(3), 10, 10)
+    forwards = [film.frame(index) for index in range(10)]
+    backwards = [film.frame(index) for index in reversed(range(10))][::-1]
+    assert all((a == b).all() for a, b in zip(forwards, backwards, strict=True))
+
+
+def test_a_dot_in_its_chunks_colour_is_where_the_message_is() -> None:
+    film = Film(viz_traces.ring(4), 60, 10)
+    moving = film._motion
+    for frame in (3, 17, 44):
+        pixels = film.frame(frame)
+        for index in moving.active(frame):
+            x, y = moving.place(index, frame)
+            wanted = as_pixel(chunk_colours(4)[moving.chunk[index]])
+            around = [colour_at(pixels, x + dx, y + dy) for dx, dy in ((-7, 0), (7, 0), (0, -7), (0, 7))]
+            assert wanted in around
+
+
+def test_what_is_done_fills_the_bar_and_the_sums() -> None:
+    film = Film(viz_traces.ring(4), 20, 10)
+    start, end = film.frame(0), film.frame(19)
+    assert colour_at(start, 600, 26) != colour_at(end, 600, 26) == as_pixel("#1b2433")
+    for colour in chunk_colours(4):
+        assert np.count_nonzero((end == as_pixel(colour)).all(axis=2)) > 4 * 25 * 20
+
+
+def test_two_messages_in_one_place_are_both_seen() -> None:
+    messages = [Message(a, 0, 0, a, 1000, 0.0, 1.0, (f"h{a}", "s0", "h0")) for a in (1, 2, 3)]
+    pixels = Film(viz_traces.on_links("x/y", 4, 1.0, messages, 1000.0), 10, 10).frame(8)
+    seen = [np.count_nonzero((pixels == as_pixel(colour)).all(axis=2)) for colour in chunk_colours(3)]
+    assert min(seen) > 100
+
+
+@pytest.mark.parametrize("trace", [viz_traces.this_machine(2), viz_traces.this_machine(12), viz_traces.training()])
+def test_every_kind_of_trace_becomes_a_film_that_moves(trace: Trace) -> None:
+    film = Film(trace, 8, 8)
+    assert (film.frame(0) != film.frame(5)).any()
+
+
+def test_thousands_of_messages_at_once_are_sampled_and_it_says_so() -> None:
+    messages = [Message(a, b, 0, a, 10, 0.0, 1.0) for a in range(40) for b in range(40) if a != b]
+    film = Film(Trace("all_to_all/direct", "predicted", 40, 1.0, messages), 4, 4)
+    film.frame(1)
+    assert film._speed.get_text() == "showing 256 of 1560 messages under way"
+
+
+def test_a_trace_without_a_topology_is_drawn_all_the_same(tmp_path: Path) -> None:
+    trace = viz_traces.ring(3)
+    bare = [message._replace(route=()) for message in trace.messages]
+    trace = replace(trace, kind="measured", messages=bare, links=[], nodes=[], hosts=[])
+    viz.animate(trace, tmp_path / "bare.gif", seconds=0.5, fps=4)
+    assert (tmp_path / "bare.gif").stat().st_size > 1000
+
+
+def test_words_say_what_is_slow() -> None:
+    trace = replace(viz_traces.two_racks(), elapsed=0.01)
+    assert busiest_link(trace) == "busiest link: s0 ↔ s1, 80 % of what it could carry"
+    assert busiest_link(viz_traces.ring(8)).startswith("all 16 links equally busy: 99 %")
+    assert busiest_link(viz_traces.this_machine(2)).startswith("busiest link: memory, 100 %")
+    assert busiest_link(viz_traces.naive(3)).startswith("busiest link: rank 0 ↔ s0, ")
+    assert describe(viz_traces.ring(8)).split("  ·  ") == [
+        "predicted",
+        "8 ranks",
+        "8 MiB",
+        "112 messages",
+        "links of 10 Gbit/s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("time", "elapsed", "shown"),
+    [
+        (0, 0.0125, "0.0 ms"),
+        (0.00123, 0.0125, "1.2 ms"),
+        (0.5, 1.18, "0.50 s"),
+        (0.1, 0.9999, "0.10 s"),
+        (3e-6, 503e-6, "3 us"),
+    ],
+)
+def test_the_clock_keeps_its_unit_and_digits(time: float, elapsed: float, shown: str) -> None:
+    assert clock(time, elapsed) == shown
+
+
+@pytest.mark.parametrize("count", [2, 9, 10, 64, 128])
+def test_chunks_have_colours_of_their_own_that_numbers_can_be_read_on(count: int) -> None:
+    colours = chunk_colours(count)
+    assert len(set(colours)) == count
+    for colour in colours:
+        light, dark = sorted((0.2126 * r + 0.7152 * g + 0.0722 * b) for r, g, b in (rgb(colour), rgb(ink_on(colour))))
+        assert dark - light > 0.25
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "message"),
+    [
+        ("film.avi", {}, r"film\.avi: an animation is written as \.gif"),
+        ("film.gif", {"fps": 0}, "fps 0: a GIF shows more than 0 and at most 50 frames"),
+        ("film.gif", {"fps": 51}, "fps 51"),
+        ("film.gif", {"seconds": -1}, "-1 seconds at 12 frames a second: an animation has 2 to 600 frames"),
+        ("film.gif", {"seconds": 1000}, "1000 seconds at 12"),
+        ("film.gif", {"seconds": float("nan")}, "nan seconds"),
+    ],
+)
+def test_what_cannot_be_filmed_is_refused(tmp_path: Path, path: str, options: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        viz.animate(viz_traces.ring(2), tmp_path / path, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        (Trace("all_reduce/ring", "predicted", 1, 0.0), "all_reduce/ring: nothing to draw: the trace has no messages"),
+        (replace(viz_traces.ring(2), elapsed=0.0), r"takes 0\.0 seconds"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["gif", "png"])
+def test_a_trace_in_which_nothing_happens_is_refused(tmp_path: Path, trace: Trace, message: str, suffix: str) -> None:
+    with pytest.raises(InputError, match=message):
+        viz.draw(trace, tmp_path / f"nothing.{suffix}")
+
+
+@pytest.mark.parametrize("suffix", ["html", "mp4", "json"])
+def test_formats_that_are_to_come_are_named(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(InputError, match=rf"not yet: \.{suffix} .*\.gif or \.png"):
+        viz.draw(viz_traces.ring(2), tmp_path / f"film.{suffix}")
+
+
+@pytest.mark.parametrize("name", ["film.bmp", "film"])
+def test_other_suffixes_are_refused_with_the_accepted_ones(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"\.gif or \.png"):
+        viz.draw(viz_traces.ring(2), tmp_path / name)
+
+
+def test_drawing_leaves_no_figure_and_importing_no_library() -> None:
+    code = (
+        "import sys, viz; print(sorted({'matplotlib', 'PIL', 'jinja2', 'networkx'} & set(sys.modules)));"
+        "import viz.animation, viz.timeline; print('matplotlib.pyplot' in sys.modules)"
+    )
+    root = Path(viz.__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == ["[]", "False"], done.stderr

@@ -1,0 +1,142 @@
+"""What is where at which time, and whose data each chunk holds: the pure part of the animation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import viz_traces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.trace import Message, Span, Trace
+from viz.contributions import contributions
+from viz.layout import Box, lay_out
+from viz.motion import Motion, along, frame_times, link_use, motion
+from viz.steps import Steps
+
+BOX = Box(50, 100, 450, 400)
+CORNER = np.array([(0.0, 0.0), (30.0, 0.0), (30.0, 10.0)])
+
+
+def film(trace: Trace, count: int = 120) -> Motion:
+    return motion(trace, lay_out(trace, BOX), frame_times(trace, count))
+
+
+@pytest.mark.parametrize(
+    ("share", "place"), [(0, (0, 0)), (0.375, (15, 0)), (0.75, (30, 0)), (0.875, (30, 5)), (1, (30, 10)), (-1, (0, 0))]
+)
+def test_along_measures_the_way_round_corners(share: float, place: tuple[float, float]) -> None:
+    assert along(CORNER, share) == pytest.approx(place)
+
+
+def test_a_message_is_as_far_on_its_way_as_its_time_says() -> None:
+    trace = viz_traces.ring(8)
+    moving = film(trace)
+    for frame in range(0, 119, 7):
+        for index in moving.active(frame):
+            message, path = trace.messages[index], moving.paths[moving.path[index]]
+            share = (moving.times[frame] - message.begin) / (message.end - message.begin)
+            assert moving.place(index, frame) == pytest.approx(along(path, share))
+
+
+def test_all_ranks_of_a_ring_send_at_once() -> None:
+    moving = film(viz_traces.ring(8))
+    assert [len(moving.active(frame)) for frame in range(119)] == [8] * 119
+    assert not len(moving.active(119))
+
+
+def test_steps_of_equal_length_are_filmed_at_even_speed() -> None:
+    trace = viz_traces.ring(8)
+    assert frame_times(trace, 120) == pytest.approx(np.linspace(0, trace.elapsed, 120))
+
+
+def test_short_phases_between_long_ones_are_slowed_down() -> None:
+    short = [Message(0, 1, step, 0, 1000, step * 0.001, (step + 1) * 0.001) for step in range(5)]
+    trace = Trace("all_reduce/x", "predicted", 2, 1.0, [*short, Message(1, 0, 5, 0, 10**6, 0.005, 1.0)])
+    shown = [sum(index in film(trace).active(frame) for frame in range(120)) for index in range(6)]
+    assert min(shown) >= 3
+    assert shown[5] > 50
+
+
+def test_of_very_many_steps_the_first_can_be_followed() -> None:
+    trace = viz_traces.ring(64)
+    times = frame_times(trace, 120)
+    assert times[0] == 0 and times[-1] == trace.elapsed and (np.diff(times) > 0).all()
+    first_step = trace.messages[0].end
+    assert np.count_nonzero(times < first_step) >= 3
+    assert np.count_nonzero(times < trace.elapsed / 2) > 70
+
+
+moments = st.floats(0, 1, allow_nan=False)
+
+
+@given(st.lists(st.tuples(moments, moments), min_size=1, max_size=30), st.integers(2, 60))
+def test_every_message_is_shown_and_none_before_its_begin(times: list[tuple[float, float]], count: int) -> None:
+    messages = [Message(i % 3, (i + 1) % 3, i, i, 100, min(pair), max(pair)) for i, pair in enumerate(times)]
+    moving = film(Trace("x", "measured", 3, 1.0, messages), count)
+    assert (np.diff(moving.times) >= 0).all() and moving.times[0] == 0 and moving.times[-1] == 1
+    for index, message in enumerate(messages):
+        frames = [frame for frame in range(count) if index in moving.active(frame)]
+        assert frames
+        if len(frames) > 1:
+            assert message.begin <= moving.times[frames[0]] and moving.times[frames[-1]] < message.end
+        for frame in frames:
+            assert 0 <= moving.share(index, frame) <= 1
+
+
+def test_link_use_adds_the_rates_of_what_crosses_a_link() -> None:
+    messages = [Message(a, 0, 0, 0, 1000, 0.0, 2.0, (f"h{a}", "s0", "h0")) for a in (1, 2)]
+    moving = film(Trace("x", "predicted", 3, 2.0, messages, hosts=["h0", "h1", "h2"]))
+    use = link_use(moving, moving.active(5), {("h1", "s0"): 1000.0, ("s0", "h0"): 2000.0, ("h2", "s0"): 100.0})
+    assert use == {("h1", "s0"): 0.5, ("s0", "h0"): 0.5, ("h2", "s0"): 1.0}
+
+
+def test_a_ring_fills_one_chunk_a_rank_half_way_and_all_at_the_end() -> None:
+    trace = viz_traces.ring(4)
+    known = contributions(trace)
+    assert known is not None
+    assert (known.at(0) == 0.25).all()
+    half_way = known.at(trace.elapsed / 2 + 1e-9)
+    visited = [[(rank - chunk - 1) % 4 + 1 for chunk in range(4)] for rank in range(4)]  # chunk c starts at rank c + 1
+    assert half_way == pytest.approx(np.array(visited) / 4)
+    assert (known.at(trace.elapsed) == 1).all()
+
+
+def test_naive_completes_at_the_root_first() -> None:
+    known = contributions(viz_traces.naive(4))
+    assert known is not None
+    half_way = known.at(known.times[3])
+    assert half_way[:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])
+
+
+@pytest.mark.parametrize("lost", [0, 5, 11])
+def test_sums_are_not_shown_where_the_messages_do_not_add_up(lost: int) -> None:
+    trace = viz_traces.ring(3)
+    assert contributions(replace(trace, messages=trace.messages[:lost] + trace.messages[lost + 1 :])) is None
+
+
+def test_sums_are_not_shown_of_half_a_buffer_or_another_collective() -> None:
+    trace = viz_traces.ring(3)
+    assert contributions(replace(trace, facts={"nbytes": 2 * trace.facts["nbytes"]})) is None
+    assert contributions(replace(trace, title="all_gather/ring")) is None
+    assert contributions(replace(trace, messages=[])) is None
+
+
+def test_steps_are_counted_where_all_ranks_take_them_together() -> None:
+    trace = viz_traces.ring(8)
+    steps = Steps(trace)
+    assert steps.words(0.0) == "step 1 of 14"
+    assert steps.words(trace.elapsed * 0.99) == "step 14 of 14"
+    assert steps.words(trace.elapsed) == "done"
+    assert steps.marks() == pytest.approx(np.arange(14) / 14)
+
+
+def test_messages_are_counted_where_each_rank_has_its_own_steps() -> None:
+    trace = viz_traces.naive(4)
+    assert Steps(trace).words(trace.elapsed * 0.4) == "message 3 of 6"
+    assert Steps(viz_traces.training()).words(2.5) == "training step 3 of 10"
+
+
+def test_reducing_is_said_where_nothing_is_under_way() -> None:
+    trace = replace(viz_traces.naive(2), elapsed=10.0, spans=[Span(0, "reduce", 0, 8.0, 9.0)])
+    assert [Steps(trace).words(time) for time in (7.0, 8.5, 10.0)] == ["", "reducing", "done"]

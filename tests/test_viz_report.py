@@ -1,0 +1,184 @@
+"""The report: every number in it, nothing from outside, nothing taken for markup."""
+
+import json
+from base64 import b64decode
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import viz_traces
+from PIL import Image
+
+import viz
+from collectives.errors import InputError
+from viz.document import render
+from viz.tables import collectives_table, percent, rate, signed_percent, training_tables
+from viz.timeline import render as spacetime
+
+Entry = dict[str, Any]
+
+
+TITLE = "<script>alert('x')</script>"
+
+
+def both(predicted: float, measured: float) -> dict[str, float]:
+    return {"predicted": predicted, "measured": measured, "error": (predicted - measured) / measured}
+
+
+def collective(name: str, seconds: Any, low: Any, high: Any, algbw: Any) -> Entry:
+    times = {"time_s": seconds, "time_min_s": low, "time_max_s": high}
+    return {
+        "collective": "all_reduce",
+        "algorithm": name,
+        "world_size": 4,
+        "bytes": 1 << 20,
+        **times,
+        "algbw_GBps": algbw,
+    }
+
+
+def comparison() -> Entry:
+    slow = collective("naive", both(0.25, 0.2), both(0.25, 0.19), both(0.25, 0.21), both(0.0042, 0.0052))
+    fast = collective("ring", both(0.0611, 0.0629), both(0.0611, 0.06), both(0.0611, 0.07), both(1.72, 1.67))
+    training = {
+        "gradient_sync": "ring", "world_size": 2, "step_s": both(0.33, 0.3), "samples_per_s": both(206, 213.4),
+        "scaling_efficiency": both(0.86, 0.81), "test_accuracy": 0.965, "examples_seen": 4311,
+    }  # fmt: skip
+    what_if = {
+        "title": "Twice the <b>bandwidth</b>",
+        "collectives": [collective("ring", 0.031, 0.031, 0.031, 3.4)],
+        "training": [],
+    }
+    return {
+        "schema_version": 1, "kind": "comparison", "scenario": {"title": TITLE, "cluster": {"hosts": 4}},
+        "environment": {"cpu": "A & B", "cores": 2}, "collectives": [slow, fast], "training": [training],
+        "what_if": [what_if], "conclusions": ["Ring is 3.2 times as fast as naive."],
+    }  # fmt: skip
+
+
+class Page(HTMLParser):
+    """The words between tags, the tags, and what they point to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+
+    def handle_data(self, data: str) -> None:
+        self.words += data.split("\n") if self.tags[-1:] == ["pre"] else [data.strip()]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+NUMBERS = """
+250 ms,200 ms,+25.0 %,190 ms to 210 ms,4.2 MB/s,5.2 MB/s,−19.2 %,61.1 ms,62.9 ms,−2.9 %,60 ms to 70 ms,1.72 GB/s,
+1.67 GB/s,+3.0 %,330 ms,300 ms,+10.0 %,206,213,−3.5 %,86.0 %,81.0 %,+6.2 %,96.5 %,31 ms,3.4 GB/s,1 MiB
+"""
+
+
+def test_every_number_is_there_in_units_that_people_read() -> None:
+    words = Page(render(comparison(), {})).words
+    numbers = [number.strip() for number in NUMBERS.split(",")]
+    assert [number for number in [*numbers, "4,311"] if number not in words] == []
+
+
+def test_every_number_is_there_as_it_was() -> None:
+    page = Page(render(comparison(), {}))
+    raw = "\n".join(page.words[page.words.index("{") :])
+    assert json.JSONDecoder().raw_decode(raw)[0] == comparison()
+
+
+def test_conclusions_come_first() -> None:
+    page = render(comparison(), {})
+    assert page.index("Ring is 3.2 times as fast") < page.index("<table")
+
+
+def test_text_is_never_taken_for_markup() -> None:
+    text = render(comparison(), {'"><script>evil()</script>': spacetime(viz_traces.ring(2))})
+    page = Page(text)
+    assert "script" not in page.tags and "b" not in page.tags
+    assert TITLE in page.words
+    assert "A & B  ·  2 cores" in page.words
+
+
+def test_nothing_is_loaded_from_elsewhere_and_pictures_are_inside(tmp_path: Path) -> None:
+    viz.animate(viz_traces.ring(2), tmp_path / "film.gif", seconds=0.5, fps=4)
+    still = spacetime(viz_traces.ring(2))
+    viz.report(comparison(), {"moving": tmp_path / "film.gif", "still": still}, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "http" not in text and "url(" not in text and "@import" not in text
+    gif, png = Page(text).sources
+    assert b64decode(gif.removeprefix("data:image/gif;base64,")) == (tmp_path / "film.gif").read_bytes()
+    assert b64decode(png.removeprefix("data:image/png;base64,")) == still
+    with Image.open(BytesIO(b64decode(png.split(",")[1]))) as image:
+        assert image.size[0] == 1500
+
+
+@pytest.mark.parametrize("kind", ["prediction", "measurement"])
+def test_plain_numbers_make_plain_tables(kind: str) -> None:
+    entry = collective("ring", 0.0629, 0.06, 0.07, 1.67)
+    page = Page(render({"kind": kind, "collectives": [entry], "training": []}, {}))
+    assert {"62.9 ms", "60 ms to 70 ms", "1.67 GB/s"} <= set(page.words)
+    assert not {"predicted", "measured", "error"} & set(page.words)
+    assert "Ringlab" in page.words
+
+
+def test_bars_compare_algorithms_in_the_same_case_only() -> None:
+    entries = [collective("naive", 0.2, 0.2, 0.2, 1), collective("ring", 0.05, 0.05, 0.05, 4)]
+    alone = {**collective("ring", 0.4, 0.4, 0.4, 4), "bytes": 8 << 20}
+    rows = collectives_table([*entries, alone]).rows
+    assert [max(cell.share for cell in row) for row in rows] == [1.0, 0.25, 0.0]
+
+
+def test_large_errors_stand_out() -> None:
+    entries = [collective("x", both(measured * 0.01, 1.0), None, None, 1) for measured in (105, 80, 200)]
+    assert [row[5].kind for row in collectives_table(entries).rows] == ["good", "fair", "poor"]
+
+
+def test_what_is_missing_stays_visible() -> None:
+    entry = {
+        "collective": "all_reduce",
+        "algorithm": "ring",
+        "world_size": 4,
+        "bytes": None,
+        "time_s": {"predicted": 1.0, "measured": None},
+    }
+    words = [cell.words for cell in collectives_table([entry]).rows[0]]
+    assert words == ["all_reduce/ring", "4", "–", "1 s", "–", "–"]
+
+
+def test_training_tables_split_so_that_each_fits_a_page() -> None:
+    entries = [{"gradient_sync": f"a{i}", "world_size": 2, "step_s": both(1, 1)} for i in range(4)]
+    tables = list(training_tables(entries))
+    assert [title for table in tables for title, _ in table.groups if title] == [f"a{i}, 2 ranks" for i in range(4)]
+    assert [len(table.heads) for table in tables] == [10, 4]
+    assert all(len(row) == len(table.heads) for table in tables for row in table.rows)
+
+
+def test_shares_and_rates_are_written_for_people() -> None:
+    assert [signed_percent(value) for value in (0.031, -0.031, 0.0)] == ["+3.1 %", "−3.1 %", "+0.0 %"]
+    assert [rate(value) for value in (12.5, 0.1, 0.0057)] == ["12.5 GB/s", "0.1 GB/s", "5.7 MB/s"]
+    assert percent(0.965) == "96.5 %"
+
+
+@pytest.mark.parametrize(
+    ("changes", "pictures", "name", "message"),
+    [
+        ({}, {}, "report.pdf", r"report\.pdf: a report is written as \.html"),
+        ({"kind": "guess"}, {}, "r.html", "prediction, measurement, comparison; this result has kind 'guess'"),
+        ({}, {"film": b"RIFF...."}, "r.html", "picture 'film' is neither PNG, GIF nor JPEG"),
+        ({}, {"film": Path("no/such.png")}, "r.html", r"no/such\.png: No such file"),
+    ],
+)
+def test_what_cannot_be_reported_is_refused(
+    tmp_path: Path, changes: Entry, pictures: dict[str, bytes | Path], name: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        viz.report({**comparison(), **changes}, pictures, tmp_path / name)
+    assert not list(tmp_path.iterdir())
