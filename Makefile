@@ -44,6 +44,11 @@ lint: $(STAMP) ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+.PHONY: pictures
+pictures: $(STAMP) ## draw the pictures of the documentation
+	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.gif
+	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
+
 .PHONY: clean
 clean: ## remove what was made here, the virtual environment included
 	rm -rf $(VENV) .venv-oldest $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
