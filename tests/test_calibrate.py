@@ -1,5 +1,6 @@
 """Calibration: lines fitted to what was measured, in the settings that predictions ask for."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from realcomm.calibrate import NO_MESSAGES, fit_line
 
 @pytest.fixture(autouse=True)
 def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realcomm.calibrate._worker", real_programs.probe_small)
+    monkeypatch.setattr(import_module("realcomm.calibrate"), "_worker", real_programs.probe_small)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -91,7 +92,8 @@ def test_a_line_is_never_negative_and_says_how_bad_it_is():
 
 def test_small_and_large_messages_count_alike():
     line = fit_line([(1000, 2e-6), (1000, 1e-6), (10**9, 2.0), (10**9, 1.0)])
-    assert line.fixed + 1000 * line.per_byte == pytest.approx(1.2e-6)  # least squares of relative errors: 6/5 of the less
+    # least squares of relative errors: 6/5 of the less
+    assert line.fixed + 1000 * line.per_byte == pytest.approx(1.2e-6)
     assert line.fixed + 10**9 * line.per_byte == pytest.approx(1.2)
 
 
