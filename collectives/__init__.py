@@ -1,9 +1,9 @@
 """What every rank says: steps, specs, algorithms, the verifier, schedules, costs and traces. No torch, no clock."""
 
 from collectives.catalogue import Algorithm, algorithm, find_algorithm, library
-from collectives.errors import InputError
-from collectives.schedule import ProgramError, Schedule
-from collectives.step import Kind, Operation, copy, recv, recv_reduce, reduce, send
+from collectives.errors import InputError, ProgramError, Undefined
+from collectives.schedule import Schedule
+from collectives.step import Kind, Operation, copy, on_group, recv, recv_reduce, reduce, send
 from collectives.trace import Message, Span, Trace
 from collectives.transport import Transport
 from collectives.verify import verify
@@ -19,10 +19,12 @@ __all__ = [
     "Span",
     "Trace",
     "Transport",
+    "Undefined",
     "algorithm",
     "copy",
     "find_algorithm",
     "library",
+    "on_group",
     "recv",
     "recv_reduce",
     "reduce",

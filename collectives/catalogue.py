@@ -8,16 +8,19 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from collectives.errors import InputError
+from collectives.errors import InputError, Undefined
 from collectives.spec import Spec, find_spec
 from collectives.step import Program, Step, as_step
 
 CountRule = int | Callable[..., int] | None
+Parameter = int | str | None
+Programs = Program | tuple[Program, ...]  # several: one a channel
+Declared = TypeVar("Declared", bound=Callable[..., Programs])
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,10 @@ class Algorithm:
 
     spec: Spec
     name: str
-    function: Callable[..., Program]
+    function: Callable[..., Programs]
     chunks_rule: CountRule = None  # None: one chunk a rank
     scratch_rule: CountRule = 0
-    parameters: Mapping[str, int] = field(default_factory=dict, hash=False)  # those that were set
+    parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)  # those that were set
     source: Path | None = None  # the user's file; None for the library's own
 
     @property
@@ -59,13 +62,15 @@ class Algorithm:
         values, accepted = self._values(), list(inspect.signature(rule).parameters)[1:]
         try:
             return rule(world_size, **{key: value for key, value in values.items() if key in accepted})
+        except Undefined as error:
+            raise Undefined(f"{self.full_name}, world size {world_size}: {error}") from error
         except Exception as error:
             what = describe(error, self.source)
             raise InputError(
                 f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}"
             ) from error
 
-    def _values(self) -> dict[str, int]:
+    def _values(self) -> dict[str, Parameter]:
         """Every parameter with its value: as it was set, or the default. Raises InputError where there is neither."""
         values = {}
         for parameter in _parameters(self.function, self.spec):
@@ -75,25 +80,37 @@ class Algorithm:
             values[parameter.name] = value
         return values
 
-    def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
-        """The steps of one rank, in order; none where the function yields nothing and returns nothing.
+    def channels(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
+        """The programs of one rank, one for each of its channels; a generator function has one.
 
-        Raises InputError when it is no generator but returns something.
+        Each yields its steps in order; none where the function yields nothing and returns nothing. Raises InputError
+        when it is no generator and returns neither generators nor nothing.
         """
         arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
-        program: object = self.function(*arguments, **self._values())
-        if program is None:
-            return iter(())
-        if not isinstance(program, Iterator):
-            raise InputError(f"it is no rank program: it returned {program!r}; it must yield its steps")
-        return (as_step(yielded) for yielded in program)
+        returned: object = self.function(*arguments, **self._values())
+        programs = returned if isinstance(returned, tuple) and returned else (returned,)
+        for program in programs:
+            if program is not None and not isinstance(program, Iterator):
+                raise InputError(f"it is no rank program: it returned {returned!r}; it must yield its steps")
+        return tuple((as_step(yielded) for yielded in program or ()) for program in programs)
 
-    def with_parameters(self, **parameters: int) -> "Algorithm":
+    def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
+        """The steps of one rank of an algorithm that has one channel. Raises InputError when it has several."""
+        programs = self.channels(rank, world_size, root)
+        if len(programs) > 1:
+            raise InputError(f"{self.full_name} has {len(programs)} channels; only one can be run here")
+        return programs[0]
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """What can be set."""
+        return [parameter.name for parameter in _parameters(self.function, self.spec)]
+
+    def with_parameters(self, **parameters: Parameter) -> "Algorithm":
         """The same algorithm with some of its parameters set. Raises InputError for one that it does not have."""
-        accepted = [parameter.name for parameter in _parameters(self.function, self.spec)]
         for key in parameters:
-            if key not in accepted:
-                known = ", ".join(accepted) or "none"
+            if key not in self.parameter_names:
+                known = ", ".join(self.parameter_names) or "none"
                 raise InputError(f"{self.full_name} has no parameter {key!r}; it has: {known}")
         return replace(self, parameters={**self.parameters, **parameters})
 
@@ -102,7 +119,7 @@ class Algorithm:
         return _find_again, (self.source, f"{self.spec.name}/{self.name}", dict(self.parameters))
 
 
-def _find_again(source: Path | None, full_name: str, parameters: dict[str, int]) -> Algorithm:
+def _find_again(source: Path | None, full_name: str, parameters: dict[str, Parameter]) -> Algorithm:
     there = library() if source is None else {found.full_name: found for found in load_file(source)}
     if full_name not in there:
         raise InputError(f"{source or 'the library'}: {full_name} is no longer there; there are {', '.join(there)}")
@@ -115,7 +132,7 @@ def _arity(spec: Spec) -> int:
 
 def algorithm(
     collective: str, name: str | None = None, chunks: CountRule = None, scratch: CountRule = 0
-) -> Callable[[Callable[..., Program]], Callable[..., Program]]:
+) -> Callable[[Declared], Declared]:
     """Declare a rank program as an algorithm for ``collective``; the function itself stays as it is.
 
     ``chunks`` is into how many chunks the buffer is cut (``world_size`` unless said) and ``scratch`` how many more
@@ -124,7 +141,7 @@ def algorithm(
     """
     spec = find_spec(collective)
 
-    def declare(function: Callable[..., Program]) -> Callable[..., Program]:
+    def declare(function: Declared) -> Declared:
         label = name or function.__name__
         wanted = ("rank", "world_size", "root")[: _arity(spec)]
         if len(_positional(function)) < len(wanted):
@@ -135,12 +152,13 @@ def algorithm(
     return declare
 
 
-def _parameters(function: Callable[..., Program], spec: Spec) -> list[inspect.Parameter]:
+@lru_cache(maxsize=1024)
+def _parameters(function: Callable[..., Programs], spec: Spec) -> list[inspect.Parameter]:
     """What a program takes besides rank, world_size and root."""
     return list(inspect.signature(function).parameters.values())[_arity(spec) :]
 
 
-def _positional(function: Callable[..., Program]) -> list[inspect.Parameter]:
+def _positional(function: Callable[..., Programs]) -> list[inspect.Parameter]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
 

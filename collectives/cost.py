@@ -1,52 +1,37 @@
-"""Closed-form costs and lower bounds, in the field's alpha (s a message), beta (s a byte), gamma (s a byte reduced).
+"""What no algorithm can do without, and how a rate becomes a bus bandwidth.
 
-They hold on a symmetric network without contention, one message at a time in each direction of a rank's link, and
-for buffers that the chunks divide evenly. Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007), sections 4 and 5;
-Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009).
+Sources: Bruck, Ho, Kipnis, Upfal, Weathersby (1997) for steps; Chan, Heimlich, Purkayastha, van de Geijn (2007) and
+Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.md, for bus bandwidth.
 """
 
-from collections.abc import Callable
-from math import ceil, log2
 
-Cost = Callable[[int, float, float, float, float], float]  # (world_size, nbytes, alpha, beta, gamma) -> seconds
+def least_steps(p: int, ports: int = 1) -> int:
+    """Steps that no algorithm can do without when a rank sends and receives ``ports`` messages at a time.
 
-
-def naive_broadcast(p: int, nbytes: float, alpha: float, beta: float, gamma: float) -> float:
-    return (p - 1) * (alpha + nbytes * beta)
-
-
-def naive_reduce(p: int, nbytes: float, alpha: float, beta: float, gamma: float) -> float:
-    return (p - 1) * (alpha + nbytes * (beta + gamma))
-
-
-def naive_all_reduce(p: int, nbytes: float, alpha: float, beta: float, gamma: float) -> float:
-    return naive_reduce(p, nbytes, alpha, beta, gamma) + naive_broadcast(p, nbytes, alpha, beta, gamma)
-
-
-def ring_all_reduce(p: int, nbytes: float, alpha: float, beta: float, gamma: float) -> float:
-    return 2 * (p - 1) * (alpha + nbytes / p * beta) + (p - 1) * nbytes / p * gamma
-
-
-CLOSED_FORMS: dict[str, Cost] = {
-    "broadcast/naive": naive_broadcast,
-    "reduce/naive": naive_reduce,
-    "all_reduce/naive": naive_all_reduce,
-    "all_reduce/ring": ring_all_reduce,
-}
-
-
-def least_steps(collective: str, p: int) -> int:
-    """Steps that no algorithm can do without: what one rank knows at most doubles its reach in a step."""
-    return ceil(log2(p)) if p > 1 else 0
+    In a step, what a rank knows reaches ``ports`` more ranks for each that knew it (Bruck, Ho, Kipnis, Upfal,
+    Weathersby 1997, proposition 2.1).
+    """
+    steps, reach = 0, 1
+    while reach < p:
+        steps, reach = steps + 1, reach * (ports + 1)
+    return steps
 
 
 def least_sent_share(collective: str, p: int) -> float:
-    """Bytes that the busiest rank must send at least, as a share of the buffer's bytes (Chan et al. 2007, table 1)."""
+    """Bytes that the busiest rank must send at least, as a share of the buffer's bytes.
+
+    Of what a rank starts with, all that others need must leave it, and what the others end with must come from
+    somewhere (Chan et al. 2007, table 1; Patarasuk and Yuan 2009 for all_reduce).
+    """
+    others = (p - 1) / p
     if p == 1:
         return 0.0
-    return {"broadcast": 1.0, "reduce": 1.0, "all_reduce": 2 * (p - 1) / p}[collective]
+    return {"broadcast": 1.0, "reduce": 1.0, "all_reduce": 2 * others, "gather": 1 / p, "barrier": 1.0}.get(
+        collective, others
+    )
 
 
 def bus_factor(collective: str, p: int) -> float:
-    """busbw over algbw, as nccl-tests defines it (its doc/PERFORMANCE.md)."""
-    return {"broadcast": 1.0, "reduce": 1.0, "all_reduce": 2 * (p - 1) / p}[collective]
+    """busbw over algbw, as nccl-tests defines it (doc/PERFORMANCE.md), which leaves out barrier."""
+    others = (p - 1) / p
+    return {"broadcast": 1.0, "reduce": 1.0, "all_reduce": 2 * others, "barrier": 1.0}.get(collective, others)

@@ -1,39 +1,35 @@
 """What all ranks say, traced into arrays once, every send beside the receive it meets."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from collectives.catalogue import Algorithm, describe
-from collectives.errors import InputError
+from collectives.errors import InputError, ProgramError, Undefined
+from collectives.rank_check import OTHER_PLACE, RankCheck, check_apart
 from collectives.step import Kind, Operation, Step, same_place
 
 Ints = npt.NDArray[np.int32]
-OTHER_PLACE = "these are different chunks of the buffer; data keeps its place"
+SEND = int(Kind.SEND)
 MOST_STEPS = 1_000_000  # of one rank; a program that yields more is taken to be endless
-
-
-class ProgramError(InputError):
-    """A rank program that cannot work. Names the rank, step and operation; ``world_size`` is the one it fails at."""
-
-    def __init__(self, message: str, world_size: int, rank: int | None = None, step: int | None = None) -> None:
-        super().__init__(message)
-        self.world_size, self.rank, self.step = world_size, rank, step
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Every operation of every rank, rank by rank and step by step; one entry of each array an operation."""
+    """Every operation of every rank: by rank, channel and step. Each array has one entry for each operation."""
 
     algorithm: Algorithm
     world_size: int
     root: int
     chunks: int
     scratch: int
-    programs: tuple[tuple[Step, ...], ...]  # [rank][step], as yielded
+    programs: tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step], as yielded
     rank: Ints
+    channel: Ints
     step: Ints
     kind: Ints
     peer: Ints
@@ -44,8 +40,25 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """Steps of the rank that has most."""
-        return max((len(program) for program in self.programs), default=0)
+        """Steps of the channel that has most."""
+        return max((len(program) for channels in self.programs for program in channels), default=0)
+
+    @property
+    def channels(self) -> int:
+        """Channels of the rank that has most."""
+        return max(map(len, self.programs))
+
+    @property
+    def ports(self) -> int:
+        """The most ranks that a rank sends to at the same time, or receives from, whichever is more."""
+        return max(self._at_once(self.kind == SEND), self._at_once((self.kind != SEND) & (self.peer >= 0)))
+
+    def _at_once(self, chosen: npt.NDArray[np.bool_]) -> int:
+        """Of the chosen messages the most peers in a step of each channel, over the channels of one rank."""
+        shape = (self.world_size, self.channels, self.steps + 1)
+        step = np.ravel_multi_index((self.rank[chosen], self.channel[chosen], self.step[chosen]), shape)
+        met = np.unique(step * self.world_size + self.peer[chosen]) // self.world_size
+        return int(np.bincount(met, minlength=prod(shape)).reshape(shape).max(axis=2).sum(axis=1).max())
 
     @property
     def messages(self) -> int:
@@ -68,34 +81,40 @@ def _offsets(index: npt.NDArray[np.int64], n: int, chunks: int) -> npt.NDArray[n
 def trace(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
     """Run the program of every rank and match its messages.
 
-    Raises ProgramError for an operation that is out of range, a chunk written twice in a step, a message with one
-    end only, or two ends that disagree on size.
+    Raises ProgramError for an operation that is out of range, a chunk written twice in a step, channels of a rank
+    that touch the same chunk, a message with one end only, or two ends that disagree on size.
     """
     if world_size < 1:
         raise InputError(f"world size {world_size}: at least one rank is needed")
     if not 0 <= root < world_size:
         raise InputError(f"root {root} is not one of the ranks 0..{world_size - 1}")
     chunks, scratch = algorithm.chunks(world_size), algorithm.scratch(world_size)
+    if algorithm.spec.has_parts and chunks % world_size:
+        raise InputError(
+            f"{setting(algorithm, world_size, root)}: it cuts the buffer into {chunks} chunk{'s' * (chunks > 1)}; "
+            f"{algorithm.spec.name} needs a multiple of {world_size}, as each rank has a part of its own"
+        )
     programs = tuple(
-        _program(algorithm, root, _RankCheck(rank, world_size, chunks, scratch)) for rank in range(world_size)
+        _programs(algorithm, root, RankCheck(rank, world_size, chunks, scratch, algorithm.spec.moves))
+        for rank in range(world_size)
     )
-    rank, step, kind, peer, chunk, count, into = _columns(programs)
-    unmatched = np.full(len(rank), -1, dtype=np.int32)
-    schedule = Schedule(
-        algorithm, world_size, root, chunks, scratch, programs, rank, step, kind, peer, chunk, count, into, unmatched
-    )
+    columns = _columns(programs)
+    rank, channel, step, kind, peer, chunk, count, into = columns
+    said = (rank, channel, step, kind, peer, chunk, count, into, np.full_like(rank, -1))
+    schedule = Schedule(algorithm, world_size, root, chunks, scratch, programs, *said)
     return replace(schedule, match=_match(schedule))
 
 
-def _columns(programs: tuple[tuple[Step, ...], ...]) -> Ints:
-    """One row of numbers for each field; shape [7, operations]."""
+def _columns(programs: tuple[tuple[tuple[Step, ...], ...], ...]) -> Ints:
+    """One row of numbers for each field; shape [8, operations]."""
     rows = [
-        (rank, number, op.kind, op.peer, op.chunk, op.count, op.into)
-        for rank, program in enumerate(programs)
+        (rank, channel, number, op.kind, op.peer, op.chunk, op.count, op.into)
+        for rank, channels in enumerate(programs)
+        for channel, program in enumerate(channels)
         for number, step in enumerate(program)
         for op in step
     ]
-    return np.array(rows, dtype=np.int32).reshape(-1, 7).T.copy()
+    return np.array(rows, dtype=np.int32).reshape(-1, 8).T.copy()
 
 
 def setting(algorithm: Algorithm, world_size: int, root: int) -> str:
@@ -103,94 +122,73 @@ def setting(algorithm: Algorithm, world_size: int, root: int) -> str:
     return f"{algorithm.full_name}, world size {world_size}" + (f", root {root}" if algorithm.spec.rooted else "")
 
 
-def _program(algorithm: Algorithm, root: int, check: "_RankCheck") -> tuple[Step, ...]:
-    """The steps of one rank, each checked on its own. Raises ProgramError that names the step."""
-    program: list[Step] = []
+def _programs(algorithm: Algorithm, root: int, check: RankCheck) -> tuple[tuple[Step, ...], ...]:
+    """The programs of one rank, one a channel, every step checked on its own. Raises ProgramError that names it."""
+    programs: list[list[Step]] = [[]]
+    where = f"{setting(algorithm, check.world_size, root)}, rank {check.rank}"
+    channel = ""
     try:
-        for step in algorithm.steps(check.rank, check.world_size, root):
-            if len(program) == MOST_STEPS:
-                raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
-            check(step)
-            program.append(step)
+        returned = algorithm.channels(check.rank, check.world_size, root)
+        for number, steps in enumerate(returned):
+            channel = f", channel {number}" if len(returned) > 1 else ""
+            programs[number:] = [[]]
+            for step in _limited(steps):
+                check(step)
+                programs[number].append(step)
+    except Undefined as error:
+        raise Undefined(f"{setting(algorithm, check.world_size, root)}: {error}") from error
     except Exception as error:
-        problem = f"the program fails with {describe(error, algorithm.source)}"
-        raise ProgramError(
-            f"{setting(algorithm, check.world_size, root)}, rank {check.rank}, step {len(program)}: "
-            f"{error if isinstance(error, InputError) else problem}",
-            check.world_size, check.rank, len(program),
-        ) from error  # fmt: skip
-    return tuple(program)
+        at = len(programs[-1])
+        problem = str(error) if isinstance(error, InputError) else _failure(error, algorithm)
+        raise ProgramError(f"{where}{channel}, step {at}: {problem}", check.world_size, check.rank, at) from error
+    check_apart(programs, where, check)
+    return tuple(tuple(program) for program in programs)
 
 
-@dataclass(frozen=True)
-class _RankCheck:
-    """Whether the operations of a step make sense on their own, before any are matched."""
+def _failure(error: Exception, algorithm: Algorithm) -> str:
+    return f"the program fails with {describe(error, algorithm.source)}"
 
-    rank: int
-    world_size: int
-    chunks: int
-    scratch: int
 
-    def __call__(self, step: Step) -> None:
-        """Raise InputError that names the first operation which does not."""
-        written: set[int] = set()
-        for op in step:
-            self._check_numbers(op)
-            problem = self._problem(op)
-            if problem is None and not written.isdisjoint(op.target):
-                problem = f"chunk {min(written.intersection(op.target))} is written twice in one step"
-            if problem is not None:
-                raise InputError(f"{op}: {problem}")
-            written.update(op.target)
-
-    def _check_numbers(self, op: Operation) -> None:
-        numbers: tuple[object, ...] = (op.peer, op.chunk, op.count, op.into)  # a user's program may yield anything
-        for number in numbers:
-            if not isinstance(number, int | np.integer):
-                name = op.kind.name.lower()
-                raise InputError(
-                    f"{name}: {number!r} is no whole number; peers, chunks and counts are (divide with //)"
-                )
-
-    def _problem(self, op: Operation) -> str | None:
-        if op.count < 1:
-            return "count must be at least 1"
-        if not op.kind.is_local and not 0 <= op.peer < self.world_size:
-            return f"there is no rank {op.peer}; ranks are 0..{self.world_size - 1}"
-        if op.peer == self.rank:
-            return "a rank never sends to itself; use copy or reduce"
-        if op.kind.is_local and not same_place(op.chunk, op.into, self.chunks):
-            return OTHER_PLACE
-        return self._range_problem(op.source) or self._range_problem(op.target)
-
-    def _range_problem(self, chunks: range) -> str | None:
-        total = self.chunks + self.scratch
-        if chunks and not 0 <= chunks[0] <= chunks[-1] < total:
-            outside = chunks[0] if chunks[0] < 0 else chunks[-1]
-            scratch = f", the last {self.scratch} of them scratch" if self.scratch else ""
-            return f"there is no chunk {outside}; chunks are 0..{total - 1}{scratch}"
-        if chunks and chunks[0] < self.chunks <= chunks[-1]:
-            return "its chunks begin in the buffer and end in the scratch"
-        return None
+def _limited(steps: Iterator[Step]) -> Iterator[Step]:
+    for number, step in enumerate(steps):
+        if number == MOST_STEPS:
+            raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
+        yield step
 
 
 def _match(schedule: Schedule) -> Ints:
-    """For each operation the one at its other end: the k-th send from a to b meets the k-th receive at b from a."""
-    sends: dict[tuple[int, int], list[int]] = defaultdict(list)
-    receives: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for index, (kind, rank, peer) in enumerate(
-        zip(schedule.kind.tolist(), schedule.rank.tolist(), schedule.peer.tolist(), strict=True)
-    ):
-        if kind == Kind.SEND:
-            sends[rank, peer].append(index)
+    """For each operation the one at its other end.
+
+    The k-th send from a to b on a channel meets the k-th receive at b from a on it.
+    """
+    sends: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    receives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    columns = (schedule.kind, schedule.rank, schedule.peer, schedule.channel)
+    for index, (kind, rank, peer, channel) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        if kind == SEND:
+            sends[rank, peer, channel].append(index)
         elif peer >= 0:
-            receives[peer, rank].append(index)
+            receives[peer, rank, channel].append(index)
     match = schedule.match.copy()
-    for pair in sorted(sends.keys() | receives.keys()):
-        ends = sends[pair], receives[pair]
-        _check_pair(schedule, *pair, *ends)
-        match[ends[0]], match[ends[1]] = ends[1], ends[0]
+    ways = sorted(sends.keys() | receives.keys())
+    for way in ways:
+        for one, other in zip(sends[way], receives[way], strict=False):
+            match[one], match[other] = other, one
+    if not _agree(schedule, match):
+        for way in ways:
+            _check_pair(schedule, *way[:2], sends[way], receives[way])
     return match
+
+
+def _agree(schedule: Schedule, match: Ints) -> bool:
+    """Whether every message has two ends that speak of as many chunks and of the same ones."""
+    if (match[schedule.peer >= 0] < 0).any():
+        return False
+    sends = schedule.kind == SEND
+    other = match[sends]
+    moved = (schedule.chunk[sends] - schedule.into[other]) % schedule.chunks != 0
+    same = np.array_equal(schedule.count[sends], schedule.count[other])
+    return same and (schedule.algorithm.spec.moves or not moved.any())
 
 
 def operation(schedule: Schedule, index: int) -> Operation:
@@ -205,7 +203,7 @@ def _check_pair(schedule: Schedule, src: int, dst: int, sends: list[int], receiv
         problem = _difference(schedule, one, other)
         if problem is not None:
             raise ProgramError(
-                f"{_at(schedule, one)}: {operation(schedule, one)}, message {k} of rank {src} to rank {dst}, meets in "
+                f"{at(schedule, one)}: {operation(schedule, one)}, message {k} of rank {src} to rank {dst}, meets in "
                 f"its step {schedule.step[other]} {operation(schedule, other)}: {problem}",
                 schedule.world_size, src, int(schedule.step[one]),
             )  # fmt: skip
@@ -213,8 +211,9 @@ def _check_pair(schedule: Schedule, src: int, dst: int, sends: list[int], receiv
         short = min(len(sends), len(receives))
         lonely = (sends if len(sends) > len(receives) else receives)[short]
         raise ProgramError(
-            f"{_at(schedule, lonely)}: {operation(schedule, lonely)} meets nothing: rank {src} sends "
-            f"{_messages(len(sends))} to rank {dst}, which receives {len(receives)} from it",
+            f"{at(schedule, lonely)}: {operation(schedule, lonely)} meets nothing: rank {src} sends "
+            f"{_messages(len(sends))} to rank {dst}{on_channel(schedule, lonely).replace(',', ' on')}, which receives "
+            f"{len(receives)} from it",
             schedule.world_size, int(schedule.rank[lonely]), int(schedule.step[lonely]),
         )  # fmt: skip
 
@@ -223,7 +222,8 @@ def _difference(schedule: Schedule, one: int, other: int) -> str | None:
     """In what a send and the receive that it meets disagree."""
     if schedule.count[one] != schedule.count[other]:
         return "they disagree on how many chunks travel"
-    if not same_place(int(schedule.chunk[one]), int(schedule.into[other]), schedule.chunks):
+    moves = schedule.algorithm.spec.moves
+    if not (moves or same_place(int(schedule.chunk[one]), int(schedule.into[other]), schedule.chunks)):
         return OTHER_PLACE
     return None
 
@@ -232,6 +232,12 @@ def _messages(number: int) -> str:
     return {0: "no message", 1: "1 message"}.get(number, f"{number} messages")
 
 
-def _at(schedule: Schedule, index: int) -> str:
+def at(schedule: Schedule, index: int) -> str:
+    """``all_reduce/ring, world size 4, rank 1, step 2``: where an operation stands."""
     where = setting(schedule.algorithm, schedule.world_size, schedule.root)
-    return f"{where}, rank {schedule.rank[index]}, step {schedule.step[index]}"
+    return f"{where}, rank {schedule.rank[index]}{on_channel(schedule, index)}, step {schedule.step[index]}"
+
+
+def on_channel(schedule: Schedule, index: int) -> str:
+    """``, channel 1``; nothing where there is only one."""
+    return f", channel {schedule.channel[index]}" if schedule.channels > 1 else ""

@@ -1,7 +1,20 @@
 """What each collective must achieve, apart from how an algorithm does it.
 
-A spec speaks of *contributors*: the set of ranks whose data is summed into a chunk. ``None`` means undefined: what
-stands there does not matter.
+A spec speaks of a buffer of ``world_size`` equal parts on every rank, and of *contributors*: the set of ranks whose
+data is summed into a part. ``None`` means undefined: what stands there does not matter. As in nccl-tests the size of a
+collective is that of the whole buffer, also where a rank starts or ends with one part of it.
+
+| collective | rank r starts with | rank r ends with |
+| --- | --- | --- |
+| broadcast | root: everything | everything of root's |
+| reduce | everything of its own | root: the sum of all |
+| all_reduce | everything of its own | the sum of all |
+| scatter | root: everything | part r of root's |
+| gather | part r of its own | root: part i of each rank i |
+| all_gather | part r of its own | part i of each rank i |
+| reduce_scatter | everything of its own | part r of the sum of all |
+| all_to_all | everything of its own | as its part i, part r of each rank i |
+| barrier | a token of its own | what every rank's token went into, once or more often |
 """
 
 from collections.abc import Callable
@@ -10,45 +23,87 @@ from typing import NamedTuple
 from collectives.errors import InputError
 
 Contributors = frozenset[int]
-Contents = Callable[[int, int, int], Contributors | None]  # (rank, world_size, root) -> who is in each of its chunks
+Contents = Callable[[int, int, int, int], Contributors | None]  # (rank, part, world_size, root) -> who is in the part
 
 
 class Spec(NamedTuple):
-    """Who starts with what and who ends with what; the same for every chunk of the buffer."""
+    """Who starts with what and who ends with what."""
 
     name: str
     rooted: bool  # programs take (rank, world_size, root)
     reduces: bool  # an operator (sum, mean, min, max, product) applies
     start: Contents
     end: Contents
+    beginning: str = "every rank starts with data"  # in words, for messages
+    has_parts: bool = False  # parts differ, so that an algorithm cuts the buffer into a multiple of world_size chunks
+    moves: bool = False  # part r of rank i ends as part i of rank r; in the others data keeps its place
+    repeats: bool = False  # a contribution may count more than once
+
+    def origin(self, rank: int, part: int) -> int:
+        """The part of a contributor's buffer that ends as this part of this rank's."""
+        return rank if self.moves else part
+
+    def result(self, rank: int, world_size: int, root: int) -> range:
+        """The parts that are defined on this rank at the end; they are consecutive."""
+        found = [part for part in range(world_size) if self.end(rank, part, world_size, root) is not None]
+        return range(found[0], found[-1] + 1) if found else range(0)
 
 
-def _own(rank: int, world_size: int, root: int) -> Contributors | None:
+def _own(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
     return frozenset({rank})
 
 
-def _root_only(rank: int, world_size: int, root: int) -> Contributors | None:
+def _own_part(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
+    return frozenset({rank}) if part == rank else None
+
+
+def _root_only(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
     return frozenset({root}) if rank == root else None
 
 
-def _roots(rank: int, world_size: int, root: int) -> Contributors | None:
+def _roots(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
     return frozenset({root})
 
 
-def _all(rank: int, world_size: int, root: int) -> Contributors | None:
+def _own_part_of_roots(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
+    return frozenset({root}) if part == rank else None
+
+
+def _each(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
+    return frozenset({part})
+
+
+def _each_at_root(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
+    return frozenset({part}) if rank == root else None
+
+
+def _all(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
     return frozenset(range(world_size))
 
 
-def _all_at_root(rank: int, world_size: int, root: int) -> Contributors | None:
-    return _all(rank, world_size, root) if rank == root else None
+def _all_at_root(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
+    return frozenset(range(world_size)) if rank == root else None
 
+
+def _all_in_own_part(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
+    return frozenset(range(world_size)) if part == rank else None
+
+
+ONLY_ROOT = "only the root, rank {root}, starts with data"
+ONLY_OWN = "rank r starts with part r only"
 
 SPECS = {
     spec.name: spec
     for spec in (
-        Spec("broadcast", rooted=True, reduces=False, start=_root_only, end=_roots),
-        Spec("reduce", rooted=True, reduces=True, start=_own, end=_all_at_root),
-        Spec("all_reduce", rooted=False, reduces=True, start=_own, end=_all),
+        Spec("broadcast", True, False, _root_only, _roots, ONLY_ROOT),
+        Spec("reduce", True, True, _own, _all_at_root),
+        Spec("all_reduce", False, True, _own, _all),
+        Spec("scatter", True, False, _root_only, _own_part_of_roots, ONLY_ROOT, has_parts=True),
+        Spec("gather", True, False, _own_part, _each_at_root, ONLY_OWN, has_parts=True),
+        Spec("all_gather", False, False, _own_part, _each, ONLY_OWN, has_parts=True),
+        Spec("reduce_scatter", False, True, _own, _all_in_own_part, has_parts=True),
+        Spec("all_to_all", False, False, _own, _each, has_parts=True, moves=True),
+        Spec("barrier", False, False, _own, _all, repeats=True),
     )
 }
 

@@ -8,11 +8,14 @@ It yields *steps*. A step is a tuple of operations that are posted together and 
 * ``copy`` and ``reduce`` are local, read what was there before the step too, and send nothing.
 * A step writes each chunk at most once, and a rank never sends to itself.
 * The k-th send from a to b meets the k-th receive at b from a.
+* Several programs of a rank run at the same time on *channels* of their own: they touch different chunks, and sends
+  and receives meet within a channel.
 * Chunks from ``chunks`` on are scratch: undefined at the start, sized like chunk ``index % chunks``.
 * Data keeps its place: what leaves chunk k of the buffer, or scratch of its size, lands in chunk k or such scratch.
+  Only all_to_all moves it, so there all chunks are equally large.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -97,6 +100,29 @@ def copy(chunk: int, into: int, count: int = 1) -> Operation:
 def reduce(chunk: int, into: int, count: int = 1) -> Operation:
     """Reduce ``count`` of the rank's own chunks into others of its own."""
     return Operation(Kind.REDUCE, -1, chunk, count, into)
+
+
+def on_group(
+    program: Program, ranks: Sequence[int], count: int = 1, first_chunk: int = 0, stride: int | None = None
+) -> Program:
+    """A program written for ranks 0, 1, ... of a group, as these ``ranks`` of the whole world run it.
+
+    Its chunk k is here ``count`` chunks from ``first_chunk + k * stride`` on; ``stride`` is ``count`` unless said.
+    Raises InputError for a peer outside the group, or several chunks at once that are not side by side.
+    """
+    apart = count if stride is None else stride
+    for yielded in program:
+        yield tuple(_on_group(op, ranks, count, first_chunk, apart) for op in as_step(yielded))
+
+
+def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int, stride: int) -> Operation:
+    if not op.kind.is_local and not 0 <= op.peer < len(ranks):
+        raise InputError(f"{op}: there is no rank {op.peer} in a group of {len(ranks)}")
+    if op.count > 1 and stride != count:
+        raise InputError(f"{op}: {op.count} chunks cannot travel together, as the group has them {stride} apart")
+    peer = -1 if op.kind.is_local else ranks[op.peer]
+    into = -1 if op.kind is Kind.SEND else first_chunk + op.into * stride
+    return Operation(op.kind, peer, first_chunk + op.chunk * stride, op.count * count, into)
 
 
 def as_step(yielded: object) -> Step:

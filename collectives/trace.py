@@ -17,12 +17,13 @@ class Message(NamedTuple):
 
     src: int
     dst: int
-    step: int  # of the sender's program
+    step: int  # of the sender's program on this channel
     chunk: int  # first of its chunks
     nbytes: int
     begin: float
     end: float
     route: tuple[str, ...] = ()  # node names from src to dst; empty where it is not known
+    channel: int = 0  # of the sender's and the receiver's programs
 
 
 class Span(NamedTuple):

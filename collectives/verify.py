@@ -1,16 +1,20 @@
 """Whether an algorithm achieves its spec: a symbolic run in which chunks hold contributors, never numbers.
 
-Rendezvous is assumed: neither half of a message completes before the other is posted, so what finishes here needs no
-buffering from any backend. Matching is static, so this one run stands for every interleaving.
+Values can match by luck, provenance cannot. A chunk holds the set of ranks whose data is in it, as the bits of an
+integer (0: undefined), and the chunk of their buffers that this data comes from. Steps complete in the order that
+``collectives.completion`` finds; it stands for every interleaving.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collectives.catalogue import Algorithm
-from collectives.schedule import ProgramError, Schedule, operation, setting, trace
-from collectives.spec import Contributors
+from collectives.completion import completion_order
+from collectives.errors import ProgramError
+from collectives.schedule import Schedule, on_channel, operation, setting, trace
+from collectives.spec import Contents, Contributors
 from collectives.step import Kind, Operation
+
+SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Report:
     steps: int
     messages: int
     sent_share: float  # bytes that the busiest rank sends, as a share of the buffer's bytes
+    ports: int  # most ranks that a rank sends to, or receives from, at the same time
 
 
 def verify(algorithm: Algorithm, world_size: int, root: int = 0) -> Report:
@@ -31,76 +36,12 @@ def verify(algorithm: Algorithm, world_size: int, root: int = 0) -> Report:
     """
     schedule = trace(algorithm, world_size, root)
     run = _SymbolicRun(schedule)
-    for rank, step in completion_order(schedule):
-        run.complete(rank, step)
+    for rank, channel, step in completion_order(schedule):
+        run.complete(rank, channel, step)
     run.check_end()
     n = schedule.chunks
     busiest = int(schedule.elements_sent(n).max(initial=0))
-    return Report(world_size, root, schedule.steps, schedule.messages, busiest / n)
-
-
-def completion_order(schedule: Schedule) -> Iterator[tuple[int, int]]:
-    """Each (rank, step) in an order in which they can complete. Raises ProgramError on a deadlock.
-
-    A step is posted when the one before it is complete, and completes when the other halves of its messages are posted.
-    """
-    partners = _partners(schedule)
-    position = [0] * schedule.world_size
-    ready = list(range(schedule.world_size))
-    while ready:
-        rank = ready.pop()
-        while position[rank] < len(schedule.programs[rank]):
-            waiting = partners[rank][position[rank]]
-            if any(position[peer] < step for peer, step, _ in waiting):
-                break
-            yield rank, position[rank]
-            position[rank] += 1
-            ready.extend(_waiting_for(rank, position, partners))
-    if any(at < len(program) for at, program in zip(position, schedule.programs, strict=True)):
-        raise _deadlock(schedule, position, partners)
-
-
-Partners = list[list[list[tuple[int, int, int]]]]  # [rank][step] -> (peer, its step, index of our operation)
-
-
-def _partners(schedule: Schedule) -> Partners:
-    partners: Partners = [[[] for _ in program] for program in schedule.programs]
-    steps, ranks = schedule.step.tolist(), schedule.rank.tolist()
-    for index, match in enumerate(schedule.match.tolist()):
-        if match >= 0:
-            partners[ranks[index]][steps[index]].append((ranks[match], steps[match], index))
-    return partners
-
-
-def _waiting_for(rank: int, position: list[int], partners: Partners) -> set[int]:
-    """Ranks whose messages meet the step that ``rank`` has just posted."""
-    if position[rank] >= len(partners[rank]):
-        return set()
-    return {peer for peer, step, _ in partners[rank][position[rank]] if position[peer] == step}
-
-
-def _deadlock(schedule: Schedule, position: list[int], partners: Partners) -> ProgramError:
-    """The circle of ranks that wait for each other."""
-    blocking = {
-        rank: next((peer, index) for peer, step, index in partners[rank][at] if position[peer] < step)
-        for rank, at in enumerate(position)
-        if at < len(partners[rank])
-    }
-    circle: list[int] = []
-    rank = min(blocking)
-    while rank not in circle:
-        circle.append(rank)
-        rank = blocking[rank][0]
-    circle = circle[circle.index(rank) :]
-    lines = [
-        f"rank {r} in step {position[r]} waits for rank {blocking[r][0]} in {operation(schedule, blocking[r][1])}"
-        for r in circle
-    ]
-    name = setting(schedule.algorithm, schedule.world_size, schedule.root)
-    return ProgramError(
-        f"{name}: deadlock: {'; '.join(lines)}. What must overlap belongs in one step: yield send(...), recv(...)",
-        schedule.world_size, circle[0], position[circle[0]],
-    )  # fmt: skip
+    return Report(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports)
 
 
 class _SymbolicRun:
@@ -109,86 +50,116 @@ class _SymbolicRun:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.spec = schedule.algorithm.spec
-        self.chunks = [self._start(rank) for rank in range(schedule.world_size)]
-        self.in_flight: dict[int, list[Contributors]] = {}  # by index of the send
-        self.indices: dict[tuple[int, int], list[int]] = {}
-        for index, key in enumerate(zip(schedule.rank.tolist(), schedule.step.tolist(), strict=True)):
-            self.indices.setdefault(key, []).append(index)
-        for rank in range(schedule.world_size):
-            self._post(rank, 0)
+        self.match = schedule.match.tolist()
+        self.first = _first_indices(schedule)
+        self.who = [self._start(rank) for rank in range(schedule.world_size)]
+        places = [*range(schedule.chunks), *[-1] * schedule.scratch]
+        self.place = [list(places) for _ in range(schedule.world_size)]
+        self.in_flight: dict[int, tuple[list[int], list[int]]] = {}  # by index of the send
+        for rank, channels in enumerate(schedule.programs):
+            for channel in range(len(channels)):
+                self._post(rank, channel, 0)
 
-    def _start(self, rank: int) -> list[Contributors | None]:
-        who = self.spec.start(rank, self.schedule.world_size, self.schedule.root)
-        return [*[who] * self.schedule.chunks, *[None] * self.schedule.scratch]
+    def _start(self, rank: int) -> list[int]:
+        spec, p = self.spec, self.schedule.world_size
+        parts = self._parts(spec.start, rank)
+        chunks = self.schedule.chunks
+        return [*(parts[chunk * p // chunks] for chunk in range(chunks)), *[0] * self.schedule.scratch]
 
-    def _post(self, rank: int, step: int) -> None:
+    def _parts(self, contents: Contents, rank: int) -> list[int]:
+        """Who is in each part of a rank's buffer."""
+        p, root = self.schedule.world_size, self.schedule.root
+        if not self.spec.has_parts:
+            return [_bits(contents(rank, 0, p, root))] * p
+        return [_bits(contents(rank, part, p, root)) for part in range(p)]
+
+    def _post(self, rank: int, channel: int, step: int) -> None:
         """A send carries the chunk as it was before the step: taken when the step is posted."""
-        for index in self.indices.get((rank, step), []):
-            if self.schedule.kind[index] == Kind.SEND:
-                self.in_flight[index] = self._read(rank, step, operation(self.schedule, index))
+        program = self.schedule.programs[rank][channel]
+        if step < len(program):
+            first = self.first[rank][channel][step]
+            for index, op in enumerate(program[step], first):
+                if op.kind is SEND:
+                    self.in_flight[index] = self._read(rank, index, op)
 
-    def _read(self, rank: int, step: int, op: Operation) -> list[Contributors]:
-        values = []
-        for chunk in op.source:
-            value = self.chunks[rank][chunk]
-            if value is None:
-                raise self._wrong(rank, step, op, self._empty(rank, chunk))
-            values.append(value)
-        return values
+    def _read(self, rank: int, index: int, op: Operation) -> tuple[list[int], list[int]]:
+        chunks = slice(op.chunk, op.chunk + op.count)
+        values = self.who[rank][chunks]
+        if 0 in values:
+            raise self._wrong(index, self._empty(op.chunk + values.index(0)))
+        return values, self.place[rank][chunks]
 
-    def complete(self, rank: int, step: int) -> None:
-        after = list(self.chunks[rank])
-        for index in self.indices.get((rank, step), []):
-            op = operation(self.schedule, index)
-            if op.kind is Kind.SEND:
-                continue
-            at_other_end = int(self.schedule.match[index])
-            incoming = self.in_flight.pop(at_other_end) if op.kind.receives else self._read(rank, step, op)
-            for chunk, value in zip(op.target, incoming, strict=True):
-                after[chunk] = self._combined(rank, step, op, chunk, value) if op.kind.combines else value
-        self.chunks[rank] = after
-        self._post(rank, step + 1)
+    def complete(self, rank: int, channel: int, step: int) -> None:
+        """What the step receives, copies and reduces lands; everything was read before."""
+        landing = []
+        for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):
+            if op.kind is not SEND:
+                other = self.match[index]
+                landing.append((index, op, self.in_flight.pop(other) if other >= 0 else self._read(rank, index, op)))
+        for index, op, (values, places) in landing:
+            chunks = slice(op.into, op.into + op.count)
+            if op.kind in COMBINING:
+                values = self._combined(rank, index, op, values, places)
+            self.who[rank][chunks], self.place[rank][chunks] = values, places
+        self._post(rank, channel, step + 1)
 
-    def _combined(self, rank: int, step: int, op: Operation, chunk: int, value: Contributors) -> Contributors:
-        held = self.chunks[rank][chunk]
-        if held is None:
-            raise self._wrong(rank, step, op, f"{self._empty(rank, chunk)}, so nothing can be reduced into it")
-        doubled = held & value
-        if doubled:
-            raise self._wrong(
-                rank, step, op,
-                f"the contribution of {_ranks(doubled)} would be counted twice: the chunk already holds "
-                f"{_ranks(held)} and {_ranks(value)} would be added",
-            )  # fmt: skip
-        return held | value
+    def _combined(self, rank: int, index: int, op: Operation, values: list[int], places: list[int]) -> list[int]:
+        held = self.who[rank][op.into : op.into + op.count]
+        for chunk, one, other, place in zip(op.target, held, values, places, strict=True):
+            if one == 0:
+                raise self._wrong(index, f"{self._empty(chunk)}, so nothing can be reduced into it")
+            if self.place[rank][chunk] != place:
+                raise self._wrong(
+                    index, f"data of chunk {place} would be added to data of chunk {self.place[rank][chunk]}"
+                )
+            if one & other and not self.spec.repeats:
+                raise self._wrong(
+                    index,
+                    f"the contribution of {_ranks(one & other)} would be counted twice: chunk {chunk} already holds "
+                    f"{_ranks(one)} and {_ranks(other)} would be added",
+                )
+        return [one | other for one, other in zip(held, values, strict=True)]
 
     def check_end(self) -> None:
-        for rank in range(self.schedule.world_size):
-            expected = self.spec.end(rank, self.schedule.world_size, self.schedule.root)
-            if expected is None:
-                continue
-            for chunk in range(self.schedule.chunks):
-                self._check_chunk(rank, chunk, self.chunks[rank][chunk], expected)
+        """Raise ProgramError unless every rank holds what the spec says."""
+        spec, p, chunks = self.spec, self.schedule.world_size, self.schedule.chunks
+        for rank in range(p):
+            wanted = self._parts(spec.end, rank)
+            for chunk in range(chunks):
+                part = chunk * p // chunks
+                if wanted[part]:
+                    origin = chunk + (spec.origin(rank, part) - part) * chunks // p
+                    self._check_chunk(rank, chunk, wanted[part], origin)
 
-    def _check_chunk(self, rank: int, chunk: int, value: Contributors | None, expected: Contributors) -> None:
-        if value is None:
-            raise self._wrong_end(rank, chunk, f"holds nothing; it should hold the data of {_ranks(expected)}")
-        missing, foreign = expected - value, value - expected
-        if missing or foreign:
-            parts = [f"misses the contribution of {_ranks(missing)}"] if missing else []
-            parts += [f"holds that of {_ranks(foreign)}, which does not belong there"] if foreign else []
-            raise self._wrong_end(rank, chunk, " and ".join(parts))
+    def _check_chunk(self, rank: int, chunk: int, expected: int, origin: int) -> None:
+        value, place = self.who[rank][chunk], self.place[rank][chunk]
+        if value == expected and place == origin:
+            return
+        if value == 0:
+            raise self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}")
+        if self.spec.moves:
+            problem = f"holds {self._data(value, place)}; it should hold {self._data(expected, origin)}"
+            raise self._wrong_end(rank, chunk, problem)
+        missing, foreign = expected & ~value, value & ~expected
+        parts = [f"misses the contribution of {_ranks(missing)}"] if missing else []
+        parts += [f"holds that of {_ranks(foreign)}, which does not belong there"] if foreign else []
+        raise self._wrong_end(rank, chunk, " and ".join(parts))
 
-    def _empty(self, rank: int, chunk: int) -> str:
+    def _data(self, ranks: int, place: int) -> str:
+        return f"chunk {place} of {_ranks(ranks)}" if self.spec.moves else f"the data of {_ranks(ranks)}"
+
+    def _empty(self, chunk: int) -> str:
         """Why there is nothing in a chunk: undefined data never moves, so it has been so from the start."""
-        if chunk >= self.schedule.chunks:
-            return f"chunk {chunk} holds nothing yet (scratch is undefined at the start)"
-        return f"chunk {chunk} holds nothing yet (only the root, rank {self.schedule.root}, starts with data)"
+        scratch = chunk >= self.schedule.chunks
+        why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
+        return f"chunk {chunk} holds nothing yet ({why})"
 
-    def _wrong(self, rank: int, step: int, op: Operation, problem: str) -> ProgramError:
-        schedule = self.schedule
+    def _wrong(self, index: int, problem: str) -> ProgramError:
+        schedule, op = self.schedule, operation(self.schedule, index)
+        rank, step = int(schedule.rank[index]), int(schedule.step[index])
         name = setting(schedule.algorithm, schedule.world_size, schedule.root)
-        return ProgramError(f"{name}, rank {rank}, step {step}: {op}: {problem}", schedule.world_size, rank, step)
+        where = f"{name}, rank {rank}{on_channel(schedule, index)}, step {step}"
+        return ProgramError(f"{where}: {op}: {problem}", schedule.world_size, rank, step)
 
     def _wrong_end(self, rank: int, chunk: int, problem: str) -> ProgramError:
         schedule = self.schedule
@@ -198,9 +169,27 @@ class _SymbolicRun:
         return ProgramError(message, schedule.world_size, rank)
 
 
-def _ranks(ranks: Contributors) -> str:
+def _first_indices(schedule: Schedule) -> list[list[list[int]]]:
+    """Index of the first operation of each step; [rank][channel][step]."""
+    index, first = 0, list[list[list[int]]]()
+    for channels in schedule.programs:
+        first.append([])
+        for program in channels:
+            first[-1].append([])
+            for step in program:
+                first[-1][-1].append(index)
+                index += len(step)
+    return first
+
+
+def _bits(ranks: Contributors | None) -> int:
+    return sum([1 << rank for rank in ranks or ()])
+
+
+def _ranks(bits: int) -> str:
     """``rank 3``, ``ranks 0, 2``; of many the first few."""
-    first = ", ".join(map(str, sorted(ranks)[:8]))
+    ranks = [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
+    first = ", ".join(map(str, ranks[:8]))
     if len(ranks) == 1:
         return f"rank {first}"
     return f"ranks {first}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

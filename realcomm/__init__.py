@@ -1,21 +1,37 @@
 """Real ranks: processes of this machine, or of torchrun's, joined by torch.distributed.
 
 ``launch`` runs any function as ranks, ``run`` measures a collective, ``train`` trains a model, ``calibrate`` fits a
-transport. Importing this imports no torch; workers do, and ``train`` when it is first asked for.
+transport; ``all_reduce`` and its siblings are the collectives as functions on tensors, for any process of a group.
+Importing this imports no torch; workers do, and what needs it when it is first asked for.
 """
 
+from importlib import import_module
 from typing import Any
 
 from realcomm.calibrate import calibrate
 from realcomm.launch import launch
 from realcomm.run import run
 
-__all__ = ["calibrate", "launch", "run", "train"]
+_FUNCTIONS = (
+    "all_gather_into_tensor",
+    "all_reduce",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "gather",
+    "reduce",
+    "reduce_scatter_tensor",
+    "scatter",
+)
+
+__all__ = ["calibrate", "classroom", "launch", "run", "train", *_FUNCTIONS]
 
 
 def __getattr__(name: str) -> Any:
     if name == "train":
-        from realcomm.training import train
-
-        return train
+        return import_module("realcomm.training").train
+    if name == "classroom":
+        return import_module("realcomm.classroom")
+    if name in _FUNCTIONS:
+        return getattr(import_module("realcomm.functional"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

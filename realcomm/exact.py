@@ -21,16 +21,33 @@ def exact_input(rank: int, n: int, dtype: torch.dtype, op: str) -> torch.Tensor:
 
 def exact_result(
     algorithm: Algorithm, rank: int, world_size: int, n: int, dtype: torch.dtype, op: str, root: int
-) -> torch.Tensor | None:
-    """What ``rank`` holds after the collective on everyone's ``exact_input``; None where it may be anything."""
-    contributors = algorithm.spec.end(rank, world_size, root)
-    if contributors is None:
+) -> tuple[slice, torch.Tensor] | None:
+    """Where ``rank`` holds something defined after the collective on everyone's ``exact_input``, and what.
+
+    None where there is nothing to compare: nothing is defined, or as in a barrier contributions may count repeatedly.
+    """
+    spec = algorithm.spec
+    parts = spec.result(rank, world_size, root)
+    if not parts or spec.repeats:
         return None
-    first, *others = sorted(contributors)
-    result = exact_input(first, n, dtype, op)
-    for other in others:
-        COMBINE[op](result, exact_input(other, n, dtype, op))
-    return result / world_size if op == "mean" and algorithm.spec.reduces else result
+    contributors = {part: spec.end(rank, part, world_size, root) or frozenset() for part in parts}
+    result, filled = torch.empty(n, dtype=dtype), set[int]()
+    for contributor in sorted(frozenset().union(*contributors.values())):
+        data = exact_input(contributor, n, dtype, op)
+        for part in (part for part in parts if contributor in contributors[part]):
+            target, incoming = (
+                result[part_of(part, n, world_size)],
+                data[part_of(spec.origin(rank, part), n, world_size)],
+            )
+            (COMBINE[op] if part in filled else torch.Tensor.copy_)(target, incoming)
+            filled.add(part)
+    where = slice(parts.start * n // world_size, parts.stop * n // world_size)
+    return where, result[where] / world_size if op == "mean" and spec.reduces else result[where]
+
+
+def part_of(part: int, n: int, world_size: int) -> slice:
+    """The elements of one of ``world_size`` parts of a buffer."""
+    return slice(part * n // world_size, (part + 1) * n // world_size)
 
 
 def neutral(n: int, dtype: torch.dtype, op: str, device: torch.device) -> torch.Tensor:

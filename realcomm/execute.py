@@ -4,19 +4,23 @@ A step keeps the contract of ``collectives.step``. Receives are posted before se
 ready otherwise queues behind the outgoing data on the same connection, which doubles the time of an exchange.
 """
 
-from collections.abc import Callable, Sequence
-from time import perf_counter
-from typing import NamedTuple, Protocol
+import weakref
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from collectives.catalogue import Algorithm
 from collectives.errors import InputError
-from collectives.step import offset, reduce
-from collectives.workload import check_op
+from collectives.lengths import check_length
+from collectives.step import reduce
+from collectives.workload import OPS
 from realcomm.measurement import Event
-from realcomm.placement import Landing, Memory, PlacedStep, Transfer, placed, staging_elements
+from realcomm.pipeline import Arrangement, Pipeline, Turn
+from realcomm.placement import Landing
+from realcomm.recording import Recording
 from realcomm.status import COLLECTIVE_BYTES, NOT_WAITING, padded
 from realcomm.worker import own_slot
 
@@ -29,11 +33,7 @@ COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "product": torch.Tensor.mul_,
 }
 
-
-class Work(Protocol):
-    """What torch.distributed gives for a message under way."""
-
-    def wait(self) -> object: ...
+TAG = 1 << 24  # the first of ours: far from those that a user's own messages have
 
 
 def execute(
@@ -57,6 +57,7 @@ class Executor:
     """One rank's part of one collective on buffers of ``n`` elements, ready to run many times.
 
     Scratch and staging are allocated once; slices are resolved once, as long as the same tensor comes again.
+    ``bytes_sent`` counts what this rank has handed over to be sent.
     """
 
     def __init__(
@@ -71,23 +72,29 @@ class Executor:
         group: dist.ProcessGroup | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Raises InputError for an ``op`` that is not known or cannot reduce ``dtype``."""
-        check_op(op, str(dtype).removeprefix("torch."))
+        """On a GPU an algorithm of several channels makes communicators, so all ranks of ``group`` must come here.
+
+        Raises InputError for an ``op`` that is not known or cannot reduce ``dtype``, and for a length that the
+        algorithm cannot work on.
+        """
+        check_reduces(op, dtype)
+        check_length(algorithm, n, world_size)
         self.rank, self.world_size, self.n, self.dtype = rank, world_size, n, dtype
-        self._chunks = algorithm.chunks(world_size)
-        self._program = tuple(algorithm.steps(rank, world_size, root))
-        self._group = group
-        self._post = _post_grouped if dist.get_backend(group) == "nccl" else _post_each
+        self.bytes_sent = 0
+        self._device = torch.device(device)
+        self._on_gpu = self._device.type == "cuda"
+        self._arrangement = Arrangement(algorithm, rank, world_size, root, n, dtype, self._on_gpu)
+        whole = group or dist.group.WORLD
+        assert whole is not None
+        self._groups = _communicators(whole, len(self._arrangement.programs)) if self._on_gpu else (whole,)
+        self._send, self._receive = whole.send, whole.recv
+        self._post = self._post_together if self._on_gpu else self._post_each
         self._combine = COMBINE[op]
-        holds_result = algorithm.spec.end(rank, world_size, root) is not None
-        self._divides = op == "mean" and algorithm.spec.reduces and holds_result
-        scratch = offset(self._chunks + algorithm.scratch(world_size), n, self._chunks) - n
-        self._scratch = torch.empty(scratch, dtype=dtype, device=device)
-        staging = staging_elements(self._program, n, self._chunks)
-        self._staging = torch.empty(staging, dtype=dtype, device=device)
+        self._divided = _parts(algorithm.spec.result(rank, world_size, root), n, world_size)
+        self._divides = op == "mean" and algorithm.spec.reduces and self._divided.stop > self._divided.start
         self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
-        self._tensor: torch.Tensor | None = None
-        self._steps: list[PlacedStep] = []
+        self._tensor: Callable[[], torch.Tensor | None] = _nothing
+        self._pipeline = Pipeline([], [])
 
     def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
         """``tensor`` of ``n`` elements holds the result; what was done when is appended to ``record``.
@@ -95,15 +102,27 @@ class Executor:
         Raises InputError for another length or type, or a tensor that is not contiguous, and RuntimeError of
         torch.distributed when a peer is lost.
         """
-        if tensor is not self._tensor:
+        if tensor is not self._tensor():
             self._place(tensor)
+        recording = None if record is None else Recording(torch.cuda.synchronize if self._on_gpu else None)
         slot = own_slot()
         slot.collective[:] = self._label
-        for step in self._steps:
-            self._run_step(step, slot.waits, record)
+        for turn in self._pipeline.begin:
+            self._post(turn, recording)
+        for turn in self._pipeline.turns:
+            self._complete(turn, slot.waits, recording)
+            if turn.next is not None:
+                self._post(turn.next, recording)
         slot.waits[0] = slot.waits[1] = NOT_WAITING
         if self._divides:
-            self._divide(tensor.detach().view(-1), record)
+            self._divide(tensor.detach().view(-1), recording)
+        if record is not None and recording is not None:
+            record += recording.events()
+
+    @cached_property
+    def buffer(self) -> torch.Tensor:
+        """A tensor of the executor's own to run on, for data that does not lie as it must."""
+        return torch.empty(self.n, dtype=self.dtype, device=self._device)
 
     def _place(self, tensor: torch.Tensor) -> None:
         if tensor.numel() != self.n or tensor.dtype != self.dtype:
@@ -112,53 +131,79 @@ class Executor:
             )
         if not tensor.is_contiguous():
             raise InputError(f"a tensor of shape {list(tensor.shape)} and strides {tensor.stride()} is not contiguous")
-        memory = Memory(tensor.detach().view(-1), self._scratch, self._staging, self._chunks)
-        self._steps, self._tensor = placed(self._program, memory), tensor
+        self._pipeline = self._arrangement.on(tensor.detach().view(-1))
+        self._tensor = weakref.ref(tensor, self._forget)
 
-    def _run_step(self, step: PlacedStep, waits: memoryview, record: list[Event] | None) -> None:
-        receives, sends, posted = self._post(step, self._group)
-        for data, kept in step.kept:
+    def _forget(self, gone: object) -> None:
+        """The memory of a tensor that nobody else has any more is let go."""
+        if self._tensor is gone:
+            self._pipeline, self._tensor = Pipeline([], []), _nothing
+
+    def _post_each(self, turn: Turn, recording: Recording | None) -> None:
+        send, receive, tag = self._send, self._receive, TAG + turn.chain
+        for message in turn.first:
+            message.work = receive(message.data_list, message.peer, tag)
+        for message in turn.step.sends:
+            self.bytes_sent += message.nbytes
+            message.work = send(message.data_list, message.peer, tag)
+        for message in turn.ahead:
+            message.work = receive(message.data_list, message.peer, tag)
+        if recording is not None:
+            _stamp(turn, recording.now())
+        self._begin_local(turn, recording)
+
+    def _post_together(self, turn: Turn, recording: Recording | None) -> None:
+        """The same for NCCL, where messages that are posted one by one would wait for each other."""
+        if recording is not None:
+            _stamp(turn, recording.now())
+        group = self._groups[turn.channel]
+        calls = [dist.P2POp(dist.irecv, m.data, group=group, group_peer=m.peer) for m in turn.first]
+        calls += [dist.P2POp(dist.isend, m.data, group=group, group_peer=m.peer) for m in turn.step.sends]
+        together = _Together(dist.batch_isend_irecv(calls) if calls else [])
+        for message in (*turn.first, *turn.step.sends):
+            message.work = together
+        self.bytes_sent += sum(message.nbytes for message in turn.step.sends)
+        self._begin_local(turn, recording)
+
+    def _begin_local(self, turn: Turn, recording: Recording | None) -> None:
+        for data, kept in turn.step.kept:
             kept.copy_(data)
-        for landing in step.local:
-            self._land(landing, step.number, record)
-        waits[0] = step.number
-        for message, work in zip(step.receives, receives, strict=True):
-            waits[1] = message.operation.peer
-            work.wait()
-            _note(record, step.number, message, posted)
-            if message.landing is not None:
-                self._land(message.landing, step.number, record)
-        for message, work in zip(step.sends, sends, strict=True):
-            waits[1] = message.operation.peer
-            work.wait()
-            _note(record, step.number, message, posted)
-        for landing in step.late:
-            self._land(landing, step.number, record)
+        for landing in turn.step.local:
+            self._land(landing, turn, recording)
 
-    def _land(self, landing: Landing, step: int, record: list[Event] | None) -> None:
-        begin = perf_counter()
+    def _complete(self, turn: Turn, waits: memoryview, recording: Recording | None) -> None:
+        waits[0] = turn.step.number
+        for message in turn.step.receives:
+            waits[1] = message.peer
+            message.work.wait()
+            if recording is not None:
+                recording.message(turn.channel, message)
+            if message.landing is not None:
+                self._land(message.landing, turn, recording)
+        for message in turn.due:
+            waits[1] = message.peer
+            message.work.wait()
+            if recording is not None:
+                recording.message(turn.channel, message)
+        for landing in turn.step.late:
+            self._land(landing, turn, recording)
+
+    def _land(self, landing: Landing, turn: Turn, recording: Recording | None) -> None:
+        begin = 0.0 if recording is None else recording.now()
         if landing.combines:
             self._combine(landing.target, landing.data)
         else:
             landing.target.copy_(landing.data)
-        _note(record, step, landing, begin)
+        if recording is not None:
+            recording.local(turn.channel, turn.step.number, landing, begin)
 
-    def _divide(self, buffer: torch.Tensor, record: list[Event] | None) -> None:
+    def _divide(self, buffer: torch.Tensor, recording: Recording | None) -> None:
         """The sum is the mean. It is noted as a reduction of the whole buffer, in a step after the last."""
-        begin = perf_counter()
-        buffer.div_(self.world_size)
-        whole = Landing(reduce(0, into=0, count=self._chunks), buffer, buffer, combines=True)
-        _note(record, len(self._program), whole, begin)
-
-
-Posted = tuple[Sequence[Work], Sequence[Work], float]  # of the receives, of the sends, and when the sends were posted
-
-
-def _post_each(step: PlacedStep, group: dist.ProcessGroup | None) -> Posted:
-    receives = [dist.irecv(message.data, group=group, group_src=message.operation.peer) for message in step.receives]
-    posted = perf_counter()
-    sends = [dist.isend(message.data, group=group, group_dst=message.operation.peer) for message in step.sends]
-    return receives, sends, posted  # type: ignore[return-value]  # None only for a rank outside the group
+        begin = 0.0 if recording is None else recording.now()
+        buffer[self._divided].div_(self.world_size)
+        if recording is not None:
+            whole = Landing(reduce(0, into=0, count=self._arrangement.chunks), buffer, buffer, combines=True)
+            recording.local(0, max(map(len, self._arrangement.programs)), whole, begin)
 
 
 class _Together(NamedTuple):
@@ -171,17 +216,36 @@ class _Together(NamedTuple):
             work.wait()
 
 
-def _post_grouped(step: PlacedStep, group: dist.ProcessGroup | None) -> Posted:
-    """The same for NCCL, where messages that are posted one by one would wait for each other."""
-    posted = perf_counter()
-    calls = [dist.P2POp(dist.irecv, to.data, group=group, group_peer=to.operation.peer) for to in step.receives]
-    calls += [dist.P2POp(dist.isend, of.data, group=group, group_peer=of.operation.peer) for of in step.sends]
-    together = _Together(dist.batch_isend_irecv(calls) if calls else [])
-    return [together] * len(step.receives), [together] * len(step.sends), posted
+def check_reduces(op: str, dtype: torch.dtype) -> None:
+    """Raise InputError unless ``op`` is known and torch can reduce elements of ``dtype`` with it."""
+    if op not in COMBINE:
+        raise InputError(f"op {op!r} is not known; there are {', '.join(OPS)}")
+    kind = str(dtype).removeprefix("torch.")
+    if op == "mean" and not (dtype.is_floating_point or dtype.is_complex):
+        raise InputError(f"op 'mean' needs a floating dtype, not {kind!r}")
+    try:
+        COMBINE[op](torch.zeros(1, dtype=dtype), torch.zeros(1, dtype=dtype))
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"op {op!r} cannot reduce dtype {kind!r}: {error}") from error
 
 
-def _note(record: list[Event] | None, step: int, what: Transfer | Landing, begin: float) -> None:
-    if record is not None:
-        if what.data.is_cuda:
-            torch.cuda.synchronize()  # only then is it true; so a recorded run is slower on a GPU
-        record.append(Event(step, what.operation, begin, perf_counter()))
+@lru_cache(maxsize=8)
+def _communicators(group: dist.ProcessGroup, channels: int) -> tuple[dist.ProcessGroup, ...]:
+    """One communicator a channel: what is on one of them waits for what was on it before."""
+    ranks = dist.get_process_group_ranks(group)
+    others = [dist.new_group(ranks, use_local_synchronization=True) for _ in range(channels - 1)]
+    return group, *(other for other in others if isinstance(other, dist.ProcessGroup))
+
+
+def _parts(parts: range, n: int, world_size: int) -> slice:
+    """The elements of some consecutive parts of a buffer."""
+    return slice(parts.start * n // world_size, parts.stop * n // world_size)
+
+
+def _stamp(turn: Turn, now: float) -> None:
+    for message in (*turn.first, *turn.step.sends, *turn.ahead):
+        message.posted = now
+
+
+def _nothing() -> None:
+    return None

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver, get_context, util
+from multiprocessing import forkserver, get_context, resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -194,6 +194,7 @@ def _start_server() -> None:
     """The server that forks the workers runs, and ^C in the terminal does not reach it."""
     wanted = [*_PRELOADED, *(name for name in _PRELOADED_WITH_LAUNCHER if name in sys.modules)]
     forkserver.set_forkserver_preload(wanted)
+    resource_tracker.ensure_running()  # it would unblock SIGINT if the server had to start it
     before = pthread_sigmask(SIG_BLOCK, {SIGINT})
     try:
         forkserver.ensure_running()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median_low
 from time import perf_counter
 
 import numpy as np
@@ -12,10 +13,11 @@ import torch
 from realcomm.exact import exact_input, exact_result, neutral
 from realcomm.execute import Executor
 from realcomm.measurement import Event, Measured, Plan
-from realcomm.timing import all_intervals, enough, first_to_last, median_index, slowest, together, undisturbed
+from realcomm.sweep import Figures
+from realcomm.timing import all_intervals, enough, first_to_last, median_index, slowest, together, total, undisturbed
 from realcomm.worker import doing, own_device, report
 
-TOTAL = 1.0  # seconds of repetitions, unless their number is given ...
+ENOUGH = 1.0  # seconds of repetitions, unless their number is given ...
 LEAST, MOST = 5, 49  # ... and their number within these
 REPORT_EVERY = 0.25  # seconds
 
@@ -26,15 +28,22 @@ def measure(rank: int, world_size: int, plan: Plan) -> Measured:
     executor = Executor(plan.algorithm, rank, world_size, plan.n, dtype, plan.op, plan.root, device=device)
     doing(f"checking {plan.algorithm.full_name}")
     begin = perf_counter()
-    wrong = _wrong_elements(executor, rank, world_size, plan)
+    wrong = _wrong_elements(executor, rank, world_size, plan) if plan.check else 0
     doing(f"carrying data by {plan.algorithm.full_name}")
     data = None if plan.inputs is None else _carried(executor, plan.inputs / f"{rank}.npy")
     buffer = neutral(plan.n, dtype, plan.op, device)
     with undisturbed():
         each = _warm_up(executor, buffer, plan, perf_counter() - begin)
-        repetitions = plan.repetitions or enough(each, TOTAL, LEAST, MOST)
+        repetitions = plan.repetitions or enough(each, ENOUGH, LEAST, MOST)
         seconds, start, events = _repeat(executor, buffer, plan, repetitions)
     return Measured(seconds, start, events, wrong, data)
+
+
+def figures(rank: int, world_size: int, plan: Plan) -> Figures:
+    """The same in short, and alike on all ranks."""
+    measured = measure(rank, world_size, plan)
+    seconds = measured.seconds
+    return Figures(median_low(seconds), min(seconds), max(seconds), total(measured.wrong))
 
 
 def _wrong_elements(executor: Executor, rank: int, world_size: int, plan: Plan) -> int:
@@ -43,7 +52,10 @@ def _wrong_elements(executor: Executor, rank: int, world_size: int, plan: Plan) 
     executor.run(tensor)
     kind = plan.n, executor.dtype, plan.op, plan.root
     expected = exact_result(plan.algorithm, rank, world_size, *kind)
-    return 0 if expected is None else int(torch.count_nonzero(tensor.cpu() != expected))
+    if expected is None:
+        return 0
+    where, values = expected
+    return int(torch.count_nonzero(tensor.cpu()[where] != values))
 
 
 def _carried(executor: Executor, file: Path) -> npt.NDArray[np.generic]:
@@ -87,7 +99,7 @@ def _recorded(executor: Executor, buffer: torch.Tensor) -> tuple[float, list[Eve
     return begin, record
 
 
-def _sparing_report(rank: int, total: int, text: str) -> Callable[[int], None]:
+def _sparing_report(rank: int, repetitions: int, text: str) -> Callable[[int], None]:
     """Rank 0 reports now and then: every report wakes the launcher, which takes a core for a moment."""
     last = perf_counter()
 
@@ -95,6 +107,6 @@ def _sparing_report(rank: int, total: int, text: str) -> Callable[[int], None]:
         nonlocal last
         if rank == 0 and perf_counter() - last > REPORT_EVERY:
             last = perf_counter()
-            report(done, total, text)
+            report(done, repetitions, text)
 
     return tell

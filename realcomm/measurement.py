@@ -22,19 +22,22 @@ class Plan:
     warmup: int
     repetitions: int | None  # None: as many as fit in a second
     inputs: Path | None  # folder of RANK.npy, to be carried once
+    check: bool = True  # whether the result is held against what it must be
 
 
 class Event(NamedTuple):
     """One operation of one rank as it happened, in seconds of ``time.perf_counter``, which all local ranks share.
 
     Sends and receives begin when they were posted and end when this rank saw them complete. What a ``recv_reduce``
-    adds to its chunk is an event of its own, of kind REDUCE.
+    adds to its chunk is an event of its own, of kind REDUCE. A message that travelled in slices is one event; what was
+    reduced or copied slice by slice is several.
     """
 
     step: int
     operation: Operation
     begin: float
     end: float
+    channel: int = 0
 
 
 class Measured(NamedTuple):

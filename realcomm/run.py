@@ -1,6 +1,7 @@
 """One collective on real processes: what ``simcomm.run`` predicts."""
 
 import tempfile
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from collectives.catalogue import Algorithm, find_algorithm
 from collectives.errors import InputError
+from collectives.lengths import check_length, rounded_down
 from collectives.step import Kind, extent
 from collectives.trace import Message, Span, Trace
 from collectives.verify import verify
@@ -59,6 +61,7 @@ def run(
     algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     dtype, n = _shape(algorithm, cluster, nbytes, dtype, buffers)
     check_op(op, dtype)
+    check_length(algorithm, n, cluster.world_size)
     _check_counts(warmup, repetitions)
     verify(algorithm, cluster.world_size, root)
     with _saved(buffers) as inputs:
@@ -82,7 +85,7 @@ def _shape(
     if buffers is None:
         if nbytes is None or nbytes < 0:
             raise InputError(f"{algorithm.full_name}: nbytes is {nbytes}; give a number of bytes from 0 on, or buffers")
-        return dtype, nbytes // item_bytes(dtype)
+        return dtype, rounded_down(algorithm, nbytes // item_bytes(dtype), cluster.world_size)
     kinds = {(buffer.shape, buffer.dtype.name) for buffer in buffers}
     if len(buffers) != cluster.world_size or len(kinds) != 1 or buffers[0].ndim != 1:
         raise InputError(
@@ -135,21 +138,21 @@ def _as_trace(cluster: Ranks, plan: Plan, ranks: list[Measured]) -> Trace:
 
 def _messages(plan: Plan, ranks: list[Measured], start: float) -> Iterator[Message]:
     """Every message from when it was posted to when it was received: the k-th from a to b is the k-th at b from a."""
-    arrivals: dict[tuple[int, int], Iterator[Event]] = {}
+    arrivals: dict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
     for dst, rank in enumerate(ranks):
-        for src in range(len(ranks)):
-            arrivals[src, dst] = (e for e in rank.events if e.operation.kind.receives and e.operation.peer == src)
+        for event in (event for event in rank.events if event.operation.kind.receives):
+            arrivals[event.operation.peer, dst, event.channel].append(event)
     chunks, itemsize = plan.algorithm.chunks(len(ranks)), item_bytes(plan.dtype)
     for src, rank in enumerate(ranks):
-        for step, op, begin, _ in (event for event in rank.events if event.operation.kind is Kind.SEND):
-            end = next(arrivals[src, op.peer]).end
+        for step, op, begin, _, channel in (event for event in rank.events if event.operation.kind is Kind.SEND):
+            end = arrivals[src, op.peer, channel].popleft().end
             nbytes = extent(op.chunk, op.count, plan.n, chunks) * itemsize
-            yield Message(src, op.peer, step, op.chunk, nbytes, begin - start, end - start)
+            yield Message(src, op.peer, step, op.chunk, nbytes, begin - start, end - start, channel=channel)
 
 
 def _spans(ranks: list[Measured], start: float) -> Iterator[Span]:
     """When each rank reduced or copied: both are local work on a buffer, so both are "reduce", as in a prediction."""
     for rank, found in enumerate(ranks):
-        for step, op, begin, end in found.events:
+        for step, op, begin, end, _ in found.events:
             if op.kind.is_local:
                 yield Span(rank, "reduce", step, begin - start, end - start)

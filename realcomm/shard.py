@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, Subset
@@ -27,7 +28,9 @@ class Shard:
         """All batches of all epochs, or the first ``steps`` of them. Raises InputError if there is not even one."""
         dataset = load(training.dataset, train=True, folder=training.data_folder)
         self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
-        self.sampler = DistributedSampler(dataset, world_size, rank, seed=training.seed, drop_last=True)
+        self.sampler: DistributedSampler[Any] = DistributedSampler(
+            dataset, world_size, rank, seed=training.seed, drop_last=True
+        )
         self.loader = DataLoader(dataset, training.batch_size, sampler=self.sampler, drop_last=True)
         available = self.epochs * len(self.loader)
         self.steps = available if steps is None else min(steps, available)

@@ -73,6 +73,13 @@ def slowest(seconds: float) -> float:
     return most.item()
 
 
+def total(number: int) -> int:
+    """The sum over all ranks, known to all."""
+    everyones = torch.tensor([number], device=own_device())
+    dist.all_reduce(everyones)
+    return int(everyones.item())
+
+
 def enough(seconds: float, total: float, least: int, most: int) -> int:
     """How many repetitions of so many seconds fill ``total`` seconds, within bounds; odd, so that one is the median."""
     wanted = min(max(total / max(seconds, 1e-9), least), most)

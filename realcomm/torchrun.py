@@ -10,7 +10,7 @@ from collectives.environment import threads_per_rank
 from collectives.errors import InputError
 from realcomm.failures import TimedOut, failed, is_timeout
 from realcomm.status import private_slot
-from realcomm.worker import Progress, Worker, doing, done_so_far, loopback, reporting, select_device
+from realcomm.worker import Progress, Worker, doing, done_so_far, loopback, reporting, select_device, yield_to_ranks
 
 
 def under_torchrun() -> bool:
@@ -68,6 +68,7 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     select_device(backend, int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group(backend, timeout=allowed)
+    yield_to_ranks()
     atexit.register(_leave)
 
 

@@ -62,24 +62,31 @@ def predictable(trainings: Sequence[Training]) -> list[Training]:
     return [job for job in trainings if job.gradient_sync is not None]
 
 
-def measure(scenario: Scenario, backend: str, timeout: float, progress: Progress) -> Answer:
-    """Run the scenario on real processes of this machine. Raises RunFailed."""
+def measure(scenario: Scenario, backend: str, timeout: float, progress: Progress) -> tuple[Answer, Trace | None]:
+    """Run the scenario on real processes of this machine. Raises RunFailed.
+
+    The trace is of what ``one_trace`` would simulate: the last algorithm at the largest size, else the last training.
+    """
     import realcomm  # torch comes with it
 
+    traces: list[Trace] = []
     collectives, question = [], scenario.collective
     for algorithm, nbytes in _questions(question):
         assert question is not None
         with progress.task(f"measuring {algorithm.full_name}, {nbytes} bytes") as tick:
             asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
             real: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": tick}
-            collectives.append(collective_entry(realcomm.run(algorithm, scenario.cluster, nbytes, **asked, **real)))
+            traces.append(realcomm.run(algorithm, scenario.cluster, nbytes, **asked, **real))
+            collectives.append(collective_entry(traces[-1]))
     training = []
     for job in scenario.trainings:
         with progress.task(f"training with {job.sync_name}") as tick:
             trace = realcomm.train(job, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
             training.append(training_entry(trace, job))
+            traces = traces if collectives else [trace]
     emulated = {} if scenario.cluster.is_here else {"emulated": False}
-    return _frame("measurement", scenario) | emulated | {"collectives": collectives, "training": training}
+    answer = _frame("measurement", scenario) | emulated | {"collectives": collectives, "training": training}
+    return answer, max(reversed(traces), key=lambda trace: trace.facts.get("nbytes", 0.0), default=None)
 
 
 def compare(predicted: Answer, measured: Answer) -> Answer:

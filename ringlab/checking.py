@@ -1,13 +1,13 @@
-"""Checking algorithms at many world sizes: what is proved, what it costs, or what is wrong."""
+"""Checking algorithms at many world sizes: what is proved, what it costs, or the shortest counter-example."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collectives.catalogue import Algorithm, find_algorithm, load_file
+from collectives.catalogue import Algorithm, find_algorithm, library, load_file
 from collectives.cost import least_sent_share, least_steps
-from collectives.errors import InputError
+from collectives.errors import InputError, Undefined
 from collectives.verify import Report, verify
 
 
@@ -18,13 +18,17 @@ class Verdict:
     algorithm: Algorithm
     reports: list[Report]
     problem: str | None
+    counter_example: dict[str, int] | None = None  # the smallest world_size and root that fail; rank and step if known
+    undefined: dict[int, str] = field(
+        default_factory=dict
+    )  # world sizes for which the algorithm does not exist, and why
 
     @property
     def wasteful_from(self) -> int | None:
-        """The least world size at which the busiest rank sends at least twice what it must."""
+        """The least world size at which the busiest rank sends twice what it must or more; tokens do not count."""
         for report in self.reports:
             least = least_sent_share(self.algorithm.spec.name, report.world_size)
-            if least and report.sent_share >= 2 * least:
+            if least and report.sent_share >= 2 * least and not self.algorithm.spec.repeats:
                 return report.world_size
         return None
 
@@ -34,6 +38,8 @@ class Verdict:
             "algorithm": self.algorithm.full_name,
             "correct": self.problem is None,
             "problem": self.problem,
+            "counter_example": self.counter_example,
+            "undefined": sorted(self.undefined),
             "world_sizes": [_figures(self.algorithm, report) for report in self.reports],
         }
 
@@ -43,7 +49,8 @@ def _figures(algorithm: Algorithm, report: Report) -> dict[str, float | int]:
     return {
         "world_size": p,
         "steps": report.steps,
-        "least_steps": least_steps(collective, p),
+        "least_steps": least_steps(p, max(1, report.ports)),
+        "ports": report.ports,
         "messages": report.messages,
         "sent_share": report.sent_share,
         "least_sent_share": least_sent_share(collective, p),
@@ -51,23 +58,48 @@ def _figures(algorithm: Algorithm, report: Report) -> dict[str, float | int]:
 
 
 def chosen(reference: str) -> list[Algorithm]:
-    """The algorithms that ``FILE.py``, ``FILE.py:NAME`` or ``all_reduce/ring`` names. Raises InputError."""
+    """The algorithms that ``FILE.py``, ``FILE.py:NAME``, ``all_reduce/ring`` or ``library``, all of ours, names.
+
+    Raises InputError.
+    """
+    if reference == "library":
+        return list(library().values())
     if reference.endswith(".py"):
         return load_file(Path(reference))
     return [find_algorithm(reference)]
 
 
+def roots(algorithm: Algorithm, world_size: int) -> list[int]:
+    """The roots to try: every one up to nine ranks, beyond that the first two, the middle one and the last."""
+    if not algorithm.spec.rooted:
+        return [0]
+    return list(range(world_size)) if world_size <= EVERY_ROOT_UP_TO else [0, 1, world_size // 2, world_size - 1]
+
+
 def check(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
-    """Prove the algorithm at each world size, for every root where it has one; stop at the first failure."""
+    """Prove the algorithm at each world size, for several roots where it has one; stop at the first failure."""
     reports: list[Report] = []
-    for world_size in world_sizes:
-        roots = range(world_size) if algorithm.spec.rooted else (0,)
-        try:
-            found = [verify(algorithm, world_size, root) for root in roots]
-        except InputError as problem:
-            return Verdict(algorithm, reports, str(problem))
-        reports.append(max(found, key=lambda report: (report.sent_share, report.steps)))
-    return Verdict(algorithm, reports, None)
+    undefined: dict[int, str] = {}
+    for world_size in sorted(world_sizes):
+        found: list[Report] = []
+        for root in roots(algorithm, world_size):
+            try:
+                found.append(verify(algorithm, world_size, root))
+            except Undefined as why:
+                undefined[world_size] = str(why)
+                break
+            except InputError as problem:
+                example = _example(problem, world_size, root)
+                return Verdict(algorithm, reports, str(problem), example, undefined)
+        if found:
+            reports.append(max(found, key=lambda report: (report.sent_share, report.steps)))
+    nowhere = None if reports or not undefined else next(iter(undefined.values()))
+    return Verdict(algorithm, reports, nowhere, None, undefined)
+
+
+def _example(problem: InputError, world_size: int, root: int) -> dict[str, int]:
+    where = {"rank": getattr(problem, "rank", None), "step": getattr(problem, "step", None)}
+    return {"world_size": world_size, "root": root, **{key: at for key, at in where.items() if at is not None}}
 
 
 def parse_world_sizes(text: str) -> list[int]:
@@ -83,4 +115,5 @@ def parse_world_sizes(text: str) -> list[int]:
     return sorted(sizes)
 
 
+EVERY_ROOT_UP_TO = 9  # ranks
 MOST_RANKS = 256  # a symbolic run of the ring takes p squared steps

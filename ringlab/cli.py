@@ -11,6 +11,17 @@ from rich.console import Console
 
 from collectives.atomic import write_text
 from collectives.errors import InputError, RunFailed
+from ringlab.bench import bench
+from ringlab.options import (
+    BackendOpt,
+    CalibrationOpt,
+    EmulateOpt,
+    JsonOpt,
+    ScenarioArg,
+    SetOpt,
+    TimeoutOpt,
+    TraceOpt,
+)
 from ringlab.progress import Progress, is_first_rank
 
 app = typer.Typer(
@@ -21,35 +32,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ScenarioArg = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")]
-SetOpt = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
-JsonOpt = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON; - for standard output.")
-]
-TraceOpt = Annotated[
-    Path | None,
-    typer.Option("--trace", metavar="FILE", help="Write the last algorithm's messages at the largest size."),
-]
-CalibrationOpt = Annotated[
-    Path | None, typer.Option("--calibration", metavar="FILE", help="Use this calibration, not the cached one.")
-]
-TimeoutOpt = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End each real run after so long.")]
-BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")]
-EmulateOpt = Annotated[bool, typer.Option("--emulate", help="Shape the links between network namespaces.")]
-
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the run or the check failed, 2 the input was refused."""
     try:
         app()
     except (InputError, RunFailed) as error:
-        _fail(str(error), 2 if isinstance(error, InputError) else 1)
-
-
-def _fail(message: str, status: int) -> None:
-    if is_first_rank():
-        print(f"ringlab: {message}", file=sys.stderr)  # noqa: T201
-    sys.exit(status)
+        if is_first_rank():
+            print(f"ringlab: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2 if isinstance(error, InputError) else 1)
 
 
 def _version(asked: bool) -> None:
@@ -125,6 +116,7 @@ def run(
     backend: BackendOpt = "gloo",
     emulate: EmulateOpt = False,
     timeout: TimeoutOpt = 600.0,
+    trace: TraceOpt = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
@@ -141,7 +133,10 @@ def run(
             "over this machine's memory",
             markup=False,
         )
-    _finish(answer.measure(asked, backend, timeout, progress), asked, json_to)
+    found, measured = answer.measure(asked, backend, timeout, progress)
+    if trace is not None and measured is not None and is_first_rank():
+        measured.write(trace)
+    _finish(found, asked, json_to)
 
 
 def _check_emulate(emulate: bool) -> None:
@@ -173,7 +168,8 @@ def compare(
     progress = Progress()
     numbers = calibrating.find_or_make(asked, calibration, timeout, progress)
     predicted = answer.predict(asked, numbers)
-    found = answer.compare(predicted, answer.measure(asked, backend, timeout, progress))
+    measured, _ = answer.measure(asked, backend, timeout, progress)
+    found = answer.compare(predicted, measured)
     _finish(found, asked, json_to)
     if report is not None and is_first_rank():
         from ringlab.reporting import write_report
@@ -192,6 +188,7 @@ def animate(
     ] = None,
     size: Annotated[str | None, typer.Option(help="How large a buffer; the scenario's largest unless said.")] = None,
     calibration: CalibrationOpt = None,
+    json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Draw the messages of a collective: moving over the topology, or ranks against time."""
@@ -208,13 +205,14 @@ def animate(
         nbytes = None if size is None else parse_size(size)
         shown = answer.one_trace(asked, calibrating.find(asked, calibration), algorithm, nbytes)
     viz.draw(shown, output)
-    typer.echo(f"{shown.title}: {output}")
+    drawn = {"schema_version": 1, "kind": "picture", "title": shown.title, "file": str(output)}
+    _give(drawn, json_to, lambda console: console.print(f"{shown.title}: {output}", markup=False, soft_wrap=True))
 
 
 @app.command()
 def check(
-    algorithms: Annotated[str, typer.Argument(metavar="FILE.py[:NAME]|COLLECTIVE/NAME", help="Yours or ours.")],
-    world_sizes: Annotated[str, typer.Option(metavar="LIST", help="Such as 1-8,16.")] = "1-17",
+    algorithms: Annotated[str, typer.Argument(metavar="FILE.py[:NAME]|COLLECTIVE/NAME|library", help="Yours or ours.")],
+    world_sizes: Annotated[str, typer.Option(metavar="LIST", help="Such as 1-8,16.")] = "1-33",
     json_to: JsonOpt = None,
 ) -> None:
     """Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least possible."""
@@ -230,6 +228,9 @@ def check(
         raise typer.Exit(1)
 
 
+app.command()(bench)
+
+
 @app.command()
 def calibrate(
     scenario: Annotated[
@@ -238,6 +239,7 @@ def calibrate(
     ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of this machine, without a scenario.")] = 2,
     timeout: TimeoutOpt = 600.0,
     json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
 ) -> None:
     """Measure this machine's messages, reductions and training phases, and keep them for predictions."""
     from dataclasses import asdict
@@ -247,7 +249,7 @@ def calibrate(
     from ringlab.tables import show_calibration
     from scenarios import load
 
-    asked = load(scenario) if scenario is not None else None
+    asked = load(scenario, set_keys or ()) if scenario is not None else None
     ranks = (calibrating.needed_ranks(asked) or ranks) if asked else ranks
     trainings = list(asked.trainings) if asked else []
     found = calibrating.make(ranks, trainings, timeout, Progress())
@@ -264,6 +266,20 @@ def doctor(json_to: JsonOpt = None) -> None:
     findings = examine()
     answer = {"schema_version": 1, "kind": "doctor", "findings": [finding._asdict() for finding in findings]}
     _give(answer, json_to, lambda console: show_findings(findings, console))
+
+
+@app.command()
+def hardware(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A machine, GPU, link or NIC.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Draw a machine.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="So many of it, with their network.")] = 1,
+    json_to: JsonOpt = None,
+) -> None:
+    """List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology."""
+    from ringlab.hardware import look_up
+
+    found, show = look_up(name, output, nodes)
+    _give(found, json_to, lambda console: show(found, console))
 
 
 @app.command(name="list")

@@ -4,6 +4,7 @@ import tomllib
 
 from collectives.catalogue import library
 from scenarios import shipped
+from simcomm.hardware import machines
 
 PRESETS = {"this-machine": "processes of this machine, joined by its memory; needs a calibration to predict"}
 
@@ -14,9 +15,13 @@ def listing() -> dict[str, list[dict[str, str]]]:
         "algorithms": [
             _entry(name, (found.function.__doc__ or "").partition("\n")[0]) for name, found in library().items()
         ],
-        "presets": [_entry(name, about) for name, about in PRESETS.items()],
+        "presets": [_entry(name, about) for name, about in (PRESETS | _machines()).items()],
         "scenarios": [_entry(name, tomllib.loads(path.read_text())["title"]) for name, path in shipped().items()],
     }
+
+
+def _machines() -> dict[str, str]:
+    return {name: entry["title"] for name, entry in machines().items()}
 
 
 def _entry(name: str, about: str) -> dict[str, str]:

@@ -28,7 +28,8 @@ class Progress:
     @contextmanager
     def _bar(self, text: str) -> Iterator[Tick]:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[now]}"))
-        with Bars(*columns, TimeElapsedColumn(), console=self.console) as bars:
+        seldom = 2  # a second: drawing takes a core from the ranks
+        with Bars(*columns, TimeElapsedColumn(), console=self.console, refresh_per_second=seldom) as bars:
             task = bars.add_task(text, total=None, now="")
 
             def tick(rank: int, done: int, total: int, now: str) -> None:

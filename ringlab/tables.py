@@ -143,36 +143,52 @@ def table(title: str, headings: Sequence[str], rows: list[Row], words: int) -> T
 
 
 def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
-    """What was found of each algorithm."""
+    """What was found of each algorithm; of a few with what they cost at each world size, of many at the largest."""
+    if len(verdicts) > FEW:
+        console.print(_at_largest(verdicts))
     for verdict in verdicts:
-        _show_verdict(verdict, console)
+        if len(verdicts) <= FEW and verdict.reports:
+            console.print(table(verdict.algorithm.full_name, ["ranks", *COSTS], _by_size(verdict), words=0))
+        console.print(_judgement(verdict), markup=False, soft_wrap=True)
 
 
-def _show_verdict(verdict: Verdict, console: Console) -> None:
-    """What an algorithm costs at each world size, and whether it is right."""
-    rows = [
-        [
-            str(figures["world_size"]),
-            f"{figures['steps']} ({figures['least_steps']})",
-            str(figures["messages"]),
-            f"{figures['sent_share']:.3g} ({figures['least_sent_share']:.3g})",
-        ]
-        for figures in verdict.as_entry()["world_sizes"]
+FEW = 5  # algorithms
+COSTS = ["steps\n(least)", "messages", "buffers sent by\nthe busiest (least)"]
+
+
+def _costs(figures: dict[str, Any]) -> Row:
+    return [
+        f"{figures['steps']} ({figures['least_steps']})",
+        str(figures["messages"]),
+        f"{figures['sent_share']:.3g} ({figures['least_sent_share']:.3g})",
     ]
-    headings = ["ranks", "steps\n(least)", "messages", "buffers sent by\nthe busiest (least)"]
-    if rows:
-        console.print(table(verdict.algorithm.full_name, headings, rows, words=0))
-    console.print(_judgement(verdict), markup=False, soft_wrap=True)
+
+
+def _by_size(verdict: Verdict) -> list[Row]:
+    """A row for each world size up to 9, and then for one in four and the last; the JSON has all."""
+    entries = verdict.as_entry()["world_sizes"]
+    shown = [e for e in entries if e["world_size"] < 10 or e["world_size"] % 4 == 0 or e is entries[-1]]
+    return [[str(figures["world_size"]), *_costs(figures)] for figures in shown]
+
+
+def _at_largest(verdicts: list[Verdict]) -> Table:
+    entries = [(verdict.algorithm.full_name, verdict.as_entry()["world_sizes"]) for verdict in verdicts]
+    rows = [[name, str(sizes[-1]["world_size"]), *_costs(sizes[-1])] for name, sizes in entries if sizes]
+    return table("Algorithms", ["algorithm", "ranks", *COSTS], rows, words=1)
 
 
 def _judgement(verdict: Verdict) -> str:
     if verdict.problem is not None:
         return f"WRONG  {verdict.problem}"
     sizes = [report.world_size for report in verdict.reports]
-    right = f"RIGHT  {verdict.algorithm.full_name}: proved for {sizes[0]} to {sizes[-1]} ranks."
+    right = f"RIGHT  {verdict.algorithm.full_name}: proved for {sizes[0]} to {sizes[-1]} ranks"
+    if verdict.undefined:
+        right = (
+            f"RIGHT  {verdict.algorithm.full_name}: proved for {', '.join(map(str, sizes))} ranks, undefined for others"
+        )
     if verdict.wasteful_from is None:
-        return right
-    return f"{right} From {verdict.wasteful_from} ranks on its busiest rank sends at least twice what it must."
+        return f"{right}."
+    return f"{right}. From {verdict.wasteful_from} ranks on its busiest rank sends at least twice what it must."
 
 
 def show_calibration(calibration: Calibration, file: Path, console: Console) -> None:

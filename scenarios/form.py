@@ -20,8 +20,9 @@ from collectives.errors import InputError
 from collectives.spec import find_spec
 from collectives.units import format_size, parse_bandwidth, parse_latency, parse_size
 from collectives.workload import DATASETS, MODEL_PARAMETERS, check_op, item_bytes
+from scenarios.clusters import HERE, MOST_RANKS, TOPOLOGIES, check_arguments, is_file
+from simcomm.hardware import machines
 
-MOST_RANKS = 65_536
 MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks
 
 
@@ -43,6 +44,13 @@ def _reference(value: object) -> Reference:
         if type(number) is not int:
             raise InputError(f"parameter {key} = {number!r} of {name} is no whole number")
     return Reference(name, parameters)
+
+
+def _routing(value: object) -> Reference:
+    name = value.get("name") if isinstance(value, dict) else value
+    if not isinstance(name, str) or not name:
+        raise InputError('a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"')
+    return _reference(value)
 
 
 def _one_or_more(value: object) -> object:
@@ -78,17 +86,46 @@ class Link(Section):
     latency: Latency
 
 
+class Route(Section):
+    path: list[str] = Field(min_length=2, description='all nodes on the way, for example ["h0", "s0", "h1"]')
+
+
 class ClusterForm(Section):
     """Exactly one of a preset, a topology with its arguments, and links written out."""
 
-    preset: Literal["this-machine"] | None = None
-    topology: Literal["star"] | None = None
+    preset: str | None = None
+    topology: str | None = None
     hosts: int | None = Field(None, ge=1, le=MOST_RANKS)
+    nodes: int | None = Field(None, ge=1, le=MOST_RANKS)
+    gpus_per_node: int | None = Field(None, ge=1, le=MOST_RANKS)
+    dimensions: list[Annotated[int, Field(ge=1, le=MOST_RANKS)]] | None = None
+    racks: int | None = Field(None, ge=1, le=MOST_RANKS)
+    hosts_per_rack: int | None = Field(None, ge=1, le=MOST_RANKS)
+    oversubscription: float | None = Field(None, gt=0, allow_inf_nan=False)
+    ports: int | None = Field(None, ge=2, le=MOST_RANKS)
+    hosts_per_router: int | None = Field(None, ge=1, le=MOST_RANKS)
+    routers_per_group: int | None = Field(None, ge=1, le=MOST_RANKS)
+    global_links: int | None = Field(None, ge=0, le=MOST_RANKS)
+    groups: int | None = Field(None, ge=1, le=MOST_RANKS)
+    nodes_per_leaf: int | None = Field(None, ge=1, le=MOST_RANKS)
     bandwidth: Bandwidth | None = None
     latency: Latency | None = None
     link: list[Link] | None = Field(None, min_length=1)
     world_size: int | None = Field(None, ge=1, le=MOST_RANKS)
+    routing: Annotated[Reference, PlainValidator(_routing)] | None = None
+    route: list[Route] | None = Field(None, min_length=1)
+    placement: str | list[str] | None = None
     transport: Literal["ideal", "gloo-tcp"] = "ideal"
+
+    @field_validator("preset")
+    @classmethod
+    def _check_preset(cls, preset: str) -> str:
+        return _one_of(preset, "preset", (HERE, *machines()))
+
+    @field_validator("topology")
+    @classmethod
+    def _check_topology(cls, topology: str) -> str:
+        return topology if is_file(topology) else _one_of(topology, "topology", tuple(TOPOLOGIES))
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
@@ -99,18 +136,17 @@ class ClusterForm(Section):
                 f'{problem}; give exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth '
                 "and latency, or [[cluster.link]] tables"
             )
-        self._check_arguments(given[0])
-        if self.preset and "transport" in self.model_fields_set and self.transport != "gloo-tcp":
-            raise InputError(f'transport = "{self.transport}": this machine is calibrated; leave it out or "gloo-tcp"')
+        check_arguments(self)
+        if self.preset == HERE:
+            self._check_here()
         return self
 
-    def _check_arguments(self, kind: str) -> None:
-        for key in ("hosts", "bandwidth", "latency"):
-            is_given = getattr(self, key) is not None
-            if kind == "topology" and not is_given:
-                raise InputError(f'{key} is missing; topology = "star" needs hosts, bandwidth and latency')
-            if kind != "topology" and is_given:
-                raise InputError(f'{key} does not go with {kind}; it is an argument of topology = "star"')
+    def _check_here(self) -> None:
+        if "transport" in self.model_fields_set and self.transport != "gloo-tcp":
+            raise InputError(f'transport = "{self.transport}": this machine is calibrated; leave it out or "gloo-tcp"')
+        for key in ("routing", "route", "placement"):
+            if getattr(self, key) is not None:
+                raise InputError(f'{key} does not go with preset = "{HERE}", whose ranks share one memory')
 
 
 class CollectiveForm(Section):

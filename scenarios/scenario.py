@@ -10,7 +10,8 @@ from collectives.catalogue import Algorithm, find_algorithm
 from collectives.errors import InputError
 from collectives.workload import ComputePhases, Training, item_bytes
 from scenarios import files
-from simcomm.topology import IDEAL, Cluster, from_links, star, this_machine
+from scenarios.clusters import HERE, build_network, placed, routed
+from simcomm.topology import Cluster, this_machine
 
 if TYPE_CHECKING:
     from scenarios.form import ClusterForm, CollectiveForm, Reference, ScenarioForm, TrainingForm
@@ -93,10 +94,14 @@ class _Builder:
         return Scenario(form.title or self.path.stem, self.path, cluster, collective, trainings, what_ifs)
 
     def _cluster(self, form: "ClusterForm", key: str) -> Cluster:
-        if form.preset:
+        if form.preset == HERE:
             return this_machine(form.world_size or DEFAULT_RANKS)
         with self._at(f"{key}.link" if form.link else key):
-            cluster = _network(form)
+            cluster = build_network(form, self.folder)
+        with self._at(f"{key}.route" if form.route else f"{key}.routing"):
+            cluster = routed(cluster, form)
+        with self._at(f"{key}.placement"):
+            cluster = placed(cluster, form)
         with self._at(f"{key}.world_size"):
             return cluster if form.world_size is None else cluster.on_first(form.world_size)
 
@@ -136,15 +141,6 @@ class _Builder:
             for cluster in clusters:
                 chosen.chunks(cluster.world_size)  # refuses parameters that do not fit
             return chosen
-
-
-def _network(form: "ClusterForm") -> Cluster:
-    transport = IDEAL if form.transport == "ideal" else None  # any other needs a calibration
-    if form.link:
-        ends = ((*link.between, link.bandwidth, link.latency) for link in form.link)
-        return from_links(((a, b, bandwidth, latency) for a, b, bandwidth, latency in ends), transport)
-    # The form has made sure that a star has all three.
-    return star(form.hosts or 0, form.bandwidth or "", form.latency or "", transport)
 
 
 def _check_root(root: int, cluster: Cluster) -> None:

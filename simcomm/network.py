@@ -5,13 +5,14 @@ freeze those on a link that is full, go on with the rest. Every flow has equal w
 """
 
 from collections.abc import Generator, Iterable
-from functools import cache
 from itertools import pairwise
 from math import inf
 from typing import Any
 
 import networkx as nx
 import simpy
+
+from simcomm.routing import Routing, shortest
 
 Edge = tuple[str, str]
 SAME_INSTANT = 1e-12  # flows whose last bytes arrive within this share of the wait are through together
@@ -34,43 +35,44 @@ class Flow:
 
 
 def fair_rates(flows: Iterable[Flow], capacities: dict[Edge, tuple[float, float]]) -> None:
-    """Give every flow its max-min fair rate. ``capacities``: bytes/s of an edge for one flow alone, and for several."""
-    crossing: dict[Edge, set[Flow]] = {}
-    free = set(flows)
+    """Give every flow its max-min fair rate. ``capacities``: bytes/s of an edge for one flow alone, and for several.
+
+    The rates are the same to the last bit for the same flows in the same order: no sets of flows, whose order varies.
+    """
+    crossing: dict[Edge, dict[Flow, None]] = {}
+    free = dict.fromkeys(flows)
     for flow in free:
         flow.rate = inf
         for edge in flow.edges:
-            crossing.setdefault(edge, set()).add(flow)
+            crossing.setdefault(edge, {})[flow] = None
     left = {edge: capacities[edge][len(on_it) > 1] for edge, on_it in crossing.items()}
     while free and crossing:
         tightest = min(crossing, key=lambda edge: left[edge] / len(crossing[edge]))
         share = left[tightest] / len(crossing[tightest])
         for flow in list(crossing[tightest]):
             flow.rate = share
-            free.discard(flow)
+            free.pop(flow)
             for edge in flow.edges:
                 left[edge] = max(0.0, left[edge] - share) if share < inf else left[edge]
-                crossing[edge].discard(flow)
+                crossing[edge].pop(flow)
         crossing = {edge: on_it for edge, on_it in crossing.items() if on_it}
 
 
 class Network:
     """The links of a cluster while flows come and go."""
 
-    def __init__(self, env: simpy.Environment, graph: "nx.DiGraph[str]", goodput: float) -> None:
+    def __init__(
+        self, env: simpy.Environment, graph: "nx.DiGraph[str]", goodput: float, routing: Routing = shortest
+    ) -> None:
         self.env = env
         self.graph = graph
         self.capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
         self.carried: dict[Edge, float] = dict.fromkeys(self.capacities, 0.0)
         self.flows: list[Flow] = []
-        self.route = cache(self._route)
+        self.route = routing(graph)
         self._settled_at = 0.0
         self._settling = False
         self._version = 0
-
-    def _route(self, src: str, dst: str) -> tuple[str, ...]:
-        """Nodes of a shortest path, always the same one."""
-        return tuple(nx.shortest_path(self.graph, src, dst))
 
     def transfer(self, src: str, dst: str, nbytes: int) -> Generator[simpy.Event, Any, None]:
         """A process that ends when ``nbytes`` have gone from node src to node dst: latencies first, then sharing."""
@@ -112,10 +114,10 @@ class Network:
         self._settle_soon()
 
     def _advance(self) -> None:
-        """Take off what has gone through since the rates were last shared out."""
+        """Take off what has gone through since the rates were last shared out; rounding takes no more than all."""
         passed = self.env.now - self._settled_at
         for flow in self.flows:
-            flow.left -= flow.rate * passed if passed > 0 else 0.0
+            flow.left = max(0.0, flow.left - flow.rate * passed) if passed > 0 else flow.left
         self._settled_at = self.env.now
 
     def _check(self) -> None:

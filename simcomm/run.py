@@ -1,17 +1,19 @@
 """One collective on a simulated cluster: what ``realcomm.run`` does on real processes."""
 
 from collections.abc import Sequence
-
-import numpy as np
+from functools import lru_cache
 
 from collectives.calibration import Calibration, cached_calibration
 from collectives.catalogue import Algorithm, find_algorithm
+from collectives.completion import completion_order
 from collectives.errors import InputError
+from collectives.lengths import check_length, rounded_down
 from collectives.schedule import Schedule, trace
 from collectives.spec import Spec
+from collectives.step import offset
 from collectives.trace import Trace, TracedLink
 from collectives.transport import Transport
-from collectives.verify import completion_order, verify
+from collectives.verify import verify
 from collectives.workload import check_op, item_bytes
 from simcomm.simpy_engine import Array, Buffer, Process, Simulation
 from simcomm.topology import Cluster
@@ -39,6 +41,7 @@ def run(
     algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     check_op(op, dtype)
     n, itemsize = _elements(algorithm, cluster, nbytes, dtype, buffers)
+    check_length(algorithm, n, cluster.world_size)
     cluster, transport = ready(cluster, calibration)
     schedule = checked(algorithm, cluster.world_size, root)
     simulation = Simulation(cluster, transport)
@@ -55,14 +58,16 @@ def run(
 
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
     yield from simulation.collective(rank, schedule.programs[rank], buffer, op)
-    if op == "mean" and holds_result(schedule.algorithm.spec, rank, schedule.root):
-        seconds = simulation.transport.gamma * buffer.nbytes(0, buffer.chunks)
+    if op == "mean":
+        reduced = reduced_elements(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
+        seconds = simulation.transport.gamma * len(reduced) * buffer.itemsize
         yield from simulation.compute(rank, "reduce", schedule.steps, seconds)
 
 
-def holds_result(spec: Spec, rank: int, root: int) -> bool:
-    """Whether the rank ends with a reduced buffer, which mean divides."""
-    return spec.reduces and (not spec.rooted or rank == root)
+def reduced_elements(spec: Spec, rank: int, world_size: int, root: int, n: int) -> range:
+    """The elements of a rank's buffer of ``n`` that hold reduced data at the end, which mean divides."""
+    parts = spec.result(rank, world_size, root) if spec.reduces else range(0)
+    return range(offset(parts.start, n, world_size), offset(parts.stop, n, world_size))
 
 
 def _elements(
@@ -72,7 +77,7 @@ def _elements(
     if buffers is None:
         if nbytes is None or nbytes < 0:
             raise InputError(f"{algorithm.full_name}: nbytes is {nbytes}; give a number of bytes from 0 on, or buffers")
-        return nbytes // item_bytes(dtype), item_bytes(dtype)
+        return rounded_down(algorithm, nbytes // item_bytes(dtype), cluster.world_size), item_bytes(dtype)
     kinds = {(buffer.shape, buffer.dtype.name) for buffer in buffers}
     if len(buffers) != cluster.world_size or len(kinds) != 1 or buffers[0].ndim != 1:
         raise InputError(
@@ -87,8 +92,9 @@ def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, 
         result = held[rank].data
         assert result is not None
         buffer[:] = result[: buffer.size]
-        if op == "mean" and holds_result(spec, rank, root):
-            np.divide(buffer, len(held), out=buffer)
+        if op == "mean":
+            reduced = reduced_elements(spec, rank, len(held), root, buffer.size)
+            buffer[reduced.start : reduced.stop] /= len(held)
 
 
 def ready(cluster: Cluster, calibration: Calibration | None) -> tuple[Cluster, Transport]:
@@ -104,11 +110,18 @@ def ready(cluster: Cluster, calibration: Calibration | None) -> tuple[Cluster, T
 def checked(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
     """The traced algorithm. Raises ProgramError when it deadlocks or, up to 64 ranks, does not achieve its spec."""
     if world_size <= PROVED_UP_TO:
-        verify(algorithm, world_size, root)
+        return _proved(algorithm, world_size, root)
     schedule = trace(algorithm, world_size, root)
     for _ in completion_order(schedule):
         pass
     return schedule
+
+
+@lru_cache(maxsize=32)
+def _proved(algorithm: Algorithm, world_size: int, root: int) -> Schedule:
+    """Kept, as one question is often asked of several sizes and clusters."""
+    verify(algorithm, world_size, root)
+    return trace(algorithm, world_size, root)
 
 
 def as_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str, float]) -> Trace:

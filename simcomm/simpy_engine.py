@@ -1,4 +1,4 @@
-"""The reference engine: every rank and every message is a simpy process that can be read from top to bottom.
+"""The reference engine: each channel of a rank and each message is a simpy process to be read from top to bottom.
 
 It knows three verbs. *Post* an operation, *wait* for some, *compute* for a while. A step is post-all, wait-all.
 """
@@ -68,10 +68,10 @@ class Simulation:
     def __init__(self, cluster: Cluster, transport: Transport) -> None:
         self.cluster, self.transport = cluster, transport
         self.env = simpy.Environment()
-        self.network = Network(self.env, cluster.graph, transport.goodput)
+        self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing)
         self.messages: list[Message] = []
         self.spans: list[Span] = []
-        self._waiting: dict[tuple[int, int], deque[Half]] = {}
+        self._waiting: dict[tuple[int, int, int], deque[Half]] = {}  # by src, dst and channel
 
     def run(self, ranks: Iterable[Process]) -> float:
         """Run one process per rank to its end; returns the seconds that it took."""
@@ -86,10 +86,18 @@ class Simulation:
             yield self.env.timeout(seconds)
             self.spans.append(Span(rank, name, step, begin, self.env.now))
 
-    def collective(self, rank: int, program: Iterable[Step], buffer: Buffer, operator: str) -> Process:
-        """One rank's part in a collective."""
+    def collective(self, rank: int, programs: Iterable[Iterable[Step]], buffer: Buffer, operator: str) -> Process:
+        """One rank's part in a collective: its channels run at the same time, and it waits for all of them."""
+        channels = [
+            self.env.process(self._channel(rank, channel, program, buffer, operator))
+            for channel, program in enumerate(programs)
+        ]
+        yield self.env.all_of(channels)
+
+    def _channel(self, rank: int, channel: int, program: Iterable[Step], buffer: Buffer, operator: str) -> Process:
+        """One program of a rank. It reduces one chunk after the other; other channels may do so meanwhile."""
         for number, step in enumerate(program):
-            halves = [self._post(rank, number, op, buffer) for op in step if self._travels(op, buffer)]
+            halves = [self._post(rank, channel, number, op, buffer) for op in step if self._travels(op, buffer)]
             local = [(op, buffer.read(op.chunk, op.count)) for op in step if op.kind.is_local]
             yield self.env.all_of([half.done for half in halves])
             landed = [(half.op, half.data) for half in halves if half.op.kind.receives]
@@ -108,26 +116,28 @@ class Simulation:
                 yield from self.compute(rank, "reduce", step, self.transport.gamma * buffer.nbytes(op.into, op.count))
             buffer.write(op, incoming, operator)
 
-    def _post(self, rank: int, step: int, op: Operation, buffer: Buffer) -> Half:
+    def _post(self, rank: int, channel: int, step: int, op: Operation, buffer: Buffer) -> Half:
         """Put one half of a message where the other finds it; the message starts when both are there."""
         data = buffer.read(op.chunk, op.count) if op.kind is Kind.SEND else None
         half = Half(op, step, data, self.env.event())
         pair = (rank, op.peer) if op.kind is Kind.SEND else (op.peer, rank)
-        queue = self._waiting.setdefault(pair, deque())
+        queue = self._waiting.setdefault((*pair, channel), deque())
         if queue and queue[0].op.kind.receives != op.kind.receives:
             other = queue.popleft()
             sender, receiver = (half, other) if op.kind is Kind.SEND else (other, half)
-            self.env.process(self._message(*pair, sender, receiver, buffer.nbytes(op.chunk, op.count)))
+            self.env.process(self._message(*pair, channel, sender, receiver, buffer.nbytes(op.chunk, op.count)))
         else:
             queue.append(half)
         return half
 
-    def _message(self, src: int, dst: int, sender: Half, receiver: Half, nbytes: int) -> Process:
+    def _message(self, src: int, dst: int, channel: int, sender: Half, receiver: Half, nbytes: int) -> Process:
         hosts, begin = self.cluster.hosts, self.env.now
         yield self.env.timeout(self.transport.overhead)
         yield from self.network.transfer(hosts[src], hosts[dst], nbytes)
         receiver.data = sender.data
         route = self.network.route(hosts[src], hosts[dst])
-        self.messages.append(Message(src, dst, sender.step, sender.op.chunk, nbytes, begin, self.env.now, route))
+        self.messages.append(
+            Message(src, dst, sender.step, sender.op.chunk, nbytes, begin, self.env.now, route, channel)
+        )
         sender.done.succeed()
         receiver.done.succeed()

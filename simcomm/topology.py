@@ -10,7 +10,10 @@ import networkx as nx
 from collectives.calibration import Calibration
 from collectives.errors import InputError
 from collectives.transport import Transport
-from collectives.units import format_bandwidth, parse_bandwidth, parse_latency
+from collectives.units import format_bandwidth
+from simcomm.fabric import check_whole, empty, join, natural, rank_nodes, wire
+from simcomm.graph_check import check_graph
+from simcomm.routing import Routes, Routing, shortest
 
 IDEAL = Transport()
 
@@ -22,10 +25,11 @@ TCP_GOODPUT = (1500 - 20 - 32) / (1500 + 14 + 4 + 8 + 12)
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the ranks are and what joins them.
+    """Where the ranks are, what joins them, and which way messages take.
 
     Every edge of ``graph`` is one direction of a link: ``bandwidth`` in bytes/s, ``latency`` in seconds and, where
-    several messages at once get another total than one alone, ``shared_bandwidth``.
+    several messages at once get another total than one alone, ``shared_bandwidth``. ``simcomm.fabric`` lists what else
+    nodes and edges may say.
     """
 
     title: str
@@ -33,6 +37,7 @@ class Cluster:
     hosts: tuple[str, ...]  # node of each rank
     transport: Transport | None  # None: needs a calibration
     is_here: bool = False  # the ranks are processes of this machine
+    routing: Routing = shortest
 
     @property
     def world_size(self) -> int:
@@ -42,6 +47,10 @@ class Cluster:
     def local_ranks(self) -> int:
         """Ranks that share one machine."""
         return self.world_size if self.is_here else 1
+
+    def routes(self) -> Routes:
+        """The routes between its nodes, as its policy finds them."""
+        return self.routing(self.graph)
 
     def on_first(self, world_size: int) -> "Cluster":
         """The same network with one rank on each of its first hosts. Raises InputError for none or too many."""
@@ -67,8 +76,11 @@ def star(hosts: int, bandwidth: str, latency: str, transport: Transport | None =
     """``hosts`` machines on one switch, each by a link of ``bandwidth`` and ``latency`` in each direction."""
     if hosts < 1:
         raise InputError(f"a star of {hosts} hosts has none to hold a rank; at least 1 is needed")
-    links = [(f"h{i}", "s0", bandwidth, latency) for i in range(hosts)]
-    return from_links(links, transport, title=f"star of {hosts} hosts, {format_bandwidth(parse_bandwidth(bandwidth))}")
+    graph, along = empty(), wire(bandwidth, latency)
+    for host in range(hosts):
+        join(graph, f"h{host}", "s0", along)
+    names = tuple(f"h{host}" for host in range(hosts))
+    return Cluster(f"star of {hosts} hosts, {format_bandwidth(along.bandwidth)}", graph, names, transport)
 
 
 def from_links(
@@ -85,14 +97,33 @@ def from_links(
     graph: nx.DiGraph[str] = nx.DiGraph()
     for a, b, bandwidth, latency in links:
         _check_link(graph, a, b)
-        rate, seconds = parse_bandwidth(bandwidth), parse_latency(latency)
-        for src, dst in ((a, b), (b, a)):
-            graph.add_edge(src, dst, bandwidth=rate, latency=seconds)
-    hosts = sorted((node for node in graph if node.startswith("h")), key=_natural)
-    _check_whole(graph, hosts)
+        join(graph, a, b, wire(bandwidth, latency))
+    hosts = sorted(rank_nodes(graph), key=natural)
+    check_whole(graph)
     title = title or f"{len(hosts)} hosts, {graph.number_of_edges() // 2} links"
     cluster = Cluster(title, graph, tuple(hosts), transport)
     return cluster if world_size is None else cluster.on_first(world_size)
+
+
+def from_graph(
+    graph: "nx.Graph[str] | nx.DiGraph[str]", transport: Transport | None = IDEAL, title: str = ""
+) -> Cluster:
+    """A cluster of any networkx graph with ``bandwidth`` (bytes/s) and ``latency`` (seconds) on its edges.
+
+    An edge of an undirected graph stands for both directions. One rank lives on every node whose ``kind`` is host or
+    gpu or, where it has no kind, whose name begins with h; in natural order. Raises InputError that names edge and key.
+    """
+    directed = check_graph(graph)
+    hosts = tuple(sorted(rank_nodes(directed), key=natural))
+    return Cluster(title or f"{len(hosts)} hosts, {directed.number_of_nodes()} nodes", directed, hosts, transport)
+
+
+def usable(cluster: Cluster) -> Cluster:
+    """The same cluster with, on every link where a source says, what software gets of it in place of the wire rate."""
+    graph = cluster.graph.copy()
+    for _, _, data in graph.edges(data=True):
+        data["bandwidth"] = data.get("usable_bandwidth", data["bandwidth"])
+    return replace(cluster, graph=graph)
 
 
 def this_machine(ranks: int) -> Cluster:
@@ -118,11 +149,6 @@ def _loopback(hosts: Sequence[str], calibration: Calibration) -> "nx.DiGraph[str
     return _through_memory(hosts, alone, len(hosts) / calibration.both_ways.per_byte)
 
 
-def _natural(name: str) -> list[int | str]:
-    """Sort key with h2 before h10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
-
-
 def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
     for node in (a, b):
         if not re.fullmatch(r"[hs]\w*", node):
@@ -133,13 +159,3 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
         raise InputError(f"link {a} - {b}: a link needs two different nodes")
     if graph.has_edge(a, b):
         raise InputError(f"link {a} - {b} is there twice")
-
-
-def _check_whole(graph: "nx.DiGraph[str]", hosts: list[str]) -> None:
-    if not hosts:
-        raise InputError("the cluster has no host; name hosts h0, h1, ...")
-    pieces = sorted((sorted(piece, key=_natural) for piece in nx.weakly_connected_components(graph)), key=len)
-    if len(pieces) > 1:
-        raise InputError(
-            f"the network is in {len(pieces)} pieces: no link leads from {', '.join(pieces[0])} to the rest"
-        )

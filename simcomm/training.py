@@ -49,9 +49,9 @@ def phases(
     together, alone = calibration.phases(training, local, threads), calibration.phases(training, 1, threads)
     if together is None or alone is None:
         raise InputError(
-            f"the calibration has no times of {training.model}, {training.dataset}, batch size {training.batch_size}, for "
-            f"{local} ranks of {threads} threads each on {cores()} cores; make them with `ringlab calibrate SCENARIO`, "
-            "or give them as [training.compute]"
+            f"the calibration has no times of {training.model}, {training.dataset}, batch size {training.batch_size}, "
+            f"for {local} ranks of {threads} threads each on {cores()} cores; make them with "
+            "`ringlab calibrate SCENARIO`, or give them as [training.compute]"
         )
     return together, alone
 

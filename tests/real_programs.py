@@ -1,18 +1,23 @@
 """Worker processes of the executor's tests: programs on real tensors, beside torch's own collectives or an oracle."""
 
+import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from collectives.catalogue import Algorithm, library
 from collectives.errors import InputError
-from collectives.spec import find_spec
+from collectives.lengths import rounded_down
+from collectives.schedule import trace
+from collectives.spec import Spec, find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
-from realcomm import probes
+from realcomm import pipeline, probes
+from realcomm.exact import exact_input, exact_result, part_of
 from realcomm.execute import Executor, execute
 from realcomm.launch import doing
 from realcomm.measure import measure
@@ -47,38 +52,84 @@ def start(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor
     return ((places * 7 + rank * 5) % 4 + (1 if rank % 2 else 0)).to(dtype)
 
 
-def torchs_own(collective: str, tensor: torch.Tensor, op: str, root: int) -> torch.Tensor:
-    result = tensor.clone()
-    if collective == "broadcast":
-        dist.broadcast(result, root)
-        return result
-    if collective == "reduce":
-        dist.reduce(result, root, REDUCE_OPS[op])
-    else:
-        dist.all_reduce(result, REDUCE_OPS[op])
-    return result / dist.get_world_size() if op == "mean" else result
+def torchs_own(
+    spec: Spec, rank: int, n: int, dtype: torch.dtype, op: str, root: int
+) -> tuple[slice, torch.Tensor] | None:
+    """Where this rank holds something at the end and what, by torch's own broadcast, reductions and gatherings."""
+    world_size, tensor = dist.get_world_size(), start(rank, n, dtype)
+    parts = spec.result(rank, world_size, root)
+    if spec.name in ("broadcast", "scatter"):
+        dist.broadcast(tensor, root)
+    elif spec.name in ("gather", "all_gather", "all_to_all"):
+        everyones = [torch.empty_like(tensor) for _ in range(world_size)]
+        dist.all_gather(everyones, tensor)
+        cuts = [part_of(spec.origin(rank, part), n, world_size) for part in range(world_size)]
+        tensor = torch.cat([data[cut] for data, cut in zip(everyones, cuts, strict=True)])
+    elif spec.reduces:
+        dist.all_reduce(tensor, REDUCE_OPS[op])
+        tensor = tensor / world_size if op == "mean" else tensor
+    if not parts or spec.repeats:
+        return None
+    where = slice(parts.start * n // world_size, parts.stop * n // world_size)
+    return where, tensor[where]
 
 
-def cases(world_size: int) -> Iterator[tuple[Algorithm, int, torch.dtype, str, int]]:
+class Case(NamedTuple):
+    algorithm: Algorithm
+    n: int  # rounded down for all_to_all
+    dtype: torch.dtype = torch.float32
+    op: str = "sum"
+    root: int = 0
+    slice_bytes: int = 1 << 20  # how much of a chunk travels together
+
+
+def cases(world_size: int) -> Iterator[Case]:
+    few = world_size > 3
+    lengths = {1, world_size + 1} if few else {0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003}
     for algorithm in library().values():
-        roots = sorted({0, world_size // 2, world_size - 1}) if algorithm.spec.rooted else [0]
-        for n in sorted({0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003}):
-            yield from ((algorithm, n, torch.float32, "sum", root) for root in roots)
-        if algorithm.spec.reduces:
-            yield from ((algorithm, 37, dtype, op, roots[-1]) for dtype, op in TYPED_OPS)
+        roots = sorted({0, world_size - 1}) if algorithm.spec.rooted else [0]
+        yield from (Case(algorithm, n, root=root) for n in sorted(lengths) for root in roots)
+        yield Case(algorithm, 1003, torch.float64, root=roots[-1], slice_bytes=64)
+        if algorithm.spec.reduces and not few:
+            yield from (Case(algorithm, 37, dtype, op, roots[-1]) for dtype, op in TYPED_OPS)
 
 
-def compare_with_torch(rank: int, world_size: int) -> tuple[int, list[str]]:
-    """How many cases were tried, and those in which this rank holds something else than torch's own would."""
+def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | None = None) -> tuple[int, list[str]]:
+    """How many cases were tried, and those in which this rank holds, or has sent, something else than it must."""
     tried, wrong = 0, []
-    for algorithm, n, dtype, op, root in cases(world_size):
+    own, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(trace)
+    for case in cases(world_size) if asked is None else asked:
         tried += 1
-        tensor = start(rank, n, dtype)
-        expected = torchs_own(algorithm.spec.name, tensor, op, root)
-        execute(algorithm, tensor, op, root)
-        defined = algorithm.spec.end(rank, world_size, root) is not None
-        if defined and not torch.equal(tensor, expected):
-            wrong.append(f"{algorithm.full_name} n={n} {dtype} {op} root={root}: {tensor} is not {expected}")
+        algorithm, root = case.algorithm, case.root
+        n = max(rounded_down(algorithm, case.n, world_size), int(algorithm.spec.repeats))
+        tensor, pipeline.SLICE = start(rank, n, case.dtype), case.slice_bytes
+        expected = own(algorithm.spec, rank, n, case.dtype, case.op, root)
+        executor = Executor(algorithm, rank, world_size, n, case.dtype, case.op, root)
+        executor.run(tensor)
+        sent = traced(algorithm, world_size, root).elements_sent(n)[rank] * case.dtype.itemsize
+        if expected is not None and not torch.equal(tensor[expected[0]], expected[1]):
+            wrong.append(f"{algorithm.full_name} {case[1:]}: {tensor[expected[0]]} is not {expected[1]}")
+        if executor.bytes_sent != sent:
+            wrong.append(f"{algorithm.full_name} {case[1:]}: {executor.bytes_sent} bytes were sent, not {sent}")
+    return tried, wrong
+
+
+def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
+    """The algorithms that leave something else than they must on a GPU that all ranks share, over NCCL's sockets."""
+    os.environ |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}
+    torch.cuda.set_device(0)
+    dist.barrier()  # a batch of messages must not be the group's first call
+    tried, wrong, device = 0, [], torch.device("cuda", 0)
+    for algorithm in library().values():
+        root = (world_size - 1) * algorithm.spec.rooted
+        for n in (world_size * algorithm.chunks(world_size), 60_000 * algorithm.chunks(world_size)):
+            tried += 1
+            tensor = exact_input(rank, n, torch.float32, "sum").to(device)
+            executor = Executor(algorithm, rank, world_size, n, root=root, device=device)
+            executor.run(tensor)
+            expected = exact_result(algorithm, rank, world_size, n, torch.float32, "sum", root)
+            if expected is not None and not torch.equal(tensor.cpu()[expected[0]], expected[1]):
+                wrong.append(f"{algorithm.full_name} n={n}")
     return tried, wrong
 
 
@@ -142,6 +193,7 @@ def compare_with_oracle(rank: int, world_size: int, seeds: range) -> list[str]:
         rng = random.Random(seed)
         chunks, n = rng.choice((1, 2, 3, 5)), rng.choice((0, 1, 4, 7, 23))
         rounds = random_rounds(rng, world_size, chunks)
+        pipeline.SLICE, pipeline.CHAINS = rng.choice(((8, 1), (16, 2), (8, 3), (1 << 20, 2)))
         buffers = [start(r, n, torch.float64) for r in range(world_size)]
         expected = oracle(rounds, buffers, chunks)[rank]
         program = ad_hoc(partial(_own_steps, rounds), chunks, scratch=chunks)
@@ -233,21 +285,17 @@ def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], fl
 
 
 def order_of_posts(rank: int, world_size: int) -> list[str]:
-    """In which order a ring's messages are posted, which goes first into torch's own functions."""
+    """In which order a ring's messages are posted."""
     posted: list[str] = []
-    own = {"irecv": dist.irecv, "isend": dist.isend}
+    executor = Executor(library()["all_reduce/ring"], rank, world_size, 8)
+    send_, receive_ = executor._send, executor._receive
 
-    def noted(name: str, *args: object, **named: object) -> object:
+    def noted(name: str, call: Callable[..., object], *args: object) -> object:
         posted.append(name)
-        return own[name](*args, **named)  # type: ignore[operator]
+        return call(*args)
 
-    for name in own:
-        setattr(dist, name, partial(noted, name))
-    try:
-        execute(library()["all_reduce/ring"], torch.zeros(8))
-    finally:
-        for name, function in own.items():
-            setattr(dist, name, function)
+    executor._send, executor._receive = partial(noted, "send", send_), partial(noted, "receive", receive_)
+    executor.run(torch.zeros(8))
     return posted
 
 

@@ -93,7 +93,7 @@ def test_double_count() -> None:
 
     assert refusal("all_reduce", wrong, 3, chunks=1) == (
         "all_reduce/wrong, world size 3, rank 0, step 2: recv_reduce(from rank 1, chunk 0): the contribution of rank 1 "
-        "would be counted twice: the chunk already holds ranks 0, 1, 2 and rank 1 would be added"
+        "would be counted twice: chunk 0 already holds ranks 0, 1, 2 and rank 1 would be added"
     )
 
 

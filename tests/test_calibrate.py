@@ -12,8 +12,9 @@ from collectives.calibration import Calibration, ComputePoint, read_calibration
 from collectives.environment import cores, threads_per_rank
 from collectives.step import Kind
 from collectives.workload import ComputePhases, Training
-from realcomm import calibrate
+from realcomm import calibrate, probes
 from realcomm.calibrate import NO_MESSAGES, fit_line
+from realcomm.probes import IN_A_ROW
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +44,20 @@ def test_one_rank_sends_nothing():
 
 def test_the_probe_sends_what_it_says():
     first, second, third = (real_programs.probed_messages(rank, 3) for rank in range(3))
-    assert (first["one_way"], second["one_way"], third["one_way"]) == ([(Kind.SEND, 1)], [(Kind.RECV, 0)], [])
-    assert first["both_ways"] == [(Kind.SEND, 1), (Kind.RECV, 2)]
-    assert third["both_ways"] == [(Kind.SEND, 0), (Kind.RECV, 1)]
-    assert first["reduction"] == second["reduction"] == [(Kind.REDUCE, -1)]
+    there, back = (Kind.SEND, 1), (Kind.RECV, 1)
+    assert first["one_way"] == [there, back] * (IN_A_ROW // 2)
+    assert second["one_way"] == [(Kind.RECV, 0), (Kind.SEND, 0)] * (IN_A_ROW // 2)
+    assert third["one_way"] == []
+    assert first["both_ways"] == [(Kind.SEND, 1), (Kind.RECV, 2)] * IN_A_ROW
+    assert third["both_ways"] == [(Kind.SEND, 0), (Kind.RECV, 1)] * IN_A_ROW
+    assert first["reduction"] == second["reduction"] == [(Kind.REDUCE, -1)] * IN_A_ROW
+
+
+def test_a_message_concerns_those_who_send_and_receive_it():
+    ranks = [[(0.0, 2.0)], [(0.5, 2.5)], [(3.0, 9.0)]]
+    assert probes.seconds_of(probes.one_way, ranks) == [2.5]
+    assert probes.seconds_of(probes.both_ways, ranks) == [9.0]
+    assert probes.seconds_of(probes.reduction, ranks) == [6.0]
 
 
 def settings_of(ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:

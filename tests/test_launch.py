@@ -148,10 +148,11 @@ def test_a_hang_ends_in_time_and_tells_what_all_were_doing():
     assert isinstance(caught.value, RunFailed)
 
 
-def test_an_interrupt_ends_all():
-    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+@pytest.mark.parametrize("after", [0.0, 0.01, 0.1, 0.7])
+def test_an_interrupt_ends_all_also_while_they_start(after: float):
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
+        timer.start()
         launch(real_workers.hang_on, 3, 1, timeout=60)
     timer.join()
 
@@ -246,7 +247,9 @@ def torchrun(ranks: int, program: str) -> subprocess.CompletedProcess[str]:
 
 
 UNDER_TORCHRUN = """
-import os, real_workers
+import os
+import numpy as np
+import real_workers, realcomm, simcomm
 from collectives.errors import InputError
 from realcomm.launch import RankFailed, TimedOut, launch, under_torchrun
 
@@ -263,6 +266,9 @@ assert [total for _, _, total in launch(real_workers.sum_of_ranks, 2, 5)] == [5.
 assert launch(real_workers.report_three, 2, progress=lambda *news: heard.append(news[:2])) == [None, None]
 assert heard == [(rank, done) for done in (1, 2, 3)], heard
 assert set(launch(real_workers.settings, 2, "RANK")[0][2]) <= {"0100007F"}
+buffers = [np.full(3, 1.0), np.full(3, 2.0)]
+trace = realcomm.run("all_reduce/ring", simcomm.this_machine(2), buffers=buffers, repetitions=1)
+assert [buffer.tolist() for buffer in buffers] == [[3.0] * 3] * 2 and trace.facts["wrong"] == 0
 assert "--nproc-per-node 3" in error_of(InputError, real_workers.sum_of_ranks, 3)
 failed = error_of(RankFailed, real_workers.raise_always, 2)
 assert failed == f"rank {rank} failed with ZeroDivisionError: no sheep (it was doing: counting sheep)", failed

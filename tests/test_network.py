@@ -1,5 +1,6 @@
 """Flows share links max-min fairly."""
 
+from itertools import permutations
 from math import inf
 
 import networkx as nx
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcomm.network import Flow, Network, fair_rates
+from simcomm.topology import star
 
 ENV = simpy.Environment()
 
@@ -83,6 +85,33 @@ def test_no_link_carries_more_than_its_capacity_allows_in_the_time():
     env.run()
     # The trunk n1-n2 gives 2.5 bytes/s to two flows of 100 bytes; the third has 2.5 of the first link beside them.
     assert env.now == pytest.approx(80.0, rel=1e-12)
+
+
+def exchange(p: int, n: int) -> tuple[Network, list[float]]:
+    """A star on which each of ``p`` hosts has sent its p-th of ``n`` bytes to each other; when each was through."""
+    env = simpy.Environment()
+    network = Network(env, star(p, "10 Gbit/s", "0 us").graph, goodput=1.0)
+    ends = []
+
+    def one(src, dst):
+        yield from network.transfer(f"h{src}", f"h{dst}", (src + 1) * n // p - src * n // p)
+        ends.append(env.now)
+
+    for src, dst in permutations(range(p), 2):
+        env.process(one(src, dst))
+    env.run()
+    return network, ends
+
+
+def test_rounding_takes_no_more_bytes_than_there_are():
+    """Messages that differ by a byte end so close together that the last has less left than rounding takes off."""
+    _, ends = exchange(12, 477755)
+    assert ends[-1] == pytest.approx(11 * 39813 / 1.25e9, rel=1e-4)
+
+
+def test_the_same_flows_get_the_same_times_to_the_last_bit():
+    kept = [exchange(7, 123457) for _ in range(8)]  # kept, so that each run has its flows elsewhere in memory
+    assert len({tuple(ends) for _, ends in kept}) == 1
 
 
 def test_the_check_itself_notices_an_unfair_rate():

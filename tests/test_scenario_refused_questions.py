@@ -41,7 +41,7 @@ WRONG = {
     ),
     "unknown algorithm": (
         changed(ASKS, '"ring"', '"rong"') + STAR,
-        "collective.algorithms.1: no algorithm is called 'all_reduce/rong'; there are all_reduce/naive, all_reduce/",
+        "collective.algorithms.1: no algorithm is called 'all_reduce/rong'; there are all_reduce/",
     ),
     "algorithm of another collective": (
         changed(ASKS, '"ring"', '"reduce/naive"') + STAR,

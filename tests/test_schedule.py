@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from collectives import Algorithm, InputError, Kind, ProgramError, algorithm, find_algorithm, library, recv, send
 from collectives.schedule import MOST_STEPS, operation, trace
-from collectives.step import extent
+from collectives.step import Operation, Step, extent
 
 SIZES = range(1, 18)
+
+
+def said(programs: tuple[tuple[Step, ...], ...]) -> list[Operation]:
+    """All operations of one rank, channel by channel."""
+    return [op for program in programs for step in program for op in step]
+
+
 every_algorithm = pytest.mark.parametrize("name", sorted(library()))
 
 
@@ -58,8 +65,8 @@ def test_bytes_of_the_docstrings_for_a_buffer_that_divides(p: int) -> None:
 def test_elements_sent_add_up_whatever_the_length(name: str, p: int, n: int) -> None:
     schedule = trace(find_algorithm(name), p)
     by_hand = [
-        sum(extent(op.chunk, op.count, n, schedule.chunks) for step in program for op in step if op.kind is Kind.SEND)
-        for program in schedule.programs
+        sum(extent(op.chunk, op.count, n, schedule.chunks) for op in said(programs) if op.kind is Kind.SEND)
+        for programs in schedule.programs
     ]
     assert schedule.elements_sent(n).tolist() == by_hand
 
@@ -96,7 +103,7 @@ def test_the_k_th_send_meets_the_k_th_receive() -> None:
 @every_algorithm
 def test_the_arrays_say_what_the_programs_yielded(name: str) -> None:
     schedule = trace(find_algorithm(name), 4)
-    yielded = [op for program in schedule.programs for step in program for op in step]
+    yielded = [op for programs in schedule.programs for op in said(programs)]
     assert [operation(schedule, index) for index in range(len(schedule.rank))] == yielded
 
 

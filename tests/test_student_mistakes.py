@@ -244,7 +244,7 @@ def test_ring_that_runs_one_step_too_long() -> None:
 
     message = problem("all_reduce", ring, chunks=None)
     assert "step 2: recv_reduce(from rank" in message
-    assert "would be counted twice: the chunk already holds" in message
+    assert "would be counted twice: chunk 1 already holds" in message
 
 
 def test_ring_that_forgets_to_come_round() -> None:

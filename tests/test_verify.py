@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from collectives import (
     Algorithm,
+    InputError,
     ProgramError,
+    Undefined,
     algorithm,
     find_algorithm,
     library,
@@ -18,8 +20,9 @@ from collectives import (
     send,
     verify,
 )
+from collectives.completion import completion_order
 from collectives.schedule import trace
-from collectives.verify import completion_order
+from ringlab.checking import check
 
 # mypy: allow-untyped-defs
 
@@ -31,12 +34,29 @@ def declared(collective: str, function: Callable[..., Any], **options: Any) -> A
 
 
 @pytest.mark.parametrize("name", sorted(library()))
-@pytest.mark.parametrize("world_size", range(1, 18))
-def test_the_library_is_correct(name: str, world_size: int) -> None:
-    found = find_algorithm(name)
-    for root in range(world_size if found.spec.rooted else 1):
-        report = verify(found, world_size, root)
-        assert (report.world_size, report.root) == (world_size, root)
+def test_the_library_is_correct(name: str) -> None:
+    verdict = check(find_algorithm(name), range(1, 34))
+    assert (verdict.problem, verdict.undefined) == (None, {})
+    assert [report.world_size for report in verdict.reports] == list(range(1, 34))
+
+
+@pytest.mark.parametrize("p", [1, 2, 4, 6, 12, 18, 24, 32])
+@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("rail", ["ring", "chain", "recursive_doubling"])
+def test_the_hierarchy_is_correct_for_nodes_of_any_size(p: int, gpus: int, rail: str) -> None:
+    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, rail=rail)
+    if p % gpus:
+        with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} is for multiples of {gpus} ranks"):
+            verify(found, p)
+    else:
+        verify(found, p)
+
+
+@pytest.mark.parametrize("rail", ["double_tree", "bidirectional_ring", "unchunked_ring"])
+def test_what_cannot_run_inside_the_hierarchy_is_refused(rail: str) -> None:
+    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=2, rail=rail)
+    with pytest.raises(InputError, match=f"all_reduce/{rail} cannot run inside: it needs one channel and no scratch"):
+        verify(found, 4)
 
 
 @pytest.mark.parametrize("p", range(2, 18))
@@ -73,28 +93,35 @@ def test_recursive_doubling_sends_what_was_there_before_the_step() -> None:
 def test_steps_complete_once_each_and_in_order(name: str, p: int) -> None:
     schedule = trace(find_algorithm(name), p)
     done = list(completion_order(schedule))
-    assert len(done) == len(set(done)) == sum(len(program) for program in schedule.programs)
-    for rank in range(p):
-        assert [step for who, step in done if who == rank] == list(range(len(schedule.programs[rank])))
+    assert len(done) == len(set(done)) == sum(len(program) for programs in schedule.programs for program in programs)
+    for rank, programs in enumerate(schedule.programs):
+        for channel, program in enumerate(programs):
+            assert [step for who, on, step in done if (who, on) == (rank, channel)] == list(range(len(program)))
 
 
-def faulty(program: Callable[..., Any], rank_hit: int, step_hit: int) -> Callable[..., Any]:
-    """The same program, but one rank forgets one of its steps."""
+def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:
+    """The same program, but one rank forgets one of the steps of one channel."""
 
-    def forgetful(rank, world_size):
-        for number, step in enumerate(program(rank, world_size)):
-            if (rank, number) != (rank_hit, step_hit):
-                yield step
+    def forgetful(rank, world_size, root=0):
+        def channel(number, program):
+            for step, said in enumerate(program):
+                if (rank, number, step) != place:
+                    yield said
 
-    return forgetful
+        return tuple(channel(*one) for one in enumerate(right.channels(rank, world_size, root)))
+
+    return forgetful if right.spec.rooted else lambda rank, world_size: forgetful(rank, world_size)
 
 
-@settings(deadline=None)
-@given(st.sampled_from(["naive", "ring", "unchunked_ring"]), st.integers(2, 8), st.data())
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(sorted(library().keys() - {"all_to_all/bruck"})), st.integers(2, 9), st.data())
 def test_no_step_of_the_library_can_be_left_out(name: str, p: int, data: st.DataObject) -> None:
-    right = find_algorithm(f"all_reduce/{name}")
+    right = find_algorithm(name)  # Bruck's rotation moves nothing on rank 0
     rank = data.draw(st.integers(0, p - 1))
-    step = data.draw(st.integers(0, len(list(right.steps(rank, p))) - 1))
-    options = {"chunks": right.chunks_rule, "scratch": right.scratch_rule}
+    programs = [list(program) for program in right.channels(rank, p, 0)]
+    channel = data.draw(st.sampled_from([c for c, program in enumerate(programs) if program] or [0]))
+    assume(programs[channel])
+    step = data.draw(st.integers(0, len(programs[channel]) - 1))
+    options = {"chunks": right.chunks(p), "scratch": right.scratch(p)}
     with pytest.raises(ProgramError):
-        verify(declared("all_reduce", faulty(right.function, rank, step), **options), p)
+        verify(declared(right.spec.name, faulty(right, (rank, channel, step)), **options), p)

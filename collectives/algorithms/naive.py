@@ -1,7 +1,8 @@
 """The naive (linear) algorithms: one message at a time, every one of them through the root.
 
 Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", Concurrency
-and Computation 19 (2007), section 4, begins from these.
+and Computation 19 (2007), section 4, begins from these. Only all_to_all has no root to go through: there every rank
+writes to all others at once.
 """
 
 from collectives.catalogue import algorithm
@@ -33,3 +34,62 @@ def naive_all_reduce(rank: int, world_size: int) -> Program:
     """Every rank holds the sum: rank 0 receives from each in turn, then sends to each. It sends (p - 1) n bytes."""
     yield from naive_reduce(rank, world_size, root=0)
     yield from naive_broadcast(rank, world_size, root=0)
+
+
+@algorithm("scatter", name="naive")
+def naive_scatter(rank: int, world_size: int, root: int) -> Program:
+    """Rank r holds part r of root's buffer. p - 1 steps; root sends (p - 1) / p n bytes, the least possible."""
+    for peer in range(world_size):
+        if peer != root and rank == root:
+            yield send(peer, peer)
+        elif peer == rank != root:
+            yield recv(root, rank)
+
+
+@algorithm("gather", name="naive")
+def naive_gather(rank: int, world_size: int, root: int) -> Program:
+    """Root holds part r of every rank r. p - 1 steps; every other rank sends n / p bytes, the least possible."""
+    for peer in range(world_size):
+        if peer != root and rank == root:
+            yield recv(peer, peer)
+        elif peer == rank != root:
+            yield send(root, rank)
+
+
+@algorithm("all_gather", name="naive")
+def naive_all_gather(rank: int, world_size: int) -> Program:
+    """Every rank holds part i of each rank i: rank 0 gathers, then sends all to each. It sends (p - 1) n bytes."""
+    yield from naive_gather(rank, world_size, root=0)
+    for peer in range(1, world_size):
+        if rank == 0:
+            yield send(peer, 0, count=world_size)
+        elif peer == rank:
+            yield recv(0, 0, count=world_size)
+
+
+@algorithm("reduce_scatter", name="naive")
+def naive_reduce_scatter(rank: int, world_size: int) -> Program:
+    """Rank r holds part r of the sum: rank 0 reduces, then scatters. 2 (p - 1) steps; the others send n bytes."""
+    for peer in range(1, world_size):
+        if rank == 0:
+            yield recv_reduce(peer, 0, count=world_size)
+        elif peer == rank:
+            yield send(0, 0, count=world_size)
+    yield from naive_scatter(rank, world_size, root=0)
+
+
+@algorithm("all_to_all", name="naive")
+def naive_all_to_all(rank: int, world_size: int) -> Program:
+    """Part i of rank r is part r of rank i. One step, in which every rank sends p - 1 messages of n / p bytes at once.
+
+    The network sorts out who waits for whom: grouped sends and receives, as NCCL's users write it.
+    """
+    others = [peer for peer in range(world_size) if peer != rank]
+    if others:
+        yield tuple(op for peer in others for op in (send(peer, peer), recv(peer, peer)))
+
+
+@algorithm("barrier", name="naive", chunks=1)
+def naive_barrier(rank: int, world_size: int) -> Program:
+    """Nobody leaves before all have come: each tells rank 0, which then tells each. 2 (p - 1) steps."""
+    yield from naive_all_reduce(rank, world_size)

@@ -1,0 +1,16 @@
+"""Barriers by dissemination: nobody leaves before all have come."""
+
+from collectives.algorithms.tree import doublings
+from collectives.catalogue import algorithm
+from collectives.step import Program, recv_reduce, send
+
+
+@algorithm("barrier", name="dissemination", chunks=1)
+def dissemination_barrier(rank: int, world_size: int) -> Program:
+    """Every rank has heard of every other, directly or not. ceil(log2 p) steps, the fewest possible, for any p.
+
+    Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", International Journal of Parallel
+    Programming 17 (1988). Where p is no power of two some are heard of twice, which a barrier may.
+    """
+    for distance in doublings(world_size):
+        yield send((rank + distance) % world_size, 0), recv_reduce((rank - distance) % world_size, 0)

@@ -1,0 +1,99 @@
+"""Two binary trees at once, each for half of the buffer: whoever has children in one is a leaf of the other.
+
+Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35
+(2009); as NCCL builds them (its trees.cc). In a single tree half of the ranks never send and the others send
+everything twice; in two trees every rank sends each half once or twice, n bytes in all, in O(log p + s) steps.
+"""
+
+from typing import NamedTuple
+
+from collectives.catalogue import algorithm
+from collectives.step import Program, recv, recv_reduce, send
+
+
+class Node(NamedTuple):
+    """Whom a rank has above and below it in a tree."""
+
+    parent: int | None
+    children: tuple[int, ...]
+
+
+def in_order_tree(place: int, size: int) -> Node:
+    """The node at ``place`` of 0 .. size - 1: 0 is the root with one child, odd places are leaves.
+
+    The others are numbered from left to right: 8 has 4 and 12 below it, 4 has 2 and 6, and 2 has 1 and 3.
+    """
+    reach = place & -place or 1 << size.bit_length()  # the lowest bit: how far its children are away, doubled
+    steps = [reach >> shift for shift in range(1, reach.bit_length())]
+    right = next((place + step for step in steps if place + step < size), None)
+    left = place - reach // 2 if place and reach > 1 else None
+    above = place ^ reach | reach << 1
+    parent = None if place == 0 else above if above < size else place ^ reach
+    return Node(parent, tuple(child for child in (left, right) if child is not None))
+
+
+def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
+    """The rank's node in tree 0 or 1; in the second all but the root have moved by one place, so leaves turn inner."""
+    others = world_size - 1
+    place = (rank - root) % world_size
+    if tree == 1 and place > 0:
+        place = place % others + 1
+    node = in_order_tree(place, world_size)
+
+    def rank_at(place: int) -> int:
+        moved = (place - 2) % others + 1 if tree == 1 and place > 0 else place
+        return (moved + root) % world_size
+
+    parent = None if node.parent is None else rank_at(node.parent)
+    return Node(parent, tuple(rank_at(child) for child in node.children))
+
+
+def tree_broadcast(node: Node, first: int, slices: int) -> Program:
+    """``slices`` chunks from ``first`` on go from the root down the tree; one is passed on while the next comes."""
+    for number in range(slices + 1):
+        incoming = [recv(node.parent, first + number)] if node.parent is not None and number < slices else []
+        outgoing = [send(child, first + number - 1) for child in node.children] if number > 0 else []
+        if incoming or outgoing:
+            yield (*incoming, *outgoing)
+
+
+def tree_reduce(node: Node, first: int, slices: int) -> Program:
+    """The sums of these chunks come up the tree to the root; of two children the left one is heard first."""
+    for number in range(slices + 1):
+        incoming = [recv_reduce(child, first + number) for child in node.children if number < slices]
+        outgoing = [send(node.parent, first + number - 1)] if node.parent is not None and number > 0 else []
+        if incoming or outgoing:
+            yield (*incoming[:1], *outgoing)
+        yield from incoming[1:]
+
+
+def two_halves(world_size: int, slices: int) -> int:
+    """``slices`` chunks for each of the trees."""
+    return 2 * slices
+
+
+@algorithm("broadcast", name="double_tree", chunks=two_halves)
+def double_tree_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
+    """Every rank holds root's buffer. No rank sends more than n bytes; about 2 (s + log2 p) messages deep."""
+    nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
+    return tuple(tree_broadcast(node, tree * slices, slices) for tree, node in enumerate(nodes))
+
+
+@algorithm("reduce", name="double_tree", chunks=two_halves)
+def double_tree_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
+    """Root holds the sum. Every other rank sends n bytes, the least possible; about 2 (s + log2 p) messages deep."""
+    nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
+    return tuple(tree_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))
+
+
+def up_and_down(node: Node, first: int, slices: int) -> Program:
+    """Every rank holds the sums of these chunks."""
+    yield from tree_reduce(node, first, slices)
+    yield from tree_broadcast(node, first, slices)
+
+
+@algorithm("all_reduce", name="double_tree", chunks=two_halves)
+def double_tree_all_reduce(rank: int, world_size: int, slices: int = 8) -> tuple[Program, ...]:
+    """Every rank holds the sum: up both trees and down again. No rank sends more than 2 n bytes."""
+    nodes = [node_of(rank, world_size, 0, tree) for tree in range(2)]
+    return tuple(up_and_down(node, tree * slices, slices) for tree, node in enumerate(nodes))

@@ -1,0 +1,134 @@
+"""Recursive doubling and halving: partners at distance 1, 2, 4, ... whose numbers differ in one bit.
+
+Thakur, Rabenseifner, Gropp (2005), sections 4.1, 4.2 and 4.5; Rabenseifner, "Optimization of collective reduction
+operations", ICCS 2004. They are at home on powers of two. Otherwise the ranks beyond the largest power of two are
+*spare*: rank core + i hands its data to rank i, waits, and gets the result from it.
+"""
+
+from collections.abc import Iterator
+
+from collectives.catalogue import algorithm
+from collectives.step import Program, recv, recv_reduce, send
+
+
+def core_of(world_size: int) -> int:
+    """The largest power of two among so many ranks."""
+    return 1 << (world_size.bit_length() - 1)
+
+
+def halve(rank: int, core: int) -> Program:
+    """Rank r of ``core`` holds the sum of chunk r of as many, a power of two. Each step halves what it works on."""
+    first, count = 0, core
+    while count > 1:
+        count //= 2
+        keep = first + (rank & count)
+        yield send(rank ^ count, keep ^ count, count), recv_reduce(rank ^ count, keep, count)
+        first = keep
+
+
+def double(rank: int, core: int) -> Program:
+    """Every rank holds all of ``core`` chunks, given that rank r held chunk r. Each step doubles what it holds."""
+    first, count = rank, 1
+    while count < core:
+        yield send(rank ^ count, first, count), recv(rank ^ count, first ^ count, count)
+        first, count = first & ~count, 2 * count
+
+
+def exchange_all(rank: int, core: int) -> Program:
+    """Every rank holds the sum of chunk 0: partners swap what they have and add it."""
+    distance = 1
+    while distance < core:
+        yield send(rank ^ distance, 0), recv_reduce(rank ^ distance, 0)
+        distance *= 2
+
+
+def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
+    """``inner`` is the all-reduce of the core ranks; the spare ones hand all chunks over before and get them after."""
+    core = core_of(world_size)
+    if rank >= core:
+        yield send(rank - core, 0, chunks)
+        yield recv(rank - core, 0, chunks)
+        return
+    if rank + core < world_size:
+        yield recv_reduce(rank + core, 0, chunks)
+    yield from inner
+    if rank + core < world_size:
+        yield send(rank + core, 0, chunks)
+
+
+@algorithm("all_reduce", name="recursive_doubling", chunks=1)
+def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
+    """Every rank holds the sum. log2 p steps of n bytes, the fewest possible; two more where p is no power of two."""
+    yield from with_spares(exchange_all(rank, core_of(world_size)), rank, world_size, chunks=1)
+
+
+def halve_and_double(rank: int, core: int) -> Program:
+    """Every rank holds the sum of each of ``core`` chunks."""
+    yield from halve(rank, core)
+    yield from double(rank, core)
+
+
+@algorithm("all_reduce", name="halving_doubling", chunks=core_of)
+def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
+    """Every rank holds the sum (Rabenseifner). 2 log2 p steps; every rank sends 2 (p - 1) / p n bytes, the least.
+
+    Where p is no power of two there are two more steps of n bytes.
+    """
+    core = core_of(world_size)
+    yield from with_spares(halve_and_double(rank, core), rank, world_size, chunks=core)
+
+
+def with_spare_parts(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
+    """The parts of so many core ranks and of the spare ones that gave them theirs, as (chunk, count)."""
+    core = core_of(world_size)
+    yield first, count
+    spare = min(count, world_size - core - first)
+    if spare > 0:
+        yield core + first, spare
+
+
+@algorithm("all_gather", name="recursive_doubling")
+def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
+    """Every rank holds part i of each rank i. log2 p steps; every rank sends (p - 1) / p n bytes, the least possible.
+
+    Where p is no power of two there are two more steps, and ranks with a spare one send nearly 2 n bytes.
+    """
+    core = core_of(world_size)
+    if rank >= core:
+        yield send(rank - core, rank)
+        yield (
+            recv(rank - core, 0, rank),
+            *([recv(rank - core, rank + 1, world_size - rank - 1)][: world_size - rank - 1]),
+        )
+        return
+    spare = rank + core
+    if spare < world_size:
+        yield recv(spare, spare)
+    for step in double(rank, core):
+        outgoing, incoming = step  # type: ignore[misc]
+        give, take = (with_spare_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
+        yield (*(send(outgoing.peer, *run) for run in give), *(recv(incoming.peer, *run) for run in take))
+    if spare < world_size:
+        yield send(spare, 0, spare), *([send(spare, spare + 1, world_size - spare - 1)][: world_size - spare - 1])
+
+
+@algorithm("reduce_scatter", name="recursive_halving")
+def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
+    """Rank r holds part r of the sum. log2 p steps; every rank sends (p - 1) / p n bytes, the least possible.
+
+    Where p is no power of two there are two more steps, the first of n bytes.
+    """
+    core = core_of(world_size)
+    if rank >= core:
+        yield send(rank - core, 0, world_size)
+        yield recv(rank - core, rank)
+        return
+    spare = rank + core
+    if spare < world_size:
+        yield recv_reduce(spare, 0, world_size)
+    for step in halve(rank, core):
+        outgoing, incoming = step  # type: ignore[misc]
+        give, take = (with_spare_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
+        yield (*(send(outgoing.peer, *run) for run in give), *(recv_reduce(incoming.peer, *run) for run in take))
+    if spare < world_size:
+        yield send(spare, spare)

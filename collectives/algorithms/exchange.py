@@ -1,0 +1,29 @@
+"""Pairwise exchange: in every step the ranks form pairs, and the two of a pair swap what they have for each other.
+
+Thakur, Rabenseifner, Gropp (2005), section 4.4, for powers of two. The pairs for other numbers of ranks are those of a
+round-robin tournament (the circle method): one player stays, the others move on by one chair each round.
+"""
+
+from collectives.catalogue import algorithm
+from collectives.step import Program, recv, send
+
+
+def opponent(rank: int, turn: int, world_size: int) -> int:
+    """Whom the rank meets in a round of the tournament; itself where it sits out, which happens to odd numbers only."""
+    circle = world_size - 1 + world_size % 2
+    if rank == circle:  # the one who stays, with an even number of ranks
+        return turn * (circle + 1) // 2 % circle
+    other = (turn - rank) % circle
+    return other if other != rank or world_size % 2 else circle
+
+
+@algorithm("all_to_all", name="pairwise")
+def pairwise_all_to_all(rank: int, world_size: int) -> Program:
+    """Part i of rank r is part r of rank i. p - 1 steps, or p where p is odd, of n / p bytes; nothing is sent twice.
+
+    Every rank sends (p - 1) / p n bytes, the least possible, and needs no scratch.
+    """
+    for turn in range(world_size - 1 + world_size % 2):
+        peer = opponent(rank, turn, world_size)
+        if peer != rank:
+            yield send(peer, peer), recv(peer, peer)

@@ -1,0 +1,25 @@
+"""Which buffers an algorithm can work on.
+
+Where data keeps its place, any length will do. all_to_all moves data between places, so all its chunks must be equally
+large; and a barrier's token cannot be empty, as empty messages are not sent.
+"""
+
+from collectives.catalogue import Algorithm
+from collectives.errors import InputError
+
+
+def rounded_down(algorithm: Algorithm, n: int, world_size: int) -> int:
+    """The most elements up to ``n`` that the algorithm can work on: nccl-tests rounds its sizes down likewise."""
+    return n - n % algorithm.chunks(world_size) if algorithm.spec.moves else n
+
+
+def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
+    """Raise InputError unless the algorithm can work on buffers of ``n`` elements."""
+    chunks = algorithm.chunks(world_size)
+    if algorithm.spec.moves and n % chunks:
+        raise InputError(
+            f"{algorithm.full_name}: {n} elements do not fall into {chunks} equal chunks; as data changes its place, "
+            f"a multiple of {chunks} is needed"
+        )
+    if algorithm.spec.repeats and n < 1:
+        raise InputError(f"{algorithm.full_name}: no elements; its token needs at least one")

@@ -1,0 +1,134 @@
+"""What the functional collectives are given, checked and resolved before anything is sent."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+import torch.distributed as dist
+
+from collectives.catalogue import Algorithm, find_algorithm, library
+from collectives.errors import InputError
+from collectives.verify import verify
+from realcomm.execute import Executor
+
+Group = dist.ProcessGroup | None
+Op = str | dist.ReduceOp | dist.ReduceOp.RedOpType
+
+REMEMBERED = 16  # executors, each with its scratch and staging
+_NAMES = [
+    (dist.ReduceOp.SUM, "sum"),
+    (dist.ReduceOp.AVG, "mean"),
+    (dist.ReduceOp.MIN, "min"),
+    (dist.ReduceOp.MAX, "max"),
+    (dist.ReduceOp.PRODUCT, "product"),
+]
+
+
+def executor_for(
+    collective: str,
+    algorithm: str | Algorithm,
+    tensor: torch.Tensor,
+    op: Op,
+    root: int | None,
+    group: Group,
+    times: int = 1,
+) -> Executor:
+    """The executor for buffers of so many ``times`` the elements of ``tensor``; one made before serves again.
+
+    Raises InputError for arguments that do not fit.
+    """
+    if tensor.layout is not torch.strided:
+        raise InputError(f"{collective}: a tensor of layout {tensor.layout} was given; it must be dense")
+    found, group_rank = resolved(collective, algorithm), 0 if root is None else group_root(group, root)
+    return _remembered(
+        found, times * tensor.numel(), tensor.dtype, _op_name(op), group_rank, whole(group), tensor.device
+    )
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(
+    algorithm: Algorithm,
+    n: int,
+    dtype: torch.dtype,
+    op: str,
+    root: int,
+    group: dist.ProcessGroup,
+    device: torch.device,
+) -> Executor:
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    if algorithm not in library().values():
+        verify(algorithm, world_size, root)  # the library's own have been proved; a wrong one would hang or lie
+    return Executor(algorithm, rank, world_size, n, dtype, op, root, group, device)
+
+
+def resolved(collective: str, algorithm: str | Algorithm) -> Algorithm:
+    """The algorithm that was named or given. Raises InputError unless it does what ``collective`` says."""
+    if isinstance(algorithm, str):
+        return _found(collective, algorithm)
+    if algorithm.spec.name != collective:
+        raise InputError(f"{algorithm.full_name} is no {collective}; give one that was declared for it")
+    return algorithm
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _found(collective: str, name: str) -> Algorithm:
+    return find_algorithm(name, collective)
+
+
+def _op_name(op: Op) -> str:
+    if isinstance(op, str):
+        return op
+    for known, name in _NAMES:
+        if op == known:
+            return name
+    raise InputError(f"op {op} is not known; there are {', '.join(name for _, name in _NAMES)}")
+
+
+def whole(group: Group) -> dist.ProcessGroup:
+    """The group itself, or that of all ranks. Raises InputError where there is none."""
+    found = group or (dist.group.WORLD if dist.is_initialized() else None)
+    if found is None:
+        raise InputError("there is no process group; call torch.distributed.init_process_group first")
+    return found
+
+
+def ranks_of(group: Group) -> tuple[int, int] | None:
+    """This rank's place in the group and how many ranks it has; None for a rank outside it."""
+    rank = -1 if isinstance(group, int) else dist.get_rank(whole(group))  # an int is dist.GroupMember.NON_GROUP_MEMBER
+    return None if rank < 0 else (rank, dist.get_world_size(group))
+
+
+def group_root(group: Group, root: int) -> int:
+    """What the group calls rank ``root`` of the world. Raises InputError for one that is not in it."""
+    members = dist.get_process_group_ranks(whole(group))
+    if root not in members:
+        raise InputError(f"rank {root} is not one of the group's: {', '.join(map(str, members))}")
+    return members.index(root)
+
+
+def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small_name: str, world_size: int) -> None:
+    """Raise InputError unless the one holds as many of the other as there are ranks."""
+    if large.numel() != world_size * small.numel() or large.dtype != small.dtype or large.device != small.device:
+        raise InputError(
+            f"{large_name} is {told(large)} and {small_name} is {told(small)}; {large_name} needs the same dtype and "
+            f"{world_size} times the elements, one part for each rank"
+        )
+
+
+def check_list(
+    given: Sequence[torch.Tensor] | None, name: str, tensor: torch.Tensor, wanted: int, where: str
+) -> Sequence[torch.Tensor]:
+    """The tensors of a list that one rank gives. Raises InputError unless there are as many, like ``tensor``."""
+    parts = given or ()
+    if len(parts) != wanted:
+        needed = f"one for each rank, {wanted}" if wanted else f"none; only {where} gives them"
+        raise InputError(f"{name} holds {len(parts)} tensors where there must be {needed}")
+    for number, part in enumerate(parts):
+        if part.shape != tensor.shape or part.dtype != tensor.dtype:
+            raise InputError(f"{name}[{number}] is {told(part)} and tensor is {told(tensor)}; they must be alike")
+    return parts
+
+
+def told(tensor: torch.Tensor) -> str:
+    """Shape, type and device in words."""
+    return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"

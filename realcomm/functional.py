@@ -1,0 +1,234 @@
+"""The collectives as functions on tensors, with the argument names of ``torch.distributed`` and an ``algorithm``.
+
+``algorithm`` is a name of the library (``ringlab list``), ``"my.py:name"``, or an Algorithm. ``op`` is ``"sum"``,
+``"mean"``, ``"min"``, ``"max"``, ``"product"`` or a ``dist.ReduceOp``. Ranks are those of the world, also in a
+``group``. Tensors need not be contiguous. With ``async_op`` the call returns at once what can be waited for; until then
+the tensors are not to be touched. A rank outside the group does nothing. All raise InputError, a ValueError, for
+arguments that do not fit.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+
+from collectives.catalogue import Algorithm
+from collectives.errors import InputError
+from realcomm.arguments import Op, check_list, check_parts, executor_for, group_root, ranks_of, resolved, told, whole
+from realcomm.work import GpuWork, Work, start
+
+Group = dist.ProcessGroup | None
+Handle = Work | GpuWork | None
+
+
+def all_reduce(
+    tensor: torch.Tensor,
+    algorithm: str | Algorithm = "ring",
+    op: Op = "sum",
+    group: Group = None,
+    async_op: bool = False,
+) -> Handle:
+    """``tensor``, of the same shape on every rank, holds the reduction of all of them."""
+    return _in_place("all_reduce", tensor, algorithm, op, None, group, async_op)
+
+
+def broadcast(
+    tensor: torch.Tensor,
+    src: int = 0,
+    algorithm: str | Algorithm = "binomial",
+    group: Group = None,
+    async_op: bool = False,
+) -> Handle:
+    """``tensor``, of the same shape on every rank, holds what it holds on ``src``."""
+    return _in_place("broadcast", tensor, algorithm, "sum", src, group, async_op)
+
+
+def reduce(
+    tensor: torch.Tensor,
+    dst: int = 0,
+    algorithm: str | Algorithm = "binomial",
+    op: Op = "sum",
+    group: Group = None,
+    async_op: bool = False,
+) -> Handle:
+    """On ``dst``, ``tensor`` holds the reduction of all; on the others it holds anything."""
+    return _in_place("reduce", tensor, algorithm, op, dst, group, async_op)
+
+
+def all_gather_into_tensor(
+    output_tensor: torch.Tensor,
+    input_tensor: torch.Tensor,
+    algorithm: str | Algorithm = "ring",
+    group: Group = None,
+    async_op: bool = False,
+) -> Handle:
+    """``output_tensor``, of ``world_size`` times as many elements, holds every rank's ``input_tensor`` by rank."""
+    if (ranks := ranks_of(group)) is None:
+        return None
+    rank, world_size = ranks
+    check_parts(output_tensor, "output_tensor", input_tensor, "input_tensor", world_size)
+    executor = executor_for("all_gather", algorithm, output_tensor, "sum", None, group)
+
+    def action() -> None:
+        buffer = output_tensor if output_tensor.is_contiguous() else executor.buffer
+        _copy(input_tensor, _part(buffer, rank, world_size))
+        executor.run(buffer)
+        _copy(buffer, output_tensor)
+
+    return _start(action, output_tensor, group, async_op)
+
+
+def reduce_scatter_tensor(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    algorithm: str | Algorithm = "ring",
+    op: Op = "sum",
+    group: Group = None,
+    async_op: bool = False,
+) -> Handle:
+    """``output`` holds part ``rank`` of the reduction of every rank's ``input``, of ``world_size`` times as many."""
+    if (ranks := ranks_of(group)) is None:
+        return None
+    rank, world_size = ranks
+    check_parts(input, "input", output, "output", world_size)
+    executor = executor_for("reduce_scatter", algorithm, input, op, None, group)
+
+    def action() -> None:
+        _copy(input, executor.buffer)
+        executor.run(executor.buffer)
+        _copy(_part(executor.buffer, rank, world_size), output)
+
+    return _start(action, input, group, async_op)
+
+
+def all_to_all_single(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    algorithm: str | Algorithm = "pairwise",
+    group: Group = None,
+    async_op: bool = False,
+) -> Handle:
+    """Part i of ``output`` holds part ``rank`` of rank i's ``input``; both are cut in ``world_size`` equal parts."""
+    if (ranks := ranks_of(group)) is None:
+        return None
+    _, world_size = ranks
+    if output.numel() != input.numel() or output.dtype != input.dtype or input.numel() % world_size:
+        raise InputError(
+            f"all_to_all_single: output is {told(output)} and input is {told(input)}; both need the same dtype and "
+            f"number of elements, a multiple of {world_size}"
+        )
+    executor = executor_for("all_to_all", algorithm, input, "sum", None, group)
+
+    def action() -> None:
+        _copy(input, executor.buffer)
+        executor.run(executor.buffer)
+        _copy(executor.buffer, output)
+
+    return _start(action, input, group, async_op)
+
+
+def gather(
+    tensor: torch.Tensor,
+    gather_list: Sequence[torch.Tensor] | None = None,
+    dst: int = 0,
+    algorithm: str | Algorithm = "binomial",
+    group: Group = None,
+    async_op: bool = False,
+) -> Handle:
+    """On ``dst``, ``gather_list`` holds every rank's ``tensor`` by rank; elsewhere it is not given."""
+    if (ranks := ranks_of(group)) is None:
+        return None
+    rank, world_size = ranks
+    holds = group_root(group, dst) == rank
+    parts = check_list(gather_list, "gather_list", tensor, world_size if holds else 0, f"dst {dst}")
+    executor = executor_for("gather", algorithm, tensor, "sum", dst, group, world_size)
+
+    def action() -> None:
+        _copy(tensor, _part(executor.buffer, rank, world_size))
+        executor.run(executor.buffer)
+        for number, part in enumerate(parts):
+            _copy(_part(executor.buffer, number, world_size), part)
+
+    return _start(action, tensor, group, async_op)
+
+
+def scatter(
+    tensor: torch.Tensor,
+    scatter_list: Sequence[torch.Tensor] | None = None,
+    src: int = 0,
+    algorithm: str | Algorithm = "binomial",
+    group: Group = None,
+    async_op: bool = False,
+) -> Handle:
+    """``tensor`` holds entry ``rank`` of the ``scatter_list`` of ``src``; elsewhere that is not given."""
+    if (ranks := ranks_of(group)) is None:
+        return None
+    rank, world_size = ranks
+    holds = group_root(group, src) == rank
+    parts = check_list(scatter_list, "scatter_list", tensor, world_size if holds else 0, f"src {src}")
+    executor = executor_for("scatter", algorithm, tensor, "sum", src, group, world_size)
+
+    def action() -> None:
+        for number, part in enumerate(parts):
+            _copy(part, _part(executor.buffer, number, world_size))
+        executor.run(executor.buffer)
+        _copy(_part(executor.buffer, rank, world_size), tensor)
+
+    return _start(action, tensor, group, async_op)
+
+
+def barrier(group: Group = None, async_op: bool = False, algorithm: str | Algorithm = "dissemination") -> Handle:
+    """Every rank of the group has come here."""
+    if (ranks := ranks_of(group)) is None:
+        return None
+    token, chunks = torch.zeros(1, device=_device(group)), resolved("barrier", algorithm).chunks(ranks[1])
+    executor = executor_for("barrier", algorithm, token, "sum", None, group, chunks)
+
+    def action() -> None:
+        executor.buffer.zero_()
+        executor.run(executor.buffer)
+
+    return _start(action, token, group, async_op)
+
+
+def _in_place(
+    collective: str,
+    tensor: torch.Tensor,
+    algorithm: str | Algorithm,
+    op: Op,
+    root: int | None,
+    group: Group,
+    async_op: bool,
+) -> Handle:
+    if ranks_of(group) is None:
+        return None
+    executor = executor_for(collective, algorithm, tensor, op, root, group)
+
+    def action() -> None:
+        buffer = tensor if tensor.is_contiguous() else executor.buffer
+        _copy(tensor, buffer)
+        executor.run(buffer)
+        _copy(buffer, tensor)
+
+    return _start(action, tensor, group, async_op)
+
+
+def _start(action: Callable[[], None], tensor: torch.Tensor, group: Group, async_op: bool) -> Handle:
+    return start(action, whole(group), tensor.device, async_op)
+
+
+def _copy(data: torch.Tensor, into: torch.Tensor) -> None:
+    """``into`` holds the same elements in the same order, whatever the shapes; nothing happens where it is ``data``."""
+    if into is not data:
+        into.detach().copy_(data.detach().reshape(into.shape))
+
+
+def _part(buffer: torch.Tensor, part: int, world_size: int) -> torch.Tensor:
+    """One of ``world_size`` equal parts of a contiguous tensor."""
+    size = buffer.numel() // world_size
+    return buffer.detach().view(-1)[part * size : (part + 1) * size]
+
+
+def _device(group: Group) -> torch.device:
+    on_gpu = dist.get_backend(group) == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

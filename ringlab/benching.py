@@ -1,0 +1,229 @@
+"""Real collectives in the table of nccl-tests, each with its algorithm and its prediction."""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import simcomm
+from collectives.atomic import write_text
+from collectives.calibration import Calibration, cached_calibration
+from collectives.catalogue import Algorithm, find_algorithm, library
+from collectives.environment import environment
+from collectives.errors import InputError
+from collectives.lengths import check_length, rounded_down
+from collectives.spec import find_spec
+from collectives.summary import Entry, collective_entry
+from collectives.trace import Trace
+from collectives.units import parse_size
+from collectives.workload import check_op, item_bytes
+from realcomm.measurement import Plan
+from realcomm.sweep import Figures, sweep
+from simcomm.run import checked
+
+USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
+MOST_SIZES = 1000
+WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
+HEADINGS = (
+    ("size", "count", "type", "redop", "root", "algorithm", "time", "algbw", "busbw", "#wrong", "predicted", "error"),
+    ("(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", ""),
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to measure: every algorithm at every size, as nccl-tests' options say it."""
+
+    collective: str = "all_reduce"
+    algorithms: tuple[str, ...] = ()
+    ranks: int = 2
+    begin: str = "1K"
+    end: str = "16M"
+    factor: float = 4.0
+    iterations: int = 20
+    warmup: int = 5
+    check: bool = True
+    dtype: str = "float32"
+    op: str = "sum"
+    root: int = 0
+
+    def plans(self) -> list[Plan]:
+        """One for each row, sizes rounded down to what the algorithm can work on. Raises InputError."""
+        check_op(self.op, self.dtype)
+        return [self._plan(algorithm, size) for size in self._sizes() for algorithm in self._algorithms()]
+
+    def _plan(self, algorithm: Algorithm, nbytes: int) -> Plan:
+        n = rounded_down(algorithm, nbytes // item_bytes(self.dtype), self.ranks)
+        check_length(algorithm, n, self.ranks)
+        checked(algorithm, self.ranks, self.root)
+        return Plan(algorithm, n, self.dtype, self.op, self.root, self.warmup, self.iterations, None, self.check)
+
+    def _sizes(self) -> list[int]:
+        begin, end = read_size(self.begin, "-b"), read_size(self.end, "-e")
+        if self.factor <= 1 or not 0 < begin <= end:
+            raise InputError(f"-b {self.begin} -e {self.end} -f {self.factor:g}: sizes must grow from -b up to -e")
+        sizes = list(_growing(begin, end, self.factor))
+        if len(sizes) > MOST_SIZES:
+            raise InputError(f"-f {self.factor:g}: that makes more than {MOST_SIZES} sizes")
+        return sizes
+
+    def _algorithms(self) -> list[Algorithm]:
+        find_spec(self.collective)
+        usual = [name for name in USUAL if f"{self.collective}/{name}" in library()][:1]
+        return [find_algorithm(name, self.collective) for name in self.algorithms or usual]
+
+
+def _growing(begin: int, end: int, factor: float) -> Iterator[int]:
+    size = begin
+    for _ in range(MOST_SIZES + 1):
+        if size > end:
+            return
+        yield size
+        size = max(size + 1, int(size * factor))
+
+
+def read_size(text: str, option: str) -> int:
+    """Bytes of ``8``, ``32K`` or ``1M`` as nccl-tests reads them, or of ``1 MiB``. Raises InputError."""
+    short = re.fullmatch(r"(\d+)([KMG]?)", text.strip(), re.IGNORECASE)
+    if short is not None:
+        return int(short[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[short[2].upper()]
+    try:
+        return parse_size(text)
+    except InputError as error:
+        raise InputError(f"{option} {text}: {error}; 32K, 1M and 2G are read as nccl-tests reads them") from error
+
+
+@dataclass
+class Table:
+    """Rows that are shown as soon as they are known."""
+
+    question: Question
+    calibration: Calibration | None
+    console: Console
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    interrupted: bool = False
+
+    def head(self) -> None:
+        """The headings are shown."""
+        asked = self.question
+        self._line(f"# {asked.collective} on {asked.ranks} ranks of this machine, in place", "#")
+        for titles in HEADINGS:
+            self._line(_aligned(titles))
+
+    def add(self, plan: Plan, figures: Figures) -> None:
+        """One more row is known and shown."""
+        self.rows.append(self._row(plan, figures))
+        self._line(_aligned(_cells(self.rows[-1])))
+
+    def foot(self) -> None:
+        """What it comes to is shown, in nccl-tests' words."""
+        wrong = self.wrong
+        busbw = [row["busbw_GBps"] for row in self.rows]
+        told = ("OK" if not wrong else "FAILED") if self.question.check else "not checked"
+        lines = [f"# Out of bounds values : {wrong} {told}"]
+        lines += [f"# Avg bus bandwidth    : {sum(busbw) / len(busbw):g} GB/s"] if busbw else []
+        if self.calibration is None:
+            lines.append(f"# No prediction: calibrate with `ringlab calibrate --ranks {self.question.ranks}`")
+        self._line(*lines, *(["# Interrupted: the sizes that follow are missing"] if self.interrupted else []))
+
+    @property
+    def wrong(self) -> int:
+        """Elements of all rows that were not what they must be."""
+        return sum(row["wrong"] or 0 for row in self.rows)
+
+    def answer(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "schema_version": 1,
+            "kind": "bench",
+            "environment": environment(),
+            "interrupted": self.interrupted,
+            "collectives": self.rows,
+        }
+
+    def write(self, json_to: str | None) -> None:
+        """The answer is in that file, or for ``-`` on standard output."""
+        text = json.dumps(self.answer(), indent=2, allow_nan=False) + "\n"
+        if json_to == "-":
+            sys.stdout.write(text)
+        elif json_to is not None:
+            write_text(Path(json_to), text)
+
+    def _row(self, plan: Plan, figures: Figures) -> dict[str, Any]:
+        asked, spec = self.question, plan.algorithm.spec
+        predicted = self._predicted(plan)
+        return {
+            **_entry(plan, asked.ranks, figures),
+            "count": plan.n // asked.ranks if spec.has_parts else plan.n,  # as nccl-tests counts
+            "dtype": plan.dtype,
+            "op": plan.op if spec.reduces else "none",
+            "root": plan.root if spec.rooted else -1,
+            "wrong": figures.wrong if plan.check else None,
+            "predicted_s": predicted,
+            "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
+        }
+
+    def _predicted(self, plan: Plan) -> float | None:
+        if self.calibration is None:
+            return None
+        cluster, nbytes = simcomm.this_machine(self.question.ranks), plan.n * item_bytes(plan.dtype)
+        asked: dict[str, Any] = {"dtype": plan.dtype, "op": plan.op, "root": plan.root}
+        return simcomm.run(plan.algorithm, cluster, nbytes, **asked, calibration=self.calibration).elapsed
+
+    def _line(self, *lines: str) -> None:
+        for line in lines:
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _entry(plan: Plan, ranks: int, figures: Figures) -> Entry:
+    facts = {
+        "nbytes": float(plan.n * item_bytes(plan.dtype)),
+        "time_min_s": figures.least_s,
+        "time_max_s": figures.most_s,
+    }
+    trace = Trace(plan.algorithm.full_name, "measured", ranks, figures.median_s, [], [], facts=facts)
+    return collective_entry(trace)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    def of(key: str, form: str, scale: float = 1.0) -> str:
+        return "-" if row[key] is None else format(row[key] * scale, form)
+
+    return (
+        str(row["bytes"]), str(row["count"]), row["dtype"], row["op"], str(row["root"]), row["algorithm"],
+        of("time_s", ".2f", 1e6), of("algbw_GBps", ".2f"), of("busbw_GBps", ".2f"),
+        "N/A" if row["wrong"] is None else str(row["wrong"]), of("predicted_s", ".2f", 1e6), of("error", "+.0%"),
+    )  # fmt: skip
+
+
+def _aligned(cells: Iterable[str]) -> str:
+    return "  ".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+
+
+def calibration_for(ranks: int, backend: str) -> Calibration | None:
+    """The cached calibration, where a fresh one of this machine and backend is there."""
+    try:
+        return cached_calibration(ranks) if backend == "gloo" else None
+    except InputError:
+        return None
+
+
+def bench(question: Question, backend: str, timeout: float, console: Console) -> Table:
+    """The table of all that was measured; after ^C, of what was measured by then.
+
+    Raises InputError for what cannot be asked, and RunFailed.
+    """
+    plans = question.plans()
+    table = Table(question, calibration_for(question.ranks, backend), console)
+    table.head()
+    try:
+        sweep(plans, question.ranks, table.add, backend=backend, timeout=timeout)
+    except KeyboardInterrupt:
+        table.interrupted = True
+    table.foot()
+    return table

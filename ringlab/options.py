@@ -1,0 +1,22 @@
+"""The arguments and options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ScenarioArg = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")]
+SetOpt = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
+JsonOpt = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+]
+TraceOpt = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="Write the last algorithm's messages at the largest size."),
+]
+CalibrationOpt = Annotated[
+    Path | None, typer.Option("--calibration", metavar="FILE", help="Use this calibration, not the cached one.")
+]
+TimeoutOpt = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End each real run after so long.")]
+BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")]
+EmulateOpt = Annotated[bool, typer.Option("--emulate", help="Shape the links between network namespaces.")]

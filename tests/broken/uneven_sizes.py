@@ -1,0 +1,9 @@
+"""Half of the chunks go to the partner, who expects one."""
+
+from collectives import algorithm, recv, send
+
+
+@algorithm("all_gather")
+def wrong(rank, world_size):
+    if world_size == 2:
+        yield send(1 - rank, 0, count=2), recv(1 - rank, 1 - rank)

@@ -1,0 +1,154 @@
+"""A case on SimGrid: its flow model CM02 in plain form, which then shares max-min fairly as Ringlab does."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import networkx as nx
+from oracle.cases import Case, sent
+
+from collectives import Kind
+from collectives.schedule import Schedule
+from collectives.step import extent
+
+SOURCE = Path(__file__).with_name("simgrid_runner.cpp")
+TIMEOUT_S = 300.0
+
+# Each of these keeps a part of SimGrid's default model out, which no one here means to compare with.
+PLAIN = {
+    "network/model": "CM02",
+    "network/optim": "Full",  # Lazy is not exact
+    "network/maxmin-selective-update": "no",
+    "network/TCP-gamma": "0",  # no bound by a TCP window
+    "network/weight-S": "0",  # no penalty for routes over slow links
+    "network/crosstraffic": "0",  # no acknowledgements that take 5 % of the way back
+    "network/bandwidth-factor": "1",
+    # Events this close, in seconds, are one to SimGrid. Its default of 1e-9 is as long as the shortest message.
+    "surf/precision": "1e-20",
+    "cpu/optim": "Full",  # Lazy sleeps for ever where the precision is below the clock's last bit
+}
+# maxmin/precision is where the solver takes a sum of weights for zero. Weights are 1 / latency in the first form, so
+# that rounding leaves up to 1e-6, and 1 in the second, where sums are exact. Freed of all that is slower, a link has at
+# least 1 / (flows + 1) of its bandwidth left, so that no rate comes near the threshold, which is relative there.
+OWN_LATENCIES = PLAIN | {"network/latency-factor": "1", "maxmin/precision": "1e-5"}
+BY_FACTOR = PLAIN | {"maxmin/precision": "1e-12"}  # latencies come from a call-back, which excludes a fixed factor
+
+
+@contextmanager
+def simgrid() -> Iterator[Path]:
+    """The compiled runner, for as long as the context lasts. Raises CalledProcessError with what the compiler said."""
+    with tempfile.TemporaryDirectory(prefix="ringlab-simgrid-") as folder:
+        runner = Path(folder) / "simgrid_runner"
+        command = ["g++", "-std=c++17", "-O1", str(SOURCE), "-o", str(runner), "-lsimgrid"]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+        yield runner
+
+
+def why_not() -> str:
+    """What SimGrid's absence is due to; nothing when it is there."""
+    if shutil.which("g++") is None:
+        return "there is no g++"
+    probe = ["g++", "-E", "-x", "c++", "-include", "simgrid/version.h", "/dev/null"]
+    found = subprocess.run(probe, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return "" if found.returncode == 0 else "there is no SimGrid to compile with (libsimgrid-dev)"
+
+
+def version(runner: Path) -> str:
+    """Of the SimGrid that the runner is linked with, such as 3.32."""
+    said = subprocess.run([str(runner), "--version"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
+    match = re.search(r"version (\d+(?:\.\d+)+)", said)
+    assert match, f"SimGrid does not tell its version: {said!r}"
+    return match[1]
+
+
+def answered(runner: Path, case: Case, by_factor: bool) -> Case:
+    """The case with SimGrid's answer. Raises RuntimeError with what SimGrid said when it fails.
+
+    Latencies are the links' own, which shares fairly where all routes have the same, or ``by_factor``.
+    """
+    settings = BY_FACTOR if by_factor else OWN_LATENCIES
+    command = [str(runner), *(f"--cfg={key}:{value}" for key, value in settings.items()), "--log=root.thres:warning"]
+    done = subprocess.run(command, input=_text(case, by_factor), capture_output=True, text=True, timeout=TIMEOUT_S)
+    if done.returncode != 0:
+        raise RuntimeError(f"{case}: SimGrid failed with status {done.returncode}: {done.stderr[:2000]}")
+    ends = dict(line.split() for line in done.stdout.splitlines())
+    return replace(case, ends=[float(ends[str(number)]) for number in range(len(ends))])
+
+
+def has_equal_latencies(case: Case) -> bool:
+    """Whether all routes that are used have the same latency: plain CM02 then shares equally."""
+    return len({sum(_nanoseconds(case)[edge] for edge in route) for route in _routes(case).values()}) <= 1
+
+
+def _nanoseconds(case: Case) -> dict[tuple[str, str], int]:
+    return {edge: nanoseconds for a, b, _, nanoseconds in case.links for edge in ((a, b), (b, a))}
+
+
+def _routes(case: Case) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """The links between each two hosts that exchange messages. Raises ValueError where there is a choice."""
+    graph: nx.Graph[str] = nx.Graph([(a, b) for a, b, _, _ in case.links])
+    routes = {}
+    for message in sent(case.schedule, case.nbytes):
+        pair = case.hosts[message.place[0]], case.hosts[message.place[1]]
+        if pair not in routes:
+            (path,) = nx.all_shortest_paths(graph, *pair)
+            routes[pair] = list(pairwise(path))
+    return routes
+
+
+def _text(case: Case, by_factor: bool) -> str:
+    """The case as the runner reads it."""
+    directions = {edge: (rate, f"{ns}e-9") for a, b, rate, ns in case.links for edge in ((a, b), (b, a))}
+    number = {edge: i for i, edge in enumerate(directions)}
+    lines = [f"{by_factor:d}", f"{len(directions)}", *(f"{rate} {latency}" for rate, latency in directions.values())]
+    routes = _routes(case)
+    lines.append(f"{len(routes)}")
+    for (src, dst), route in routes.items():
+        lines.append(f"{src} {dst} {len(route)} " + " ".join(str(number[edge]) for edge in route))
+    actors = _actors(case)
+    lines.append(f"{len(actors)}")
+    for rank, steps in actors:
+        lines.append(f"{case.hosts[rank]} {len(steps)}")
+        lines += [f"{len(step.operations)} {' '.join(step.operations)} {step.busy_s!r}" for step in steps]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass
+class _Step:
+    operations: list[str]
+    busy_s: float
+
+
+def _actors(case: Case) -> list[tuple[int, list[_Step]]]:
+    """The rank of each actor, and its steps: one actor a channel. It reduces and copies after its messages."""
+    schedule = case.schedule
+    channels = list(zip(schedule.rank.tolist(), schedule.channel.tolist(), strict=True))
+    number = {channel: i for i, channel in enumerate(sorted(set(channels)))}
+    actors: list[tuple[int, list[_Step]]] = [(rank, []) for rank, _ in number]
+    words = _words(schedule, case.nbytes, number)
+    for index, channel in enumerate(channels):
+        steps = actors[number[channel]][1]
+        while len(steps) <= schedule.step[index]:
+            steps.append(_Step([], 0.0))
+        step = steps[schedule.step[index]]
+        step.operations += words.get(index, [])
+        if schedule.kind[index] not in (Kind.SEND, Kind.RECV):
+            size = extent(int(schedule.into[index]), int(schedule.count[index]), case.nbytes, schedule.chunks)
+            step.busy_s += case.gamma * size
+    return actors
+
+
+def _words(schedule: Schedule, nbytes: int, number: dict[tuple[int, int], int]) -> dict[int, list[str]]:
+    """How the runner reads those operations of the schedule that move something; ``number`` is of each actor."""
+    words: dict[int, list[str]] = {}
+    for message, (place, size, send, receive) in enumerate(sent(schedule, nbytes)):
+        src, dst, channel, *_ = place
+        words[send] = [f"s {number[dst, channel]} {size} {message}"]
+        words[receive] = [f"r {number[src, channel]} {size} {message}"]
+    return words

@@ -1,0 +1,56 @@
+"""What a collective leaves on each rank, worked out in numpy from its definition alone."""
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives import Algorithm
+
+Array = npt.NDArray[np.float64]
+REDUCE = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max, "product": np.prod}
+
+
+def part(index: int, n: int, p: int) -> slice:
+    """Elements of one of p parts of a buffer."""
+    return slice(index * n // p, (index + 1) * n // p)
+
+
+def expected(collective: str, op: str, data: list[Array], root: int, rank: int) -> list[tuple[slice, Array]]:
+    """The slices of the rank's buffer that are defined afterwards, and what they hold."""
+    p, n = len(data), len(data[0])
+    whole, own = slice(0, n), part(rank, n, p)
+    reduced = REDUCE[op](np.stack(data), axis=0)
+    if collective in ("all_reduce", "barrier") or (collective == "reduce" and rank == root):
+        return [(whole, reduced)]
+    if collective == "broadcast":
+        return [(whole, data[root])]
+    if collective == "reduce_scatter":
+        return [(own, reduced[own])]
+    if collective == "scatter":
+        return [(own, data[root][own])]
+    if collective == "all_gather" or (collective == "gather" and rank == root):
+        return [(part(i, n, p), data[i][part(i, n, p)]) for i in range(p)]
+    if collective == "all_to_all":
+        return [(part(i, n, p), data[i][own]) for i in range(p)]
+    assert collective in ("reduce", "gather"), collective
+    return []
+
+
+def lengths(found: Algorithm, p: int) -> list[int]:
+    """Short, uneven and long buffers, as far as the algorithm takes them."""
+    chosen = {0, 1, 2, p - 1, p, p + 1, 1003}
+    if found.spec.moves:
+        chosen = {n * found.chunks(p) for n in (0, 1, 5)}
+    return sorted(n for n in chosen if n > 0 or found.spec.name != "barrier")
+
+
+def ops(found: Algorithm) -> list[str]:
+    """The operators under which the result is defined; a barrier may count twice, so it must not matter."""
+    if found.spec.name == "barrier":
+        return ["min", "max"]
+    return list(REDUCE) if found.spec.reduces else ["sum"]
+
+
+def inputs(p: int, n: int) -> list[Array]:
+    """Whole numbers that tell ranks and places apart; products of 17 of them are exact."""
+    places = np.arange(n)
+    return [((places * 7 + rank * 5) % 4 + 1.0) * (1 if rank % 3 else p) for rank in range(p)]

@@ -1,0 +1,198 @@
+"""Worker processes of the functional collectives' tests: each beside torch's own."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import realcomm
+from collectives.catalogue import find_algorithm
+from collectives.errors import InputError
+from realcomm import classroom
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+]
+
+
+def numbers(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return ((torch.arange(n) * 3 + rank * 5) % 7).to(dtype)
+
+
+def beside_torch(rank: int, world_size: int) -> list[str]:
+    """The collectives after which a tensor holds something else than after torch's own."""
+    wrong = []
+    last = world_size - 1
+
+    def same(name: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+        if not torch.equal(ours, theirs):
+            wrong.append(f"{name} {ours.dtype}: {ours} is not {theirs}")
+
+    for dtype in DTYPES:
+        for op, torchs in (("sum", dist.ReduceOp.SUM), (dist.ReduceOp.MAX, dist.ReduceOp.MAX)):
+            ours, theirs = numbers(rank, 10, dtype).view(2, 5), numbers(rank, 10, dtype).view(2, 5)
+            realcomm.all_reduce(ours, op=op)
+            dist.all_reduce(theirs, torchs)
+            same(f"all_reduce {op}", ours, theirs)
+        ours, theirs = numbers(rank, 9, dtype), numbers(rank, 9, dtype)
+        realcomm.broadcast(ours, src=last)
+        dist.broadcast(theirs, last)
+        same("broadcast", ours, theirs)
+        ours, theirs = numbers(rank, 9, dtype), numbers(rank, 9, dtype)
+        realcomm.reduce(ours, dst=last, op="sum")
+        dist.reduce(theirs, last)
+        if rank == last:
+            same("reduce", ours, theirs)
+        ours, theirs = torch.zeros(world_size * 3, dtype=dtype), torch.zeros(world_size * 3, dtype=dtype)
+        realcomm.all_gather_into_tensor(ours, numbers(rank, 3, dtype))
+        dist.all_gather_into_tensor(theirs, numbers(rank, 3, dtype))
+        same("all_gather_into_tensor", ours, theirs)
+        kept = numbers(rank, 4 * world_size, dtype)
+        ours, theirs = torch.zeros(4, dtype=dtype), torch.zeros(4, dtype=dtype)
+        realcomm.reduce_scatter_tensor(ours, kept)
+        dist.reduce_scatter_tensor(theirs, numbers(rank, 4 * world_size, dtype))
+        same("reduce_scatter_tensor", ours, theirs)
+        same("its input", kept, numbers(rank, 4 * world_size, dtype))
+        ours, theirs = torch.zeros_like(kept), torch.zeros_like(kept)
+        realcomm.all_to_all_single(ours, kept)
+        dist.all_to_all_single(theirs, kept.clone())
+        same("all_to_all_single", ours, theirs)
+        _lists(rank, world_size, dtype, last, same)
+    realcomm.barrier()
+    return wrong
+
+
+def _lists(rank: int, world_size: int, dtype: torch.dtype, root: int, same: Callable[..., None]) -> None:
+    ours, theirs = ([torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)] for _ in range(2))
+    own = numbers(rank, 4, dtype).view(2, 2)
+    realcomm.gather(own, ours if rank == root else None, dst=root)
+    dist.gather(own, theirs if rank == root else None, root)
+    for one, other in zip(ours, theirs, strict=True):
+        same("gather", one, other)
+    dealt = [numbers(number, 4, dtype) for number in range(world_size)]
+    one, other = torch.zeros(4, dtype=dtype), torch.zeros(4, dtype=dtype)
+    realcomm.scatter(one, dealt if rank == root else None, src=root)
+    dist.scatter(other, dealt if rank == root else None, root)
+    same("scatter", one, other)
+
+
+def of_any_shape(rank: int, world_size: int) -> list[list[float]]:
+    """Columns, transposed tensors, parameters and complex numbers; a column's neighbours stay as they are."""
+    table = torch.zeros(3, 2)
+    table[:, 1] = rank
+    realcomm.all_reduce(table[:, 1])
+    turned = torch.full((2, 3), float(rank)).t()
+    realcomm.broadcast(turned, src=1)
+    weight = torch.nn.Parameter(torch.full((2,), float(rank)))
+    realcomm.all_reduce(weight, op="mean")
+    gathered = torch.zeros(2, world_size).t()
+    realcomm.all_gather_into_tensor(gathered, torch.tensor([rank, rank + 10.0]))
+    turning = torch.full((1,), rank * 1j)
+    realcomm.all_reduce(turning)
+    return [
+        table.flatten().tolist(), turned.flatten().tolist(), weight.tolist(),
+        gathered.flatten().tolist(), [turning.imag.item()],
+    ]  # fmt: skip
+
+
+def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
+    """A name of the library, an Algorithm with parameters, and a user's file."""
+    results = []
+    for algorithm in ("naive", find_algorithm("all_reduce/chain").with_parameters(slices=3), f"{file}:mine"):
+        tensor = torch.full((7,), rank + 1.0)
+        realcomm.all_reduce(tensor, algorithm)
+        results.append(tensor.unique().item())
+    return results
+
+
+def overlapping(rank: int, world_size: int) -> tuple[list[bool], list[float], float]:
+    """Rank 0 is late: nobody's collective is done before, but all have gone on; then they finish in order."""
+    tensors = [torch.full((1000,), float(rank + k)) for k in range(4)]
+    last = torch.ones(1)
+    works = [realcomm.all_reduce(t, async_op=True) for t in tensors[:3]] if rank else []
+    early = [work.is_completed() for work in works]
+    dist.barrier()
+    works = works or [realcomm.all_reduce(t, async_op=True) for t in tensors[:3]]
+    realcomm.all_reduce(tensors[3])  # begins when the others are done
+    realcomm.all_reduce(last)
+    assert all(work.is_completed() and work.wait(timedelta(seconds=5)) for work in works)
+    return early, [tensor.unique().item() for tensor in tensors], last.item()
+
+
+def in_a_group(rank: int, world_size: int) -> list[float]:
+    """Ranks 1 and 3 of four: roots are ranks of the world; the others do nothing."""
+    group = dist.new_group([1, 3])
+    tensor = torch.full((3,), float(rank))
+    work = realcomm.all_reduce(tensor, group=group, async_op=True)
+    if work is not None:
+        work.wait()
+    other = torch.full((2,), float(rank))
+    realcomm.broadcast(other, src=3, group=group)
+    realcomm.barrier(group=group)
+    return [tensor[0].item(), other[0].item()]
+
+
+def refusals(rank: int, world_size: int) -> list[str]:
+    """What does not fit is refused on every rank before anything is sent."""
+    calls: list[Callable[[], object]] = [
+        lambda: realcomm.all_reduce(torch.zeros(3), op="median"),
+        lambda: realcomm.all_reduce(torch.zeros(3, dtype=torch.int64), op="mean"),
+        lambda: realcomm.all_reduce(torch.zeros(3, dtype=torch.complex64), op="max"),
+        lambda: realcomm.all_reduce(torch.zeros(3), algorithm="rings"),
+        lambda: realcomm.all_reduce(torch.zeros(3), algorithm=find_algorithm("broadcast/naive")),
+        lambda: realcomm.all_reduce(torch.zeros(3).to_sparse()),
+        lambda: realcomm.broadcast(torch.zeros(3), src=world_size),
+        lambda: realcomm.all_gather_into_tensor(torch.zeros(3), torch.zeros(3)),
+        lambda: realcomm.reduce_scatter_tensor(torch.zeros(3), torch.zeros(3 * world_size, dtype=torch.float64)),
+        lambda: realcomm.all_to_all_single(torch.zeros(world_size + 1), torch.zeros(world_size + 1)),
+        lambda: realcomm.gather(torch.zeros(3), [torch.zeros(3)], dst=0),
+        lambda: realcomm.scatter(torch.zeros(3), [torch.zeros(4)] * world_size if rank == 0 else [], src=0),
+        lambda: classroom.ring_all_reduce(torch.zeros(3), rank + 1, world_size),
+    ]
+    told = []
+    for call in calls[:-2] + calls[-1:]:
+        try:
+            call()
+            told.append("accepted")
+        except InputError as error:
+            told.append(str(error))
+    return told
+
+
+def in_class(rank: int, world_size: int) -> list[list[float]]:
+    """The classroom's four, in the order of its module."""
+    sent, reduced, both, ring = (torch.full((5,), rank + 1.0) for _ in range(4))
+    classroom.broadcast(sent, rank, world_size, src=1)
+    classroom.reduce(reduced, rank, world_size, dst=1, op="mean")
+    classroom.all_reduce(both, rank, world_size, "sum")
+    classroom.ring_all_reduce(ring, rank, world_size, "mean")
+    return [sent.tolist(), reduced.tolist() if rank == 1 else [], both.tolist(), ring.tolist()]
+
+
+def on_one_gpu(rank: int, world_size: int) -> tuple[list[str], float]:
+    """The collectives as functions on a GPU that all ranks share, and one that overlaps with other work."""
+    os.environ |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}
+    torch.cuda.set_device(0)
+    dist.barrier()
+    wrong = []
+    for name, algorithm in (("ring", "ring"), ("two channels", "bidirectional_ring"), ("naive", "naive")):
+        tensor = numbers(rank, 1001).cuda()
+        realcomm.all_reduce(tensor, algorithm)
+        if not torch.equal(tensor.cpu(), sum(numbers(r, 1001) for r in range(world_size))):
+            wrong.append(name)
+    late = torch.full((1 << 20,), 1.0, device="cuda")
+    work = realcomm.all_reduce(late, async_op=True)
+    busy = torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
+    work.wait()
+    realcomm.barrier()
+    return wrong, late.unique().item() + busy[0, 0].item()

@@ -1,0 +1,100 @@
+"""The table of nccl-tests: what is asked, what is measured, and what an interrupt leaves."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from collectives.errors import InputError
+from ringlab.bench import bench as command
+from ringlab.benching import Question, bench, read_size
+from ringlab.cli import app
+
+QUIET = Console(quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("8", 8), ("32K", 32768), ("1m", 1 << 20), ("1 MiB", 1 << 20), ("1 MB", 10**6)],
+)
+def test_sizes_are_read_as_nccl_tests_reads_them(text: str, nbytes: int):
+    assert read_size(text, "-b") == nbytes
+
+
+def test_sizes_grow_by_the_factor_up_to_the_end():
+    sizes = [plan.n * 4 for plan in Question(begin="1K", end="20K", factor=4).plans()]
+    assert sizes == [1024, 4096, 16384]
+    assert [plan.n for plan in Question(collective="all_to_all", ranks=3, begin="1K", end="1K").plans()] == [255]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"begin": "64K", "end": "1K"}, "sizes must grow"),
+        ({"factor": 1.0}, "sizes must grow"),
+        ({"begin": "0"}, "sizes must grow"),
+        ({"begin": "1 Kb"}, "-b 1 Kb"),
+        ({"factor": 1.001, "begin": "1M", "end": "1G"}, "more than 1000 sizes"),
+        ({"collective": "all_recuce"}, "all_recuce"),
+        ({"algorithms": ("rings",)}, "rings"),
+        ({"dtype": "int32", "op": "mean"}, "floating"),
+        ({"collective": "broadcast", "root": 2}, "root 2"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_starts(asked: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        Question(**asked).plans()
+
+
+def test_every_row_has_the_figures_of_nccl_tests():
+    asked = Question(
+        collective="reduce_scatter", algorithms=("ring", "naive"), ranks=2, begin="1K", end="4K", iterations=3
+    )
+    table = bench(asked, "gloo", 60, QUIET)
+    rows = table.answer()["collectives"]
+    assert [(row["bytes"], row["algorithm"]) for row in rows] == [
+        (1024, "ring"), (1024, "naive"), (4096, "ring"), (4096, "naive"),
+    ]  # fmt: skip
+    for row in rows:
+        assert (row["count"], row["op"], row["root"], row["wrong"]) == (row["bytes"] // 8, "sum", -1, 0)
+        assert row["algbw_GBps"] == pytest.approx(row["bytes"] / row["time_s"] / 1e9)
+        assert row["busbw_GBps"] == pytest.approx(row["algbw_GBps"] / 2)
+        assert row["time_min_s"] <= row["time_s"] <= row["time_max_s"]
+
+
+def test_the_answer_on_standard_output_is_json_alone():
+    done = ringlab("-b", "1K", "-e", "1K", "-n", "2", "-c", "0", "--collective", "broadcast", "--json", "-")
+    out, err = done.communicate(timeout=60)
+    assert done.returncode == 0, err
+    (row,) = json.loads(out)["collectives"]
+    assert (row["op"], row["root"], row["wrong"]) == ("none", 0, None)
+
+
+def test_an_interrupt_keeps_what_is_done(tmp_path):
+    file = tmp_path / "rows.json"
+    running = ringlab("-b", "1K", "-e", "512M", "-f", "2", "-n", "30", "--json", str(file))
+    lines = []
+    for line in running.stdout:
+        lines.append(line)
+        if sum(bool(re.match(r"\s*\d", line)) for line in lines) == 2:
+            running.send_signal(signal.SIGINT)
+            break
+    rest, err = running.communicate(timeout=30)
+    assert running.returncode == 130, err
+    assert "# Interrupted" in rest and "# Out of bounds values : 0 OK" in rest
+    answer = json.loads(file.read_text())
+    assert answer["interrupted"] and 2 <= len(answer["collectives"]) < 20
+    assert [row["bytes"] for row in answer["collectives"][:2]] == [1024, 2048]
+
+
+def ringlab(*options: str) -> subprocess.Popen:
+    call = [sys.executable, "-m", "ringlab", "bench", *options]
+    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_command_is_one_of_ringlabs():
+    assert command in [registered.callback for registered in app.registered_commands]

@@ -1,0 +1,66 @@
+"""Choosing an algorithm: the fastest by the model, wherever it comes from."""
+
+import pytest
+
+import simcomm
+from collectives import InputError, Transport, find_algorithm, library, verify
+from collectives.cost import least_sent_share
+from simcomm.choose import candidates, choose, predicted_seconds, star_model, winner_map
+
+TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
+STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
+
+
+@pytest.mark.parametrize("nbytes", [64, 64 << 10, 16 << 20])
+@pytest.mark.parametrize("collective", ["broadcast", "all_reduce", "all_to_all", "scatter"])
+def test_the_choice_is_the_fastest_of_all_simulations(collective: str, nbytes: int) -> None:
+    choice = choose(collective, STAR, nbytes)
+    simulated = {found.full_name: simcomm.run(found, STAR, nbytes).elapsed for found in candidates(collective)}
+    assert choice.seconds == pytest.approx(min(simulated.values()), rel=1e-9)
+    assert {one.algorithm.full_name: pytest.approx(one.seconds, rel=1e-9) for one in choice.table} == simulated
+    assert choice.table[0] == (choice.algorithm, choice.seconds)
+
+
+def test_small_buffers_want_few_steps_and_large_ones_few_bytes() -> None:
+    assert choose("all_reduce", STAR, 64).algorithm.name == "recursive_doubling"
+    large = choose("all_reduce", STAR, 64 << 20).algorithm
+    assert verify(large, 8).sent_share == least_sent_share("all_reduce", 8)
+    among = [find_algorithm(name, "all_to_all") for name in ("pairwise", "bruck")]
+    assert choose("all_to_all", STAR, 64, among=among).algorithm.name == "bruck"
+    assert choose("all_to_all", STAR, 64 << 20, among=among).algorithm.name == "pairwise"
+
+
+def test_a_thin_trunk_changes_the_choice() -> None:
+    links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
+    trunk = simcomm.from_links(links)
+    names = ("ring", "halving_doubling", "hierarchical")
+    among = [find_algorithm(name, "all_reduce") for name in names[:2]]
+    among.append(find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4))
+    assert star_model(trunk, 8) is None
+    assert choose("all_reduce", STAR, 64 << 20, among=among).algorithm.name == "halving_doubling"
+    assert choose("all_reduce", trunk, 64 << 20, among=among).algorithm.name != "halving_doubling"
+
+
+def test_the_model_of_a_star_is_what_is_simulated_whatever_the_size() -> None:
+    for found in library().values():
+        for nbytes in (4, 1000, 4096):
+            seconds = predicted_seconds(found, STAR, nbytes, "float32", "sum", 0)
+            assert seconds == pytest.approx(simcomm.run(found, STAR, nbytes).elapsed, rel=1e-9)
+
+
+def test_the_map_has_a_row_for_each_world_size() -> None:
+    found = winner_map("all_reduce", STAR, [64, 1 << 20], [2, 5, 8])
+    assert [len(row) for row in found.winners] == [2, 2, 2]
+    assert found.winners[2][0] == "recursive_doubling"
+    assert found.seconds[2][1] == choose("all_reduce", STAR, 1 << 20).seconds
+
+
+def test_what_does_not_exist_is_left_out() -> None:
+    four = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
+    ring = find_algorithm("all_reduce/ring")
+    six = simcomm.star(6, "10 Gbit/s", "5 us")
+    assert [one.algorithm for one in choose("all_reduce", six, 1024, among=[four, ring]).table] == [ring]
+    with pytest.raises(InputError, match="all_reduce: no algorithm to choose from exists for 6 ranks"):
+        choose("all_reduce", six, 1024, among=[four])
+    with pytest.raises(InputError, match="no collective is called 'all'"):
+        choose("all", six, 1024)

@@ -1,0 +1,67 @@
+"""The collectives as functions: what torch.distributed's own would have done, with an algorithm of one's choice."""
+
+from pathlib import Path
+
+import pytest
+import real_functions
+import torch
+
+from realcomm.launch import launch
+
+MINE = """
+from collectives import algorithm, recv_reduce, send
+
+@algorithm("all_reduce", chunks=1)
+def mine(rank, world_size):
+    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
+"""
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_every_function_does_what_torchs_own_does(world_size: int):
+    assert launch(real_functions.beside_torch, world_size) == [[]] * world_size
+
+
+def test_tensors_of_any_shape_and_kind():
+    for table, turned, weight, gathered, turning in launch(real_functions.of_any_shape, 2):
+        assert table == [0.0, 1.0] * 3
+        assert turned == [1.0] * 6
+        assert weight == [0.5, 0.5]
+        assert gathered == [0.0, 10.0, 1.0, 11.0]
+        assert turning == [1.0]
+
+
+def test_an_algorithm_is_a_name_an_object_or_in_a_file(tmp_path: Path):
+    (tmp_path / "my.py").write_text(MINE)
+    assert launch(real_functions.by_any_name, 2, tmp_path / "my.py") == [[3.0] * 3] * 2
+
+
+def test_collectives_under_way_leave_the_rank_free_and_finish_in_order():
+    late, *others = launch(real_functions.overlapping, 3)
+    assert late[0] == [] and all(early == [False] * 3 for early, _, _ in others)
+    assert all(sums == [3.0, 6.0, 9.0, 12.0] and last == 3.0 for _, sums, last in (late, *others))
+
+
+def test_a_groups_ranks_are_those_of_the_world():
+    assert launch(real_functions.in_a_group, 4) == [[0.0, 0.0], [4.0, 3.0], [2.0, 2.0], [4.0, 3.0]]
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_sent():
+    wanted = [
+        "op 'median' is not known", "needs a floating dtype", "cannot reduce dtype 'complex64'", "there are all_reduce",
+        "broadcast/naive is no all_reduce", "must be dense", "rank 2 is not one of the group's: 0, 1",
+        "output_tensor needs the same dtype and 2 times", "input needs the same dtype and 2 times", "a multiple of 2",
+    ]  # fmt: skip
+    first, second = launch(real_functions.refusals, 2)
+    for told in (first, second):
+        assert [part in said for part, said in zip(wanted, told[:10], strict=True)] == [True] * 10, told
+    assert "gather_list holds 1 tensors where there must be one for each rank, 2" in first[10]
+    assert "gather_list holds 1 tensors where there must be none; only dst 0 gives them" in second[10]
+    assert "rank 1 of 2 was given, but this process is rank 0 of 2" in first[11]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA GPU, and this machine has none")
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_the_same_functions_on_one_gpu_over_nccl(world_size: int):
+    assert launch(real_functions.on_one_gpu, world_size, backend="nccl") == [([], world_size + 64.0)] * world_size

@@ -1,0 +1,70 @@
+"""Placement of ranks: block, round-robin, by list, and what a bad order costs."""
+
+import pytest
+
+import simcomm
+from collectives import InputError
+from simcomm import builders, hardware, placement
+
+LINK = ("10 Gbit/s", "0 us")
+RATE = 1.25e9
+
+
+def test_block_fills_one_group_after_the_other_and_round_robin_takes_one_of_each_in_turn():
+    cluster = builders.two_level_tree(2, 3, *LINK)
+    spread = placement.round_robin(cluster)
+    assert spread.hosts == ("h0", "h3", "h1", "h4", "h2", "h5")
+    assert placement.block(spread).hosts == cluster.hosts == placement.block(cluster).hosts
+    assert spread.graph is cluster.graph
+
+
+def test_groups_are_machines_and_need_not_be_of_one_size():
+    cluster = hardware.preset("rtx4090-pcie", nodes=2, gpus_per_node=2, bandwidth="25 Gbit/s", latency="1 us")
+    assert placement.groups(cluster) == [["n0.gpu0", "n0.gpu1"], ["n1.gpu0", "n1.gpu1"]]
+    assert placement.round_robin(cluster).hosts == ("n0.gpu0", "n1.gpu0", "n0.gpu1", "n1.gpu1")
+    uneven = placement.listed(cluster, ["n0.gpu0", "n0.gpu1", "n1.gpu1"])
+    assert placement.round_robin(uneven).hosts == ("n0.gpu0", "n1.gpu1", "n0.gpu1")
+
+
+def test_hosts_without_a_switch_stand_alone():
+    cluster = builders.ring(4, *LINK)
+    assert placement.groups(cluster) == [[host] for host in cluster.hosts]
+    assert placement.round_robin(cluster).hosts == cluster.hosts
+
+
+@pytest.mark.parametrize("per_rack", [2, 4, 6])
+@pytest.mark.parametrize("ratio", [1, 2, 4])
+def test_a_ring_that_alternates_between_two_racks_pays_the_oversubscription(per_rack: int, ratio: int):
+    """All of a rack's hosts send over the trunk, which gives 1/ratio of their rate together; in order only one does."""
+    cluster = builders.two_level_tree(2, per_rack, *LINK, oversubscription=ratio)
+    p = 2 * per_rack
+    nbytes = p << 16
+    in_order, alternating = (
+        simcomm.run("all_reduce/ring", placed(cluster), nbytes).elapsed
+        for placed in (placement.block, placement.round_robin)
+    )
+    trunk = per_rack / ratio  # of one host's rate
+    assert in_order == pytest.approx(2 * (p - 1) / p * nbytes / RATE / min(1, trunk), rel=1e-9)
+    assert alternating == pytest.approx(2 * (p - 1) / p * nbytes / RATE * max(1, ratio), rel=1e-9)
+
+
+def test_ranks_live_where_the_list_says():
+    cluster = placement.listed(simcomm.star(4, *LINK), ["h3", "h1"])
+    assert (cluster.world_size, cluster.hosts) == (2, ("h3", "h1"))
+    trace = simcomm.run("all_reduce/ring", cluster, nbytes=1 << 16)
+    assert {message.route for message in trace.messages} == {("h3", "s0", "h1"), ("h1", "s0", "h3")}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "message"),
+    [
+        (["h0", "h9"], "rank 1 on 'h9': no such host; there are h0, h1, h2"),
+        (["h0", "s0"], "rank 1 on 's0': no such host"),
+        (["h1", "h0", "h1"], "rank 2 on 'h1': rank 0 is there, and a host holds one"),
+        ([], "no rank is placed; name at least one of h0, h1, h2"),
+    ],
+)
+def test_a_list_that_does_not_fit_is_refused(hosts: list[str], message: str):
+    with pytest.raises(InputError) as refusal:
+        placement.listed(simcomm.star(3, *LINK), hosts)
+    assert message in str(refusal.value)

@@ -1,0 +1,284 @@
+"""Routes: the shortest, spread or hashed, over rails, as written, and through host memory where devices need it."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from math import inf
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcomm
+from collectives import InputError
+from simcomm import builders, nodes, paths
+from simcomm.fabric import Wire, empty, join
+from simcomm.paths import Paths
+from simcomm.pods import on_rails
+from simcomm.routing import Routing, ecmp, listed, rail_aware, shortest
+from simcomm.topology import Cluster
+
+LINK = ("10 Gbit/s", "0 us")
+
+
+def all_pairs(cluster: Cluster) -> list[tuple[str, str]]:
+    return [(a, b) for a in cluster.hosts for b in cluster.hosts if a != b]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> "nx.DiGraph[str]":
+    """Small networks in one piece or several, some links in one direction only, of three widths."""
+    n = draw(st.integers(2, 9))
+    graph = empty(f"h{i}" for i in range(n))
+    ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda pair: pair[0] != pair[1])
+    for a, b in draw(st.lists(ends, max_size=3 * n)):
+        join(graph, f"h{a}", f"h{b}", Wire(draw(st.sampled_from([1.0, 2.0, 4.0]))))
+    for a, b in draw(st.lists(ends, max_size=3)):
+        if graph.has_edge(f"h{a}", f"h{b}"):
+            graph.remove_edge(f"h{a}", f"h{b}")
+    return graph
+
+
+@given(graphs(), st.integers(0, 2**62))
+@settings(max_examples=100, deadline=None)
+def test_paths_are_shortest_and_among_those_widest(graph: "nx.DiGraph[str]", spread: int):
+    net = Paths(graph)
+    pairs = [(a, b) for a in graph for b in graph]
+    ways = net.many(net.ends(pairs), np.full(len(pairs), spread))
+    for number, (a, b) in enumerate(pairs):
+        way = net.nodes_of(ways.link[ways.first[number] : ways.first[number + 1]].tolist())
+        if a == b or not nx.has_path(graph, a, b):
+            assert way == ()
+            continue
+        assert (way[0], way[-1]) == (a, b)
+        best = min(slowness(graph, each) for each in nx.all_shortest_paths(graph, a, b))
+        assert len(way) == nx.shortest_path_length(graph, a, b) + 1
+        assert slowness(graph, way) == pytest.approx(best, rel=1e-9)
+
+
+def slowness(graph: "nx.DiGraph[str]", way: tuple[str, ...]) -> float:
+    return sum(1 / graph.edges[edge]["bandwidth"] for edge in pairwise(way))
+
+
+@given(st.integers(0, 2**62))
+@settings(max_examples=5, deadline=None)
+def test_every_equal_path_can_be_picked_and_compiled_code_picks_the_same(spread: int):
+    cluster = builders.fat_tree(8, *LINK)
+    net = Paths(cluster.graph)
+    pairs = all_pairs(cluster)[:3000]
+    numbers = (np.arange(len(pairs)) * 7919 + spread) % 2**62
+    found = net.many(net.ends(pairs), numbers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "WORTH_COMPILING", -1)
+        compiled = net.many(net.ends(pairs), numbers)
+    assert np.array_equal(found.first, compiled.first)
+    assert np.array_equal(found.link, compiled.link)
+
+
+NO_P2P = nodes.pcie_tree(8, "12 GB/s", "0 us", sockets=2, switches=4, socket_bandwidth="20 GB/s", peer_to_peer=False)
+POD = on_rails(
+    nodes.Machine(
+        "test machine", 4, Wire(12e9), sockets=2, pcie_switches=4, socket=Wire(10e9), nics=4, nic=Wire(6e9),
+        nvlinks=lambda graph, name, gpus: nodes.all_to_switch(graph, name, gpus, Wire(100e9)), p2p_level="PXB",
+    ),
+    nodes=4,
+    nodes_per_leaf=2,
+)  # fmt: skip
+CASES = [
+    (NO_P2P, shortest),
+    (POD, shortest),
+    (POD, ecmp(3)),
+    (POD, rail_aware),
+    (builders.torus([3, 3], *LINK), ecmp(1)),
+    (simcomm.star(3, *LINK), listed([("h0", "s0", "h1")])),
+    (simcomm.this_machine(3), shortest),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_many_routes_at_once_are_those_found_one_by_one(number: int):
+    cluster, policy = CASES[number]
+    pairs = all_pairs(cluster)
+    ways, single, edges = policy(cluster.graph).many(pairs), policy(cluster.graph), list(cluster.graph.edges)
+    for k, (a, b) in enumerate(pairs):
+        links = [edges[link] for link in ways.link[ways.first[k] : ways.first[k + 1]]]
+        assert links == list(pairwise(single(a, b)))
+        assert len(set(links)) == len(links)
+
+
+def test_no_links_are_needed_to_stay():
+    ways = shortest(POD.graph).many([("n0.gpu0", "n0.gpu0"), ("n0.gpu0", "n0.gpu1")])
+    assert ways.first.tolist() == [0, 0, 2]
+    assert shortest(POD.graph)("n0.gpu0", "n0.gpu0") == ("n0.gpu0",)
+
+
+@pytest.mark.parametrize("k", [4, 6, 8])
+def test_by_default_no_shift_of_a_fat_tree_shares_a_link(k: int):
+    """D-mod-k is free of contention for every shift permutation (Zahavi, 2012)."""
+    cluster = builders.fat_tree(k, *LINK)
+    hosts = cluster.hosts
+    for shift in range(1, len(hosts)):
+        ways = cluster.routes().many([(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)])
+        assert np.bincount(ways.link).max() == 1
+
+
+def heaviest(cluster: Cluster, policy: Routing, shift: int) -> int:
+    hosts = cluster.hosts
+    pairs = [(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)]
+    return int(np.bincount(policy(cluster.graph).many(pairs).link).max())
+
+
+def test_ecmp_collides_and_another_seed_collides_elsewhere():
+    cluster = builders.fat_tree(8, *LINK)
+    pairs = all_pairs(cluster)
+    one, again, other = (ecmp(seed)(cluster.graph).many(pairs) for seed in (1, 1, 2))
+    assert np.array_equal(one.link, again.link)
+    assert np.array_equal(one.first, other.first)
+    assert not np.array_equal(one.link, other.link)
+    assert max(heaviest(cluster, ecmp(1), shift) for shift in (16, 32, 64)) > 1
+
+
+def test_ecmp_spreads_flows_evenly_over_the_core():
+    cluster = builders.fat_tree(8, *LINK)
+    ways = ecmp(5)(cluster.graph).many([(a, b) for a in cluster.hosts[:16] for b in cluster.hosts[64:]])
+    edges = list(cluster.graph.edges)
+    through = Counter(edges[link][1] for link in ways.link if cluster.graph.nodes[edges[link][1]].get("tier") == 3)
+    assert len(through) == 16
+    assert sum(through.values()) == 16 * 64
+    assert min(through.values()) > 64 - 4 * 8
+    assert max(through.values()) < 64 + 4 * 8  # four standard deviations of a binomial
+
+
+def test_ecmp_collisions_cost_time_in_a_run():
+    cluster = builders.fat_tree(4, *LINK)
+    cluster = replace(cluster, hosts=tuple(f"h{5 * rank % 16}" for rank in range(16)))  # every message leaves its pod
+    times = [
+        simcomm.run("all_reduce/ring", replace(cluster, routing=policy), nbytes=16 << 16).elapsed
+        for policy in (shortest, ecmp(0), ecmp(0))
+    ]
+    assert times[0] < times[1] == times[2]
+
+
+def test_wider_links_win_where_the_number_of_links_is_the_same():
+    """Two GPUs on one PCIe switch and on one NVSwitch."""
+    machine = nodes.Machine(
+        "", 2, Wire(12e9), pcie_switches=1, nvlinks=lambda g, n, gpus: nodes.all_to_switch(g, n, gpus, Wire(100e9))
+    )
+    assert nodes.one(machine).routes()("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.nvswitch", "n0.gpu1")
+
+
+def test_without_peer_to_peer_messages_go_through_the_receivers_memory():
+    routes = NO_P2P.routes()
+    assert routes("n0.gpu0", "n0.gpu1") == (
+        *("n0.gpu0", "n0.pcie0", "n0.cpu0", "n0.memory0"),
+        *("n0.cpu0", "n0.pcie0", "n0.gpu1"),
+    )
+    assert routes("n0.gpu0", "n0.gpu7") == (
+        *("n0.gpu0", "n0.pcie0", "n0.cpu0", "n0.cpu1", "n0.memory1"),
+        *("n0.cpu1", "n0.pcie3", "n0.gpu7"),
+    )
+
+
+def test_two_cards_behind_one_switch_without_p2p_are_half_as_fast_as_on_two_sockets():
+    """As NCCL's maintainers say of GeForce cards: https://github.com/NVIDIA/nccl/issues/1309."""
+    together = nodes.pcie_tree(2, "12 GB/s", "0 us", switches=1, peer_to_peer=False)
+    apart = nodes.pcie_tree(2, "12 GB/s", "0 us", sockets=2, switches=2, socket_bandwidth="12 GB/s", peer_to_peer=False)
+    times = [simcomm.run("all_reduce/ring", cluster, nbytes=1 << 24).elapsed for cluster in (together, apart)]
+    assert times[0] == pytest.approx(2 * times[1], rel=1e-9)
+    direct = nodes.pcie_tree(2, "12 GB/s", "0 us", switches=1)
+    assert simcomm.run("all_reduce/ring", direct, nbytes=1 << 24).elapsed == pytest.approx(times[1], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("level", "same_switch", "same_socket", "other_socket"),
+    [("NVL", True, True, True), ("PXB", False, True, True), ("PHB", False, False, True), ("SYS", False, False, False)],
+)
+def test_p2p_levels_mean_what_nccl_means_by_them(level: str, same_switch: bool, same_socket: bool, other_socket: bool):
+    machine = nodes.Machine("", 8, Wire(12e9), sockets=2, pcie_switches=4, socket=Wire(9e9), p2p_level=level)
+    routes = nodes.one(machine).routes()
+    for dst, staged in (("n0.gpu1", same_switch), ("n0.gpu2", same_socket), ("n0.gpu7", other_socket)):
+        assert any("memory" in node for node in routes("n0.gpu0", dst)) is staged
+
+
+def test_nvlink_needs_no_host_memory_and_what_lies_beyond_it_does():
+    routes = nodes.nvlink_pairs(4, "56 GB/s", "24 GB/s", "0 us").routes()
+    assert routes("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.gpu1")
+    assert "n0.memory0" in routes("n0.gpu1", "n0.gpu2")
+
+
+def test_by_default_a_message_leaves_by_its_own_nic_and_crosses_the_spine_to_another_rail():
+    way = POD.routes()("n0.gpu0", "n1.gpu2")
+    assert [node for node in way if "nic" in node] == ["n0.nic0", "n1.nic2"]
+    assert POD.graph.nodes[way[4]] == {"kind": "switch", "tier": 2}
+
+
+def test_rail_aware_messages_change_rails_inside_the_sender_and_cross_no_spine():
+    routes = rail_aware(POD.graph)
+    assert routes("n0.gpu0", "n1.gpu2") == (
+        *("n0.gpu0", "n0.nvswitch", "n0.gpu2", "n0.pcie2", "n0.nic2", "s2"),
+        *("n1.nic2", "n1.pcie2", "n1.gpu2"),
+    )
+    assert routes("n0.gpu2", "n1.gpu2")[:3] == ("n0.gpu2", "n0.pcie2", "n0.nic2")
+    assert routes("n0.gpu0", "n0.gpu2") == ("n0.gpu0", "n0.nvswitch", "n0.gpu2")
+    for src, dst in all_pairs(POD):
+        under_one_leaf = POD.graph.nodes[src]["machine"] // 2 == POD.graph.nodes[dst]["machine"] // 2
+        spines = [node for node in routes(src, dst) if POD.graph.nodes[node].get("tier") == 2]
+        assert len(spines) == (0 if under_one_leaf else 1)
+
+
+def test_a_route_that_is_written_down_is_taken_in_its_direction_only():
+    cluster = builders.ring(5, "10 Gbit/s", "1 us")
+    long_way = ("h0", "h4", "h3", "h2", "h1")
+    routed = replace(cluster, routing=listed([long_way]))
+    assert routed.routes()("h0", "h1") == long_way
+    assert routed.routes()("h1", "h0") == ("h1", "h0")
+    trace = simcomm.run("all_reduce/ring", routed, nbytes=5 << 16)
+    assert {message.route for message in trace.messages if (message.src, message.dst) == (0, 1)} == {long_way}
+    assert trace.elapsed > simcomm.run("all_reduce/ring", cluster, nbytes=5 << 16).elapsed
+
+
+WRONG_WAYS = {
+    "route h0 - s0 - h9: no link leads from s0 to h9": [("h0", "s0", "h9")],
+    "route h0: a route leads from one node to another": [("h0",)],
+    "route h0 - s0 - h0: a route leads from one node to another": [("h0", "s0", "h0")],
+    "route h0 - s0: s0 holds no rank": [("h0", "s0")],
+    "it crosses the link from h0 to s0 twice": [("h0", "s0", "h0", "s0", "h1")],
+    "there is already one from h0 to h1": [("h0", "s0", "h1"), ("h0", "s0", "h1")],
+}
+
+
+@pytest.mark.parametrize("message", WRONG_WAYS)
+def test_a_route_that_is_none_is_refused(message: str):
+    with pytest.raises(InputError) as refusal:
+        listed(WRONG_WAYS[message])(simcomm.star(3, *LINK).graph)
+    assert message in str(refusal.value)
+
+
+def test_policies_refuse_what_they_cannot_do():
+    with pytest.raises(InputError, match="rail-aware routing needs machines whose GPUs and NICs are on rails"):
+        rail_aware(simcomm.star(3, *LINK).graph)
+    broken = POD.graph.copy()
+    broken.nodes["n0.gpu1"]["rail"] = 9
+    with pytest.raises(InputError, match=r"n0\.gpu1 is on rail 9, where its machine has no NIC"):
+        rail_aware(broken)
+    with pytest.raises(InputError, match="seed -1 is none; give a whole number from 0 to 4294967295"):
+        ecmp(-1)
+
+
+def test_what_no_link_leads_to_is_refused_by_name():
+    graph = empty(["h0", "h1"])
+    for ask in (lambda: shortest(graph)("h0", "h1"), lambda: shortest(graph).many([("h0", "h1")])):
+        with pytest.raises(InputError, match="no link leads from h0 to h1"):
+            ask()
+    with pytest.raises(InputError, match="there is no node 'h7' in this network"):
+        shortest(graph)("h0", "h7")
+
+
+def test_links_without_limit_are_the_widest():
+    graph = empty(["h0", "h1"], ["s0", "s1"])
+    for switch, width in (("s0", 5.0), ("s1", inf)):
+        join(graph, "h0", switch, Wire(width))
+        join(graph, "h1", switch, Wire(width))
+    assert shortest(graph)("h0", "h1") == ("h0", "s1", "h1")

@@ -1,0 +1,149 @@
+"""Topologies, presets, routing and placement in scenario files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from scenario_texts import ASKS, HERE, STAR, check_refused, write
+
+import simcomm
+from scenarios import load
+from scenarios.clusters import TOPOLOGIES
+from simcomm import builders, hardware, placement
+from simcomm.topology import Cluster
+
+EACH = 'bandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
+LINK = ("10 Gbit/s", "5 us")
+BUILT = {
+    "star": ("hosts = 4", simcomm.star(4, *LINK)),
+    "ring": ("hosts = 4", builders.ring(4, *LINK)),
+    "fully-connected": ("hosts = 3", builders.fully_connected(3, *LINK)),
+    "torus": ("dimensions = [2, 3]", builders.torus([2, 3], *LINK)),
+    "two-level-tree": (
+        "racks = 2\nhosts_per_rack = 3\noversubscription = 1.5",
+        builders.two_level_tree(2, 3, *LINK, oversubscription=1.5),
+    ),
+    "fat-tree": ("ports = 4", builders.fat_tree(4, *LINK)),
+    "dragonfly": (
+        "hosts_per_router = 1\nrouters_per_group = 2\nglobal_links = 1\ngroups = 2",
+        builders.dragonfly(1, 2, 1, *LINK, groups=2),
+    ),
+}
+POD = '[cluster]\npreset = "dgx-h100"\nnodes = 4\ngpus_per_node = 2\n'
+
+
+def same(a: Cluster, b: Cluster) -> bool:
+    return (a.title, a.hosts, list(a.graph.edges(data=True))) == (b.title, b.hosts, list(b.graph.edges(data=True)))
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_every_topology_can_be_asked_for_by_name(tmp_path: Path, name: str):
+    keys, expected = BUILT[name]
+    cluster = load(write(tmp_path, f'[cluster]\ntopology = "{name}"\n{keys}\n{EACH}{ASKS}')).cluster
+    assert same(cluster, expected)
+    assert cluster.world_size <= TOPOLOGIES[name].ranks(
+        {key: json.loads(value) for key, value in (line.split(" = ") for line in keys.split("\n"))}
+    ) or name == "fully-connected"  # fmt: skip
+
+
+def test_a_preset_takes_nodes_gpus_and_another_network(tmp_path: Path):
+    assert same(load(write(tmp_path, POD + ASKS)).cluster, hardware.preset("dgx-h100", 4, 2))
+    text = POD + 'bandwidth = "100 Gbit/s"\nnodes_per_leaf = 2\noversubscription = 2\n' + ASKS
+    expected = hardware.preset("dgx-h100", 4, 2, bandwidth="100 Gbit/s", nodes_per_leaf=2, oversubscription=2)
+    assert same(load(write(tmp_path, text)).cluster, expected)
+
+
+def test_a_topology_file_is_sought_beside_the_scenario(tmp_path: Path):
+    nodes = [{"id": "h0"}, {"id": "h1"}]
+    edges = [{"source": "h0", "target": "h1", "bandwidth": 1e9, "latency": 0}]
+    (tmp_path / "net.json").write_text(json.dumps({"nodes": nodes, "edges": edges}))
+    cluster = load(write(tmp_path, '[cluster]\ntopology = "net.json"\n' + ASKS)).cluster
+    assert cluster.hosts == ("h0", "h1")
+    assert cluster.graph.edges["h1", "h0"] == {"bandwidth": 1e9, "latency": 0.0}
+
+
+def test_ranks_are_placed_before_some_of_them_are_taken(tmp_path: Path):
+    cluster = load(write(tmp_path, POD + 'placement = "round-robin"\nworld_size = 3\n' + ASKS)).cluster
+    assert cluster.hosts == ("n0.gpu0", "n1.gpu0", "n2.gpu0")
+    assert load(write(tmp_path, POD + 'placement = "block"\n' + ASKS)).cluster.hosts[1] == "n0.gpu1"
+    listed = load(write(tmp_path, STAR + 'placement = ["h2", "h0"]\n' + ASKS)).cluster
+    assert listed.hosts == placement.listed(BUILT["star"][1], ["h2", "h0"]).hosts
+
+
+def test_routing_is_by_name_with_a_seed_or_written_down(tmp_path: Path):
+    def way(routing: str) -> tuple[str, ...]:
+        return load(write(tmp_path, POD + routing + ASKS)).cluster.routes()("n0.gpu0", "n1.gpu1")
+
+    assert "n0.nvswitch" in way('routing = "rail-aware"\n')
+    assert "n0.nvswitch" not in way('routing = "shortest"\n') == way("")
+    fat = '[cluster]\ntopology = "fat-tree"\nports = 8\n' + EACH
+    ways = [
+        load(write(tmp_path, fat + f'routing = {{name = "ecmp", seed = {seed}}}\n' + ASKS)).cluster.routes()
+        for seed in (1, 1, 2)
+    ]
+    pairs = [("h0", f"h{host}") for host in range(16, 128)]
+    assert [ways[0](*pair) for pair in pairs] == [ways[1](*pair) for pair in pairs]
+    assert [ways[0](*pair) for pair in pairs] != [ways[2](*pair) for pair in pairs]
+    ring = '[cluster]\ntopology = "ring"\nhosts = 4\n' + EACH
+    written = ring + '[[cluster.route]]\npath = ["h0", "h3", "h2", "h1"]\n' + ASKS
+    assert load(write(tmp_path, written)).cluster.routes()("h0", "h1") == ("h0", "h3", "h2", "h1")
+
+
+RING = '[cluster]\ntopology = "ring"\nhosts = 4\n' + EACH
+WRONG = {
+    "cluster: dimensions is missing; topology = \"torus\" needs dimensions, bandwidth and latency": (
+        '[cluster]\ntopology = "torus"\n' + EACH + ASKS
+    ),
+    'cluster: racks does not go with topology = "ring"; it is an argument of topology = "two-level-tree"': (
+        RING + "racks = 2\n" + ASKS
+    ),
+    'cluster: nodes does not go with topology = "ring"; it is an argument of a preset of the hardware catalogue': (
+        RING + "nodes = 2\n" + ASKS
+    ),
+    'cluster: nodes does not go with preset = "this-machine"': HERE + "nodes = 2\n" + ASKS,
+    "cluster: 5 ports; half of a fat tree's ports go up": (
+        '[cluster]\ntopology = "fat-tree"\nports = 5\n' + EACH + ASKS
+    ),
+    'cluster: topology = "fat-tree" with ports = 1000 is too large: 250000000 places': (
+        '[cluster]\ntopology = "fat-tree"\nports = 1000\n' + EACH + ASKS
+    ),
+    'cluster: topology = "torus" with dimensions = [60000, 60000] is too large': (
+        '[cluster]\ntopology = "torus"\ndimensions = [60000, 60000]\n' + EACH + ASKS
+    ),
+    "cluster: nodes = 60000 of dgx-h100 is too large: 65536 GPUs at most": (
+        '[cluster]\npreset = "dgx-h100"\nnodes = 60000\n' + ASKS
+    ),
+    "cluster.dimensions.1 = 0 should be greater than or equal to 1": (
+        '[cluster]\ntopology = "torus"\ndimensions = [2, 0]\n' + EACH + ASKS
+    ),
+    "cluster.oversubscription = 0 should be greater than 0": POD + "oversubscription = 0\n" + ASKS,
+    "cluster: gpus_per_node = 9; NVIDIA DGX H100 has 8 GPUs": (
+        '[cluster]\npreset = "dgx-h100"\ngpus_per_node = 9\n' + ASKS
+    ),
+    "none.graphml: No such file or directory": '[cluster]\ntopology = "none.graphml"\n' + ASKS,
+    "cluster: hosts does not go with topology from a file": '[cluster]\ntopology = "x.json"\nhosts = 2\n' + ASKS,
+    "cluster.routing: routing 'rip' is not known; there are shortest, ecmp and rail-aware": (
+        RING + 'routing = "rip"\n' + ASKS
+    ),
+    "cluster.routing: sed is no parameter of ecmp; there are seed": (
+        RING + 'routing = {name = "ecmp", sed = 1}\n' + ASKS
+    ),
+    'cluster.routing: a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"': (
+        RING + "routing = 3\n" + ASKS
+    ),
+    "cluster.routing: rail-aware routing needs machines": RING + 'routing = "rail-aware"\n' + ASKS,
+    "cluster.route: route h0 - h2: no link leads from h0 to h2": (
+        RING + '[[cluster.route]]\npath = ["h0", "h2"]\n' + ASKS
+    ),
+    "cluster.placement: 'spread' is not known; there are block, round-robin, or a list of hosts": (
+        RING + 'placement = "spread"\n' + ASKS
+    ),
+    "cluster.placement: rank 1 on 'h9': no such host": RING + 'placement = ["h0", "h9"]\n' + ASKS,
+    "cluster: placement does not go with preset": HERE + 'placement = "block"\n' + ASKS,
+    "cluster: routing does not go with preset": HERE + 'routing = "ecmp"\n' + ASKS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_it_is_refused(tmp_path: Path, message: str):
+    check_refused(tmp_path, WRONG[message], message)
