@@ -49,6 +49,14 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.gif
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
 
+.PHONY: tables
+tables: $(STAMP) ## write the table of algorithms into docs/algorithms.md
+	$(BIN)/python docs/algorithm_table.py
+
+.PHONY: oracle
+oracle: $(STAMP) ## ask SimGrid again for the cases of the tests (needs g++ and libsimgrid-dev)
+	cd tests && ../$(BIN)/python -m oracle.make_simgrid_cases
+
 .PHONY: clean
 clean: ## remove what was made here, the virtual environment included
 	rm -rf $(VENV) .venv-oldest $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

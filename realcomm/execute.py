@@ -94,6 +94,7 @@ class Executor:
         self._divides = op == "mean" and algorithm.spec.reduces and self._divided.stop > self._divided.start
         self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
         self._tensor: Callable[[], torch.Tensor | None] = _nothing
+        self._address = 0
         self._pipeline = Pipeline([], [])
 
     def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
@@ -102,7 +103,7 @@ class Executor:
         Raises InputError for another length or type, or a tensor that is not contiguous, and RuntimeError of
         torch.distributed when a peer is lost.
         """
-        if tensor is not self._tensor():
+        if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
             self._place(tensor)
         recording = None if record is None else Recording(torch.cuda.synchronize if self._on_gpu else None)
         slot = own_slot()
@@ -132,7 +133,7 @@ class Executor:
         if not tensor.is_contiguous():
             raise InputError(f"a tensor of shape {list(tensor.shape)} and strides {tensor.stride()} is not contiguous")
         self._pipeline = self._arrangement.on(tensor.detach().view(-1))
-        self._tensor = weakref.ref(tensor, self._forget)
+        self._tensor, self._address = weakref.ref(tensor, self._forget), tensor.data_ptr()
 
     def _forget(self, gone: object) -> None:
         """The memory of a tensor that nobody else has any more is let go."""

@@ -78,7 +78,7 @@ def training_step(
     loss = cross_entropy(replica.model(images), labels)
     watch.lap("forward")
     replica.optimizer.zero_grad(set_to_none=False)  # they stay views of the flat buffer
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     watch.lap("backward")
     sync(replica.gradients)
     watch.lap("sync")

@@ -259,7 +259,7 @@ def again_and_again(rank: int, world_size: int) -> list[list[float]]:
     first, second = torch.ones(3), torch.full((3,), float(rank))
     for tensor in (first, second, second, first):
         executor.run(tensor)
-    first.fill_(2.0)
+    first.data = torch.full((3,), 2.0)  # the same tensor, elsewhere in memory
     executor.run(first)
     return [first.tolist(), second.tolist()]
 
