@@ -1,5 +1,7 @@
 """Rank programs on real tensors give what torch's own collectives give, and what the contract of a step promises."""
 
+import os
+
 import pytest
 import real_programs
 import torch
@@ -12,7 +14,7 @@ from realcomm.launch import TimedOut, launch
 from realcomm.placement import Memory, PlacedStep, placed, staging_elements
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5, 8, 17])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5, 8])
 def test_every_algorithm_agrees_with_torch_exactly_and_sends_what_its_schedule_says(world_size: int):
     cases = len([*real_programs.cases(world_size)])
     assert cases >= 3 * len(library())
@@ -20,6 +22,7 @@ def test_every_algorithm_agrees_with_torch_exactly_and_sends_what_its_schedule_s
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("RINGLAB_SLOW" not in os.environ, reason="takes minutes; set RINGLAB_SLOW=1 to run it")
 @pytest.mark.parametrize("world_size", [6, 7, *range(9, 18)])
 def test_every_algorithm_at_other_world_sizes(world_size: int):
     cases = len([*real_programs.cases(world_size)])
