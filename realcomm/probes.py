@@ -83,14 +83,16 @@ def _intervals(program: RankProgram, rank: int, world_size: int, size: int) -> l
 
 
 def seconds_of(program: RankProgram, intervals: list[list[Interval]]) -> list[float]:
-    """How long each repetition took: a message from first start to last end of the ranks that it concerns.
+    """How long one of the program's steps took in each repetition, of which ``IN_A_ROW`` follow each other.
+
+    A message counts from first start to last end of the ranks that it concerns.
 
     A reduction waits for nobody, so there the slowest rank's own time counts, and no difference between their starts.
     """
     if program is reduction:
-        return [max(end - begin for begin, end in same) for same in zip(*intervals, strict=True)]
+        return [max(end - begin for begin, end in same) / IN_A_ROW for same in zip(*intervals, strict=True)]
     concerned = [own for rank, own in enumerate(intervals) if any(True for _ in program(rank, len(intervals)))]
-    return [end - begin for begin, end in first_to_last(concerned)]
+    return [(end - begin) / IN_A_ROW for begin, end in first_to_last(concerned)]
 
 
 def _anything(rank: int, part: int, world_size: int, root: int) -> None:

@@ -55,9 +55,9 @@ def test_the_probe_sends_what_it_says():
 
 def test_a_message_concerns_those_who_send_and_receive_it():
     ranks = [[(0.0, 2.0)], [(0.5, 2.5)], [(3.0, 9.0)]]
-    assert probes.seconds_of(probes.one_way, ranks) == [2.5]
-    assert probes.seconds_of(probes.both_ways, ranks) == [9.0]
-    assert probes.seconds_of(probes.reduction, ranks) == [6.0]
+    assert probes.seconds_of(probes.one_way, ranks) == [2.5 / IN_A_ROW]
+    assert probes.seconds_of(probes.both_ways, ranks) == [9.0 / IN_A_ROW]
+    assert probes.seconds_of(probes.reduction, ranks) == [6.0 / IN_A_ROW]
 
 
 def settings_of(ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
