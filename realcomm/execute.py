@@ -144,13 +144,13 @@ class Executor:
         send, receive, tag = self._send, self._receive, TAG + turn.chain
         for message in turn.first:
             message.work = receive(message.data_list, message.peer, tag)
+        if recording is not None:  # before they are posted: a message may arrive sooner than posting it returns
+            _stamp(turn, recording.now())
         for message in turn.step.sends:
             self.bytes_sent += message.nbytes
             message.work = send(message.data_list, message.peer, tag)
         for message in turn.ahead:
             message.work = receive(message.data_list, message.peer, tag)
-        if recording is not None:
-            _stamp(turn, recording.now())
         self._begin_local(turn, recording)
 
     def _post_together(self, turn: Turn, recording: Recording | None) -> None:

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -282,6 +282,21 @@ def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], fl
     begin = time.perf_counter()
     execute(library()["all_reduce/ring"], tensor, record=record)
     return begin, record, time.perf_counter()
+
+
+def recorded_slowly(rank: int, world_size: int) -> list[Event]:
+    """The events of a ring in which posting a message returns long after it has arrived."""
+    executor, record = Executor(library()["all_reduce/ring"], rank, world_size, 8), list[Event]()
+    own = executor._send
+
+    def send(*args: Any) -> Any:
+        work = own(*args)
+        time.sleep(0.02)
+        return work
+
+    executor._send = send  # type: ignore[method-assign]
+    executor.run(torch.zeros(8), record)
+    return record
 
 
 def order_of_posts(rank: int, world_size: int) -> list[str]:

@@ -110,6 +110,14 @@ def test_a_record_tells_what_happened_when():
         assert all(sent.begin < got.end for sent, got in zip(sends, arrivals, strict=True))
 
 
+def test_nothing_arrives_before_it_is_sent():
+    ranks = launch(real_programs.recorded_slowly, 2)
+    for rank, events in enumerate(ranks):
+        sends = [event for event in events if event.operation.kind is Kind.SEND]
+        arrivals = [event for event in ranks[1 - rank] if event.operation.kind.receives]
+        assert all(sent.begin < got.end for sent, got in zip(sends, arrivals, strict=True))
+
+
 def test_empty_operations_are_not_sent():
     (_, one, _), (_, other, _), (_, third, _) = launch(real_programs.recorded, 3, 1)
     assert len(one) + len(other) + len(third) == 4 * 2 + 2  # one chunk of one element travels four times; two reduces
