@@ -24,6 +24,8 @@ class Message(NamedTuple):
     end: float
     route: tuple[str, ...] = ()  # node names from src to dst; empty where it is not known
     channel: int = 0  # of the sender's and the receiver's programs
+    src_waited: float = 0.0  # seconds that the sender's half was posted before the receiver's, where it is known
+    dst_waited: float = 0.0  # and the receiver's before the sender's
 
 
 class Span(NamedTuple):
@@ -46,6 +48,18 @@ class TracedLink(NamedTuple):
     nbytes: float
 
 
+class Unfinished(NamedTuple):
+    """What a rank waited for when nothing more could happen: a peer's half, or a message that is on its way."""
+
+    rank: int
+    peer: int
+    sends: bool
+    step: int
+    channel: int
+    since: float
+    is_under_way: bool
+
+
 @dataclass
 class Trace:
     """Ranks, messages, spans of computing, links and when it was all done.
@@ -64,6 +78,13 @@ class Trace:
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # node of each rank
     facts: dict[str, float] = field(default_factory=dict)
+    failed: dict[int, float] = field(default_factory=dict)  # ranks that failed, and when
+    unfinished: list[Unfinished] = field(default_factory=list)  # of a run that never ends
+
+    @property
+    def ends(self) -> bool:
+        """Whether all ranks came to their end; if not, ``elapsed`` is when the last thing happened."""
+        return not self.unfinished and not self.failed
 
     def bytes_sent(self) -> list[int]:
         """Bytes that each rank sent."""

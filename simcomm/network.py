@@ -1,10 +1,10 @@
-"""Messages in flight: they share the links of their routes max-min fairly, in virtual time.
+"""Messages in flight: they share the links of their routes in virtual time, max-min fairly or one after the other.
 
 Progressive filling (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2): raise all rates together,
 freeze those on a link that is full, go on with the rest. Every flow has equal weight.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterator
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -13,78 +13,81 @@ import networkx as nx
 import simpy
 
 from simcomm.routing import Routing, shortest
+from simcomm.sharing import Capacities, Edge, Sharing, fair
+from simcomm.trouble import IDLE_CHANGES, Change
 
-Edge = tuple[str, str]
+Order = tuple[int, ...]
 SAME_INSTANT = 1e-12  # flows whose last bytes arrive within this share of the wait are through together
 
 
 class Flow:
-    """A message that is sharing links: bytes left, bytes per second, and the event that fires when it is through."""
+    """A message on its links: bytes left, bytes per second, and the event that fires when it is through.
 
-    def __init__(self, edges: tuple[Edge, ...], nbytes: float, through: simpy.Event) -> None:
+    Of flows that came at the same instant the one with the lower ``order`` came first.
+    """
+
+    def __init__(self, edges: tuple[Edge, ...], nbytes: float, through: simpy.Event, order: Order = ()) -> None:
         self.edges = edges
         self.left = nbytes
         self.rate = 0.0
         self.through = through
+        self.came = (through.env.now, order)
 
     @property
     def seconds_left(self) -> float:
         if self.rate == inf:
             return 0.0
-        return self.left / self.rate if self.rate > 0 else inf  # no rate yet: it came at this very instant
-
-
-def fair_rates(flows: Iterable[Flow], capacities: dict[Edge, tuple[float, float]]) -> None:
-    """Give every flow its max-min fair rate. ``capacities``: bytes/s of an edge for one flow alone, and for several.
-
-    The rates are the same to the last bit for the same flows in the same order: no sets of flows, whose order varies.
-    """
-    crossing: dict[Edge, dict[Flow, None]] = {}
-    free = dict.fromkeys(flows)
-    for flow in free:
-        flow.rate = inf
-        for edge in flow.edges:
-            crossing.setdefault(edge, {})[flow] = None
-    left = {edge: capacities[edge][len(on_it) > 1] for edge, on_it in crossing.items()}
-    while free and crossing:
-        tightest = min(crossing, key=lambda edge: left[edge] / len(crossing[edge]))
-        share = left[tightest] / len(crossing[tightest])
-        for flow in list(crossing[tightest]):
-            flow.rate = share
-            free.pop(flow)
-            for edge in flow.edges:
-                left[edge] = max(0.0, left[edge] - share) if share < inf else left[edge]
-                crossing[edge].pop(flow)
-        crossing = {edge: on_it for edge, on_it in crossing.items() if on_it}
+        return self.left / self.rate if self.rate > 0 else inf  # it came at this very instant, or its way is shut
 
 
 class Network:
     """The links of a cluster while flows come and go."""
 
     def __init__(
-        self, env: simpy.Environment, graph: "nx.DiGraph[str]", goodput: float, routing: Routing = shortest
+        self,
+        env: simpy.Environment,
+        graph: "nx.DiGraph[str]",
+        goodput: float,
+        routing: Routing = shortest,
+        sharing: Sharing = fair,
     ) -> None:
         self.env = env
         self.graph = graph
-        self.capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
+        self.whole: Capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
+        self.capacities = dict(self.whole)
         self.carried: dict[Edge, float] = dict.fromkeys(self.capacities, 0.0)
         self.flows: list[Flow] = []
         self.route = routing(graph)
+        self.share_out = sharing
         self._settled_at = 0.0
         self._settling = False
         self._version = 0
 
-    def transfer(self, src: str, dst: str, nbytes: int) -> Generator[simpy.Event, Any, None]:
+    def transfer(self, src: str, dst: str, nbytes: int, order: Order = ()) -> Generator[simpy.Event, Any, None]:
         """A process that ends when ``nbytes`` have gone from node src to node dst: latencies first, then sharing."""
         path = self.route(src, dst)
         edges = tuple(pairwise(path))
         yield self.env.timeout(sum(self.graph.edges[edge]["latency"] for edge in edges))
         for edge in edges:
             self.carried[edge] += nbytes
-        flow = Flow(edges, nbytes, self.env.event())
+        flow = Flow(edges, nbytes, self.env.event(), order)
         self.flows.append(flow)
         self._settle_soon()
         yield flow.through
+
+    def change(self, changes: Iterator[Change]) -> Generator[simpy.Event, Any, None]:
+        """A process that gives edges the bandwidth that is left of them, until nothing else will ever happen."""
+        idle = 0
+        for change in changes:
+            if change.time > self.env.now:
+                yield self.env.timeout(change.time - self.env.now)
+                idle = idle + 1 if self.env.peek() == inf else 0
+            if idle > IDLE_CHANGES:
+                return
+            alone, shared = self.whole[change.edge]  # either may be infinite
+            left = (alone * change.share, shared * change.share) if change.share > 0 else (0.0, 0.0)
+            self.capacities[change.edge] = left
+            self._settle_soon()
 
     def _settle_soon(self) -> None:
         """Share out anew at this instant, once for all that happens in it."""
@@ -97,7 +100,7 @@ class Network:
         yield self.env.timeout(0)
         self._settling = False
         self._advance()
-        fair_rates(self.flows, self.capacities)
+        self.share_out(self.flows, self.capacities)
         self._version += 1
         version, wait = self._version, min((flow.seconds_left for flow in self.flows), default=inf)
         if wait == inf:

@@ -15,8 +15,9 @@ from collectives.trace import Trace, TracedLink
 from collectives.transport import Transport
 from collectives.verify import verify
 from collectives.workload import check_op, item_bytes
-from simcomm.simpy_engine import Array, Buffer, Process, Simulation
+from simcomm.simpy_engine import OUTSIDE, Array, Buffer, Place, Process, Simulation
 from simcomm.topology import Cluster
+from simcomm.trouble import NONE, Trouble, check_trouble
 
 PROVED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which is what an engine could hang on
 CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borrows its software's costs
@@ -32,11 +33,13 @@ def run(
     root: int = 0,
     buffers: Sequence[Array] | None = None,
     calibration: Calibration | None = None,
+    trouble: Trouble = NONE,
 ) -> Trace:
     """Simulate one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
 
     Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a calibration takes
-    the one given or the cached one. Raises InputError, and ProgramError for an algorithm that cannot work.
+    the one given or the cached one. Under ``trouble`` a run may never end: see ``Trace.ends``.
+    Raises InputError, and ProgramError for an algorithm that cannot work.
     """
     algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     check_op(op, dtype)
@@ -44,13 +47,15 @@ def run(
     check_length(algorithm, n, cluster.world_size)
     cluster, transport = ready(cluster, calibration)
     schedule = checked(algorithm, cluster.world_size, root)
-    simulation = Simulation(cluster, transport)
+    check_trouble(trouble, cluster.graph, cluster.world_size)
+    simulation = Simulation(cluster, transport, trouble)
     held = [
         Buffer(algorithm, cluster.world_size, n, itemsize, None if buffers is None else buffers[rank])
         for rank in range(cluster.world_size)
     ]
     elapsed = simulation.run(_rank(simulation, schedule, rank, buffer, op) for rank, buffer in enumerate(held))
-    _hand_back(held, buffers, algorithm.spec, root, op)
+    if not simulation.unfinished():
+        _hand_back(held, buffers, algorithm.spec, root, op)
     size = n * itemsize
     facts = {"nbytes": float(size), "time_min_s": elapsed, "time_max_s": elapsed}
     return as_trace(simulation, algorithm.full_name, elapsed, facts)
@@ -61,7 +66,7 @@ def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer,
     if op == "mean":
         reduced = reduced_elements(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
         seconds = simulation.transport.gamma * len(reduced) * buffer.itemsize
-        yield from simulation.compute(rank, "reduce", schedule.steps, seconds)
+        yield from simulation.compute("reduce", Place(0, rank, OUTSIDE, schedule.steps), seconds)
 
 
 def reduced_elements(spec: Spec, rank: int, world_size: int, root: int, n: int) -> range:
@@ -141,4 +146,6 @@ def as_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str
         list(graph),
         list(simulation.cluster.hosts),
         facts,
+        simulation.failed,
+        simulation.unfinished(),
     )

@@ -5,6 +5,8 @@ It knows three verbs. *Post* an operation, *wait* for some, *compute* for a whil
 
 from collections import deque
 from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ import simpy
 
 from collectives.catalogue import Algorithm
 from collectives.step import Kind, Operation, Step, extent, offset
-from collectives.trace import Message, Span
+from collectives.trace import Message, Span, Unfinished
 from collectives.transport import Transport
 from simcomm.network import Network
 from simcomm.topology import Cluster
+from simcomm.trouble import NONE, Trouble
 
 Array = npt.NDArray[Any]
 Process = Generator[simpy.Event, Any, None]
@@ -30,11 +33,30 @@ COMBINE: dict[str, Any] = {
 }
 
 
+OUTSIDE = -1  # in place of a channel: a rank's computing after a collective; further down, other phases
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank is: in which collective of the run, on which channel, in which step."""
+
+    turn: int
+    rank: int
+    channel: int
+    step: int
+
+
 class Half:
     """A posted send or receive: the other half will find it, and ``done`` fires when the message is through."""
 
-    def __init__(self, op: Operation, step: int, data: Array | None, done: simpy.Event) -> None:
-        self.op, self.step, self.data, self.done = op, step, data, done
+    def __init__(self, op: Operation, place: Place, data: Array | None, done: simpy.Event) -> None:
+        self.op, self.place, self.data, self.done = op, place, data, done
+        self.posted = done.env.now
+
+    def unfinished(self, is_under_way: bool) -> Unfinished:
+        """What it has waited for since it was posted."""
+        at, sends = self.place, self.op.kind is Kind.SEND
+        return Unfinished(at.rank, self.op.peer, sends, at.step, at.channel, self.posted, is_under_way)
 
 
 class Buffer:
@@ -65,43 +87,71 @@ class Buffer:
 class Simulation:
     """Virtual ranks in virtual time on one cluster; ``messages`` and ``spans`` fill up as it runs."""
 
-    def __init__(self, cluster: Cluster, transport: Transport) -> None:
-        self.cluster, self.transport = cluster, transport
+    def __init__(self, cluster: Cluster, transport: Transport, trouble: Trouble = NONE) -> None:
+        self.cluster, self.transport, self.trouble = cluster, transport, trouble
         self.env = simpy.Environment()
-        self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing)
+        self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing, cluster.sharing)
         self.messages: list[Message] = []
         self.spans: list[Span] = []
+        self.failed: dict[int, float] = {}  # ranks that have stopped, and when
         self._waiting: dict[tuple[int, int, int], deque[Half]] = {}  # by src, dst and channel
+        self._under_way: dict[Half, Half] = {}  # receivers by sender
 
     def run(self, ranks: Iterable[Process]) -> float:
-        """Run one process per rank to its end; returns the seconds that it took."""
-        processes = [self.env.process(rank) for rank in ranks]
-        self.env.run(self.env.all_of(processes))
-        return float(self.env.now)
+        """Run one process per rank to its end, or until nothing more can happen; returns the seconds that it took."""
+        done = self.env.all_of([self.env.process(rank) for rank in ranks])
+        if self.trouble.links:
+            self.env.process(self.network.change(self.trouble.changes()))
+        while not done.processed and self.env.peek() < inf:
+            self.env.step()
+        if done.processed:
+            return float(self.env.now)
+        return max([span.end for span in self.spans] + [message.end for message in self.messages], default=0.0)
 
-    def compute(self, rank: int, name: str, step: int, seconds: float) -> Process:
-        """The rank is busy by itself for a while."""
+    def unfinished(self) -> list[Unfinished]:
+        """What the ranks wait for that never came to their end."""
+        posted = [half.unfinished(False) for queue in self._waiting.values() for half in queue]
+        flying = [half.unfinished(True) for pair in self._under_way.items() for half in pair]
+        return sorted(posted + flying, key=lambda one: (one.since, one))
+
+    def compute(self, name: str, place: Place, seconds: float) -> Process:
+        """The rank is busy by itself for a while, longer where it is slow."""
+        yield from self._alive(place.rank)
         if seconds > 0:
-            begin = self.env.now
-            yield self.env.timeout(seconds)
-            self.spans.append(Span(rank, name, step, begin, self.env.now))
+            begin, longer = self.env.now, 1.0
+            if self.trouble.ranks or self.trouble.compute:
+                longer = float(self.trouble.slowdown(place.turn, place.rank, place.channel, place.step))
+            yield self.env.timeout(seconds * longer)
+            self.spans.append(Span(place.rank, name, place.step, begin, self.env.now))
 
-    def collective(self, rank: int, programs: Iterable[Iterable[Step]], buffer: Buffer, operator: str) -> Process:
+    def _alive(self, rank: int) -> Process:
+        """Goes on at once, or never where the rank has failed."""
+        if self.trouble.ranks and self.env.now >= self.trouble.fails_at(rank):
+            self.failed.setdefault(rank, self.trouble.fails_at(rank))
+            yield self.env.event()
+
+    def collective(
+        self, rank: int, programs: Iterable[Iterable[Step]], buffer: Buffer, operator: str, turn: int = 0
+    ) -> Process:
         """One rank's part in a collective: its channels run at the same time, and it waits for all of them."""
         channels = [
-            self.env.process(self._channel(rank, channel, program, buffer, operator))
+            self.env.process(self._channel(turn, rank, channel, program, buffer, operator))
             for channel, program in enumerate(programs)
         ]
         yield self.env.all_of(channels)
 
-    def _channel(self, rank: int, channel: int, program: Iterable[Step], buffer: Buffer, operator: str) -> Process:
+    def _channel(
+        self, turn: int, rank: int, channel: int, program: Iterable[Step], buffer: Buffer, operator: str
+    ) -> Process:
         """One program of a rank. It reduces one chunk after the other; other channels may do so meanwhile."""
         for number, step in enumerate(program):
-            halves = [self._post(rank, channel, number, op, buffer) for op in step if self._travels(op, buffer)]
+            yield from self._alive(rank)
+            place = Place(turn, rank, channel, number)
+            halves = [self._post(place, op, buffer) for op in step if self._travels(op, buffer)]
             local = [(op, buffer.read(op.chunk, op.count)) for op in step if op.kind.is_local]
             yield self.env.all_of([half.done for half in halves])
             landed = [(half.op, half.data) for half in halves if half.op.kind.receives]
-            yield from self._land(rank, number, [*landed, *local], buffer, operator)
+            yield from self._land(place, [*landed, *local], buffer, operator)
 
     @staticmethod
     def _travels(op: Operation, buffer: Buffer) -> bool:
@@ -109,35 +159,45 @@ class Simulation:
         return not op.kind.is_local and buffer.nbytes(op.chunk, op.count) > 0
 
     def _land(
-        self, rank: int, step: int, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str
+        self, place: Place, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str
     ) -> Process:
         for op, incoming in writes:
             if op.kind is not Kind.RECV:
-                yield from self.compute(rank, "reduce", step, self.transport.gamma * buffer.nbytes(op.into, op.count))
+                yield from self.compute("reduce", place, self.transport.gamma * buffer.nbytes(op.into, op.count))
             buffer.write(op, incoming, operator)
 
-    def _post(self, rank: int, channel: int, step: int, op: Operation, buffer: Buffer) -> Half:
+    def _post(self, place: Place, op: Operation, buffer: Buffer) -> Half:
         """Put one half of a message where the other finds it; the message starts when both are there."""
         data = buffer.read(op.chunk, op.count) if op.kind is Kind.SEND else None
-        half = Half(op, step, data, self.env.event())
-        pair = (rank, op.peer) if op.kind is Kind.SEND else (op.peer, rank)
-        queue = self._waiting.setdefault((*pair, channel), deque())
+        half = Half(op, place, data, self.env.event())
+        pair = (place.rank, op.peer) if op.kind is Kind.SEND else (op.peer, place.rank)
+        queue = self._waiting.setdefault((*pair, place.channel), deque())
         if queue and queue[0].op.kind.receives != op.kind.receives:
             other = queue.popleft()
             sender, receiver = (half, other) if op.kind is Kind.SEND else (other, half)
-            self.env.process(self._message(*pair, channel, sender, receiver, buffer.nbytes(op.chunk, op.count)))
+            self.env.process(self._message(sender, receiver, buffer.nbytes(op.chunk, op.count)))
         else:
             queue.append(half)
         return half
 
-    def _message(self, src: int, dst: int, channel: int, sender: Half, receiver: Half, nbytes: int) -> Process:
+    def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:
+        src, dst = sender.place.rank, receiver.place.rank
         hosts, begin = self.cluster.hosts, self.env.now
-        yield self.env.timeout(self.transport.overhead)
-        yield from self.network.transfer(hosts[src], hosts[dst], nbytes)
+        name = (sender.place.turn, src, dst, sender.place.channel, sender.place.step, sender.op.chunk)
+        self._under_way[sender] = receiver
+        late = float(self.trouble.delay(*name)) if self.trouble.messages else 0.0
+        yield self.env.timeout(self.transport.overhead + late)
+        yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
+        del self._under_way[sender]
         receiver.data = sender.data
-        route = self.network.route(hosts[src], hosts[dst])
         self.messages.append(
-            Message(src, dst, sender.step, sender.op.chunk, nbytes, begin, self.env.now, route, channel)
+            Message(
+                *(src, dst, sender.place.step, sender.op.chunk, nbytes, begin, self.env.now),
+                route=self.network.route(hosts[src], hosts[dst]),
+                channel=sender.place.channel,
+                src_waited=begin - sender.posted,
+                dst_waited=begin - receiver.posted,
+            )
         )
         sender.done.succeed()
         receiver.done.succeed()

@@ -14,6 +14,7 @@ from collectives.units import format_bandwidth
 from simcomm.fabric import check_whole, empty, join, natural, rank_nodes, wire
 from simcomm.graph_check import check_graph
 from simcomm.routing import Routes, Routing, shortest
+from simcomm.sharing import Sharing, fair
 
 IDEAL = Transport()
 
@@ -38,6 +39,7 @@ class Cluster:
     transport: Transport | None  # None: needs a calibration
     is_here: bool = False  # the ranks are processes of this machine
     routing: Routing = shortest
+    sharing: Sharing = fair  # of a link between the messages on it
 
     @property
     def world_size(self) -> int:

@@ -7,19 +7,27 @@ from collectives.schedule import Schedule
 from collectives.trace import Span, Trace
 from collectives.workload import ComputePhases, Training
 from simcomm.run import CALIBRATED_RANKS, as_trace, checked, ready
-from simcomm.simpy_engine import Buffer, Process, Simulation
+from simcomm.simpy_engine import OUTSIDE, Buffer, Place, Process, Simulation
 from simcomm.topology import Cluster
+from simcomm.trouble import NONE, Trouble, check_trouble
 
 STEPS = 3
+FORWARD, BACKWARD, OPTIMIZER = OUTSIDE - 1, OUTSIDE - 2, OUTSIDE - 3  # in place of a channel
 
 
 def train(
-    training: Training, cluster: Cluster, *, steps: int | None = None, calibration: Calibration | None = None
+    training: Training,
+    cluster: Cluster,
+    *,
+    steps: int | None = None,
+    calibration: Calibration | None = None,
+    trouble: Trouble = NONE,
 ) -> Trace:
     """Simulate ``steps`` training steps; all are alike, so three show them unless said.
 
     Compute phases come from the training's own numbers or from calibration. Raises InputError where there are none,
-    and for DistributedDataParallel, whose overlap of backward and sync is not modelled.
+    and for DistributedDataParallel, whose overlap of backward and sync is not modelled. Under ``trouble`` it may never
+    end: see ``Trace.ends``.
     """
     if training.gradient_sync is None:
         raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
@@ -28,7 +36,8 @@ def train(
     together, alone = phases(training, cluster, calibration)
     cluster, transport = ready(cluster, calibration)
     schedule = checked(training.gradient_sync, cluster.world_size)
-    simulation = Simulation(cluster, transport)
+    check_trouble(trouble, cluster.graph, cluster.world_size)
+    simulation = Simulation(cluster, transport, trouble)
     elapsed = simulation.run(
         _rank(simulation, rank, schedule, together, training.gradient_bytes, STEPS if steps is None else steps)
         for rank in range(cluster.world_size)
@@ -62,10 +71,10 @@ def _rank(
     buffer = Buffer(schedule.algorithm, schedule.world_size, nbytes // 4, 4, None)
     scaling = simulation.transport.gamma * nbytes  # the mean divides the sum
     for step in range(steps):
-        yield from simulation.compute(rank, "forward", step, compute.forward)
-        yield from simulation.compute(rank, "backward", step, compute.backward)
+        yield from simulation.compute("forward", Place(step, rank, FORWARD, step), compute.forward)
+        yield from simulation.compute("backward", Place(step, rank, BACKWARD, step), compute.backward)
         begin = simulation.env.now
-        yield from simulation.collective(rank, schedule.programs[rank], buffer, "mean")
-        yield from simulation.compute(rank, "reduce", step, scaling)
+        yield from simulation.collective(rank, schedule.programs[rank], buffer, "mean", step)
+        yield from simulation.compute("reduce", Place(step, rank, OUTSIDE, step), scaling)
         simulation.spans.append(Span(rank, "sync", step, begin, simulation.env.now))
-        yield from simulation.compute(rank, "optimizer", step, compute.optimizer)
+        yield from simulation.compute("optimizer", Place(step, rank, OPTIMIZER, step), compute.optimizer)

@@ -9,7 +9,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcomm.network import Flow, Network, fair_rates
+from simcomm.network import Flow, Network
+from simcomm.sharing import fair
 from simcomm.topology import star
 
 ENV = simpy.Environment()
@@ -27,13 +28,13 @@ def capacities(**edges: float) -> dict[tuple[str, str], tuple[float, float]]:
 def test_one_long_flow_and_a_short_one_on_each_link():
     """The classic example: the long flow gets half of the tight link, the other short flow what is left."""
     long, first, second = flow("ab", "bc"), flow("ab"), flow("bc")
-    fair_rates([long, first, second], capacities(ab=10.0, bc=30.0))
+    fair([long, first, second], capacities(ab=10.0, bc=30.0))
     assert (long.rate, first.rate, second.rate) == (5.0, 5.0, 25.0)
 
 
 def test_a_flow_over_nothing_that_limits_is_through_at_once():
     free = flow("ab")
-    fair_rates([free], capacities(ab=inf))
+    fair([free], capacities(ab=inf))
     assert free.rate == inf
     assert free.seconds_left == 0.0
 
@@ -41,9 +42,9 @@ def test_a_flow_over_nothing_that_limits_is_through_at_once():
 def test_a_shared_link_can_have_another_capacity_than_one_for_a_flow_alone():
     edges = {("a", "b"): (10.0, 16.0)}
     one, other = flow("ab"), flow("ab")
-    fair_rates([one], edges)
+    fair([one], edges)
     assert one.rate == 10.0
-    fair_rates([one, other], edges)
+    fair([one, other], edges)
     assert one.rate == other.rate == 8.0
 
 

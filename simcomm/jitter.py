@@ -1,0 +1,68 @@
+"""Noise that is the same in every run: each thing that varies has a random number of its own, made from its name."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from collectives.errors import InputError
+
+DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
+MOST_SEED = 2**64 - 1
+STEP, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of splitmix64
+UNIT = 2.0**-53
+HALF = UNIT / 2  # keeps the logarithm of a number from 0 on finite
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """A distribution over numbers from 0 on, by its mean; a lognormal one also by its standard deviation."""
+
+    distribution: str
+    mean: float
+    deviation: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.distribution not in DISTRIBUTIONS:
+            raise InputError(f"distribution {self.distribution!r} is not known; there are {', '.join(DISTRIBUTIONS)}")
+        if not 0 <= self.mean < inf:
+            raise InputError(f"a mean of {self.mean}: a finite number from 0 on is needed")
+        if not 0 <= self.deviation < inf or (self.deviation == 0) == (self.distribution == "lognormal"):
+            needed = "is needed, above zero" if self.distribution == "lognormal" else "has no meaning"
+            raise InputError(f"a deviation of {self.deviation} for {self.distribution}: it {needed}")
+
+    def at(self, uniform: Any) -> npt.NDArray[np.float64]:
+        """The values that a share ``uniform`` (0 to 1) of all draws stay below; of any shape."""
+        return np.asarray(self._at(np.asarray(uniform, np.float64)), np.float64)
+
+    def _at(self, uniform: npt.NDArray[np.float64]) -> Any:
+        if self.distribution == "uniform":
+            return 2 * self.mean * uniform
+        if self.distribution == "exponential":
+            return -self.mean * np.log1p(-uniform)
+        # of a lognormal with mean m and deviation s the logarithm has variance log(1 + (s/m)^2)
+        if self.mean == 0:
+            return np.zeros_like(uniform)
+        variance = np.log1p((self.deviation / self.mean) ** 2)
+        return np.exp(np.log(self.mean) - variance / 2 + np.sqrt(variance) * ndtri(uniform + HALF))
+
+
+def uniform(seed: int, *name: Any) -> npt.NDArray[np.float64]:
+    """Numbers from 0 to 1 that belong to things named by whole numbers; arrays of one shape name many at once.
+
+    A chain of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+    """
+    with np.errstate(over="ignore"):
+        state = np.uint64(seed) + np.uint64(STEP)
+        for part in name:
+            state = _mixed((state ^ np.asarray(part).astype(np.uint64)) + np.uint64(STEP))
+    return np.asarray((state >> np.uint64(11)) * UNIT, np.float64)
+
+
+def _mixed(state: Any) -> Any:
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(FIRST)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(SECOND)
+    return state ^ (state >> np.uint64(31))
