@@ -1,0 +1,1 @@
+"""The parts of the compiled engine; ``simcomm.compiled_engine`` puts them together."""

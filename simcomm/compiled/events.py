@@ -1,0 +1,245 @@
+"""The event engine: stages post their messages, messages fly and share links, and stages complete.
+
+A *stage* is one step of one agent; an *agent* is whoever goes through its stages one after the other: a rank. What
+happens at one instant is taken together: what ends, what thereby begins, and then how the links are shared.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simcomm.compiled.calendar import cancel, release, schedule
+from simcomm.compiled.heap import drop, least
+from simcomm.compiled.jit import entry, inner, sources
+from simcomm.compiled.levels import settle
+from simcomm.compiled.pairing import take_due
+from simcomm.compiled.sharing import bring_up, place, retell, touch_route, withdraw
+from simcomm.compiled.world import FREE, FRESH, READY, THROUGH, World
+
+SAME_INSTANT = 1e-13  # events within this share of the time happen together
+SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but for rounding
+
+
+@inner
+def _start(w: World, stage: int, now: float) -> None:
+    """The stage has posted its halves; messages whose other half was there have begun."""
+    if w.stages[stage].waiting == 0:
+        _complete(w, stage, now)
+    for at in range(w.stages[stage].first_op, w.stages[stage + 1].first_op):
+        message = w.ops[at]
+        if w.messages[message].posted != 0:
+            _begin(w, message, now)
+        w.messages[message].posted = 1
+
+
+@inner
+def _begin(w: World, message: int, now: float) -> None:
+    """Both halves are posted: the message spends its delay, and then goes on its links."""
+    w.sizes[FREE] -= 1
+    flow, route = w.flows[w.sizes[FREE]].free, w.messages[message].route
+    w.flows[flow].message = message
+    w.flows[flow].route = route
+    if len(w.begin) > 0:
+        w.begin[message] = now
+    delay = w.routes[route].delay
+    if len(w.extra) > 0:
+        delay += w.extra[message]
+    if delay > 0:
+        schedule(w.calendar, np.int64(flow), now + delay)
+    else:
+        _arrive(w, flow)
+
+
+@inner
+def _arrive(w: World, flow: int) -> None:
+    """The flow is on its links, or through where nothing limits it."""
+    first, hops = w.routes[w.flows[flow].route].first_hop, w.routes[w.flows[flow].route].hops
+    if hops == 0:
+        w.flows[w.sizes[THROUGH]].through = flow
+        w.sizes[THROUGH] += 1
+        return
+    for at in range(first, first + hops):
+        w.links[w.hops[at].link].crossing += w.hops[at].weight
+    w.flows[w.sizes[FRESH]].fresh = flow
+    w.sizes[FRESH] += 1
+
+
+@inner
+def _complete(w: World, stage: int, now: float) -> None:
+    """All messages of the stage are through: it computes, or the next one is ready."""
+    if len(w.cost) > 0 and w.cost[stage] > 0:
+        w.agents[w.stages[stage].agent].computing = stage
+        schedule(w.calendar, len(w.flows) + w.stages[stage].agent, now + w.cost[stage])
+    else:
+        _go_on(w, stage, now)
+
+
+@inner
+def _go_on(w: World, stage: int, now: float) -> None:
+    """The stage is over."""
+    following = w.stages[stage].following
+    if following >= 0:
+        w.agents[w.sizes[READY]].ready = following
+        w.sizes[READY] += 1
+    else:
+        w.agents[w.stages[stage].agent].finished = now
+
+
+@inner
+def _end(w: World, flow: int, now: float) -> None:
+    """The message is through for both its stages, and its place is free."""
+    message = w.flows[flow].message
+    if len(w.end) > 0:
+        w.end[message] = now
+    w.flows[w.sizes[FREE]].free = flow
+    w.sizes[FREE] += 1
+    for stage in (w.messages[message].source, w.messages[message].sink):
+        w.stages[stage].waiting -= 1
+        if w.stages[stage].waiting == 0:
+            _complete(w, stage, now)
+
+
+@inner
+def _depart(w: World, flow: int) -> None:
+    """The flow, alone on its links until now, is off them."""
+    first = w.routes[w.flows[flow].route].first_hop
+    for at in range(first, first + w.routes[w.flows[flow].route].hops):
+        link = w.hops[at].link
+        w.links[link].crossing -= w.hops[at].weight
+        w.links[link].solo = -1
+    w.flows[flow].until = -1.0
+    w.flows[w.sizes[THROUGH]].through = flow
+    w.sizes[THROUGH] += 1
+
+
+@inner
+def _depart_from(w: World, link: int, now: float, limit: float) -> None:
+    """Members of a link's group that are through at this instant, one at least, are off their links."""
+    drop(w.finish, link)
+    bring_up(w, link, now)
+    due = w.links[link].clock * (1 + SAME_BYTES) + w.links[link].level * (limit - now)
+    due = max(due, w.flows[w.links[link].root].target)
+    flow, w.links[link].root = take_due(w.flows, np.int64(w.links[link].root), due)
+    while flow >= 0:
+        following, route = w.flows[flow].sibling, w.flows[flow].route
+        withdraw(w, flow)
+        first = w.routes[route].first_hop
+        for at in range(first, first + w.routes[route].hops):
+            w.links[w.hops[at].link].crossing -= w.hops[at].weight
+            w.links[w.hops[at].link].placed -= w.hops[at].weight
+        touch_route(w, route)
+        w.flows[w.sizes[THROUGH]].through = flow
+        w.sizes[THROUGH] += 1
+        flow = following
+
+
+@inner
+def _reach(w: World, now: float) -> None:
+    """What the calendar and the groups have for this instant has happened."""
+    limit = now + now * SAME_INSTANT
+    while least(w.finish) <= limit:
+        _depart_from(w, np.int64(w.finish[0].order), now, limit)
+    while least(w.calendar.instants) <= limit:
+        instant = np.int64(w.calendar.instants[0].order)
+        node = w.calendar.nodes[instant].first
+        release(w.calendar, instant)
+        while node >= 0:
+            following = w.calendar.nodes[node].after
+            if node >= len(w.flows):
+                _go_on(w, w.agents[node - len(w.flows)].computing, now)
+            elif w.flows[node].until >= 0:
+                _depart(w, node)
+            else:
+                _arrive(w, node)
+            node = following
+
+
+@inner
+def _let_in(w: World, now: float) -> None:
+    """Flows that came have their rates: alone on their links at once, or beside others in a group."""
+    together = 0
+    for k in range(w.sizes[FRESH]):
+        flow = w.flows[k].fresh
+        if _is_alone(w, w.flows[flow].route):
+            _go_alone(w, flow, now)
+        else:
+            w.flows[together].fresh = flow
+            together += 1
+    for k in range(together):
+        _disturb(w, w.flows[k].fresh, now)
+    for k in range(together):
+        flow = np.int64(w.flows[k].fresh)
+        place(w, flow, w.messages[w.flows[flow].message].nbytes, now)
+    for k in range(together):
+        touch_route(w, w.flows[w.flows[k].fresh].route)
+    w.sizes[FRESH] = 0
+
+
+@inner
+def _is_alone(w: World, route: int) -> bool:
+    first, most = w.routes[route].first_hop, 0
+    for at in range(first, first + w.routes[route].hops):
+        most = max(most, w.links[w.hops[at].link].crossing)
+    return most <= 1
+
+
+@inner
+def _go_alone(w: World, flow: int, now: float) -> None:
+    route = w.flows[flow].route
+    first = w.routes[route].first_hop
+    for at in range(first, first + w.routes[route].hops):
+        w.links[w.hops[at].link].solo = flow
+    w.flows[flow].until = now + w.messages[w.flows[flow].message].nbytes / w.routes[route].alone_rate
+    schedule(w.calendar, np.int64(flow), w.flows[flow].until)
+
+
+@inner
+def _disturb(w: World, flow: int, now: float) -> None:
+    """Flows that had a link of this one's route for themselves are in groups from now on."""
+    route = w.flows[flow].route
+    first = w.routes[route].first_hop
+    for at in range(first, first + w.routes[route].hops):
+        other = np.int64(w.links[w.hops[at].link].solo)
+        if other < 0:
+            continue
+        cancel(w.calendar, other)
+        way = w.flows[other].route
+        for hop in range(w.routes[way].first_hop, w.routes[way].first_hop + w.routes[way].hops):
+            w.links[w.hops[hop].link].solo = -1
+        left = (w.flows[other].until - now) * w.routes[way].alone_rate
+        w.flows[other].until = -1.0
+        place(w, other, max(0.0, left), now)
+        touch_route(w, way)
+
+
+def _entry(version: int) -> Callable[[World, int, int], bool]:
+    @entry
+    def advance(w: World, instants: int, patience: int) -> bool:
+        """Go on for so many instants at most; whether nothing more will happen.
+
+        ``patience`` is how many looks at links an instant may take before all is shared out afresh.
+        """
+        for _ in range(instants):
+            if w.sizes[READY] == 0:
+                now = min(least(w.calendar.instants), least(w.finish))
+                if now == np.inf:
+                    return version >= 0
+                w.clock[0] = max(now, w.clock[0])
+                _reach(w, w.clock[0])
+            now = w.clock[0]
+            while w.sizes[THROUGH] + w.sizes[READY] > 0:
+                if w.sizes[THROUGH] > 0:
+                    w.sizes[THROUGH] -= 1
+                    _end(w, w.flows[w.sizes[THROUGH]].through, now)
+                else:
+                    w.sizes[READY] -= 1
+                    _start(w, w.agents[w.sizes[READY]].ready, now)
+            _let_in(w, now)
+            settle(w, now, patience)
+            retell(w)
+        return False
+
+    return advance
+
+
+advance = _entry(sources())

@@ -1,0 +1,197 @@
+"""Random programs on random networks, and what the reference engine makes of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import networkx as nx
+
+from collectives.catalogue import Algorithm
+from collectives.schedule import Schedule, trace
+from collectives.spec import find_spec
+from collectives.step import Kind, Operation, Step, copy, recv, recv_reduce, reduce, send
+from collectives.transport import Transport
+from simcomm.compiled.jitter import Jitter
+from simcomm.simpy_engine import Buffer, Half, Process, Simulation
+from simcomm.topology import Cluster
+
+Programs = list[list[list[Step]]]  # [rank][channel][step]
+Row = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program on one network."""
+
+    schedule: Schedule
+    cluster: Cluster
+    n: int
+    itemsize: int = 4
+
+    @property
+    def transport(self) -> Transport:
+        assert self.cluster.transport is not None
+        return self.cluster.transport
+
+
+def random_case(random: Random, most_ranks: int, tree: bool = False) -> Case:
+    """A program of up to so many ranks that ends, on a network that joins them."""
+    p = random.randint(1, most_ranks)
+    cluster = random_cluster(random, p, tree)
+    chunks, channels = random.choice([1, p, 2 * p, 4 * p]), random.choice([1, 1, 2])
+    n = random.choice([1, chunks, 3 * chunks, 17 * chunks + 5, 100_000])
+    programs = random_programs(random, p, chunks, channels)
+    return Case(trace(as_algorithm(programs, channels * chunks), p), cluster, n)
+
+
+def as_algorithm(programs: Programs, chunks: int) -> Algorithm:
+    """Steps written out for each rank, as an algorithm with one scratch chunk for each of the buffer's."""
+
+    def program(rank: int, world_size: int) -> tuple[Iterator[Step], ...]:
+        return tuple(iter(channel) for channel in programs[rank])
+
+    return Algorithm(find_spec("all_reduce"), "random", program, chunks, chunks)
+
+
+def random_programs(random: Random, p: int, chunks: int, channels: int) -> Programs:
+    """On each channel exchanges one after the other, each among some ranks, so that no message waits for ever."""
+    by_channel = [_random_channel(random, p, range(k * chunks, (k + 1) * chunks), channels) for k in range(channels)]
+    return [[channel[rank] for channel in by_channel] for rank in range(p)]
+
+
+def _random_channel(random: Random, p: int, chunks: range, channels: int) -> list[list[Step]]:
+    programs: list[list[Step]] = [[] for _ in range(p)]
+    scratch, messages = len(chunks) * channels, random.choice([2, p, 3 * p, 6 * p])
+    for _ in range(random.randint(0, 8)):
+        exchange: list[list[Any]] = [[] for _ in range(p)]
+        written: list[set[int]] = [set() for _ in range(p)]
+        for _ in range(random.randint(0, messages) if p > 1 else 0):
+            _add_message(random, exchange, written, chunks, scratch)
+        for rank in range(p):
+            _add_local(random, exchange[rank], written[rank], chunks, scratch)
+            if exchange[rank] or random.random() < 0.1:
+                programs[rank].append(tuple(exchange[rank]))
+    return programs
+
+
+def _add_message(
+    random: Random, exchange: list[list[Any]], written: list[set[int]], chunks: range, scratch: int
+) -> None:
+    src, dst = random.sample(range(len(exchange)), 2)
+    chunk, count = random.choice(chunks), 1
+    if random.random() < 0.25:
+        chunk, count = chunks.start, len(chunks)
+    into = chunk + random.choice([0, scratch])
+    if written[dst].isdisjoint(range(into, into + count)):
+        written[dst].update(range(into, into + count))
+        exchange[src].append(send(dst, chunk, count))
+        exchange[dst].append(random.choice([recv, recv_reduce])(src, into, count))
+
+
+def _add_local(random: Random, step: list[Any], written: set[int], chunks: range, scratch: int) -> None:
+    chunk = random.choice(chunks)
+    if random.random() < 0.2 and chunk + scratch not in written:
+        step.append(random.choice([copy, reduce])(chunk, chunk + scratch))
+
+
+def random_cluster(random: Random, p: int, tree: bool = False) -> Cluster:
+    """Hosts at random places of a tree or a mesh; equal numbers often, so that much happens at the same time."""
+    rates = random.choice([[1e9], [1e9, 1e9, 4e9], [random.uniform(1e8, 1e10) for _ in range(30)]])
+    latencies = random.choice([[0.0], [5e-6], [0.0, 1e-6], [random.uniform(1e-7, 1e-4) for _ in range(30)]])
+    switches = random.randint(1, 4)
+    hosts = [f"h{i}" for i in range(random.choice([p, p, max(1, p - 1)]))]
+    joined = [(f"s{i}", f"s{random.randrange(i)}") for i in range(1, switches)]
+    joined += [(host, f"s{random.randrange(switches)}") for host in hosts]
+    if not tree:
+        joined += [(a, b) for a, b in (random.sample([*hosts, "s0"], 2) for _ in range(random.choice([0, 0, 3])))]
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for a, b in joined:
+        for src, dst in ((a, b), (b, a)):
+            graph.add_edge(src, dst, bandwidth=random.choice(rates), latency=random.choice(latencies))
+            if not tree:
+                _make_odd(random, graph.edges[src, dst], rates)
+    placed = tuple(random.choice(hosts) for _ in range(p)) if len(hosts) < p else tuple(hosts)
+    transport = Transport(
+        "random", random.choice([0.0, 3e-6]), random.choice([1.0, 0.9]), random.choice([0.0, 0.0, 1e-9])
+    )
+    return Cluster("random", graph, placed, transport)
+
+
+def _make_odd(random: Random, link: dict[str, float], rates: list[float]) -> None:
+    """Some links give several messages another total than one, and some give as much as anyone wants."""
+    if random.random() < 0.1:
+        link["shared_bandwidth"] = random.choice([0.5, 1.5, 1.0]) * random.choice(rates)
+    if random.random() < 0.05:
+        link["bandwidth"] = float("inf")
+
+
+class LateSimulation(Simulation):
+    """The reference engine with messages that are late; those of a pair are numbered by step, channel and as posted."""
+
+    def __init__(self, case: Case, jitter: Jitter) -> None:
+        super().__init__(case.cluster, case.transport)
+        self.jitter = jitter
+        self.numbers: dict[tuple[int, int, int, int], list[int]] = {}
+        counted: dict[tuple[int, int], int] = {}
+        buffer, schedule = _buffer(case), case.schedule
+        for rank, channel, step, op in sorted(_sends(schedule), key=lambda said: (said[2], said[1])):
+            number = counted[rank, op.peer] = counted.get((rank, op.peer), -1) + 1
+            if buffer.nbytes(op.chunk, op.count) > 0:
+                self.numbers.setdefault((rank, op.peer, channel, step), []).append(number)
+
+    def _message(self, src: int, dst: int, channel: int, sender: Half, receiver: Half, nbytes: int) -> Process:
+        late = float(self.jitter.of(src, dst, self.numbers[src, dst, channel, sender.step].pop(0)))
+        yield self.env.timeout(late)
+        yield from super()._message(src, dst, channel, sender, receiver, nbytes)
+        mine = (src, dst, sender.step, sender.op.chunk)
+        at = max(k for k, m in enumerate(self.messages) if m[:4] == mine and m.channel == channel)
+        self.messages[at] = self.messages[at]._replace(begin=self.messages[at].begin - late)
+
+
+def _sends(schedule: Schedule) -> Iterator[tuple[int, int, int, Operation]]:
+    for rank, channels in enumerate(schedule.programs):
+        for channel, program in enumerate(channels):
+            for number, step in enumerate(program):
+                yield from ((rank, channel, number, op) for op in step if op.kind is Kind.SEND)
+
+
+def _buffer(case: Case) -> Buffer:
+    return Buffer(case.schedule.algorithm, case.schedule.world_size, case.n, case.itemsize, None)
+
+
+def reference(case: Case, jitter: Jitter | None = None) -> tuple[float, list[Row]]:
+    """Seconds of the reference engine, and (src, dst, channel, step, chunk, nbytes, begin, end) of each message."""
+    simulation = Simulation(case.cluster, case.transport) if jitter is None else LateSimulation(case, jitter)
+    elapsed = simulation.run(
+        simulation.collective(rank, programs, _buffer(case), "sum")
+        for rank, programs in enumerate(case.schedule.programs)
+    )
+    return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7]) for m in simulation.messages)
+
+
+def lifted(case: Case, copies: int) -> Case:
+    """Every host so many times and every link between switches so many times as wide: each copy takes the same time.
+
+    Rank r of copy k is rank ``r * copies + k``. The network must be a tree.
+    """
+    schedule = case.schedule
+    programs = [
+        [[tuple(_moved(op, copies, copy_) for op in step) for step in channel] for channel in channels]
+        for channels in schedule.programs
+        for copy_ in range(copies)
+    ]
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for a, b, data in case.cluster.graph.edges(data=True):
+        if a.startswith("h") or b.startswith("h"):
+            for k in range(copies):
+                graph.add_edge(*(f"{node}x{k}" if node.startswith("h") else node for node in (a, b)), **data)
+        else:
+            graph.add_edge(a, b, **{**data, "bandwidth": copies * data["bandwidth"]})
+    hosts = tuple(f"{host}x{k}" for host in case.cluster.hosts for k in range(copies))
+    cluster = Cluster("lifted", graph, hosts, case.transport)
+    return Case(trace(as_algorithm(programs, schedule.chunks), len(hosts)), cluster, case.n)
+
+
+def _moved(op: Operation, copies: int, copy_: int) -> Operation:
+    return op if op.kind.is_local else replace(op, peer=op.peer * copies + copy_)

@@ -1,0 +1,143 @@
+"""The compiled engine and the simpy engine mean the same: message by message, on random programs and networks."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from compiled_cases import Case, Row, as_algorithm, random_case, reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcomm
+from collectives import InputError, ProgramError, Trace, Transport, library
+from collectives.lengths import rounded_down
+from collectives.schedule import trace
+from collectives.step import recv, send
+from collectives.tracing import trace_cyclic, trace_table
+from simcomm import compiled_engine
+from simcomm.compiled.jitter import Jitter
+from simcomm.compiled.question import Question
+from simcomm.compiled.timing import Timing
+from simcomm.compiled.traces import as_trace
+
+TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
+quickly = settings(max_examples=60, deadline=None)
+
+
+def rows(timing: Timing) -> list[Row]:
+    assert timing.times is not None
+    return sorted(zip(*(column.tolist() for column in timing.times), strict=True))
+
+
+def simulated(case: Case, jitter: Jitter | None = None) -> Timing:
+    return compiled_engine.run(
+        case.schedule, case.cluster, case.transport, case.n, case.itemsize, jitter=jitter, messages=True
+    )
+
+
+def assert_same(case: Case, timing: Timing, jitter: Jitter | None = None) -> None:
+    """Every message begins and ends when the reference says."""
+    elapsed, wanted = reference(case, jitter)
+    found = rows(timing)
+    assert timing.elapsed == pytest.approx(elapsed, rel=1e-9, abs=0)
+    assert [row[:6] for row in found] == [row[:6] for row in wanted]
+    times, right = (np.array([row[6:] for row in each]).reshape(-1, 2) for each in (found, wanted))
+    np.testing.assert_allclose(times, right, rtol=1e-9, atol=0)
+
+
+@given(random=st.randoms(use_true_random=False), most_ranks=st.sampled_from([7, 20]))
+@quickly
+def test_every_message_begins_and_ends_as_in_the_reference(random: Random, most_ranks: int):
+    case = random_case(random, most_ranks)
+    assert_same(case, simulated(case))
+
+
+@pytest.mark.parametrize("patience", [0, 3])
+def test_sharing_out_afresh_gives_the_same(patience: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compiled_engine, "PATIENCE", patience)
+    for seed in range(15):
+        case = random_case(Random(seed), 20)
+        assert_same(case, simulated(case))
+
+
+def test_messages_that_are_late_are_so_in_both_engines():
+    for seed in range(15):
+        case, jitter = random_case(Random(seed), 9), Jitter(2e-6, seed)
+        assert_same(case, simulated(case, jitter), jitter)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_many_more_random_programs(seed: int):
+    for number in range(100):
+        case = random_case(Random(1_000_000 * seed + number), 20)
+        assert_same(case, simulated(case))
+
+
+@pytest.mark.parametrize("name", library())
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_the_library_takes_the_same_time_by_every_way(name: str, op: str):
+    algorithm = library()[name]
+    for p in (1, 4, 7) if not name.endswith("hierarchical") else (4, 6):
+        cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)
+        n = max(1, rounded_down(algorithm, 3000, p))
+        wanted = simcomm.run(name, cluster, 4 * n, op=op if algorithm.spec.reduces else "sum").elapsed
+        for program in (trace(algorithm, p), trace_table(algorithm, p), trace_cyclic(algorithm, p)):
+            if program is not None:
+                timing = compiled_engine.run(program, cluster, TRANSPORT, n, 4, op)
+                assert timing.elapsed == pytest.approx(wanted, rel=1e-9), type(program)
+
+
+@pytest.mark.parametrize("name", ["all_reduce/double_tree", "all_reduce/unchunked_ring", "reduce/binomial"])
+def test_the_trace_is_the_simpy_engines(name: str):
+    cluster = simcomm.star(6, "10 Gbit/s", "5 us", TRANSPORT)
+    wanted = simcomm.run(name, cluster, 4 * 1003, op="mean")
+    question = Question(trace(library()[name], 6), cluster, TRANSPORT, 1003, 4)
+    timing = compiled_engine.run(*(question.program, cluster, TRANSPORT, 1003, 4), op="mean", messages=True)
+    found = as_trace(question, timing, "mean", wanted.facts)
+    assert rounded(found) == rounded(wanted)
+    assert replace(found, messages=[], spans=[], elapsed=0.0) == replace(wanted, messages=[], spans=[], elapsed=0.0)
+
+
+def rounded(record: Trace) -> list[tuple[object, ...]]:
+    """Messages and spans with their times to the picosecond, in an order of their own."""
+    messages = [(*m[:5], round(m.begin, 12), round(m.end, 12), *m[7:]) for m in record.messages]
+    spans = [(*s[:3], round(s.begin, 12), round(s.end, 12)) for s in record.spans]
+    return [*sorted(messages), *sorted(spans)]
+
+
+def test_the_same_run_twice_gives_the_same_numbers_to_the_last_bit():
+    case = random_case(Random(3), 20)
+    one, other = simulated(case), simulated(case)
+    assert rows(one) == rows(other)
+    assert one.elapsed == other.elapsed
+
+
+def test_ranks_that_wait_for_each_other_are_named():
+    circle = [[[(send(1, 0),), (recv(1, 0),)]], [[(send(0, 0),), (recv(0, 0),)]]]
+    program = trace(as_algorithm(circle, 1), 2)
+    with pytest.raises(ProgramError, match="deadlock: rank 0 in step 0 waits for rank 1") as caught:
+        compiled_engine.run(program, simcomm.star(2, "1 GB/s", "1 us"), TRANSPORT, 8, 4)
+    assert caught.value.world_size == 2
+
+
+def test_nothing_to_do_takes_no_time():
+    for p in (1, 3):
+        program = trace(as_algorithm([[[]] for _ in range(p)], 1), p)
+        timing = compiled_engine.run(program, simcomm.star(p, "1 GB/s", "1 us"), TRANSPORT, 8, 4, messages=True)
+        assert (timing.elapsed, timing.messages, rows(timing)) == (0.0, 0, [])
+
+
+@pytest.mark.parametrize("jitter", [Jitter(-1e-6), Jitter(float("inf")), Jitter(1e-6, -1)])
+def test_a_jitter_that_is_none_is_refused(jitter: Jitter):
+    program = trace_table(library()["all_reduce/ring"], 4)
+    with pytest.raises(InputError, match="jitter"):
+        compiled_engine.run(program, simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT, 8, 4, jitter=jitter)
+
+
+def test_too_many_messages_to_write_down_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("simcomm.compiled.question.MOST_MESSAGES", 10)
+    program = trace_table(library()["all_reduce/ring"], 4)
+    with pytest.raises(InputError, match="all_reduce/ring, world size 4: its 24 messages"):
+        compiled_engine.run(program, simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT, 8, 4)

@@ -1,0 +1,81 @@
+"""At every instant of a run the links are shared fairly and nothing is lost; small cases blown up behave the same."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from compiled_cases import Case, lifted, random_case
+
+from simcomm import compiled_engine
+from simcomm.compiled.events import advance
+from simcomm.compiled.invariants import check
+from simcomm.compiled.plans import most_in_flight
+from simcomm.compiled.question import Question
+from simcomm.compiled.wires import wired
+from simcomm.compiled.world import World, new_world
+
+
+def question_of(case: Case) -> Question:
+    return Question(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
+
+
+def new_run(case: Case) -> World:
+    question = question_of(case)
+    plan = question.demand.plan
+    return new_world(plan, wired(question.routes, question.private), most_in_flight(plan), messages=True)
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("patience", [0, 1 << 40])
+def test_every_instant_is_in_order(seed: int, patience: int):
+    world, before, done = new_run(random_case(Random(seed), 20)), 0.0, False
+    while not done:
+        done = advance(world, 1, patience)
+        check(world, before)
+        before = float(world.clock[0])
+    assert np.isfinite(world.end).all()
+    assert (world.links["crossing"] == 0).all()
+    assert (world.stages["waiting"][:-1] == 0).all()
+
+
+def test_the_check_itself_notices_what_is_wrong():
+    seed, world = 0, new_run(random_case(Random(0), 20))
+    while (world.links["members"] > 1).sum() < 2:
+        if advance(world, 1, 1 << 40):
+            seed += 1
+            world = new_run(random_case(Random(seed), 20))
+    check(world)
+    link = int(np.argmax(world.links["members"]))
+    for factor, complaint in ((1.1, "carries more than it can"), (0.9, "could be faster")):
+        level = world.links["level"][link]
+        world.links["level"][link] = factor * level
+        with pytest.raises(AssertionError, match=complaint):
+            check(world)
+        world.links["level"][link] = level
+    with pytest.raises(AssertionError, match="ran back"):
+        check(world, before=1e9)
+    world.links["crossing"][link] += 1
+    with pytest.raises(AssertionError, match="lost count"):
+        check(world)
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_case_blown_up_takes_the_same_time(seed: int, copies: int):
+    small = random_case(Random(seed), 12, tree=True)
+    large = lifted(small, copies)
+    one, other = (
+        compiled_engine.run(case.schedule, case.cluster, case.transport, case.n, 4, messages=True)
+        for case in (small, large)
+    )
+    assert other.elapsed == pytest.approx(one.elapsed, rel=1e-9)
+    np.testing.assert_allclose(other.finished, np.repeat(one.finished, copies), rtol=1e-9)
+    assert one.times is not None
+    assert other.times is not None
+    for copy in range(copies):
+        mine = other.times.src % copies == copy
+        for name in ("begin", "end"):
+            ends = zip(*(getattr(other.times, key)[mine] for key in ("src", "dst", "step", "chunk", name)), strict=True)
+            wanted = zip(*(getattr(one.times, key) for key in ("src", "dst", "step", "chunk", name)), strict=True)
+            found = sorted((a // copies, b // copies, *rest) for a, b, *rest in ends)
+            np.testing.assert_allclose(found, sorted(wanted), rtol=1e-9)

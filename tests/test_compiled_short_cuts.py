@@ -1,0 +1,156 @@
+"""The short cuts are exact: they agree with every message on its own, and say no where they do not hold."""
+
+from importlib import import_module
+from random import Random
+
+import networkx as nx
+import numpy as np
+import pytest
+from compiled_cases import lifted, random_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives import Transport, library
+from collectives.catalogue import Algorithm
+from collectives.cyclic import Cyclic
+from collectives.spec import find_spec
+from collectives.step import Program, recv, send
+from collectives.tracing import trace_cyclic, trace_table
+from simcomm import Cluster
+from simcomm.compiled.jitter import Jitter
+from simcomm.compiled.question import Question
+from simcomm.compiled_engine import by_events, by_max_plus, by_quotient, run
+
+TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
+CYCLIC = ["all_reduce/ring", "all_gather/ring", "all_reduce/unchunked_ring", "barrier/dissemination"]
+
+
+def direct(rank: int, world_size: int) -> Program:
+    """Everything to everyone at once."""
+    away = range(1, world_size)
+    yield (
+        *(send((rank + k) % world_size, (rank + k) % world_size) for k in away),
+        *(recv((rank - k) % world_size, world_size + (rank - k) % world_size) for k in away),
+    )
+
+
+def shifted(rank: int, world_size: int) -> Program:
+    """Everything to everyone, one after the other."""
+    for k in range(1, world_size):
+        incoming = (rank - k) % world_size
+        yield send((rank + k) % world_size, (rank + k) % world_size), recv(incoming, world_size + incoming)
+
+
+def all_to_all(program: object) -> Algorithm:
+    return Algorithm(find_spec("all_to_all"), "here", program, None, lambda world_size: world_size)  # type: ignore[arg-type]
+
+
+def racks(hosts: int, each: int, trunk: float, random: Random | None = None) -> Cluster:
+    """Racks of so many hosts under one switch, links of one speed or of any."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    links = [(f"h{i}", f"s{1 + i // each}", 1e9) for i in range(hosts)]
+    links += [(f"s{1 + rack}", "s0", trunk) for rack in range((hosts - 1) // each + 1)]
+    for a, b, rate in links:
+        for src, dst in ((a, b), (b, a)):
+            factor = 1.0 if random is None else random.uniform(0.5, 2.0)
+            graph.add_edge(src, dst, bandwidth=rate * factor, latency=1e-6 * factor)
+    return Cluster("racks", graph, tuple(f"h{i}" for i in range(hosts)), TRANSPORT)
+
+
+def question(program: object, cluster: Cluster, n: int, jitter: Jitter | None = None) -> Question:
+    return Question(program, cluster, TRANSPORT, n, 4, jitter)  # type: ignore[arg-type]
+
+
+def assert_equal(short: object, asked: Question) -> None:
+    full = by_events(asked)
+    assert short is not None
+    np.testing.assert_allclose(short.finished, full.finished, rtol=1e-12)  # type: ignore[attr-defined]
+    assert short.messages == full.messages  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", CYCLIC)
+@given(
+    p=st.integers(2, 12),
+    n=st.integers(1, 3000),
+    random=st.none() | st.randoms(use_true_random=False),
+    late=st.booleans(),
+)
+@settings(max_examples=15, deadline=None)
+def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Random | None, late: bool):
+    program = trace_cyclic(library()[name], p)
+    asked = question(program, racks(p, p, 1e12, random), n, Jitter(1e-5, 7) if late else None)
+    assert_equal(by_max_plus(asked), asked)
+    assert_equal(by_max_plus(asked), question(trace_table(library()[name], p), asked.cluster, n, asked.jitter))
+
+
+def test_the_recursion_wants_links_that_are_never_shared():
+    cluster = racks(8, 4, 1e9)
+    ring, everyone = trace_cyclic(library()["all_reduce/ring"], 8), trace_cyclic(all_to_all(direct), 8)
+    assert by_max_plus(question(ring, cluster, 800)) is not None  # in the order of the racks, each trunk has one pair
+    scattered = Cluster("racks", cluster.graph, tuple(f"h{i * 3 % 8}" for i in range(8)), TRANSPORT)
+    assert by_max_plus(question(ring, scattered, 800)) is None
+    assert by_max_plus(question(everyone, cluster, 800)) is None
+
+
+def test_ranks_that_are_alike_need_no_compiled_recursion(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(import_module("simcomm.compiled.max_plus"), "_compiled", None)
+    asked = question(trace_cyclic(library()["all_reduce/ring"], 64), racks(64, 64, 1e12), 6400)
+    assert by_max_plus(asked) is not None
+    with pytest.raises(TypeError):
+        by_max_plus(question(asked.program, asked.cluster, 6401))
+
+
+@pytest.mark.parametrize("trunk", [1e9, 4e9])
+@pytest.mark.parametrize("program", [direct, shifted])
+def test_one_of_each_class_stands_for_all(program: object, trunk: float):
+    cyclic = trace_cyclic(all_to_all(program), 24)
+    assert isinstance(cyclic, Cyclic)
+    for form in (cyclic, cyclic.table()):
+        asked = question(form, racks(24, 4, trunk), 240)
+        assert_equal(by_quotient(asked), asked)
+
+
+@pytest.mark.parametrize("name", library())
+def test_the_library_folded_takes_the_same_time(name: str):
+    p = 16
+    asked = question(trace_table(library()[name], p), racks(p, 4, 2e9), 16 * 2 * 8 * 3)
+    folded = by_quotient(asked)
+    if folded is not None:
+        assert_equal(folded, asked)
+    assert folded is not None or name.split("/")[1] not in ("ring", "bidirectional_ring", "recursive_doubling", "torus")
+
+
+def test_different_speeds_do_not_fold():
+    table = trace_table(library()["all_reduce/recursive_doubling"], 32)
+    assert by_quotient(question(table, racks(32, 8, 4e9, Random(1)), 320)) is None
+    assert by_quotient(question(table, racks(32, 8, 4e9), 320)) is not None
+    assert by_quotient(question(table, racks(32, 8, 4e9), 320, Jitter(1e-6))) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_case_blown_up_folds_back(seed: int):
+    large = lifted(random_case(Random(seed), 8, tree=True), 6)
+    asked = Question(large.schedule, large.cluster, large.transport, large.n, 4)
+    folded = by_quotient(asked)
+    assert folded is not None
+    assert_equal(folded, asked)
+
+
+def test_a_wrong_partition_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    """With hashes that mislead, all agents, links and pairs of a kind seem alike; counting says that they are not."""
+    partition = import_module("simcomm.compiled.partition")
+    asked = question(trace_table(library()["all_reduce/binomial"], 16), racks(16, 4, 2e9), 160)
+    right = by_quotient(asked)
+    monkeypatch.setattr(partition, "_sums", lambda hashes, where, size: np.zeros(size, np.uint64))
+    monkeypatch.setattr(partition, "_salted", lambda numbers, salt: np.zeros(len(numbers), np.uint64))
+    assert by_quotient(asked) is None
+    assert right is None or right.elapsed > 0
+
+
+def test_run_takes_the_quickest_way(monkeypatch: pytest.MonkeyPatch):
+    cluster, ring = racks(8, 8, 1e12), library()["all_reduce/ring"]
+    assert run(trace_cyclic(ring, 8), cluster, TRANSPORT, 80, 4).way == "max-plus"  # type: ignore[arg-type]
+    assert run(trace_table(ring, 8), cluster, TRANSPORT, 80, 4).way == "events"
+    monkeypatch.setattr("simcomm.compiled_engine.MANY", 1)
+    assert run(trace_table(ring, 8), cluster, TRANSPORT, 80, 4).way == "quotient"
+    assert run(trace_table(ring, 8), cluster, TRANSPORT, 80, 4, messages=True).way == "events"

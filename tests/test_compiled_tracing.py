@@ -1,0 +1,270 @@
+"""Tracing without asking every rank says what asking every rank says, or leaves it to that."""
+
+import operator
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled_cases import as_algorithm, random_programs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives import InputError, ProgramError, library
+from collectives.catalogue import Algorithm
+from collectives.columns import Columns, StepTable, ends_agree, is_sound, matched, step_table
+from collectives.schedule import trace
+from collectives.spec import find_spec
+from collectives.standins import LARGEST, Diverges, Lanes, Shift, lanes
+from collectives.step import Program, copy, recv, recv_reduce, reduce, send
+from collectives.tracing import trace_cyclic, trace_parties, trace_table
+
+OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]
+
+
+def assert_same(found: StepTable, wanted: StepTable) -> None:
+    for name, one, other in zip(Columns._fields, found.columns, wanted.columns, strict=True):
+        assert np.array_equal(one, other), name
+    assert (found.chunks, found.scratch, found.channels) == (wanted.chunks, wanted.scratch, wanted.channels)
+
+
+def here(program: Callable[..., Any], chunks: Any = None, scratch: Any = 0) -> Algorithm:
+    return Algorithm(find_spec("all_reduce"), program.__name__, program, chunks, scratch)
+
+
+@pytest.mark.parametrize("name", library())
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 7, 16, 33])
+def test_the_library_is_traced_alike_by_every_way(name: str, p: int):
+    algorithm = library()[name]
+    for root in {0, p - 1} if algorithm.spec.rooted else {0}:
+        try:
+            wanted = step_table(trace(algorithm, p, root))
+        except InputError as refused:
+            with pytest.raises(type(refused)):
+                trace_table(algorithm, p, root)
+            continue
+        cyclic, parties = trace_cyclic(algorithm, p, root), trace_parties(algorithm, p, root)
+        assert_same(trace_table(algorithm, p, root), wanted)
+        for found in (cyclic and cyclic.table(), parties):
+            if found is not None:
+                assert_same(found, wanted)
+
+
+def test_rings_are_cyclic_and_doubling_goes_in_parties():
+    for name in ("all_reduce/ring", "all_gather/ring", "reduce_scatter/ring", "barrier/dissemination"):
+        assert trace_cyclic(library()[name], 9) is not None, name
+    for name in ("all_reduce/recursive_doubling", "broadcast/binomial", "all_gather/bruck", "all_reduce/double_tree"):
+        assert trace_cyclic(library()[name], 9) is None
+        assert trace_parties(library()[name], 100) is not None, name
+
+
+@given(random=st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_programs_drawn_from_pieces_are_traced_alike(random: Random):
+    p = random.choice([2, 3, 4, 5, 8, 13, 16])
+    algorithm = here(drawn_program(random, p), scratch=p)
+    assert_same(trace_table(algorithm, p), step_table(trace(algorithm, p)))
+
+
+def drawn_program(random: Random, p: int) -> Callable[[int, int], Program]:
+    """Some of these pieces one after the other: with and without branches on the rank."""
+    pieces = [piece(random.randrange(1, p), random.randrange(p)) for piece in random.choices(PIECES, k=3)]
+
+    def drawn(rank: int, world_size: int) -> Program:
+        for run in pieces:
+            yield from run(rank, world_size)
+
+    return drawn
+
+
+def _up(away: int, chunk: int) -> Callable[[int, int], Program]:
+    def run(rank: int, p: int) -> Program:
+        mine, theirs = (rank + chunk) % p, (rank - away + chunk) % p
+        yield send((rank + away) % p, mine), recv_reduce((rank - away) % p, theirs)
+        yield copy(mine, into=p + mine)
+
+    return run
+
+
+def _mirror(away: int, chunk: int) -> Callable[[int, int], Program]:
+    def run(rank: int, p: int) -> Program:
+        peer = p - 1 - rank
+        if peer != rank:
+            yield send(peer, chunk), recv(peer, chunk)
+
+    return run
+
+
+def _halves(away: int, chunk: int) -> Callable[[int, int], Program]:
+    def run(rank: int, p: int) -> Program:
+        half = p // 2
+        if rank < half:
+            yield send(rank + half, chunk)
+        elif rank < 2 * half:
+            peer = rank
+            peer -= half  # not in place: the rank stays
+            yield recv(peer, chunk)
+            yield reduce(rank - peer - half + chunk, into=p + chunk)
+
+    return run
+
+
+def _pairs(away: int, chunk: int) -> Callable[[int, int], Program]:
+    def run(rank: int, p: int) -> Program:
+        pair, odd = divmod(rank, 2)
+        if 2 * pair + 1 < p:
+            both = (odd == 0) + (odd == 1)
+            yield send(rank ^ 1, chunk, both), recv(rank ^ 1, p + chunk)
+
+    return run
+
+
+def _to_all(away: int, chunk: int) -> Callable[[int, int], Program]:
+    def run(rank: int, p: int) -> Program:
+        others = [(rank + k) % p for k in range(1, p)]
+        yield [send(peer, rank) for peer in others] + [recv(peer, peer) for peer in others]
+
+    return run
+
+
+PIECES = [_up, _mirror, _halves, _pairs, _to_all]
+
+
+@given(random=st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_checking_and_matching_at_once_is_as_strict_as_one_by_one(random: Random):
+    """Whatever is changed in a program that works: the arrays are refused if and only if the plain trace refuses."""
+    p, chunks = random.randint(2, 6), random.randint(1, 5)
+    programs = random_programs(random, p, chunks, random.choice([1, 2]))
+    total = chunks * len(programs[0])
+    algorithm = as_algorithm(programs, total)
+    table = step_table(trace(algorithm, p))
+    if not len(table.columns.kind):
+        return
+    at, name = random.randrange(len(table.columns.kind)), random.choice(["peer", "chunk", "count", "into"])
+    column = getattr(table.columns, name).copy()
+    column[at] += random.choice([-1, 1, total])
+    if (table.columns.kind[at] < 3 and name == "into") or (table.columns.kind[at] >= 3 and name == "peer"):
+        return  # into follows from the chunk, and a local operation has no peer to get wrong
+    columns = table.columns._replace(**{name: column})
+    if name == "chunk" and columns.kind[at] in (1, 2):
+        columns = columns._replace(into=np.where(np.arange(len(column)) == at, column, columns.into))
+    found = matched(columns._replace(match=np.full_like(columns.match, -1)), p)
+    changed = None if found is None else StepTable(algorithm, p, 0, total, total, found)
+    accepted = changed is not None and is_sound(changed) and ends_agree(changed)
+    assert accepted == (plain_trace_of(columns, programs, total, p) is not None)
+
+
+def plain_trace_of(columns: Columns, programs: Any, total: int, p: int) -> Any:
+    """The plain trace of operations given as columns, or None where it refuses them."""
+    from collectives.step import Kind, Operation
+
+    said: Any = [[[() for _ in channel] for channel in channels] for channels in programs]
+    for rank, channel, step, kind, *numbers in zip(*(column.tolist() for column in columns[:8]), strict=True):
+        said[rank][channel][step] += (Operation(Kind(kind), *numbers),)
+    try:
+        return trace(as_algorithm(said, total), p)
+    except ProgramError:
+        return None
+
+
+def nowhere(rank: int, world_size: int) -> Program:
+    yield send((rank + 1) % world_size, rank), recv((rank - 1) % world_size, (rank - 1) % world_size)
+    yield send((rank + 1) % world_size, rank + 1), recv((rank - 1) % world_size, rank)
+
+
+def unheard(rank: int, world_size: int) -> Program:
+    yield send((rank + 1) % world_size, rank)
+
+
+def twice(rank: int, world_size: int) -> Program:
+    left = (rank - 1) % world_size
+    yield send((rank + 1) % world_size, 0), send((rank + 1) % world_size, 0), recv(left, 0), recv(left, 0)
+
+
+def endless(rank: int, world_size: int) -> Program:
+    while True:
+        yield copy(0, into=world_size)
+
+
+def stumbles(rank: int, world_size: int) -> Program:
+    yield send((rank + 1) % world_size, 1 // (rank - rank))
+
+
+@pytest.mark.parametrize(("program", "scratch"), [(nowhere, 0), (unheard, 4), (twice, 4), (endless, 4), (stumbles, 0)])
+def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
+    for module in ("collectives.schedule", "collectives.tracing"):
+        monkeypatch.setattr(f"{module}.MOST_STEPS", 50)
+    with pytest.raises(ProgramError) as plain:
+        trace(here(program, scratch=scratch), 4)
+    with pytest.raises(ProgramError) as quick:
+        trace_table(here(program, scratch=scratch), 4)
+    assert str(quick.value) == str(plain.value)
+
+
+@given(
+    name=st.sampled_from(OPERATORS),
+    left=st.lists(st.integers(-40, 40), min_size=2, max_size=5),
+    right=st.integers(-40, 40) | st.lists(st.integers(-40, 40), min_size=5, max_size=5),
+    turned=st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+def test_lanes_reckon_as_integers_do(name: str, left: list[int], right: int | list[int], turned: bool):
+    function = getattr(operator, name)
+    rights = [right] * len(left) if isinstance(right, int) else right[: len(left)]
+    one: Any = lanes(np.array(left))
+    other: Any = right if isinstance(right, int) else lanes(np.array(rights))
+    try:
+        wanted = [int(function(b, a) if turned else function(a, b)) for a, b in zip(left, rights, strict=True)]
+        if name in ("lshift", "rshift") and any(abs(shift) > 30 for shift in (left if turned else rights)):
+            return
+    except (ZeroDivisionError, ValueError):
+        if isinstance(one, Lanes) or isinstance(other, Lanes):
+            with pytest.raises((TypeError, ZeroDivisionError, ValueError)):
+                function(other, one) if turned else function(one, other)
+        return
+    if len(set(wanted)) > 1 and max(map(abs, wanted)) > LARGEST:
+        with pytest.raises(TypeError):
+            function(other, one) if turned else function(one, other)
+        return
+    found = function(other, one) if turned else function(one, other)
+    assert (found.values.tolist() if isinstance(found, Lanes) else [int(found)] * len(left)) == wanted
+
+
+def test_lanes_part_where_a_program_asks_what_differs():
+    some: Any = lanes(np.array([0, 1, 2]))
+    asks: list[Callable[[], Any]] = [
+        lambda: bool(some), lambda: range(some), lambda: hash(some), lambda: some in (1,), lambda: int(some),
+        lambda: [7, 8, 9][some],
+    ]  # fmt: skip
+    for ask in asks:
+        with pytest.raises(Diverges) as split:
+            ask()
+        assert split.value.values is not None
+    assert bool(some + 1)
+    assert (some == some) == 1
+    for wrong in (lambda: some / 2, lambda: some**2, lambda: some + 0.5, lambda: some * 2**40, lambda: some + 2**31):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+@given(p=st.integers(2, 9), numbers=st.lists(st.integers(-30, 30), min_size=1, max_size=4))
+def test_a_shift_stands_for_every_rank(p: int, numbers: list[int]):
+    shifts: list[Any] = [Shift(0, 0, p)]
+    values = [list(range(p))]
+    for number in numbers:
+        shifts.append(number + (shifts[-1] - 2 * number) % p + 3)
+        values.append([number + (value - 2 * number) % p + 3 for value in values[-1]])
+    for shift, each in zip(shifts, values, strict=True):
+        assert [(rank + shift.turn) % p + shift.plus for rank in range(p)] == each
+
+
+def test_a_shift_does_nothing_else():
+    one: Any = Shift(0, 0, 5)
+    for refuse in (bool, hash, lambda x: x == 0, lambda x: x != 0, lambda x: x in (1, 2)):
+        with pytest.raises(Diverges):
+            refuse(one)
+    for refuse in (lambda x: x % 4, lambda x: 3 - x, lambda x: x * 2, lambda x: x < 3, lambda x: -x, range, int):
+        with pytest.raises(TypeError):
+            refuse(one)
