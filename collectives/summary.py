@@ -6,8 +6,10 @@ from collectives.cost import bus_factor
 from collectives.trace import Trace
 from collectives.workload import Training
 
-Entry = dict[str, str | int | float]
+Entry = dict[str, str | int | float | None]  # times and rates of a run that never ends are None
 PHASES = ("forward", "backward", "sync", "optimizer")
+COLLECTIVE = ("time_s", "time_min_s", "time_max_s", "algbw_GBps", "busbw_GBps")
+TRAINING = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_s", "scaling_efficiency")
 
 
 def collective_entry(trace: Trace) -> Entry:
@@ -15,7 +17,7 @@ def collective_entry(trace: Trace) -> Entry:
     collective, _, algorithm = trace.title.partition("/")
     nbytes = int(trace.facts["nbytes"])
     algbw = nbytes / trace.elapsed / 1e9 if trace.elapsed > 0 else 0.0
-    return {
+    entry: Entry = {
         "collective": collective,
         "algorithm": algorithm,
         "world_size": trace.world_size,
@@ -26,13 +28,17 @@ def collective_entry(trace: Trace) -> Entry:
         "algbw_GBps": algbw,
         "busbw_GBps": algbw * bus_factor(collective, trace.world_size),
     }
+    return entry if trace.ends else _without(entry, COLLECTIVE)
 
 
 def training_entry(trace: Trace, training: Training) -> Entry:
     """Medians over the steps after warm-up; of each step the slowest rank counts, and for a phase the mean rank."""
+    entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size}
+    if not trace.ends:
+        return _without(entry, TRAINING)
     steps = _seconds(trace, int(trace.facts["warmup_steps"]))
     step_s = median(max(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())
-    entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size, "step_s": step_s}
+    entry["step_s"] = step_s
     for name in PHASES:
         entry[f"{name}_s"] = median(
             sum(phases.get(name, 0.0) for phases in ranks.values()) / len(ranks) for ranks in steps.values()
@@ -43,6 +49,10 @@ def training_entry(trace: Trace, training: Training) -> Entry:
         if fact in trace.facts:
             entry[fact] = trace.facts[fact]
     return entry
+
+
+def _without(entry: Entry, names: tuple[str, ...]) -> Entry:
+    return entry | dict.fromkeys(names)
 
 
 def _seconds(trace: Trace, warmup: int) -> dict[int, dict[int, dict[str, float]]]:

@@ -1,25 +1,25 @@
 """The answer to a scenario: what predict, run and compare write as JSON and show as tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import simcomm
 from collectives.calibration import Calibration
 from collectives.environment import environment
 from collectives.errors import InputError
-from collectives.summary import Entry, collective_entry, training_entry
+from collectives.summary import COLLECTIVE, TRAINING, Entry, collective_entry, training_entry
 from collectives.trace import Trace
 from collectives.workload import Training
 from ringlab.progress import Progress
+from ringlab.troubled import under
 from scenarios import CollectiveQuestion, Scenario
 from simcomm import Cluster
+from simcomm.trouble import NONE, Trouble
 
 SCHEMA_VERSION = 1
 KEYS = ("collective", "algorithm", "gradient_sync", "world_size", "bytes")  # what an entry is about
-COMPARED = (
-    *("time_s", "time_min_s", "time_max_s", "algbw_GBps", "busbw_GBps"),
-    *("step_s", "forward_s", "backward_s", "sync_s", "optimizer_s", "samples_per_s", "scaling_efficiency"),
-)
+COMPARED = (*COLLECTIVE, *TRAINING)
 
 Answer = dict[str, Any]
 
@@ -37,24 +37,33 @@ def _frame(kind: str, scenario: Scenario) -> Answer:
 
 def predict(scenario: Scenario, calibration: Calibration | None) -> Answer:
     """Simulate the scenario and its what-ifs. Raises InputError where a calibration is needed and missing."""
-    answer = _frame("prediction", scenario) | _predicted(scenario, scenario.cluster, calibration)
+    answer = _frame("prediction", scenario) | _predicted(scenario, scenario.cluster, scenario.trouble, calibration)
     answer["what_if"] = [
-        {"title": other.title, "cluster": other.cluster.title} | _predicted(scenario, other.cluster, calibration)
+        {"title": other.title, "cluster": other.cluster.title}
+        | _predicted(scenario, other.cluster, other.trouble, calibration)
         for other in scenario.what_ifs
     ]
     return answer
 
 
-def _predicted(scenario: Scenario, cluster: Cluster, calibration: Calibration | None) -> Answer:
+def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, calibration: Calibration | None) -> Answer:
     collectives, question = [], scenario.collective
     for algorithm, nbytes in _questions(question):
         assert question is not None
         asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
-        collectives.append(collective_entry(simcomm.run(algorithm, cluster, nbytes, **asked, calibration=calibration)))
+        simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked, calibration=calibration)
+        collectives.append(_under(trouble, simulate, collective_entry, "time_s"))
     training = []
     for job in predictable(scenario.trainings):
-        training.append(training_entry(simcomm.train(job, cluster, calibration=calibration), job))
+        simulate = partial(simcomm.train, job, cluster, calibration=calibration)
+        training.append(_under(trouble, simulate, partial(training_entry, training=job), "step_s"))
     return {"collectives": collectives, "training": training}
+
+
+def _under(trouble: Trouble, simulate: Callable[..., Trace], entry: Callable[[Trace], Entry], key: str) -> Entry:
+    if trouble == NONE:
+        return entry(simulate())
+    return under(trouble, lambda seeded: simulate(trouble=seeded), entry, key)
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:
@@ -106,11 +115,11 @@ def _side_by_side(predicted: Entry | None, measured: Entry) -> dict[str, Any]:
     beside: dict[str, Any] = dict(measured)
     for name in COMPARED:
         if name in measured:
-            beside[name] = _errors(None if predicted is None else float(predicted[name]), float(measured[name]))
+            beside[name] = _errors(None if predicted is None else predicted[name], measured[name])
     return beside
 
 
-def _errors(predicted: float | None, measured: float) -> dict[str, float | None]:
+def _errors(predicted: Any, measured: Any) -> dict[str, float | None]:
     known = predicted is not None and measured != 0
     return {
         "predicted": predicted,
@@ -127,10 +136,17 @@ def one_trace(scenario: Scenario, calibration: Calibration | None, algorithm: st
     question, jobs = scenario.collective, predictable(scenario.trainings)
     if question is None:
         job = _named(algorithm, {job.sync_name: job for job in jobs}, scenario)
-        return simcomm.train(job, scenario.cluster, calibration=calibration)
+        return simcomm.train(job, scenario.cluster, calibration=calibration, trouble=scenario.trouble)
     chosen = _named(algorithm, {candidate.name: candidate for candidate in question.algorithms}, scenario)
     asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
-    return simcomm.run(chosen, scenario.cluster, nbytes or max(question.sizes), **asked, calibration=calibration)
+    return simcomm.run(
+        chosen,
+        scenario.cluster,
+        nbytes or max(question.sizes),
+        **asked,
+        calibration=calibration,
+        trouble=scenario.trouble,
+    )
 
 
 def _named(name: str | None, candidates: dict[str, Any], scenario: Scenario) -> Any:

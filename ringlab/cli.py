@@ -158,12 +158,18 @@ def compare(
     """Predict and run, and show the error of each prediction."""
     from ringlab import answer, calibrating
     from scenarios import load
+    from simcomm.trouble import NONE
 
     _check_emulate(emulate)
     asked = load(scenario, set_keys or ())
     if not asked.cluster.is_here:
         raise InputError(
             f"{asked.path}: cluster: {asked.cluster.title} is not this machine; comparing it needs --emulate"
+        )
+    if asked.trouble != NONE:
+        raise InputError(
+            f"{asked.path}: trouble: it cannot be brought about on this machine; "
+            "leave [trouble] out, or predict it beside as [what_if.trouble]"
         )
     progress = Progress()
     numbers = calibrating.find_or_make(asked, calibration, timeout, progress)

@@ -1,10 +1,12 @@
 """What an answer comes to, in sentences; every number in them is in the answer or follows from the algorithms."""
 
+from math import inf
 from typing import Any
 
 from collectives.schedule import trace
 from collectives.units import format_size, format_time
 from ringlab.answer import Answer, predictable
+from ringlab.reasons import reasons
 from scenarios import Scenario
 from simcomm import Cluster
 
@@ -16,6 +18,8 @@ def conclude(answer: Answer, scenario: Scenario) -> list[str]:
         sentences.append(_fastest_collective(answer))
     if answer["training"]:
         sentences.append(_training(answer))
+    for part in (answer, *answer.get("what_if", [])):
+        sentences += reasons(part)
     return sentences + _why(answer, scenario)
 
 
@@ -23,7 +27,7 @@ def _number(value: Any) -> float:
     """What was measured or, where nothing was, predicted."""
     if isinstance(value, dict):
         return float(value["predicted"] if value.get("measured") is None else value["measured"])
-    return float(value)
+    return inf if value is None else float(value)  # of a run that never ends
 
 
 def _ratio(fast: float, slow: float) -> str:
@@ -36,8 +40,13 @@ def _fastest_collective(answer: Answer) -> str:
     ranked = sorted((e for e in entries if e["bytes"] == largest), key=lambda e: _number(e["time_s"]))
     best, last = ranked[0], ranked[-1]
     where = f"{answer['scenario']['cluster']}, {format_size(largest)}"
+    takes = f"{best['algorithm']} takes {format_time(_number(best['time_s']))}"
+    if _number(best["time_s"]) == inf:
+        return f"{where}: no run comes to its end."
+    if _number(last["time_s"]) == inf:
+        return f"{where}: {takes}, {last['algorithm']} never ends."
     if best is last:
-        return f"{where}: {best['algorithm']} takes {format_time(_number(best['time_s']))}."
+        return f"{where}: {takes}."
     ratio = _ratio(_number(best["time_s"]), _number(last["time_s"]))
     return f"{where}: {best['algorithm']} is {ratio} {last['algorithm']}.{_worst_error(entries, 'time_s')}"
 
@@ -50,6 +59,8 @@ def _worst_error(entries: list[Any], key: str) -> str:
 def _training(answer: Answer) -> str:
     entries = answer["training"]
     best = min(entries, key=lambda e: _number(e["step_s"]))
+    if _number(best["step_s"]) == inf:
+        return f"{answer['scenario']['cluster']}: training never comes to its end."
     share = _number(best["sync_s"]) / _number(best["step_s"])
     step = format_time(_number(best["step_s"]))
     return (
@@ -80,6 +91,8 @@ def _why(answer: Answer, scenario: Scenario) -> list[str]:
 
 def _gain(entries: list[Any]) -> float | None:
     by_name = {entry["gradient_sync"]: _number(entry["sync_s"]) for entry in entries}
+    if inf in by_name.values():
+        return None
     return by_name["naive"] / by_name["ring"] if {"naive", "ring"} <= set(by_name) and by_name["ring"] > 0 else None
 
 

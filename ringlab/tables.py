@@ -30,6 +30,8 @@ def show(answer: Answer, console: Console) -> None:
         console.print(_collectives(clusters, compared))
     if any(cluster["training"] for cluster in clusters):
         console.print(_phases(clusters) if compared else _training(clusters))
+    if troubled := [(cluster["title"], rows) for cluster in clusters if (rows := _troubled(cluster))]:
+        console.print(_grouped("Under trouble", ["cluster", "", "size", *DISTRIBUTION], troubled, words=2))
     for sentence in answer["conclusions"]:
         console.print(sentence, markup=False)
 
@@ -40,13 +42,13 @@ def _collectives(clusters: list[Answer], compared: bool) -> Table:
     for cluster in clusters:
         rows = []
         for entry in cluster["collectives"]:
-            cells = [_bandwidth(entry[key]) for key in ("algbw_GBps", "busbw_GBps")] if not compared else []
+            rates = () if compared else ("algbw_GBps", "busbw_GBps")
             rows.append(
                 [
                     entry["algorithm"],
                     format_size(entry["bytes"]),
                     *_cells(entry["time_s"], format_time, compared),
-                    *cells,
+                    *(_or_nothing(entry[key], _bandwidth) for key in rates),
                 ]
             )
         groups.append((cluster["title"], rows))
@@ -61,8 +63,8 @@ def _training(clusters: list[Answer]) -> Table:
             [
                 [
                     entry["gradient_sync"],
-                    *(form(entry[key]) for _, key, form in PHASES),
-                    _percent(entry["scaling_efficiency"]),
+                    *(_or_nothing(entry[key], form) for _, key, form in PHASES),
+                    _or_nothing(entry["scaling_efficiency"], _percent),
                 ]
                 for entry in cluster["training"]
             ],
@@ -85,8 +87,28 @@ def _phases(clusters: list[Answer]) -> Table:
     return _grouped("Training step", ["cluster", "algorithm", "", *SIDES], groups, words=3)
 
 
+DISTRIBUTION = ["runs", "median", "p95", "worst", "never end"]
+
+
+def _troubled(cluster: Answer) -> list[Row]:
+    """How the repetitions of each question went, where there were several."""
+    rows = []
+    for entry in (*cluster["collectives"], *cluster["training"]):
+        if entry.get("trouble", {}).get("repetitions", 1) > 1:
+            about = entry["trouble"]
+            name = entry.get("algorithm") or f"step with {entry['gradient_sync']}"
+            size = format_size(entry["bytes"]) if "bytes" in entry else ""
+            times = [_or_nothing(about.get(key), format_time) for key in ("median_s", "p95_s", "worst_s")]
+            rows.append([name, size, str(about["repetitions"]), *times, str(about["never_ended"])])
+    return rows
+
+
 def _percent(share: float) -> str:
     return f"{share:.0%}"
+
+
+def _or_nothing(value: float | None, form: Format) -> str:
+    return NOTHING if value is None else form(value)
 
 
 def _bandwidth(gigabytes_per_second: float) -> str:
@@ -106,7 +128,7 @@ PHASES: tuple[tuple[str, str, Format], ...] = (
 def _cells(value: Any, form: Format, compared: bool) -> Row:
     """One number, or predicted, measured and error; a prediction alone leaves the other two open."""
     if not compared:
-        return [form(value)]
+        return ["never" if value is None else form(value)]
     beside = value if isinstance(value, dict) else {"predicted": value}
     shown = [NOTHING if beside.get(side) is None else form(beside[side]) for side in ("predicted", "measured")]
     error = beside.get("error")

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
     ValidationInfo,
@@ -21,6 +20,8 @@ from collectives.spec import find_spec
 from collectives.units import format_size, parse_bandwidth, parse_latency, parse_size
 from collectives.workload import DATASETS, MODEL_PARAMETERS, check_op, item_bytes
 from scenarios.clusters import HERE, MOST_RANKS, TOPOLOGIES, check_arguments, is_file
+from scenarios.section import Seconds, Section
+from scenarios.trouble import TroubleForm
 from simcomm.hardware import machines
 
 MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks
@@ -69,15 +70,8 @@ def _latency(value: object) -> object:
 
 Bandwidth = Annotated[str, BeforeValidator(_bandwidth), Field(description='for example "10 Gbit/s"')]
 Latency = Annotated[str, BeforeValidator(_latency), Field(description='for example "5 us"')]
-Seconds = Annotated[float, BeforeValidator(parse_latency), Field(description='for example "12 ms"')]
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=MOST_BYTES)]
 Algorithms = Annotated[list[Annotated[Reference, PlainValidator(_reference)]], BeforeValidator(_one_or_more)]
-
-
-class Section(BaseModel):
-    """A table of the file; unknown keys and values of another type are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Link(Section):
@@ -115,6 +109,7 @@ class ClusterForm(Section):
     routing: Annotated[Reference, PlainValidator(_routing)] | None = None
     route: list[Route] | None = Field(None, min_length=1)
     placement: str | list[str] | None = None
+    sharing: Literal["fair", "fifo"] | None = None
     transport: Literal["ideal", "gloo-tcp"] = "ideal"
 
     @field_validator("preset")
@@ -144,7 +139,7 @@ class ClusterForm(Section):
     def _check_here(self) -> None:
         if "transport" in self.model_fields_set and self.transport != "gloo-tcp":
             raise InputError(f'transport = "{self.transport}": this machine is calibrated; leave it out or "gloo-tcp"')
-        for key in ("routing", "route", "placement"):
+        for key in ("routing", "route", "placement", "sharing"):
             if getattr(self, key) is not None:
                 raise InputError(f'{key} does not go with preset = "{HERE}", whose ranks share one memory')
 
@@ -242,7 +237,14 @@ def _one_of(value: str, what: str, known: tuple[str, ...]) -> str:
 
 class WhatIfForm(Section):
     title: str = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
-    cluster: ClusterForm = Field(description="a table like [cluster]")
+    cluster: ClusterForm | None = Field(None, description="a table like [cluster]; the scenario's own unless given")
+    trouble: TroubleForm | None = Field(None, description="a table like [trouble]")
+
+    @model_validator(mode="after")
+    def _check_difference(self) -> Self:
+        if self.cluster is None and self.trouble is None:
+            raise InputError("nothing differs from the scenario: give a [what_if.cluster], a [what_if.trouble] or both")
+        return self
 
 
 class ScenarioForm(Section):
@@ -252,7 +254,8 @@ class ScenarioForm(Section):
     cluster: ClusterForm = Field(description='for example [cluster] with preset = "this-machine"')
     collective: CollectiveForm | None = None
     training: TrainingForm | None = None
-    what_if: list[WhatIfForm] = []
+    trouble: TroubleForm | None = None
+    what_if: list[WhatIfForm] = Field([])
 
     @model_validator(mode="after")
     def _check_question(self) -> Self:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,13 @@ from collectives.errors import InputError
 from collectives.workload import ComputePhases, Training, item_bytes
 from scenarios import files
 from scenarios.clusters import HERE, build_network, placed, routed
+from simcomm.sharing import fifo
 from simcomm.topology import Cluster, this_machine
+from simcomm.trouble import NONE, Trouble, check_trouble
 
 if TYPE_CHECKING:
-    from scenarios.form import ClusterForm, CollectiveForm, Reference, ScenarioForm, TrainingForm
+    from scenarios.form import ClusterForm, CollectiveForm, Reference, ScenarioForm, TrainingForm, WhatIfForm
+    from scenarios.trouble import TroubleForm
 
 DEFAULT_RANKS = 2  # of this machine
 
@@ -33,10 +36,11 @@ class CollectiveQuestion:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Another cluster, for which predictions stand beside."""
+    """Another cluster or other trouble, for which predictions stand beside."""
 
     title: str
     cluster: Cluster
+    trouble: Trouble = NONE
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Scenario:
     collective: CollectiveQuestion | None
     trainings: tuple[Training, ...]  # one for each gradient_sync
     what_ifs: tuple[WhatIf, ...]
+    trouble: Trouble = NONE
 
 
 def load(reference: str, overrides: Sequence[str] = ()) -> Scenario:
@@ -85,19 +90,32 @@ class _Builder:
     def scenario(self, form: "ScenarioForm") -> Scenario:
         cluster = self._cluster(form.cluster, "cluster")
         what_ifs = tuple(
-            WhatIf(other.title, self._cluster(other.cluster, f"what_if.{number}.cluster"))
-            for number, other in enumerate(form.what_if)
+            self._what_if(other, f"what_if.{number}", cluster) for number, other in enumerate(form.what_if)
         )
         clusters = (cluster, *(other.cluster for other in what_ifs))
         collective = self._collective(form.collective, clusters) if form.collective else None
         trainings = self._trainings(form.training, clusters) if form.training else ()
-        return Scenario(form.title or self.path.stem, self.path, cluster, collective, trainings, what_ifs)
+        trouble = self._trouble(form.trouble, cluster, "trouble")
+        return Scenario(form.title or self.path.stem, self.path, cluster, collective, trainings, what_ifs, trouble)
+
+    def _what_if(self, form: "WhatIfForm", key: str, own: Cluster) -> WhatIf:
+        cluster = own if form.cluster is None else self._cluster(form.cluster, f"{key}.cluster")
+        return WhatIf(form.title, cluster, self._trouble(form.trouble, cluster, f"{key}.trouble"))
+
+    def _trouble(self, form: "TroubleForm | None", cluster: Cluster, key: str) -> Trouble:
+        if form is None:
+            return NONE
+        with self._at(key):
+            trouble = form.trouble()
+            check_trouble(trouble, cluster.graph, cluster.world_size)
+            return trouble
 
     def _cluster(self, form: "ClusterForm", key: str) -> Cluster:
         if form.preset == HERE:
             return this_machine(form.world_size or DEFAULT_RANKS)
         with self._at(f"{key}.link" if form.link else key):
             cluster = build_network(form, self.folder)
+            cluster = replace(cluster, sharing=fifo) if form.sharing == "fifo" else cluster
         with self._at(f"{key}.route" if form.route else f"{key}.routing"):
             cluster = routed(cluster, form)
         with self._at(f"{key}.placement"):

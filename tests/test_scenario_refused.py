@@ -145,7 +145,7 @@ WRONG = {
     "algorithm's file missing": (changed(ASKS, '"ring"', '"absent.py:x"') + STAR, "absent.py: no such file"),
     "what-if without cluster": (
         STAR + ASKS + '[[what_if]]\ntitle = "x"\n',
-        "what_if.0.cluster is missing; give a table like [cluster]",
+        "what_if.0: nothing differs from the scenario: give a [what_if.cluster], a [what_if.trouble] or both",
     ),
     "what-if as a table": (STAR + ASKS + '[what_if]\ntitle = "x"\n', 'what_if = {"title": "x"} should be a list'),
     "what-if in pieces": (
@@ -184,7 +184,7 @@ def test_a_missing_file_is_refused_with_the_shipped_scenarios() -> None:
     with pytest.raises(InputError) as refusal:
         load("quickstrat")
     assert str(refusal.value) == (
-        "quickstrat: no such file; name a scenario file, or a shipped scenario: quickstart, star8, two-racks"
+        "quickstrat: no such file; name a scenario file, or a shipped scenario: quickstart, star8, trouble, two-racks"
     )
 
 

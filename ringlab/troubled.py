@@ -1,0 +1,77 @@
+"""Predictions under trouble: the same question asked with many seeds, and what came of it as a distribution."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import islice
+from statistics import fmean
+from typing import Any, TypeVar
+
+import numpy as np
+
+from collectives.trace import Trace
+from collectives.waits import critical_path, waits
+from simcomm.trouble import Trouble
+
+Entry = dict[str, Any]
+Key = TypeVar("Key", bound=Hashable)
+SHOWN = 5  # of ranks that others waited for, and of the critical path
+
+
+def under(trouble: Trouble, simulate: Callable[[Trouble], Trace], entry: Callable[[Trace], Entry], key: str) -> Entry:
+    """The entry of the run with the median ``key`` (seconds), and under "trouble" how all of them went.
+
+    One run is enough where nothing is drawn.
+    """
+    numbers = range(trouble.repetitions if trouble.is_random else 1)
+    traces = [simulate(trouble.seeded(number)) for number in numbers]
+    ended = [(entry(trace), trace) for trace in traces if trace.ends]
+    if not ended:
+        return entry(traces[0]) | {"trouble": _stuck(traces)}
+    ended.sort(key=lambda pair: float(pair[0][key]))
+    seconds = np.array([float(found[key]) for found, _ in ended])
+    distribution = {
+        "median_s": float(np.median(seconds)),
+        "p95_s": float(np.percentile(seconds, 95)),
+        "worst_s": float(seconds[-1]),
+    }
+    about = _stuck(traces) | distribution | _reasons([trace for _, trace in ended])
+    return ended[(len(ended) - 1) // 2][0] | {"trouble": about}
+
+
+def _stuck(traces: Sequence[Trace]) -> Entry:
+    """How many runs there were, how many never ended, and why the first of those did not."""
+    stuck = [trace for trace in traces if not trace.ends]
+    about: Entry = {"repetitions": len(traces), "never_ended": len(stuck)}
+    if stuck:
+        about["failed"] = [{"rank": rank, "at_s": at} for rank, at in stuck[0].failed.items()]
+        about["unfinished"] = [one._asdict() for one in stuck[0].unfinished]
+    return about
+
+
+def _reasons(traces: Sequence[Trace]) -> Entry:
+    """Whom the ranks waited for, and what the end waited for; means over all runs, the largest first."""
+    paths = [critical_path(trace) for trace in traces]
+    late = _mean([waits(trace).items() for trace in traces])
+    by_peer = _mean([((peer, seconds) for (_, peer), seconds in late.items())])
+    legs = _mean([((_name(leg.name, leg.src, leg.dst), leg.seconds) for leg in path) for path in paths])
+    return {
+        "waited_for": [
+            {"rank": peer, "s": seconds, "by": [{"rank": r, "s": s} for (r, p), s in late.items() if p == peer][:SHOWN]}
+            for peer, seconds in islice(by_peer.items(), SHOWN)
+        ],
+        "critical_path": [{"what": what, "s": seconds} for what, seconds in islice(legs.items(), SHOWN)],
+        "critical_path_s": fmean(sum(leg.seconds for leg in path) for path in paths),
+    }
+
+
+def _mean(runs: Sequence[Iterable[tuple[Key, float]]]) -> dict[Key, float]:
+    """Sums by key of each run, and their means over the runs, the largest first."""
+    sums: defaultdict[Key, float] = defaultdict(float)
+    for run in runs:
+        for key, seconds in run:
+            sums[key] += seconds / len(runs)
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def _name(name: str, src: int, dst: int) -> str:
+    return f"messages {src} to {dst}" if name == "message" else f"{name} of rank {src}"

@@ -1,0 +1,135 @@
+"""``[trouble]`` in scenario files, and what ``predict`` says of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectives.errors import InputError
+from ringlab.answer import predict
+from ringlab.reasons import reasons
+from scenarios import load
+from simcomm.jitter import Jitter
+from simcomm.sharing import fifo
+from simcomm.trouble import LinkTrouble, RankTrouble
+
+STAR = """
+[cluster]
+topology = "star"
+hosts = 4
+bandwidth = "1 GB/s"
+latency = "1 us"
+
+[collective]
+name = "all_reduce"
+algorithms = ["ring"]
+sizes = ["1 MiB"]
+"""
+TROUBLE = """
+[trouble]
+seed = 3
+repetitions = 20
+messages = { distribution = "exponential", mean = "50 us" }
+compute = { distribution = "lognormal", mean = 0.1, deviation = 0.2 }
+
+[[trouble.rank]]
+rank = 1
+slowdown = 2
+
+[[trouble.link]]
+between = ["h3", "s0"]
+share = 0.5
+at = "1 ms"
+lasting = "2 ms"
+every = "5 ms"
+"""
+
+
+def scenario(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "asked.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_trouble_is_read(tmp_path: Path):
+    trouble = load(scenario(tmp_path, STAR + TROUBLE)).trouble
+    assert trouble.ranks == (RankTrouble(1, 2.0),)
+    assert trouble.links == (LinkTrouble(("h3", "s0"), 0.5, 1e-3, 2e-3, 5e-3),)
+    assert trouble.messages == Jitter("exponential", 50e-6)
+    assert trouble.compute == Jitter("lognormal", 0.1, 0.2)
+    assert (trouble.seed, trouble.repetitions) == (3, 20)
+
+
+def test_links_in_turn_are_asked_for(tmp_path: Path):
+    assert load(scenario(tmp_path, STAR), ["cluster.sharing=fifo"]).cluster.sharing is fifo
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[trouble]\nslow = 1", "trouble.slow is no known key"),
+        ("[[trouble.rank]]\nrank = 4", "trouble: rank 4 is not there; ranks are 0..3"),
+        ("[[trouble.rank]]\nrank = 1\nslowdown = 0", "trouble.rank.0.slowdown = 0"),
+        ('[[trouble.link]]\nbetween = ["h0", "h1"]\nshare = 0', "trouble: no link between h0 and h1"),
+        ('[[trouble.link]]\nbetween = ["h0", "s0"]\nshare = 2', "trouble.link.0.share = 2"),
+        ('[[trouble.link]]\nbetween = ["h0", "s0"]', "trouble.link.0.share is missing; give how much"),
+        ('[trouble.messages]\ndistribution = "gauss"\nmean = "1 us"', "distribution 'gauss' is not known"),
+        ('[trouble.messages]\ndistribution = "uniform"\nmean = 1', "trouble.messages.mean"),
+        ('[[what_if]]\ntitle = "same"', "what_if.0: nothing differs"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, line: str, said: str):
+    with pytest.raises(InputError) as refused:
+        load(scenario(tmp_path, STAR + line))
+    assert said in str(refused.value)
+    assert "asked.toml" in str(refused.value)
+
+
+def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
+    (entry,) = predict(load(scenario(tmp_path, STAR + TROUBLE)), None)["collectives"]
+    about = entry["trouble"]
+    assert about["repetitions"] == 20
+    assert about["never_ended"] == 0
+    assert about["median_s"] < about["p95_s"] < about["worst_s"]
+    assert entry["time_s"] <= about["median_s"]
+    assert about["critical_path_s"] == pytest.approx(about["median_s"], rel=0.1)
+
+
+def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
+    text = STAR + '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h2", "s0"]\nshare = 0.1\n'
+    answer = predict(load(scenario(tmp_path, text)), None)
+    (entry,) = answer["what_if"][0]["collectives"]
+    assert entry["trouble"]["repetitions"] == 1
+    assert entry["time_s"] > 5 * answer["collectives"][0]["time_s"]
+    assert entry["trouble"]["critical_path"][0]["what"] in ("messages 1 to 2", "messages 2 to 3")
+    assert "trouble" not in answer["collectives"][0]
+
+
+def test_a_run_that_never_ends_says_why(tmp_path: Path):
+    text = STAR + '[[trouble.rank]]\nrank = 2\nfails_at = "1 ms"\n'
+    answer = predict(load(scenario(tmp_path, text)), None)
+    assert answer["collectives"][0]["time_s"] is None
+    (said,) = reasons(answer)
+    assert "it never ends: rank 2 failed at 1 ms; rank 1 waits in step" in said
+
+
+def ringlab(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ringlab", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_predict_shows_it(tmp_path: Path):
+    done = ringlab("predict", "trouble", "--set", "collective.sizes=16 MiB", "--json", str(tmp_path / "out.json"))
+    assert done.returncode == 0, done.stderr
+    shown = " ".join(done.stdout.split())
+    for words in ("Under trouble", "never", "rank 2 failed at 5 ms", "Its end waited for: backward of rank 5"):
+        assert words in shown
+    assert json.loads((tmp_path / "out.json").read_text())["what_if"][3]["training"][0]["step_s"] is None
+
+
+def test_compare_refuses_trouble(tmp_path: Path):
+    text = STAR[STAR.index("[collective]") :] + '[cluster]\npreset = "this-machine"\n[trouble.compute]\n'
+    done = ringlab("compare", scenario(tmp_path, text + 'distribution = "uniform"\nmean = 0.1\n'))
+    assert done.returncode == 2
+    assert "cannot be brought about" in done.stderr
