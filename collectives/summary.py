@@ -25,7 +25,13 @@ def collective_entry(trace: Trace) -> Entry:
         "time_max_s": trace.facts["time_max_s"],
         "algbw_GBps": algbw,
         "busbw_GBps": algbw * bus_factor(collective, trace.world_size),
+        **_simulated_by(trace),
     }
+
+
+def _simulated_by(trace: Trace) -> Entry:
+    """Of a prediction the engine, and the way that it took."""
+    return {"engine": trace.engine, "way": trace.way} if trace.engine else {}
 
 
 def training_entry(trace: Trace, training: Training) -> Entry:
@@ -42,7 +48,7 @@ def training_entry(trace: Trace, training: Training) -> Entry:
     for fact in ("test_accuracy", "examples_seen"):
         if fact in trace.facts:
             entry[fact] = trace.facts[fact]
-    return entry
+    return entry | _simulated_by(trace)
 
 
 def _seconds(trace: Trace, warmup: int) -> dict[int, dict[int, dict[str, float]]]:

@@ -64,6 +64,8 @@ class Trace:
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # node of each rank
     facts: dict[str, float] = field(default_factory=dict)
+    engine: str = ""  # what simulated it: "simpy" or "compiled"; of a measurement none
+    way: str = ""  # how it did: "events", one by one, or an exact short cut, "max-plus" or "quotient"
 
     def bytes_sent(self) -> list[int]:
         """Bytes that each rank sent."""

@@ -35,25 +35,26 @@ def _frame(kind: str, scenario: Scenario) -> Answer:
     return {"schema_version": SCHEMA_VERSION, "kind": kind, "scenario": about, "environment": environment()}
 
 
-def predict(scenario: Scenario, calibration: Calibration | None) -> Answer:
+def predict(scenario: Scenario, calibration: Calibration | None, engine: str | None = None) -> Answer:
     """Simulate the scenario and its what-ifs. Raises InputError where a calibration is needed and missing."""
-    answer = _frame("prediction", scenario) | _predicted(scenario, scenario.cluster, calibration)
+    how: dict[str, Any] = {"calibration": calibration, "engine": engine, "record": False}
+    answer = _frame("prediction", scenario) | _predicted(scenario, scenario.cluster, how)
     answer["what_if"] = [
-        {"title": other.title, "cluster": other.cluster.title} | _predicted(scenario, other.cluster, calibration)
+        {"title": other.title, "cluster": other.cluster.title} | _predicted(scenario, other.cluster, how)
         for other in scenario.what_ifs
     ]
     return answer
 
 
-def _predicted(scenario: Scenario, cluster: Cluster, calibration: Calibration | None) -> Answer:
+def _predicted(scenario: Scenario, cluster: Cluster, how: dict[str, Any]) -> Answer:
     collectives, question = [], scenario.collective
     for algorithm, nbytes in _questions(question):
         assert question is not None
         asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
-        collectives.append(collective_entry(simcomm.run(algorithm, cluster, nbytes, **asked, calibration=calibration)))
+        collectives.append(collective_entry(simcomm.run(algorithm, cluster, nbytes, **asked, **how)))
     training = []
     for job in predictable(scenario.trainings):
-        training.append(training_entry(simcomm.train(job, cluster, calibration=calibration), job))
+        training.append(training_entry(simcomm.train(job, cluster, **how), job))
     return {"collectives": collectives, "training": training}
 
 
@@ -119,7 +120,13 @@ def _errors(predicted: float | None, measured: float) -> dict[str, float | None]
     }
 
 
-def one_trace(scenario: Scenario, calibration: Calibration | None, algorithm: str | None, nbytes: int | None) -> Trace:
+def one_trace(
+    scenario: Scenario,
+    calibration: Calibration | None,
+    algorithm: str | None,
+    nbytes: int | None,
+    engine: str | None = None,
+) -> Trace:
     """What is simulated of one of the scenario's algorithms: the last at the largest size, unless said.
 
     A training's first steps where the scenario asks for no collective. Raises InputError for a name not in it.
@@ -127,10 +134,11 @@ def one_trace(scenario: Scenario, calibration: Calibration | None, algorithm: st
     question, jobs = scenario.collective, predictable(scenario.trainings)
     if question is None:
         job = _named(algorithm, {job.sync_name: job for job in jobs}, scenario)
-        return simcomm.train(job, scenario.cluster, calibration=calibration)
+        return simcomm.train(job, scenario.cluster, calibration=calibration, engine=engine)
     chosen = _named(algorithm, {candidate.name: candidate for candidate in question.algorithms}, scenario)
     asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
-    return simcomm.run(chosen, scenario.cluster, nbytes or max(question.sizes), **asked, calibration=calibration)
+    how: dict[str, Any] = {"calibration": calibration, "engine": engine}
+    return simcomm.run(chosen, scenario.cluster, nbytes or max(question.sizes), **asked, **how)
 
 
 def _named(name: str | None, candidates: dict[str, Any], scenario: Scenario) -> Any:
