@@ -27,8 +27,14 @@ def collective_entry(trace: Trace) -> Entry:
         "time_max_s": trace.facts["time_max_s"],
         "algbw_GBps": algbw,
         "busbw_GBps": algbw * bus_factor(collective, trace.world_size),
+        **_simulated_by(trace),
     }
     return entry if trace.ends else _without(entry, COLLECTIVE)
+
+
+def _simulated_by(trace: Trace) -> Entry:
+    """Of a prediction the engine, and the way that it took."""
+    return {"engine": trace.engine, "way": trace.way} if trace.engine else {}
 
 
 def training_entry(trace: Trace, training: Training) -> Entry:
@@ -48,7 +54,7 @@ def training_entry(trace: Trace, training: Training) -> Entry:
     for fact in ("test_accuracy", "examples_seen"):
         if fact in trace.facts:
             entry[fact] = trace.facts[fact]
-    return entry
+    return entry | _simulated_by(trace)
 
 
 def _without(entry: Entry, names: tuple[str, ...]) -> Entry:

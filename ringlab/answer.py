@@ -35,34 +35,34 @@ def _frame(kind: str, scenario: Scenario) -> Answer:
     return {"schema_version": SCHEMA_VERSION, "kind": kind, "scenario": about, "environment": environment()}
 
 
-def predict(scenario: Scenario, calibration: Calibration | None) -> Answer:
+def predict(scenario: Scenario, calibration: Calibration | None, engine: str | None = None) -> Answer:
     """Simulate the scenario and its what-ifs. Raises InputError where a calibration is needed and missing."""
-    answer = _frame("prediction", scenario) | _predicted(scenario, scenario.cluster, scenario.trouble, calibration)
+    how: dict[str, Any] = {"calibration": calibration, "engine": engine}
+    answer = _frame("prediction", scenario) | _predicted(scenario, scenario.cluster, scenario.trouble, how)
     answer["what_if"] = [
-        {"title": other.title, "cluster": other.cluster.title}
-        | _predicted(scenario, other.cluster, other.trouble, calibration)
+        {"title": other.title, "cluster": other.cluster.title} | _predicted(scenario, other.cluster, other.trouble, how)
         for other in scenario.what_ifs
     ]
     return answer
 
 
-def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, calibration: Calibration | None) -> Answer:
+def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, how: dict[str, Any]) -> Answer:
     collectives, question = [], scenario.collective
     for algorithm, nbytes in _questions(question):
         assert question is not None
         asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
-        simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked, calibration=calibration)
+        simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked, **how)
         collectives.append(_under(trouble, simulate, collective_entry, "time_s"))
     training = []
     for job in predictable(scenario.trainings):
-        simulate = partial(simcomm.train, job, cluster, calibration=calibration)
+        simulate = partial(simcomm.train, job, cluster, **how)
         training.append(_under(trouble, simulate, partial(training_entry, training=job), "step_s"))
     return {"collectives": collectives, "training": training}
 
 
 def _under(trouble: Trouble, simulate: Callable[..., Trace], entry: Callable[[Trace], Entry], key: str) -> Entry:
     if trouble == NONE:
-        return entry(simulate())
+        return entry(simulate(record=False))
     return under(trouble, lambda seeded: simulate(trouble=seeded), entry, key)
 
 
@@ -128,7 +128,13 @@ def _errors(predicted: Any, measured: Any) -> dict[str, float | None]:
     }
 
 
-def one_trace(scenario: Scenario, calibration: Calibration | None, algorithm: str | None, nbytes: int | None) -> Trace:
+def one_trace(
+    scenario: Scenario,
+    calibration: Calibration | None,
+    algorithm: str | None,
+    nbytes: int | None,
+    engine: str | None = None,
+) -> Trace:
     """What is simulated of one of the scenario's algorithms: the last at the largest size, unless said.
 
     A training's first steps where the scenario asks for no collective. Raises InputError for a name not in it.
@@ -136,17 +142,11 @@ def one_trace(scenario: Scenario, calibration: Calibration | None, algorithm: st
     question, jobs = scenario.collective, predictable(scenario.trainings)
     if question is None:
         job = _named(algorithm, {job.sync_name: job for job in jobs}, scenario)
-        return simcomm.train(job, scenario.cluster, calibration=calibration, trouble=scenario.trouble)
+        return simcomm.train(job, scenario.cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
     chosen = _named(algorithm, {candidate.name: candidate for candidate in question.algorithms}, scenario)
     asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
-    return simcomm.run(
-        chosen,
-        scenario.cluster,
-        nbytes or max(question.sizes),
-        **asked,
-        calibration=calibration,
-        trouble=scenario.trouble,
-    )
+    how: dict[str, Any] = {"calibration": calibration, "engine": engine, "trouble": scenario.trouble}
+    return simcomm.run(chosen, scenario.cluster, nbytes or max(question.sizes), **asked, **how)
 
 
 def _named(name: str | None, candidates: dict[str, Any], scenario: Scenario) -> Any:

@@ -24,7 +24,7 @@ from collectives.units import parse_size
 from collectives.workload import check_op, item_bytes
 from realcomm.measurement import Plan
 from realcomm.sweep import Figures, sweep
-from simcomm.run import checked
+from simcomm.programs import checked
 
 USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
 MOST_SIZES = 1000

@@ -84,7 +84,9 @@ def _finish(answer: dict[str, Any], scenario: Any, json_to: str | None) -> None:
 @app.command()
 def predict(
     scenario: ScenarioArg,
-    engine: Annotated[str, typer.Option(metavar="simpy|compiled", help="What simulates.")] = "simpy",
+    engine: Annotated[
+        str | None, typer.Option(metavar="simpy|compiled", help="What simulates; whichever suits the size unless said.")
+    ] = None,
     calibration: CalibrationOpt = None,
     trace: TraceOpt = None,
     json_to: JsonOpt = None,
@@ -93,21 +95,15 @@ def predict(
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency."""
     from ringlab import answer, calibrating
     from scenarios import load
+    from simcomm.engine_choice import check_engine
 
-    _check_engine(engine)
+    check_engine(engine)
     asked = load(scenario, set_keys or ())
     numbers = calibrating.find(asked, calibration)
-    found = answer.predict(asked, numbers)
+    found = answer.predict(asked, numbers, engine)
     if trace is not None:
-        answer.one_trace(asked, numbers, None, None).write(trace)
+        answer.one_trace(asked, numbers, None, None, engine).write(trace)
     _finish(found, asked, json_to)
-
-
-def _check_engine(engine: str) -> None:
-    if engine == "compiled":
-        raise InputError("--engine compiled: not yet; use simpy")
-    if engine != "simpy":
-        raise InputError(f"--engine {engine!r} is not known; there are simpy and compiled")
 
 
 @app.command()

@@ -5,7 +5,7 @@ many ranks and links are alike, one of each class; and otherwise every message, 
 """
 
 from collections import deque
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,15 +19,18 @@ from collectives.transport import Transport
 from simcomm.compiled.jitter import Jitter, check_jitter
 from simcomm.compiled.max_plus import is_synchronous, max_plus
 from simcomm.compiled.partition import fold
-from simcomm.compiled.plans import most_in_flight
+from simcomm.compiled.plan import Plan, begun_at
+from simcomm.compiled.plans import NONE, most_in_flight
 from simcomm.compiled.question import Program, Question
 from simcomm.compiled.quotient import quotient
 from simcomm.compiled.scaling import scaled_elements
 from simcomm.compiled.timing import MessageTimes, Timing
 from simcomm.compiled.traffic import cyclic_traffic, traffic
 from simcomm.compiled.wires import Floats, Wires, wired
-from simcomm.compiled.world import Plan, World, new_world
 from simcomm.topology import Cluster
+
+if TYPE_CHECKING:
+    from simcomm.compiled.world import World
 
 MANY = 1_000_000  # messages, from which on it is worth looking for ranks that are alike
 REPEATED = 8  # messages of a pair, likewise
@@ -44,16 +47,23 @@ def run(
     op: str = "sum",
     *,
     jitter: Jitter | None = None,
+    starts: Floats | None = None,
     messages: bool = False,
 ) -> Timing:
     """Simulate a traced program on buffers of ``n`` elements of ``itemsize`` bytes, without data.
 
-    ``messages`` asks for the times of each. Raises ProgramError for a program that deadlocks, InputError for a jitter
-    that is none and for more messages than can be simulated.
+    ``starts`` are the seconds at which each rank begins; ``messages`` asks for the times of each. Raises ProgramError
+    for a program that deadlocks, InputError for a jitter that is none and for more messages than can be simulated.
     """
     if jitter is not None:
         check_jitter(jitter)
-    question = Question(program, cluster, transport, n, itemsize, jitter)
+    if starts is not None and not starts.any():
+        starts = None
+    return answered(Question(program, cluster, transport, n, itemsize, jitter, starts), op, messages)
+
+
+def answered(question: Question, op: str = "sum", messages: bool = False) -> Timing:
+    """The same of a question."""
     found = None if messages else by_max_plus(question) or _by_quotient_if_worth_it(question)
     return _scaled(question, found or by_events(question, messages), op)
 
@@ -65,7 +75,7 @@ def by_max_plus(question: Question) -> Timing | None:
         return None
     if not question.private[question.routes.hop_link].all():
         return None
-    finished = max_plus(program, question.pairs, question.routes, question.sizes, question.jitter)
+    finished = max_plus(program, question.routes, question.sizes, question.jitter, question.starts)
     return Timing(float(finished.max()), finished, question.travelling, "max-plus")
 
 
@@ -77,7 +87,7 @@ def _by_quotient_if_worth_it(question: Question) -> Timing | None:
 
 def by_quotient(question: Question) -> Timing | None:
     """With one rank, link and pair of each class, if many are alike; None if not."""
-    if question.jitter is not None:
+    if not question.alike:
         return None
     cyclic = isinstance(question.program, Cyclic)
     load = cyclic_traffic(question.program, question.sizes) if cyclic else traffic(question.demand)  # type: ignore[arg-type]
@@ -94,27 +104,29 @@ def by_quotient(question: Question) -> Timing | None:
 def by_events(question: Question, messages: bool = False) -> Timing:
     """Every message on its own."""
     if messages or (isinstance(question.program, Cyclic) and question.travelling < question.posted):
-        question = replace(question, program=as_table(question.program))
-    world = simulate(question.demand.plan, wired(question.routes, question.private), messages, extra=_extra(question))
+        question = question.in_full()
+    plan = question.demand.plan._replace(extra=_extra(question))
+    if question.starts is not None:
+        plan = begun_at(plan, np.repeat(question.starts, question.demand.channels))
+    world = simulate(plan, wired(question.routes, question.private), messages)
     timing = _timing(question, world.agents["finished"], "events")
     return timing._replace(times=_message_times(question, world)) if messages else timing
 
 
-def simulate(plan: Plan, wires: Wires, messages: bool = False, extra: Floats | None = None) -> World:
+def simulate(plan: Plan, wires: Wires, messages: bool = False) -> "World":
     """The world after a run, event by event; agents that could not finish have done so at infinity."""
     from simcomm.compiled.events import advance  # numba is slow to import, and often not needed
+    from simcomm.compiled.world import new_world
 
-    if extra is not None:
-        plan = plan._replace(extra=extra)
     world = new_world(plan, wires, most_in_flight(plan), messages)
     advance(world, ALL, PATIENCE)
     return world
 
 
-def _extra(question: Question) -> Floats | None:
+def _extra(question: Question) -> Floats:
     """Seconds by which each message is late; those of a pair are numbered as they are posted, empty ones included."""
     if question.jitter is None:
-        return None
+        return NONE
     demand, program = question.demand, question.program
     if demand.sends is None:
         way, chosen = demand.plan.messages["route"].astype(np.int64), np.arange(len(demand.plan.messages))
@@ -130,7 +142,7 @@ def _extra(question: Question) -> Floats | None:
     return question.jitter.of(question.pairs.src[route], question.pairs.dst[route], number[chosen])
 
 
-def _message_times(question: Question, world: World) -> MessageTimes:
+def _message_times(question: Question, world: "World") -> MessageTimes:
     demand, columns = question.demand, as_table(question.program).columns
     assert demand.sends is not None
     said = [getattr(columns, name)[demand.sends] for name in ("rank", "peer", "channel", "step", "chunk")]

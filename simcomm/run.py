@@ -1,25 +1,27 @@
 """One collective on a simulated cluster: what ``realcomm.run`` does on real processes."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import replace
 
 from collectives.calibration import Calibration, cached_calibration
 from collectives.catalogue import Algorithm, find_algorithm
-from collectives.completion import completion_order
 from collectives.errors import InputError
 from collectives.lengths import check_length, rounded_down
-from collectives.schedule import Schedule, trace
+from collectives.schedule import Schedule
 from collectives.spec import Spec
 from collectives.step import offset
 from collectives.trace import Trace, TracedLink
 from collectives.transport import Transport
-from collectives.verify import verify
 from collectives.workload import check_op, item_bytes
+from simcomm import compiled_engine
+from simcomm.compiled.question import Question
+from simcomm.compiled.traces import recorded
+from simcomm.engine_choice import chosen, simpy_only
+from simcomm.programs import PROVED_UP_TO, checked, traced
 from simcomm.simpy_engine import OUTSIDE, Array, Buffer, Place, Process, Simulation
 from simcomm.topology import Cluster
 from simcomm.trouble import NONE, Trouble, check_trouble
 
-PROVED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which is what an engine could hang on
 CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borrows its software's costs
 
 
@@ -34,11 +36,15 @@ def run(
     buffers: Sequence[Array] | None = None,
     calibration: Calibration | None = None,
     trouble: Trouble = NONE,
+    engine: str | None = None,
+    record: bool = True,
 ) -> Trace:
     """Simulate one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
 
     Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a calibration takes
-    the one given or the cached one. Under ``trouble`` a run may never end: see ``Trace.ends``.
+    the one given or the cached one. ``engine`` is "simpy", which alone carries data, "compiled", or whichever suits
+    the number of messages. Without ``record`` the trace is of the times only, which at scale takes far less. Under
+    ``trouble`` a run may never end: see ``Trace.ends``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
     """
     algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
@@ -46,8 +52,12 @@ def run(
     n, itemsize = _elements(algorithm, cluster, nbytes, dtype, buffers)
     check_length(algorithm, n, cluster.world_size)
     cluster, transport = ready(cluster, calibration)
-    schedule = checked(algorithm, cluster.world_size, root)
     check_trouble(trouble, cluster.graph, cluster.world_size)
+    engine = simpy_only(engine, cluster, trouble)
+    if _engine(engine, algorithm, cluster.world_size, root, buffers) == "compiled":
+        question = Question(traced(algorithm, cluster.world_size, root), cluster, transport, n, itemsize)
+        return _on_compiled(question, op, record)
+    schedule = checked(algorithm, cluster.world_size, root)
     simulation = Simulation(cluster, transport, trouble)
     held = [
         Buffer(algorithm, cluster.world_size, n, itemsize, None if buffers is None else buffers[rank])
@@ -59,6 +69,26 @@ def run(
     size = n * itemsize
     facts = {"nbytes": float(size), "time_min_s": elapsed, "time_max_s": elapsed}
     return as_trace(simulation, algorithm.full_name, elapsed, facts)
+
+
+def _engine(
+    engine: str | None, algorithm: Algorithm, world_size: int, root: int, buffers: Sequence[Array] | None
+) -> str:
+    if buffers is None:
+        return chosen(engine, algorithm, world_size, root)
+    if engine == "compiled":
+        raise InputError(f"{algorithm.full_name}: the compiled engine carries no data; buffers need engine 'simpy'")
+    return chosen("simpy", algorithm, world_size, root)
+
+
+def _on_compiled(question: Question, op: str, record: bool) -> Trace:
+    """Empty messages are not simulated; that none waits for ever shows where no chunk is empty."""
+    if question.n < question.program.chunks and question.program.world_size > PROVED_UP_TO:
+        compiled_engine.answered(replace(question, n=question.program.chunks))
+    question = question.in_full() if record else question
+    timing, size = compiled_engine.answered(question, op, record), float(question.n * question.itemsize)
+    facts = {"nbytes": size, "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
+    return recorded(question, timing, op, facts)
 
 
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
@@ -112,23 +142,6 @@ def ready(cluster: Cluster, calibration: Calibration | None) -> tuple[Cluster, T
     return cluster, cluster.transport
 
 
-def checked(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """The traced algorithm. Raises ProgramError when it deadlocks or, up to 64 ranks, does not achieve its spec."""
-    if world_size <= PROVED_UP_TO:
-        return _proved(algorithm, world_size, root)
-    schedule = trace(algorithm, world_size, root)
-    for _ in completion_order(schedule):
-        pass
-    return schedule
-
-
-@lru_cache(maxsize=32)
-def _proved(algorithm: Algorithm, world_size: int, root: int) -> Schedule:
-    """Kept, as one question is often asked of several sizes and clusters."""
-    verify(algorithm, world_size, root)
-    return trace(algorithm, world_size, root)
-
-
 def as_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str, float]) -> Trace:
     """What the simulation recorded."""
     graph, carried = simulation.cluster.graph, simulation.network.carried
@@ -146,6 +159,8 @@ def as_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str
         list(graph),
         list(simulation.cluster.hosts),
         facts,
-        simulation.failed,
-        simulation.unfinished(),
+        engine="simpy",
+        way="events",
+        failed=simulation.failed,
+        unfinished=simulation.unfinished(),
     )

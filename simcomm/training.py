@@ -1,12 +1,19 @@
 """The training step as a timeline in virtual time: forward, backward, gradient sync, optimizer."""
 
+from dataclasses import replace
+
 from collectives.calibration import Calibration, cached_calibration
 from collectives.environment import cores, threads_per_rank
 from collectives.errors import InputError
 from collectives.schedule import Schedule
 from collectives.trace import Span, Trace
+from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
-from simcomm.run import CALIBRATED_RANKS, as_trace, checked, ready
+from simcomm.compiled.question import Question
+from simcomm.compiled_training import trained
+from simcomm.engine_choice import chosen, simpy_only
+from simcomm.programs import checked, traced
+from simcomm.run import CALIBRATED_RANKS, as_trace, ready
 from simcomm.simpy_engine import OUTSIDE, Buffer, Place, Process, Simulation
 from simcomm.topology import Cluster
 from simcomm.trouble import NONE, Trouble, check_trouble
@@ -21,13 +28,18 @@ def train(
     *,
     steps: int | None = None,
     calibration: Calibration | None = None,
+    engine: str | None = None,
+    record: bool = True,
     trouble: Trouble = NONE,
 ) -> Trace:
     """Simulate ``steps`` training steps; all are alike, so three show them unless said.
 
-    Compute phases come from the training's own numbers or from calibration. Raises InputError where there are none,
-    and for DistributedDataParallel, whose overlap of backward and sync is not modelled. Under ``trouble`` it may never
-    end: see ``Trace.ends``.
+    Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
+    ``run``; where ranks drift so far apart that two syncs overlap, only the simpy engine will do.
+    Under ``trouble`` it may never end: see ``Trace.ends``.
+
+    Raises InputError where there are no phases, and for DistributedDataParallel, whose overlap of backward and sync
+    is not modelled.
     """
     if training.gradient_sync is None:
         raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
@@ -35,15 +47,28 @@ def train(
         calibration = cached_calibration(cluster.world_size if cluster.is_here else CALIBRATED_RANKS)
     together, alone = phases(training, cluster, calibration)
     cluster, transport = ready(cluster, calibration)
-    schedule = checked(training.gradient_sync, cluster.world_size)
     check_trouble(trouble, cluster.graph, cluster.world_size)
+    engine = simpy_only(engine, cluster, trouble)
+    steps, found = STEPS if steps is None else steps, None
+    if chosen(engine, training.gradient_sync, cluster.world_size) == "compiled":
+        program = traced(training.gradient_sync, cluster.world_size)
+        question = Question(program, cluster, transport, training.gradient_bytes // 4, 4)
+        found = trained(question, together, steps, record)
+    found = found or _on_simpy(training, cluster, transport, together, steps, trouble)
+    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
+    return replace(found, title=f"training/{training.sync_name}", facts=facts)
+
+
+def _on_simpy(
+    training: Training, cluster: Cluster, transport: Transport, compute: ComputePhases, steps: int, trouble: Trouble
+) -> Trace:
+    assert training.gradient_sync is not None
+    schedule = checked(training.gradient_sync, cluster.world_size)
     simulation = Simulation(cluster, transport, trouble)
     elapsed = simulation.run(
-        _rank(simulation, rank, schedule, together, training.gradient_bytes, STEPS if steps is None else steps)
-        for rank in range(cluster.world_size)
+        _rank(simulation, rank, schedule, compute, training.gradient_bytes, steps) for rank in range(cluster.world_size)
     )
-    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
-    return as_trace(simulation, f"training/{training.sync_name}", elapsed, facts)
+    return as_trace(simulation, "", elapsed, {})
 
 
 def phases(

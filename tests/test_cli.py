@@ -122,7 +122,6 @@ def test_set_changes_a_key(ringlab, star):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predict", "STAR", "--engine", "compiled"], "--engine compiled: not yet"),
         (["predict", "STAR", "--engine", "fast"], "'fast' is not known"),
         (["predict", "STAR", "--set", "cluster.hosts=0"], "hosts"),
         (["predict", "STAR", "--set", "cluster.bandwidth=25 Gb/s"], "25 Gb/s"),

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from collectives.cyclic import Cyclic
 from collectives.step import Kind
+from simcomm.compiled.plan import Plan
 from simcomm.compiled.plans import Demand, most_at_once
 from simcomm.compiled.ways import Pairs
 from simcomm.compiled.wires import Ints, Routes
-from simcomm.compiled.world import Plan
 
 Bools = npt.NDArray[np.bool_]
 

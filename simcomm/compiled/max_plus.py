@@ -19,7 +19,6 @@ from collectives.step import Kind
 from simcomm.compiled.cyclic_plans import distances
 from simcomm.compiled.jitter import DST, FIRST, NUMBER, SECOND, SRC, UNIT, Jitter
 from simcomm.compiled.plans import Sizes
-from simcomm.compiled.ways import Pairs
 from simcomm.compiled.wires import Floats, Ints, Routes, alone_rates
 
 
@@ -50,16 +49,16 @@ def is_synchronous(cyclic: Cyclic) -> bool:
     return bool((cyclic.step[away] == cyclic.step[cyclic.match[away]]).all())
 
 
-def max_plus(cyclic: Cyclic, pairs: Pairs, routes: Routes, sizes: Sizes, jitter: Jitter | None) -> Floats:
+def max_plus(cyclic: Cyclic, routes: Routes, sizes: Sizes, jitter: Jitter | None, starts: Floats | None) -> Floats:
     """When each rank is through. All links of the routes must be private and the program synchronous."""
     p = cyclic.world_size
     rows, nbytes = _rows(cyclic, sizes)
     rates = alone_rates(routes).reshape(-1, p)
     ring = Ring(routes.delay.reshape(-1, p), rates, nbytes, sizes.gamma)
-    if jitter is None and _is_uniform(rows, ring, p):
+    if jitter is None and starts is None and _is_uniform(rows, ring, p):
         return np.full(p, _one_for_all(rows, ring))
     seconds, seed = (0.0, 0) if jitter is None else jitter
-    times = np.zeros(p)
+    times = np.zeros(p) if starts is None else starts.copy()
     _compiled()(times, rows, ring, seconds, np.uint64(seed), jitter is not None)
     return times
 

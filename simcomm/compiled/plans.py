@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from collectives.columns import Columns, StepTable
 from collectives.step import Kind
+from simcomm.compiled.plan import MESSAGE, STAGE, Plan
 from simcomm.compiled.ways import Pairs
 from simcomm.compiled.wires import Floats, Ints
-from simcomm.compiled.world import MESSAGE, STAGE, Plan
 
 DENSE = 1 << 24  # entries of a table over all pairs of ranks, beyond which pairs are sorted instead
 NONE = np.zeros(0)

@@ -1,6 +1,6 @@
 """What is asked of the engine, and what follows from it, each thing worked out when it is first wanted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from collectives.columns import StepTable
@@ -15,11 +15,19 @@ from simcomm.compiled.exclusive import cyclic_singles, private_links, singles
 from simcomm.compiled.jitter import Jitter
 from simcomm.compiled.plans import Demand, Sizes, demand
 from simcomm.compiled.ways import Pairs, routes_between
-from simcomm.compiled.wires import Bools, Routes
+from simcomm.compiled.wires import Bools, Floats, Routes
 from simcomm.topology import Cluster
 
 Program = Schedule | Cyclic | StepTable
 MOST_MESSAGES = 100_000_000  # that are simulated one by one; each takes about 100 bytes
+
+
+def messages_of(program: Program) -> int:
+    """How many messages a traced program has, empty ones included."""
+    if isinstance(program, Cyclic):
+        return program.world_size * int((program.kind == Kind.SEND).sum())
+    columns = program.columns if isinstance(program, StepTable) else program
+    return int((columns.kind == Kind.SEND).sum())
 
 
 @dataclass(frozen=True)
@@ -32,18 +40,25 @@ class Question:
     n: int
     itemsize: int
     jitter: Jitter | None = None
+    starts: Floats | None = None  # [ranks]: seconds at which each one's channels begin; 0 unless said
 
     @property
     def sizes(self) -> Sizes:
         return Sizes(self.program.chunks, self.n, self.itemsize, self.transport.gamma)
 
     @property
+    def alike(self) -> bool:
+        """Whether no rank begins later than another, and no message is late."""
+        return self.jitter is None and self.starts is None
+
+    def in_full(self) -> "Question":
+        """The same with every message written down, so that it can be told what each of them is."""
+        return replace(self, program=as_table(self.program)) if isinstance(self.program, Cyclic) else self
+
+    @property
     def posted(self) -> int:
         """How many messages the program has, empty ones included."""
-        if isinstance(self.program, Cyclic):
-            return self.program.world_size * int((self.program.kind == Kind.SEND).sum())
-        columns = self.program.columns if isinstance(self.program, StepTable) else self.program
-        return int((columns.kind == Kind.SEND).sum())
+        return messages_of(self.program)
 
     @cached_property
     def travelling(self) -> int:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from simcomm.compiled.partition import Partition
+from simcomm.compiled.plan import Plan
 from simcomm.compiled.plans import message_records, stage_records
 from simcomm.compiled.traffic import Sequences, Traffic, taken
 from simcomm.compiled.wires import Ints, Records, Routes
-from simcomm.compiled.world import Plan
 
 
 class Quotient(NamedTuple):

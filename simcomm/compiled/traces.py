@@ -1,6 +1,7 @@
 """What the compiled engine found, as the record that everything else reads; for cases small enough to look at."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,19 +14,24 @@ from simcomm.compiled.scaling import scaled_elements
 from simcomm.compiled.timing import MessageTimes, Timing
 
 
-def as_trace(question: Question, timing: Timing, op: str, facts: dict[str, float]) -> Trace:
-    """The same record that the simpy engine makes. ``timing`` must have the times of its messages."""
-    assert timing.times is not None, "ask the run for messages"
+def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float]) -> Trace:
+    """The same record that the simpy engine makes; of the times only where ``timing`` has none of its messages."""
     cluster, title = question.cluster, question.program.algorithm.full_name
-    messages = sorted(_messages(question, timing.times), key=lambda m: (m.begin, m.src))
-    spans = [*_reductions(question, timing.times), *_scaling(question, timing, op)]
-    spans.sort(key=lambda span: (span.begin, span.rank))
     nodes, hosts = list(cluster.graph), list(cluster.hosts)
-    links = _links(question, messages)
-    return Trace(title, "predicted", cluster.world_size, timing.elapsed, messages, spans, links, nodes, hosts, facts)
+    if timing.times is None:
+        only = Trace(title, "predicted", cluster.world_size, timing.elapsed, nodes=nodes, hosts=hosts, facts=facts)
+        return replace(only, engine="compiled", way=timing.way)
+    messages = sorted(messages_of(question, timing.times), key=lambda m: (m.begin, m.src))
+    spans = [*reductions_of(question, timing.times), *_scaling(question, timing, op)]
+    spans.sort(key=lambda span: (span.begin, span.rank))
+    links = links_of(question, messages)
+    return Trace(
+        title, "predicted", cluster.world_size, timing.elapsed, messages, spans, links, nodes, hosts, facts,
+        "compiled", timing.way,
+    )  # fmt: skip
 
 
-def _messages(question: Question, times: MessageTimes) -> Iterator[Message]:
+def messages_of(question: Question, times: MessageTimes) -> Iterator[Message]:
     """In the order in which they end."""
     routes, hosts = question.cluster.routes(), question.cluster.hosts
     order = np.argsort(times.end, kind="stable")
@@ -34,20 +40,21 @@ def _messages(question: Question, times: MessageTimes) -> Iterator[Message]:
         yield Message(src, dst, step, chunk, int(nbytes), begin, end, routes(hosts[src], hosts[dst]), channel)
 
 
-def _reductions(question: Question, times: MessageTimes) -> Iterator[Span]:
+def reductions_of(question: Question, times: MessageTimes) -> Iterator[Span]:
     """Each reduction and copy of each rank: a step's come after all its messages, received ones first."""
     gamma, columns = question.transport.gamma, as_table(question.program).columns
     if gamma == 0:
         return
     through = _through(question, times)
-    now: dict[tuple[int, int], float] = {}
+    starts, now = question.starts, dict[tuple[int, int], float]()
     order = np.lexsort((columns.kind >= Kind.COPY, columns.step, columns.channel, columns.rank))
     before = None
     said = (column[order].tolist() for column in (*columns[:4], columns.into, columns.count))
     for rank, channel, step, kind, into, count in zip(*said, strict=True):
         stage = (rank, channel, step)
         if stage != before:
-            now[rank, channel] = max(now.get((rank, channel), 0.0), through.get(stage, 0.0))
+            begun = 0.0 if starts is None else float(starts[rank])
+            now[rank, channel] = max(now.get((rank, channel), begun), through.get(stage, 0.0))
             before = stage
         if kind > Kind.RECV:
             begin = now[rank, channel]
@@ -81,7 +88,7 @@ def _scaling(question: Question, timing: Timing, op: str) -> Iterator[Span]:
             yield Span(rank, "reduce", last, end - busy, end)
 
 
-def _links(question: Question, messages: list[Message]) -> list[TracedLink]:
+def links_of(question: Question, messages: list[Message]) -> list[TracedLink]:
     graph = question.cluster.graph
     carried = dict.fromkeys(graph.edges, 0.0)
     for message in messages:

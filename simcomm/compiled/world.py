@@ -1,4 +1,4 @@
-"""Everything a run of the event engine knows, as arrays of records: what is to be sent, and how far it has come."""
+"""Everything a run of the event engine knows, as arrays of records: what is under way, and how far it has come."""
 
 from typing import Any, NamedTuple
 
@@ -6,26 +6,9 @@ import numpy as np
 
 from simcomm.compiled.calendar import Calendar, new_calendar
 from simcomm.compiled.heap import new_heap
+from simcomm.compiled.plan import Plan
 from simcomm.compiled.wires import Floats, Ints, Records, Wires
 
-STAGE = np.dtype(
-    [
-        ("first_op", "i4"),  # its messages are ops[first_op of it : first_op of the next stage]
-        ("waiting", "i4"),  # messages that are not through
-        ("agent", "i4"),
-        ("following", "i4"),  # the agent's next stage; -1 after its last
-    ],
-    align=True,
-)
-MESSAGE = np.dtype(
-    [
-        ("source", "i4"), ("sink", "i4"),  # the stages that send and receive it
-        ("route", "i4"),
-        ("posted", "i4"),  # whether one half is there
-        ("nbytes", "f8"),
-    ],
-    align=True,
-)  # fmt: skip
 AGENT = np.dtype(
     [
         ("finished", "f8"),  # when its last stage was complete; infinite before
@@ -68,17 +51,6 @@ LINK = np.dtype(
 )  # fmt: skip
 
 FREE, FRESH, THROUGH, READY, STALE, STACKS = range(6)  # sizes of the stacks
-
-
-class Plan(NamedTuple):
-    """What is to be sent, numbered step by step. ``stages`` and ``messages`` also keep how far a run has come."""
-
-    stages: Records  # STAGE, and one more for the end of its ops
-    messages: Records  # MESSAGE
-    ops: Ints  # messages
-    cost: Floats  # [stages]: seconds of computing after the messages; [0] where there is none
-    extra: Floats  # [messages]: seconds of delay on top of the route's; [0] where there is none
-    first_stage: Ints  # [agents]; -1 for one that has nothing to do
 
 
 class World(NamedTuple):

@@ -1,0 +1,93 @@
+"""Training steps on the compiled engine: every rank computes, then all sync by one collective, and so on.
+
+Each sync is simulated by itself, its ranks beginning when they have computed. That is exact while no rank begins a sync
+before every rank has ended the one before; then no message of two of them is under way at the same time.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collectives.trace import Message, Span, Trace
+from collectives.workload import ComputePhases
+from simcomm.compiled.question import Question
+from simcomm.compiled.timing import Timing
+from simcomm.compiled.traces import links_of, messages_of, reductions_of
+from simcomm.compiled.wires import Floats
+from simcomm.compiled_engine import answered
+
+
+@dataclass(frozen=True)
+class Sync:
+    """The collective of one training step."""
+
+    question: Question
+    base: float  # the timing counts from here, seconds
+    timing: Timing
+
+    def messages(self) -> list[Message]:
+        assert self.timing.times is not None
+        found = messages_of(self.question, self.timing.times)
+        return [m._replace(begin=self.base + m.begin, end=self.base + m.end) for m in found]
+
+    def reductions(self) -> list[Span]:
+        assert self.timing.times is not None
+        found = reductions_of(self.question, self.timing.times)
+        return [span._replace(begin=self.base + span.begin, end=self.base + span.end) for span in found]
+
+
+def trained(question: Question, compute: ComputePhases, steps: int, record: bool) -> Trace | None:
+    """So many steps; with ``record`` every message of them. None where a rank begins a sync before another has ended.
+
+    ``question`` is the gradient sync; its sum is divided by every rank at the end, at the transport's gamma.
+    """
+    question = question.in_full() if record else question
+    scaling = question.transport.gamma * question.n * question.itemsize
+    ready = np.zeros(question.program.world_size)
+    ended, spans, syncs = 0.0, list[Span](), list[Sync]()
+    for step in range(steps):
+        forward = ready + compute.forward
+        begin = forward + compute.backward
+        base = float(begin.min())
+        if step and base < ended:
+            return None
+        asked = replace(question, starts=begin - base if (begin > base).any() else None)
+        syncs.append(Sync(asked, base, answered(asked, messages=record)))
+        synced = base + syncs[-1].timing.finished
+        ended = float(synced.max())
+        scaled = synced + scaling
+        after = scaled + compute.optimizer
+        phases = (("forward", ready, forward), ("backward", forward, begin), ("reduce", synced, scaled))
+        spans += _spans(step, *phases, ("sync", begin, scaled), ("optimizer", scaled, after))
+        ready = after
+    return _trace(question, float(ready.max()), spans, syncs, record)
+
+
+def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
+    """Phases of every rank, those that take no time left out."""
+    return [
+        Span(rank, name, step, begin, end)
+        for name, begins, ends in phases
+        for rank, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))
+        if end > begin or name == "sync"
+    ]
+
+
+def _trace(question: Question, elapsed: float, spans: list[Span], syncs: list[Sync], record: bool) -> Trace:
+    messages = [message for sync in syncs for message in sync.messages()] if record else []
+    if record:
+        spans = spans + [span for sync in syncs for span in sync.reductions()]
+    way = syncs[-1].timing.way if syncs else ""
+    return Trace(
+        question.program.algorithm.full_name,
+        "predicted",
+        question.program.world_size,
+        elapsed,
+        sorted(messages, key=lambda m: (m.begin, m.src)),
+        sorted(spans, key=lambda s: (s.begin, s.rank)),
+        links_of(question, messages) if record else [],
+        list(question.cluster.graph),
+        list(question.cluster.hosts),
+        engine="compiled",
+        way=way,
+    )

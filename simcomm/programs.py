@@ -1,0 +1,42 @@
+"""Algorithms traced and checked before they are simulated, each once a process."""
+
+from functools import lru_cache
+
+from collectives.catalogue import Algorithm
+from collectives.completion import completion_order
+from collectives.schedule import Schedule, trace
+from collectives.tracing import trace_cyclic, trace_table
+from collectives.verify import verify
+from simcomm.compiled.question import Program
+
+PROVED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which is what an engine could hang on
+
+
+def checked(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
+    """The traced algorithm. Raises ProgramError when it deadlocks or, up to 64 ranks, does not achieve its spec."""
+    if world_size <= PROVED_UP_TO:
+        return _proved(algorithm, world_size, root)
+    schedule = trace(algorithm, world_size, root)
+    for _ in completion_order(schedule):
+        pass
+    return schedule
+
+
+@lru_cache(maxsize=32)
+def _proved(algorithm: Algorithm, world_size: int, root: int) -> Schedule:
+    """Kept, as one question is often asked of several sizes and clusters."""
+    verify(algorithm, world_size, root)
+    return trace(algorithm, world_size, root)
+
+
+@lru_cache(maxsize=16)
+def traced(algorithm: Algorithm, world_size: int, root: int = 0) -> Program:
+    """The same by the quickest way there is, for an engine that finds deadlocks itself.
+
+    Raises ProgramError when the algorithm, up to 64 ranks, does not achieve its spec.
+    """
+    proved = _proved(algorithm, world_size, root) if world_size <= PROVED_UP_TO else None
+    cyclic = trace_cyclic(algorithm, world_size, root)
+    if cyclic is not None or proved is not None:
+        return cyclic or proved  # type: ignore[return-value]  # one of them is there
+    return trace_table(algorithm, world_size, root)

@@ -1,0 +1,157 @@
+"""Whichever engine is asked, the answer is the same; and each says which it was."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simcomm
+from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
+from collectives.calibration import Calibration, ComputePoint, Line
+from collectives.environment import threads_per_rank
+from collectives.record import write_record
+from collectives.spec import find_spec
+from collectives.step import Program, recv, send
+from collectives.trace import read_trace
+from collectives.workload import ComputePhases, Training
+from ringlab import cli
+from simcomm import engine_choice
+
+ROOT = Path(__file__).parent.parent
+SCENARIOS = sorted({path.stem for path in (ROOT / "scenarios").glob("*.toml")} - {"trouble"})  # only simpy has trouble
+STAR = simcomm.star(6, "10 Gbit/s", "5 us", Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10))
+SAID = ("engine", "way")  # in what answers differ that agree
+Predict = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Predict]:
+    """The answer of ``ringlab predict``, with the numbers of a machine of two ranks."""
+    phases = [
+        ComputePoint("resnet18", "digits", 32, ranks, threads_per_rank(local), ComputePhases(0.1, 0.2, 0.05), 0.0)
+        for ranks, local in ((2, 2), (1, 2), (1, 1))
+    ]
+    calibration = Calibration(
+        *(2, threads_per_rank(2), Line(2e-5, 1e-9, 0.0), Line(2e-5, 4e-9, 0.0), Line(0.0, 1e-10, 0.0)), compute=phases
+    )
+    write_record(tmp_path / "calibration.json", calibration)
+
+    def run(*arguments: object) -> dict[str, Any]:
+        given = ["ringlab", "predict", *map(str, arguments), "--calibration", str(tmp_path / "calibration.json")]
+        monkeypatch.setattr(sys, "argv", [*given, "--json", "-"])
+        with suppress(SystemExit):
+            cli.main()
+        out, err = capsys.readouterr()
+        assert err == ""
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    yield run
+
+
+def entries(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """All results of an answer, the what-ifs' too."""
+    parts = [answer, *answer["what_if"]]
+    return [entry for part in parts for key in ("collectives", "training") for entry in part[key]]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_both_engines_predict_the_same(predict: Predict, scenario: str):
+    reference, compiled = (entries(predict(scenario, "--engine", engine)) for engine in engine_choice.ENGINES)
+    assert {entry["engine"] for entry in reference} == {"simpy"}
+    assert {entry["engine"] for entry in compiled if "algorithm" in entry} == {"compiled"}
+    assert any(entry["engine"] == "compiled" for entry in compiled)  # of training, syncs that overlap are simpy's
+    assert {entry["way"] for entry in compiled} <= {"events", "max-plus", "quotient"}
+    for one, other in zip(reference, compiled, strict=True):
+        assert one.keys() == other.keys()
+        for key in one.keys() - SAID:
+            wanted = pytest.approx(one[key], rel=1e-9, abs=0) if isinstance(one[key], float) else one[key]
+            assert other[key] == wanted, key
+
+
+def test_few_messages_are_simulated_by_simpy_and_many_by_machine_code(predict: Predict):
+    star = ("star8", "--set", 'collective.algorithms=["ring"]', "--set", 'collective.sizes=["1 MiB"]')
+    star = (*star, "--set", 'training.gradient_sync=["ring"]')
+    assert {entry["engine"] for entry in predict(*star)["collectives"]} == {"simpy"}
+    (many,) = predict(*star, "--set", "cluster.hosts=100")["collectives"]
+    assert (many["engine"], many["way"]) == ("compiled", "max-plus")
+
+
+@pytest.mark.parametrize("name", ["all_reduce/ring", "all_reduce/double_tree", "broadcast/binomial"])
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_the_traces_are_the_same(name: str, op: str):
+    op = op if find_algorithm(name).spec.reduces else "sum"
+    one, other = (simcomm.run(name, STAR, 12_000, op=op, engine=engine) for engine in engine_choice.ENGINES)
+    assert rounded(one) == rounded(other)
+    assert (one.links, one.nodes, one.hosts) == (other.links, other.nodes, other.hosts)
+
+
+def rounded(record: Trace) -> list[tuple[object, ...]]:
+    """Messages and spans with their times to the nanosecond, in an order of their own."""
+    messages = [(*m[:5], round(m.begin, 9), round(m.end, 9), *m[7:]) for m in record.messages]
+    spans = [(*s[:3], round(s.begin, 9), round(s.end, 9)) for s in record.spans]
+    return [*sorted(messages), *sorted(spans)]
+
+
+def job(sync: str, phases: ComputePhases) -> Training:
+    return Training(find_algorithm(f"all_reduce/{sync}"), compute=phases)
+
+
+@pytest.mark.parametrize("sync", ["ring", "naive", "double_tree"])
+def test_training_is_the_same_message_by_message(sync: str):
+    asked = job(sync, ComputePhases(0.1, 0.2, 0.05))
+    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in engine_choice.ENGINES)
+    assert other.engine == "compiled"
+    assert rounded(one) == rounded(other)
+    assert (one.title, one.facts, one.links) == (other.title, other.facts, other.links)
+    assert other.elapsed == pytest.approx(one.elapsed, rel=1e-12)
+
+
+def test_syncs_that_overlap_are_left_to_simpy():
+    asked = job("naive", ComputePhases(1e-6, 1e-6, 1e-6))  # naive's ranks end far apart, and begin again at once
+    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in engine_choice.ENGINES)
+    assert one == other
+    assert other.engine == "simpy"
+
+
+def test_a_trace_can_be_had_from_either_engine(predict: Predict, tmp_path: Path):
+    paths = [tmp_path / f"{engine}.trace.json" for engine in engine_choice.ENGINES]
+    for engine, path in zip(engine_choice.ENGINES, paths, strict=True):
+        predict("two-racks", "--engine", engine, "--trace", path)
+    one, other = map(read_trace, paths)
+    assert (one.engine, other.engine) == engine_choice.ENGINES
+    assert rounded(one) == rounded(other) != []
+
+
+def test_only_simpy_carries_data():
+    import numpy as np
+
+    with pytest.raises(InputError, match="compiled engine carries no data"):
+        simcomm.run("all_reduce/ring", STAR, buffers=[np.ones(12) for _ in range(6)], engine="compiled")
+    with pytest.raises(InputError, match="'quick' is not known; there are simpy and compiled"):
+        simcomm.run("all_reduce/ring", STAR, 12, engine="quick")
+
+
+def circle(rank: int, world_size: int) -> Program:
+    """Everyone waits for the left neighbour before it sends to the right one."""
+    yield (recv((rank - 1) % world_size, 0),)
+    yield (send((rank + 1) % world_size, 0),)
+
+
+@pytest.mark.parametrize("nbytes", [0, 400])
+@pytest.mark.parametrize("engine", engine_choice.ENGINES)
+def test_a_deadlock_of_many_ranks_is_told_whatever_the_size(engine: str, nbytes: int):
+    algorithm = Algorithm(find_spec("all_reduce"), "circle", circle, 1)
+    with pytest.raises(ProgramError, match="world size 80: deadlock: rank 0 in step 0 waits for rank 79"):
+        simcomm.run(algorithm, simcomm.star(80, "1 GB/s", "1 us"), nbytes, engine=engine)
+
+
+def test_the_front_door_opens_without_numba():
+    code = "import sys, ringlab.cli, simcomm, scenarios; print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "False", done.stderr
