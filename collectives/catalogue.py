@@ -8,18 +8,23 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from collectives.errors import InputError, Undefined
+from collectives.errors import InputError
+from collectives.parameters import Parameter, arguments_of, check_parameters, positional, split_brackets
 from collectives.spec import Spec, find_spec
 from collectives.step import Program, Step, as_step
 
 CountRule = int | Callable[..., int] | None
-Parameter = int | str | None
 Programs = Program | tuple[Program, ...]  # several: one a channel
+AUTO = "auto"  # in place of an algorithm's name
+UNDECIDED = (
+    "is no algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python ask "
+    'simcomm.choose.choose("all_reduce", cluster, nbytes).algorithm and pass that'
+)
 Declared = TypeVar("Declared", bound=Callable[..., Programs])
 
 
@@ -34,12 +39,24 @@ class Algorithm:
     scratch_rule: CountRule = 0
     parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)  # those that were set
     source: Path | None = None  # the user's file; None for the library's own
+    by_model: bool = False  # it was chosen where "auto" stood
 
     @property
     def full_name(self) -> str:
-        """``all_reduce/ring``; parameters that were set follow in brackets."""
+        """``all_reduce/ring``: the collective and the label."""
+        return f"{self.spec.name}/{self.label}"
+
+    @property
+    def label(self) -> str:
+        """``ring``; parameters that were set follow in brackets; ``auto (ring)`` where the model chose it."""
         given = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
-        return f"{self.spec.name}/{self.name}" + (f"[{given}]" if given else "")
+        name = self.name + (f"[{given}]" if given else "")
+        return f"{AUTO} ({name})" if self.by_model else name
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether it only stands for the algorithm that ``simcomm.choose`` will find for a size and a cluster."""
+        return self.function is _undecided
 
     def chunks(self, world_size: int) -> int:
         """Into how many chunks the buffer is cut."""
@@ -62,8 +79,8 @@ class Algorithm:
         values, accepted = self._values(), list(inspect.signature(rule).parameters)[1:]
         try:
             return rule(world_size, **{key: value for key, value in values.items() if key in accepted})
-        except Undefined as error:
-            raise Undefined(f"{self.full_name}, world size {world_size}: {error}") from error
+        except InputError as error:
+            raise type(error)(f"{self.full_name}, world size {world_size}: {error}") from error
         except Exception as error:
             what = describe(error, self.source)
             raise InputError(
@@ -107,23 +124,34 @@ class Algorithm:
         return [parameter.name for parameter in _parameters(self.function, self.spec)]
 
     def with_parameters(self, **parameters: Parameter) -> "Algorithm":
-        """The same algorithm with some of its parameters set. Raises InputError for one that it does not have."""
-        for key in parameters:
-            if key not in self.parameter_names:
-                known = ", ".join(self.parameter_names) or "none"
-                raise InputError(f"{self.full_name} has no parameter {key!r}; it has: {known}")
+        """The same algorithm with some of its parameters set.
+
+        Raises InputError for one that it does not have, or a value of another type than it takes.
+        """
+        check_parameters(self.full_name, _parameters(self.function, self.spec), parameters)
         return replace(self, parameters={**self.parameters, **parameters})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by name, so that a worker process finds it again in the library or in the user's file."""
-        return _find_again, (self.source, f"{self.spec.name}/{self.name}", dict(self.parameters))
+        return _find_again, (self.source, f"{self.spec.name}/{self.name}", dict(self.parameters), self.by_model)
 
 
-def _find_again(source: Path | None, full_name: str, parameters: dict[str, Parameter]) -> Algorithm:
+def _find_again(
+    source: Path | None, full_name: str, parameters: dict[str, Parameter], by_model: bool = False
+) -> Algorithm:
     there = library() if source is None else {found.full_name: found for found in load_file(source)}
     if full_name not in there:
         raise InputError(f"{source or 'the library'}: {full_name} is no longer there; there are {', '.join(there)}")
-    return there[full_name].with_parameters(**parameters)
+    return replace(there[full_name].with_parameters(**parameters), by_model=by_model)
+
+
+def auto(collective: str) -> Algorithm:
+    """What stands for the fastest algorithm until ``simcomm.choose.settled`` finds it. Raises InputError."""
+    return Algorithm(find_spec(collective), AUTO, _undecided, chunks_rule=1)
+
+
+def _undecided(*_: int) -> Programs:
+    raise InputError(f"{AUTO!r} {UNDECIDED}")
 
 
 def _arity(spec: Spec) -> int:
@@ -144,7 +172,7 @@ def algorithm(
     def declare(function: Declared) -> Declared:
         label = name or function.__name__
         wanted = ("rank", "world_size", "root")[: _arity(spec)]
-        if len(_positional(function)) < len(wanted):
+        if len(positional(function)) < len(wanted):
             raise InputError(f"{collective}/{label}: the program must take ({', '.join(wanted)})")
         function.__algorithm__ = Algorithm(spec, label, function, chunks, scratch)  # type: ignore[attr-defined]
         return function
@@ -152,15 +180,9 @@ def algorithm(
     return declare
 
 
-@lru_cache(maxsize=1024)
 def _parameters(function: Callable[..., Programs], spec: Spec) -> list[inspect.Parameter]:
     """What a program takes besides rank, world_size and root."""
-    return list(inspect.signature(function).parameters.values())[_arity(spec) :]
-
-
-def _positional(function: Callable[..., Programs]) -> list[inspect.Parameter]:
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+    return [*arguments_of(function)[_arity(spec) :]]
 
 
 def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorithm]:
@@ -234,11 +256,16 @@ def describe(error: BaseException, source: Path | None) -> str:
 def find_algorithm(reference: str, collective: str | None = None, folder: Path | None = None) -> Algorithm:
     """The algorithm called ``all_reduce/ring``, ``ring`` (of ``collective``) or ``my.py:name`` (from ``folder``).
 
-    Raises InputError that lists what there is.
+    Parameters may follow as labels show them: ``chain[slices=4]``. Raises InputError that lists what there is.
     """
+    name, parameters = split_brackets(reference)
+    if parameters:
+        return find_algorithm(name, collective, folder).with_parameters(**parameters)
     if ".py" in reference:
         return _find_in_file(reference, collective, folder)
     full_name = reference if "/" in reference or collective is None else f"{collective}/{reference}"
+    if full_name.rpartition("/")[2] == AUTO:
+        raise InputError(f"{full_name} {UNDECIDED}")
     if full_name not in library():
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
         raise InputError(f"no algorithm is called {full_name!r}; there are {', '.join(known)}, or FILE.py:NAME")

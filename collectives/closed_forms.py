@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from collectives.algorithms.double_tree import in_order_tree
 from collectives.catalogue import Algorithm
+from collectives.nesting import inside
 
 
 class Model(NamedTuple):
@@ -201,15 +202,24 @@ def _torus_channel(m: Model, c: int, r: int) -> float:
     return rows + m.messages(2 * (r - 1), 1 / m.p) + m.work((r - 1) / (2 * m.p))
 
 
-def hierarchical_all_reduce(m: Model, gpus: int | None = None, node: str = "ring", rail: str = "ring") -> float:
-    """The closed forms of what runs inside, one after the other."""
+def hierarchical_all_reduce(
+    m: Model, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
+) -> float | None:
+    """The closed forms of what runs inside, one after the other; None where that has several channels."""
     width = squarest(m.p, gpus)
     inner, across = m.of(width), m.of(m.p // width, 1 / width)
-    scatter, gather = FORMS[f"reduce_scatter/{node}"](inner), FORMS[f"all_gather/{node}"](inner)
-    return scatter + FORMS[f"all_reduce/{rail}"](across) + gather
+    dimensions = [
+        (inside("reduce_scatter", node, inner.p), inner),
+        (inside("all_reduce", rail, across.p), across),
+        (inside("all_gather", gather or node, inner.p), inner),
+    ]
+    if any(len(channels) > 1 for channels, _ in dimensions):
+        return None
+    seconds = [closed_form(channels[0].algorithm, model) for channels, model in dimensions]
+    return None if None in seconds else sum(filter(None, seconds))
 
 
-FORMS: dict[str, Callable[..., float]] = {
+FORMS: dict[str, Callable[..., float | None]] = {
     "broadcast/naive": naive_broadcast,
     "broadcast/binomial": binomial_broadcast,
     "broadcast/chain": chain_broadcast,

@@ -65,4 +65,4 @@ class Training:
 
     @property
     def sync_name(self) -> str:
-        return self.gradient_sync.name if self.gradient_sync else "ddp"
+        return self.gradient_sync.label if self.gradient_sync else "ddp"

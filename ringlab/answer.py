@@ -1,11 +1,13 @@
 """The answer to a scenario: what predict, run and compare write as JSON and show as tables."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import simcomm
 from collectives.calibration import Calibration
+from collectives.catalogue import Algorithm
 from collectives.environment import environment
 from collectives.errors import InputError
 from collectives.summary import COLLECTIVE, TRAINING, Entry, collective_entry, training_entry
@@ -15,6 +17,7 @@ from ringlab.progress import Progress
 from ringlab.troubled import under
 from scenarios import CollectiveQuestion, Scenario
 from simcomm import Cluster
+from simcomm.choose import settled
 from simcomm.trouble import NONE, Trouble
 
 SCHEMA_VERSION = 1
@@ -24,10 +27,27 @@ COMPARED = (*COLLECTIVE, *TRAINING)
 Answer = dict[str, Any]
 
 
-def _questions(question: CollectiveQuestion | None) -> Iterator[tuple[Any, int]]:
-    """Every algorithm at every size."""
+def _questions(
+    question: CollectiveQuestion | None, cluster: Cluster, calibration: Calibration | None
+) -> Iterator[tuple[Algorithm, int]]:
+    """Every algorithm at every size; ``auto`` is what the model chooses for this size on this cluster."""
     if question is not None:
-        yield from ((algorithm, size) for size in question.sizes for algorithm in question.algorithms)
+        for size in question.sizes:
+            for algorithm in question.algorithms:
+                yield settled(algorithm, cluster, size, **asked_of(question), calibration=calibration), size
+
+
+def asked_of(question: CollectiveQuestion) -> dict[str, Any]:
+    """What ``simcomm.run`` and ``realcomm.run`` are told besides algorithm, cluster and size."""
+    return {"dtype": question.dtype, "op": question.op, "root": question.root}
+
+
+def _decided(job: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
+    """The training with the algorithm that the model chooses, where its gradient sync is ``auto``."""
+    if job.gradient_sync is None:
+        return job
+    chosen = settled(job.gradient_sync, cluster, job.gradient_bytes, op="mean", calibration=calibration)
+    return replace(job, gradient_sync=chosen)
 
 
 def _frame(kind: str, scenario: Scenario) -> Answer:
@@ -48,13 +68,12 @@ def predict(scenario: Scenario, calibration: Calibration | None, engine: str | N
 
 def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, how: dict[str, Any]) -> Answer:
     collectives, question = [], scenario.collective
-    for algorithm, nbytes in _questions(question):
+    for algorithm, nbytes in _questions(question, cluster, how["calibration"]):
         assert question is not None
-        asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
-        simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked, **how)
+        simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked_of(question), **how)
         collectives.append(_under(trouble, simulate, collective_entry, "time_s"))
     training = []
-    for job in predictable(scenario.trainings):
+    for job in (_decided(job, cluster, how["calibration"]) for job in predictable(scenario.trainings)):
         simulate = partial(simcomm.train, job, cluster, **how)
         training.append(_under(trouble, simulate, partial(training_entry, training=job), "step_s"))
     return {"collectives": collectives, "training": training}
@@ -71,24 +90,27 @@ def predictable(trainings: Sequence[Training]) -> list[Training]:
     return [job for job in trainings if job.gradient_sync is not None]
 
 
-def measure(scenario: Scenario, backend: str, timeout: float, progress: Progress) -> tuple[Answer, Trace | None]:
+def measure(
+    scenario: Scenario, calibration: Calibration | None, backend: str, timeout: float, progress: Progress
+) -> tuple[Answer, Trace | None]:
     """Run the scenario on real processes of this machine. Raises RunFailed.
 
-    The trace is of what ``one_trace`` would simulate: the last algorithm at the largest size, else the last training.
+    What ``auto`` stands for is chosen before, as ``predict`` chooses it with the same calibration. The trace is of
+    what ``one_trace`` would simulate: the last algorithm at the largest size, else the last training.
     """
     import realcomm  # torch comes with it
 
     traces: list[Trace] = []
     collectives, question = [], scenario.collective
-    for algorithm, nbytes in _questions(question):
+    for algorithm, nbytes in _questions(question, scenario.cluster, calibration):
         assert question is not None
         with progress.task(f"measuring {algorithm.full_name}, {nbytes} bytes") as tick:
-            asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
+            asked = asked_of(question)
             real: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": tick}
             traces.append(realcomm.run(algorithm, scenario.cluster, nbytes, **asked, **real))
             collectives.append(collective_entry(traces[-1]))
     training = []
-    for job in scenario.trainings:
+    for job in (_decided(job, scenario.cluster, calibration) for job in scenario.trainings):
         with progress.task(f"training with {job.sync_name}") as tick:
             trace = realcomm.train(job, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
             training.append(training_entry(trace, job))
@@ -139,18 +161,24 @@ def one_trace(
 
     A training's first steps where the scenario asks for no collective. Raises InputError for a name not in it.
     """
-    question, jobs = scenario.collective, predictable(scenario.trainings)
+    question, jobs, cluster = scenario.collective, predictable(scenario.trainings), scenario.cluster
     if question is None:
         job = _named(algorithm, {job.sync_name: job for job in jobs}, scenario)
-        return simcomm.train(job, scenario.cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
-    chosen = _named(algorithm, {candidate.name: candidate for candidate in question.algorithms}, scenario)
-    asked: dict[str, Any] = {"dtype": question.dtype, "op": question.op, "root": question.root}
+        job = _decided(job, cluster, calibration)
+        return simcomm.train(job, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
+    named = _named(algorithm, {candidate.label: candidate for candidate in question.algorithms}, scenario)
+    size, asked = nbytes or max(question.sizes), asked_of(question)
+    chosen = settled(named, cluster, size, **asked, calibration=calibration)
     how: dict[str, Any] = {"calibration": calibration, "engine": engine, "trouble": scenario.trouble}
-    return simcomm.run(chosen, scenario.cluster, nbytes or max(question.sizes), **asked, **how)
+    return simcomm.run(chosen, cluster, size, **asked, **how)
 
 
 def _named(name: str | None, candidates: dict[str, Any], scenario: Scenario) -> Any:
+    """The last candidate, or the one with this label; its name without parameters will do where no other has it."""
     known = ", ".join(candidates) or "none that can be predicted"
-    if not candidates or (name is not None and name not in candidates):
-        raise InputError(f"{scenario.path}: no algorithm {name or ''!r} in it; there are {known}")
-    return candidates[name] if name is not None else [*candidates.values()][-1]
+    fitting = [label for label in candidates if name in (None, label)]
+    fitting = fitting or [label for label in candidates if name == label.partition("[")[0]]
+    if not fitting or (name is not None and len(fitting) > 1):
+        problem = "more than one algorithm" if fitting else "no algorithm"
+        raise InputError(f"{scenario.path}: {problem} {name or ''!r} in it; there are {known}")
+    return candidates[fitting[-1]]

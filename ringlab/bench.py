@@ -18,7 +18,7 @@ def bench(
     ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of this machine.")] = 2,
     collective: Annotated[str, typer.Option(metavar="NAME", help="Such as all_reduce.")] = "all_reduce",
     algorithm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE.py:NAME", help="Can be repeated; else the usual one.")
+        list[str] | None, typer.Option(metavar="NAME|FILE.py:NAME|auto", help="Can be repeated; else the usual one.")
     ] = None,
     dtype: Annotated[str, typer.Option("-d", "--dtype", metavar="TYPE")] = "float32",
     op: Annotated[str, typer.Option("-o", "--op", metavar="OP", help="sum, mean, min, max or product.")] = "sum",

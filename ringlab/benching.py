@@ -13,7 +13,7 @@ from rich.console import Console
 import simcomm
 from collectives.atomic import write_text
 from collectives.calibration import Calibration, cached_calibration
-from collectives.catalogue import Algorithm, find_algorithm, library
+from collectives.catalogue import AUTO, Algorithm, auto, find_algorithm, library
 from collectives.environment import environment
 from collectives.errors import InputError
 from collectives.lengths import check_length, rounded_down
@@ -24,6 +24,7 @@ from collectives.units import parse_size
 from collectives.workload import check_op, item_bytes
 from realcomm.measurement import Plan
 from realcomm.sweep import Figures, sweep
+from simcomm.choose import settled
 from simcomm.programs import checked
 
 USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
@@ -52,12 +53,25 @@ class Question:
     op: str = "sum"
     root: int = 0
 
-    def plans(self) -> list[Plan]:
-        """One for each row, sizes rounded down to what the algorithm can work on. Raises InputError."""
-        check_op(self.op, self.dtype)
-        return [self._plan(algorithm, size) for size in self._sizes() for algorithm in self._algorithms()]
+    def plans(self, calibration: Calibration | None = None) -> list[Plan]:
+        """One for each row, sizes rounded down to what the algorithm can work on.
 
-    def _plan(self, algorithm: Algorithm, nbytes: int) -> Plan:
+        ``auto`` is chosen by the calibration. Raises InputError, also where there is none to choose by.
+        """
+        check_op(self.op, self.dtype)
+        algorithms = self._algorithms()
+        if calibration is None and any(algorithm.is_auto for algorithm in algorithms):
+            raise InputError(
+                f"--algorithm {AUTO}: nothing to choose by, as this machine is not calibrated for {self.ranks} ranks "
+                f"on gloo; `ringlab calibrate --ranks {self.ranks}` does it (for nccl there is no calibration)"
+            )
+        return [self._plan(algorithm, size, calibration) for size in self._sizes() for algorithm in algorithms]
+
+    def _plan(self, algorithm: Algorithm, nbytes: int, calibration: Calibration | None) -> Plan:
+        if algorithm.is_auto:
+            here = simcomm.this_machine(self.ranks)
+            asked: dict[str, Any] = {"dtype": self.dtype, "op": self.op, "root": self.root}
+            algorithm = settled(algorithm, here, nbytes, **asked, calibration=calibration)
         n = rounded_down(algorithm, nbytes // item_bytes(self.dtype), self.ranks)
         check_length(algorithm, n, self.ranks)
         checked(algorithm, self.ranks, self.root)
@@ -75,7 +89,8 @@ class Question:
     def _algorithms(self) -> list[Algorithm]:
         find_spec(self.collective)
         usual = [name for name in USUAL if f"{self.collective}/{name}" in library()][:1]
-        return [find_algorithm(name, self.collective) for name in self.algorithms or usual]
+        names = self.algorithms or usual
+        return [auto(self.collective) if name == AUTO else find_algorithm(name, self.collective) for name in names]
 
 
 def _growing(begin: int, end: int, factor: float) -> Iterator[int]:
@@ -218,8 +233,9 @@ def bench(question: Question, backend: str, timeout: float, console: Console) ->
 
     Raises InputError for what cannot be asked, and RunFailed.
     """
-    plans = question.plans()
-    table = Table(question, calibration_for(question.ranks, backend), console)
+    calibration = calibration_for(question.ranks, backend)
+    plans = question.plans(calibration)
+    table = Table(question, calibration, console)
     table.head()
     try:
         sweep(plans, question.ranks, table.add, backend=backend, timeout=timeout)

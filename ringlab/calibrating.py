@@ -1,5 +1,6 @@
 """Which calibration a scenario needs, and where it comes from."""
 
+import os
 from pathlib import Path
 
 from collectives.calibration import Calibration, cache_file, read_calibration
@@ -46,6 +47,20 @@ def find_or_make(scenario: Scenario, file: Path | None, timeout: float, progress
     if file is not None or ranks is None or (found is not None and _holds(found, _uncomputed(scenario))):
         return found
     return make(ranks, _uncomputed(scenario), timeout, progress)
+
+
+def to_choose(scenario: Scenario, file: Path | None, timeout: float, progress: Progress) -> Calibration | None:
+    """What the choice of ``auto`` needs before a run: nothing without it, else as ``find_or_make``.
+
+    The processes of ``torchrun`` make none: they would calibrate beside each other. Raises InputError.
+    """
+    question, jobs = scenario.collective, predictable(scenario.trainings)
+    algorithms = [*(question.algorithms if question else ()), *(job.gradient_sync for job in jobs)]
+    if not any(algorithm is not None and algorithm.is_auto for algorithm in algorithms):
+        return None
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return find(scenario, file)
+    return find_or_make(scenario, file, timeout, progress)
 
 
 def make(ranks: int, trainings: list[Training], timeout: float, progress: Progress) -> Calibration:

@@ -111,13 +111,14 @@ def run(
     scenario: ScenarioArg,
     backend: BackendOpt = "gloo",
     emulate: EmulateOpt = False,
+    calibration: CalibrationOpt = None,
     timeout: TimeoutOpt = 600.0,
     trace: TraceOpt = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
-    from ringlab import answer
+    from ringlab import answer, calibrating
     from scenarios import load
 
     _check_emulate(emulate)
@@ -129,7 +130,8 @@ def run(
             "over this machine's memory",
             markup=False,
         )
-    found, measured = answer.measure(asked, backend, timeout, progress)
+    numbers = calibrating.to_choose(asked, calibration, timeout, progress)
+    found, measured = answer.measure(asked, numbers, backend, timeout, progress)
     if trace is not None and measured is not None and is_first_rank():
         measured.write(trace)
     _finish(found, asked, json_to)
@@ -170,7 +172,7 @@ def compare(
     progress = Progress()
     numbers = calibrating.find_or_make(asked, calibration, timeout, progress)
     predicted = answer.predict(asked, numbers)
-    measured, _ = answer.measure(asked, backend, timeout, progress)
+    measured, _ = answer.measure(asked, numbers, backend, timeout, progress)
     found = answer.compare(predicted, measured)
     _finish(found, asked, json_to)
     if report is not None and is_first_rank():

@@ -11,11 +11,11 @@ from scenarios import Scenario
 
 def write_report(answer: Answer, scenario: Scenario, calibration: Calibration | None, path: Path) -> None:
     """Write the answer as one HTML page with, for each algorithm, its messages as ranks against time."""
-    names = [algorithm.name for algorithm in scenario.collective.algorithms] if scenario.collective else []
+    names = [algorithm.label for algorithm in scenario.collective.algorithms] if scenario.collective else []
     with tempfile.TemporaryDirectory() as folder:
         pictures: dict[str, bytes | Path] = {}
-        for name in names:
-            picture = Path(folder) / f"{name}.png"
+        for number, name in enumerate(names):
+            picture = Path(folder) / f"{number}.png"
             viz.draw(one_trace(scenario, calibration, name, None), picture)
             pictures[f"{name}, predicted: ranks against time"] = picture.read_bytes()
         viz.report(answer, pictures, path)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from collectives.calibration import Calibration
@@ -142,7 +143,7 @@ def _grouped(title: str, headings: Sequence[str], groups: list[tuple[str, list[R
         lines = textwrap.wrap(name, CLUSTER_WIDTH)
         lines[len(rows) - 1 :] = [" ".join(lines[len(rows) - 1 :])]
         for line, row in zip_longest(lines[: len(rows)], rows, fillvalue=""):
-            shown.add_row(str(line), *row)
+            shown.add_row(*map(escape, (str(line), *row)))
         shown.add_section()
     return shown
 
@@ -160,7 +161,7 @@ def table(title: str, headings: Sequence[str], rows: list[Row], words: int) -> T
     for index, heading in enumerate(headings):
         shown.add_column(heading, justify="left" if index < words else "right", overflow="fold")
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(escape, row))
     return shown
 
 

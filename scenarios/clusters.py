@@ -139,17 +139,19 @@ def _policy(form: "ClusterForm") -> Routing:
     name, parameters = form.routing or ("shortest", {})
     if name == "ecmp":
         _check_parameters(name, parameters, ("seed",))
-        return ecmp(**parameters)
+        return ecmp(**{key: int(number) for key, number in parameters.items()})
     _check_parameters(name, parameters, ())
     if name not in ROUTINGS:
         raise InputError(f"routing {name!r} is not known; there are shortest, ecmp and rail-aware")
     return ROUTINGS[name]
 
 
-def _check_parameters(name: str, parameters: Mapping[str, int], known: tuple[str, ...]) -> None:
-    for key in parameters:
+def _check_parameters(name: str, parameters: Mapping[str, int | str], known: tuple[str, ...]) -> None:
+    for key, number in parameters.items():
         if key not in known:
             raise InputError(f"{key} is no parameter of {name}; there are {', '.join(known) or 'none'}")
+        if not isinstance(number, int):
+            raise InputError(f"{key} = {number!r} of {name} is no whole number")
 
 
 def placed(cluster: Cluster, form: "ClusterForm") -> Cluster:

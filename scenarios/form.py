@@ -31,7 +31,7 @@ class Reference(NamedTuple):
     """An algorithm as a scenario names it."""
 
     name: str
-    parameters: dict[str, int]
+    parameters: dict[str, int | str]
 
 
 def _reference(value: object) -> Reference:
@@ -41,9 +41,9 @@ def _reference(value: object) -> Reference:
         name = value.get("name")
     if not isinstance(name, str) or not name:
         raise InputError('an algorithm is "ring", {name = "ring", parameter = 4} or "my.py:name"')
-    for key, number in parameters.items():
-        if type(number) is not int:
-            raise InputError(f"parameter {key} = {number!r} of {name} is no whole number")
+    for key, given in parameters.items():
+        if type(given) not in (int, str):
+            raise InputError(f"parameter {key} = {given!r} of {name} is neither a whole number nor a text in quotes")
     return Reference(name, parameters)
 
 

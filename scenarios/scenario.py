@@ -1,12 +1,13 @@
 """A scenario: one question about a cluster, read from a TOML file."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collectives.catalogue import Algorithm, find_algorithm
+from collectives.catalogue import AUTO, Algorithm, auto, find_algorithm
 from collectives.errors import InputError
 from collectives.workload import ComputePhases, Training, item_bytes
 from scenarios import files
@@ -154,11 +155,17 @@ class _Builder:
 
     def _algorithm(self, reference: "Reference", collective: str, clusters: Sequence[Cluster], key: str) -> Algorithm:
         with self._at(key):
+            if reference.name == AUTO:
+                return auto(collective).with_parameters(**reference.parameters)
             found = find_algorithm(reference.name, collective, self.folder)
-            chosen = found.with_parameters(**reference.parameters)
+            chosen = found.with_parameters(**{key: self._beside(given) for key, given in reference.parameters.items()})
             for cluster in clusters:
                 chosen.chunks(cluster.world_size)  # refuses parameters that do not fit
             return chosen
+
+    def _beside(self, given: int | str) -> int | str:
+        """A parameter; where it names an algorithm in a file, with that file's path from here."""
+        return os.path.relpath(self.folder / given) if isinstance(given, str) and ".py" in given else given
 
 
 def _check_root(root: int, cluster: Cluster) -> None:

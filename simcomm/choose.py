@@ -5,8 +5,8 @@ they are asked instead, where they are exact and the buffer falls into equal chu
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from collectives.calibration import Calibration
 from collectives.catalogue import Algorithm, library
@@ -52,7 +52,7 @@ class WinnerMap:
     @property
     def winners(self) -> list[list[str]]:
         """Names of the fastest algorithms, parameters included; a row for each world size."""
-        return [[choice.algorithm.full_name.partition("/")[2] for choice in row] for row in self.choices]
+        return [[choice.algorithm.label for choice in row] for row in self.choices]
 
     @property
     def seconds(self) -> list[list[float]]:
@@ -106,6 +106,23 @@ def choose(
         min(equal, key=lambda one: trace(one.algorithm, cluster.world_size, root).messages) if equal[1:] else equal[0]
     )
     return Choice(best.algorithm, best.seconds, (best, *(one for one in timed if one is not best)))
+
+
+def settled(
+    algorithm: Algorithm,
+    cluster: Cluster,
+    nbytes: int,
+    *,
+    dtype: str = "float32",
+    op: str = "sum",
+    root: int = 0,
+    calibration: Calibration | None = None,
+) -> Algorithm:
+    """The algorithm itself or, for ``auto``, the chosen one, labelled ``auto (ring)``. Raises InputError."""
+    if not algorithm.is_auto:
+        return algorithm
+    asked: dict[str, Any] = {"dtype": dtype, "op": op, "root": root, "calibration": calibration}
+    return replace(choose(algorithm.spec.name, cluster, nbytes, **asked).algorithm, by_model=True)
 
 
 def winner_map(

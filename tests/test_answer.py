@@ -8,19 +8,22 @@ import pytest
 from rich.console import Console
 
 import simcomm
-from collectives import find_algorithm
+from collectives import InputError, find_algorithm
+from collectives.catalogue import auto
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
 from ringlab import answer
 from ringlab.conclusions import conclude
 from ringlab.tables import PHASES, show
-from scenarios import Scenario, WhatIf
+from scenarios import CollectiveQuestion, Scenario, WhatIf
+from simcomm.choose import choose
 
 STAR2, STAR8 = (simcomm.star(p, "10 Gbit/s", "5 us") for p in (2, 8))
 JOBS = tuple(
     Training(sync and find_algorithm(f"all_reduce/{sync}"), compute=ComputePhases(0.01, 0.02, 0.005))
     for sync in ("naive", "ring", None)
 )
+RING = find_algorithm("all_reduce/ring")
 SCENARIO = Scenario("two", Path("two.toml"), STAR2, None, JOBS, (WhatIf("eight hosts", STAR8),))
 
 
@@ -72,3 +75,32 @@ def test_one_sentence_says_why_two_ranks_differ_from_eight(compared):
 def test_no_reason_is_given_where_nothing_is_compared():
     alone = replace(SCENARIO, trainings=JOBS[1:2], what_ifs=())
     assert len(conclude(answer.predict(alone, None), alone)) == 1
+
+
+def test_auto_is_chosen_for_each_size_and_cluster_and_says_so():
+    auto_job = Training(auto("all_reduce"), compute=ComputePhases(0.01, 0.02, 0.005))
+    question = CollectiveQuestion("all_reduce", (auto("all_reduce"), RING), (64, 1 << 20), "float32", "sum", 0)
+    asked = Scenario("auto", Path("auto.toml"), STAR8, question, (auto_job,), (WhatIf("two hosts", STAR2),))
+    predicted = answer.predict(asked, None)
+    for found, cluster in ((predicted, STAR8), (predicted["what_if"][0], STAR2)):
+        small, ring, large, _ = found["collectives"]
+        assert small["algorithm"] == f"auto ({choose('all_reduce', cluster, 64).algorithm.label})"
+        assert large["algorithm"] == f"auto ({choose('all_reduce', cluster, 1 << 20).algorithm.label})"
+        assert small["time_s"] < ring["time_s"]
+        assert found["training"][0]["gradient_sync"].startswith("auto (")
+    assert predicted["collectives"][0]["algorithm"] != predicted["collectives"][2]["algorithm"]
+    shown = answer.one_trace(asked, None, "auto", 64)
+    assert shown.title == f"all_reduce/{predicted['collectives'][0]['algorithm']}"
+
+
+def test_variants_of_one_algorithm_are_told_apart():
+    variants = tuple(find_algorithm(f"all_reduce/chain[slices={slices}]") for slices in (2, 4))
+    question = CollectiveQuestion("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
+    asked = Scenario("chains", Path("chains.toml"), STAR8, question, (), ())
+    predicted = answer.predict(asked, None) | {"conclusions": []}
+    console = Console(file=io.StringIO(), width=80)
+    show(predicted, console)
+    assert all(f"chain[slices={slices}]" in console.file.getvalue() for slices in (2, 4))
+    assert answer.one_trace(asked, None, "chain[slices=2]", None).title == "all_reduce/chain[slices=2]"
+    with pytest.raises(InputError, match=r"more than one algorithm 'chain' in it; there are chain\[slices=2\], chain"):
+        answer.one_trace(asked, None, "chain", None)

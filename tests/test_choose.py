@@ -1,11 +1,14 @@
 """Choosing an algorithm: the fastest by the model, wherever it comes from."""
 
+import pickle
+
 import pytest
 
 import simcomm
 from collectives import InputError, Transport, find_algorithm, library, verify
+from collectives.catalogue import auto
 from collectives.cost import least_sent_share
-from simcomm.choose import candidates, choose, predicted_seconds, star_model, winner_map
+from simcomm.choose import candidates, choose, predicted_seconds, settled, star_model, winner_map
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
@@ -64,3 +67,20 @@ def test_what_does_not_exist_is_left_out() -> None:
         choose("all_reduce", six, 1024, among=[four])
     with pytest.raises(InputError, match="no collective is called 'all'"):
         choose("all", six, 1024)
+
+
+def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
+    chosen = settled(auto("all_reduce"), STAR, 64)
+    assert chosen.label == "auto (recursive_doubling)"
+    assert pickle.loads(pickle.dumps(chosen)) == chosen
+    assert simcomm.run(chosen, STAR, 64).title == "all_reduce/auto (recursive_doubling)"
+    ring = find_algorithm("all_reduce/ring")
+    assert settled(ring, STAR, 64) is ring
+
+
+def test_auto_is_no_algorithm_by_itself() -> None:
+    for name in ("all_reduce/auto", "auto"):
+        with pytest.raises(InputError, match=r"auto is no algorithm: the model chooses one .* ask simcomm.choose"):
+            find_algorithm(name, "all_reduce")
+    with pytest.raises(InputError, match="'auto' is no algorithm"):
+        auto("all_reduce").channels(0, 2)

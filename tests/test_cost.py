@@ -85,12 +85,19 @@ def test_the_form_of_a_square_torus_is_exact(p: int) -> None:
         ("all_reduce/hierarchical", 12, {"gpus": 4}),
         ("all_reduce/hierarchical", 12, {"gpus": 2, "rail": "recursive_doubling"}),
         ("all_reduce/hierarchical", 16, {"gpus": 4, "node": "naive", "rail": "halving_doubling"}),
+        ("all_reduce/hierarchical", 16, {"node": "recursive_halving", "gather": "bruck", "rail": "chain[slices=3]"}),
+        ("all_reduce/hierarchical", 12, {"gpus": 3, "rail": "unchunked_ring"}),
     ],
 )
 def test_closed_forms_take_the_parameters(name: str, p: int, parameters: dict[str, int | str]) -> None:
     found = find_algorithm(name).with_parameters(**parameters)
     nbytes = divisible(found, p) * 100
     assert formula(found, p, nbytes, 5) == pytest.approx(simulated(found, p, nbytes, 5), rel=1e-9)
+
+
+def test_a_hierarchy_of_several_channels_has_no_closed_form() -> None:
+    found = find_algorithm("all_reduce/hierarchical[rail=double_tree]")
+    assert closed_form(found, Model(16, 1 << 20, 1e-6, 1e-9, 0)) is None
 
 
 def seconds(schedule: Schedule, op: Operation, nbytes: int, alpha: float, beta: float, gamma: float) -> float:

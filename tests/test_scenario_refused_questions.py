@@ -51,9 +51,25 @@ WRONG = {
         changed(ASKS, '"ring"', '{name = "ring", gpus = 4}') + STAR,
         "collective.algorithms.1: all_reduce/ring has no parameter 'gpus'; it has: none",
     ),
-    "parameter that is no number": (
-        changed(ASKS, '"ring"', '{name = "ring", gpus = "4"}') + STAR,
-        "collective.algorithms.1: parameter gpus = '4' of ring is no whole number",
+    "parameter of no kind": (
+        changed(ASKS, '"ring"', '{name = "ring", gpus = 4.5}') + STAR,
+        "collective.algorithms.1: parameter gpus = 4.5 of ring is neither a whole number nor a text in quotes",
+    ),
+    "text for a number": (
+        changed(ASKS, '"ring"', '{name = "hierarchical", gpus = "4"}') + STAR,
+        "collective.algorithms.1: all_reduce/hierarchical: parameter gpus = '4' is not a whole number",
+    ),
+    "number for a text": (
+        changed(ASKS, '"ring"', '{name = "hierarchical", rail = 4}') + STAR,
+        "collective.algorithms.1: all_reduce/hierarchical: parameter rail = 4 is not a text",
+    ),
+    "unknown algorithm inside": (
+        changed(ASKS, '"ring"', '{name = "hierarchical", rail = "rong"}') + STAR,
+        "no algorithm is called 'all_reduce/rong'; there are all_reduce/",
+    ),
+    "parameter of auto": (
+        changed(ASKS, '"ring"', '{name = "auto", gpus = 4}') + STAR,
+        "collective.algorithms.1: all_reduce/auto has no parameter 'gpus'; it has: none",
     ),
     "algorithm without name": (
         changed(ASKS, '"ring"', "{gpus = 4}") + STAR,

@@ -1,6 +1,7 @@
 """The verifier proves the library at many world sizes, and that none of its steps is spare."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,11 +53,66 @@ def test_the_hierarchy_is_correct_for_nodes_of_any_size(p: int, gpus: int, rail:
         verify(found, p)
 
 
-@pytest.mark.parametrize("rail", ["double_tree", "bidirectional_ring", "unchunked_ring"])
-def test_what_cannot_run_inside_the_hierarchy_is_refused(rail: str) -> None:
-    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=2, rail=rail)
-    with pytest.raises(InputError, match=f"all_reduce/{rail} cannot run inside: it needs one channel and no scratch"):
-        verify(found, 4)
+INSIDE = [name.partition("/")[2] for name in library() if name.startswith("all_reduce/")] + ["hierarchical[rail=torus]"]
+
+
+@pytest.mark.parametrize("rail", INSIDE)
+@pytest.mark.parametrize(
+    ("node", "gather"),
+    [("ring", None), ("naive", "bidirectional_ring"), ("bidirectional_ring", None), ("recursive_halving", "bruck")],
+)
+@pytest.mark.parametrize(("p", "gpus"), [(1, 1), (6, 2), (8, 8), (12, 3), (16, 4)])
+def test_any_algorithm_runs_inside_the_hierarchy(p: int, gpus: int, node: str, gather: str | None, rail: str) -> None:
+    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail, gather=gather)
+    assert verify(found, p).world_size == p
+
+
+def test_the_channels_of_what_runs_inside_run_at_the_same_time() -> None:
+    plain = verify(find_algorithm("all_reduce/hierarchical[gpus=4]"), 16)
+    both = find_algorithm("all_reduce/hierarchical[gpus=4, node=bidirectional_ring, rail=bidirectional_ring]")
+    assert len(both.channels(0, 16)) == 2
+    assert (verify(both, 16).steps, verify(both, 16).sent_share) == (plain.steps, plain.sent_share)
+    whole = find_algorithm("all_reduce/hierarchical[rail=unchunked_ring]")
+    assert whole.scratch(4) == whole.chunks(4)  # a buffer as large again
+
+
+def test_channels_that_do_not_share_the_parts_cannot_run_inside(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        """from collectives import algorithm, recv_reduce, send
+
+@algorithm("reduce_scatter")
+def lopsided(rank, world_size):
+    return part_of(rank, 0), part_of(rank, 1)
+
+def part_of(rank, part):
+    yield recv_reduce(1 - rank, part) if rank == part else send(1 - rank, part)
+"""
+    )
+    file = f"{tmp_path / 'mine.py'}:lopsided"
+    assert verify(find_algorithm(file), 2).steps == 1
+    with pytest.raises(
+        InputError, match="lopsided cannot run inside another algorithm: its channel 0 touches chunks 0 of 2"
+    ):
+        find_algorithm("all_reduce/hierarchical").with_parameters(gpus=2, node=file, gather="ring").chunks(4)
+
+
+@pytest.mark.parametrize(
+    ("reference", "label"),
+    [
+        ("chain[slices=4]", "chain[slices=4]"),
+        ("hierarchical[gpus=4,rail=chain[slices=2]]", "hierarchical[gpus=4, rail=chain[slices=2]]"),
+        ("all_reduce/hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]",
+         "hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]"),
+    ],
+)  # fmt: skip
+def test_parameters_are_read_as_labels_show_them(reference: str, label: str) -> None:
+    assert find_algorithm(reference, "all_reduce").label == label
+
+
+@pytest.mark.parametrize("reference", ["chain[]", "chain[slices]", "chain[=4]", "chain[slices=]"])
+def test_brackets_without_parameters_are_refused(reference: str) -> None:
+    with pytest.raises(InputError, match=r"parameters are written like chain\[slices=4\]"):
+        find_algorithm(reference, "all_reduce")
 
 
 @pytest.mark.parametrize("p", range(2, 18))

@@ -8,10 +8,12 @@ MPI collectives on torus interconnects", ICS 2010.
 """
 
 from math import isqrt, lcm
+from typing import NamedTuple
 
 from collectives.algorithms.ring import all_reduce_round, gather_round, reduce_round
-from collectives.catalogue import Algorithm, algorithm, find_algorithm
-from collectives.errors import InputError, Undefined
+from collectives.catalogue import algorithm
+from collectives.errors import Undefined
+from collectives.nesting import Inner, inside
 from collectives.step import Program, on_group
 
 
@@ -24,41 +26,72 @@ def divided(world_size: int, wanted: int | None, name: str) -> int:
     return wanted
 
 
-def inside(collective: str, name: str, world_size: int) -> Algorithm:
-    """The algorithm that runs in one dimension. Raises InputError for one with scratch or several channels."""
-    found = find_algorithm(name, collective)
-    if found.scratch(world_size) or len(found.channels(0, world_size)) > 1:
-        raise InputError(f"{found.full_name} cannot run inside: it needs one channel and no scratch")
-    return found
+class Dimensions(NamedTuple):
+    """What follows one another on one piece of the buffer: within the node, across the nodes, within the node."""
+
+    scatter: Inner
+    reduce: Inner
+    gather: Inner
+
+    @property
+    def chunks(self) -> int:
+        """Into how many chunks the piece is cut, so that those of all three are whole numbers of them."""
+        width = self.scatter.world_size
+        return width * lcm(self.scatter.chunks // width, self.gather.chunks // width, self.reduce.chunks)
 
 
-def finest(world_size: int, gpus: int | None, node: str, rail: str) -> int:
-    """Chunks such that those of all algorithms inside are whole numbers of them."""
+def pieces(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> list[Dimensions]:
+    """One for each channel: as many pieces as each algorithm inside has channels, or a multiple of that."""
     width = divided(world_size, gpus, "gpus")
-    scatter, gather = inside("reduce_scatter", node, width), inside("all_gather", node, width)
-    shares = [(found.chunks(width)) // width for found in (scatter, gather)]
-    return width * lcm(*shares, inside("all_reduce", rail, world_size // width).chunks(world_size // width))
+    inner = (
+        inside("reduce_scatter", node, width),
+        inside("all_reduce", rail, world_size // width),
+        inside("all_gather", gather or node, width),
+    )
+    return [Dimensions(*(one[k % len(one)] for one in inner)) for k in range(lcm(*map(len, inner)))]
 
 
-@algorithm("all_reduce", name="hierarchical", chunks=finest)
+def finest(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
+    """Chunks of all pieces, which are equally large."""
+    found = pieces(world_size, gpus, node, rail, gather)
+    return len(found) * lcm(*(piece.chunks for piece in found))
+
+
+def scratch(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
+    """As many buffers as the algorithm inside that needs most."""
+    found = pieces(world_size, gpus, node, rail, gather)
+    return finest(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in found for inner in piece)
+
+
+@algorithm("all_reduce", name="hierarchical", chunks=finest, scratch=scratch)
 def hierarchical_all_reduce(
-    rank: int, world_size: int, gpus: int | None = None, node: str = "ring", rail: str = "ring"
-) -> Program:
+    rank: int,
+    world_size: int,
+    gpus: int | None = None,
+    node: str = "ring",
+    rail: str = "ring",
+    gather: str | None = None,
+) -> tuple[Program, ...]:
     """Every rank holds the sum. With rings: 2 (g - 1) + 2 (p / g - 1) steps; it sends 2 (p - 1) / p n bytes, the least.
 
     ``gpus`` are the ranks of a node, one after the other; about the root of p unless said. ``node`` names the
-    reduce_scatter and the all_gather within it, ``rail`` the all_reduce across the nodes.
+    reduce_scatter within it, ``rail`` the all_reduce across the nodes, and ``gather`` the all_gather within, where it
+    is called otherwise than ``node``. It has as many channels as the algorithms inside, each for a piece of the buffer.
     """
-    width = divided(world_size, gpus, "gpus")
-    total, nodes = finest(world_size, gpus, node, rail), world_size // width
+    found, total = pieces(world_size, gpus, node, rail, gather), finest(world_size, gpus, node, rail, gather)
+    size = total // len(found)
+    return tuple(one_piece(rank, world_size, piece, k * size, size, total) for k, piece in enumerate(found))
+
+
+def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: int, total: int) -> Program:
+    """Every rank holds the sum of ``size`` chunks from ``first`` on, of ``total``."""
+    scatter, reduce, gather = piece
+    width, share = scatter.world_size, size // scatter.world_size
     row, gpu = divmod(rank, width)
     peers, across = range(row * width, (row + 1) * width), range(gpu, world_size, width)
-    scatter, gather = inside("reduce_scatter", node, width), inside("all_gather", node, width)
-    reduce = inside("all_reduce", rail, nodes)
-    share = total // width
-    yield from on_group(scatter.steps(gpu, width), peers, count=total // scatter.chunks(width))
-    yield from on_group(reduce.steps(row, nodes), across, share // reduce.chunks(nodes), first_chunk=gpu * share)
-    yield from on_group(gather.steps(gpu, width), peers, count=total // gather.chunks(width))
+    yield from scatter.run(gpu, peers, size // scatter.chunks, first, total)
+    yield from reduce.run(row, across, share // reduce.chunks, first + gpu * share, total)
+    yield from gather.run(gpu, peers, size // gather.chunks, first, total)
 
 
 def two_dimensions(rank: int, rows: range, columns: range, place: tuple[int, int], first: int) -> Program:

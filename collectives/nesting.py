@@ -1,0 +1,82 @@
+"""An algorithm inside another: on a group of ranks and a piece of the buffer, one channel at a time.
+
+Channels touch different chunks and never meet, so each of them is an algorithm of its own for the chunks that it
+touches. This lets algorithms with different numbers of channels follow one another: each piece of the buffer goes
+through one channel of each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from collectives.catalogue import Algorithm, find_algorithm
+from collectives.errors import InputError
+from collectives.step import Operation, Program
+
+
+@dataclass(frozen=True)
+class Inner:
+    """One channel of an algorithm, as an algorithm for so many chunks: those it touches, in their order."""
+
+    algorithm: Algorithm
+    world_size: int
+    channel: int
+    owned: tuple[int, ...]  # chunks of the buffer that the channel touches
+
+    @property
+    def chunks(self) -> int:
+        return len(self.owned)
+
+    @property
+    def buffers(self) -> int:
+        """How many times the buffer is needed besides itself, to hold the scratch."""
+        return -(-self.algorithm.scratch(self.world_size) // self.algorithm.chunks(self.world_size))
+
+    def run(self, rank: int, ranks: Sequence[int], count: int, first_chunk: int, total: int) -> Program:
+        """The program of rank ``rank`` of the group, as rank ``ranks[rank]`` of the whole world runs it.
+
+        Its k-th chunk is ``count`` chunks from ``first_chunk + k * count`` on, of ``total``; its scratch lies as far
+        into the scratch behind those. Raises InputError for chunks that travel together and would not be side by side.
+        """
+        place = {chunk: first_chunk + number * count for number, chunk in enumerate(self.owned)}
+        for step in self.algorithm.channels(rank, self.world_size)[self.channel]:
+            yield tuple(self._placed(op, ranks, place, count, total) for op in step)
+
+    def _placed(self, op: Operation, ranks: Sequence[int], place: dict[int, int], count: int, total: int) -> Operation:
+        def there(chunk: int) -> int:
+            behind, within = divmod(chunk, self.algorithm.chunks(self.world_size))
+            last = within + op.count - 1
+            if place.get(last, -1) - place.get(within, 0) != (op.count - 1) * count:
+                raise InputError(f"{op}: inside another algorithm its chunks are not side by side")
+            return behind * total + place[within]
+
+        if not op.kind.is_local and not 0 <= op.peer < len(ranks):
+            raise InputError(f"{op}: there is no rank {op.peer} in a group of {len(ranks)}")
+        peer, into = -1 if op.kind.is_local else ranks[op.peer], -1 if op.into < 0 else there(op.into)
+        return Operation(op.kind, peer, there(op.chunk), op.count * count, into)
+
+
+@lru_cache(maxsize=1024)
+def inside(collective: str, name: str, world_size: int) -> tuple[Inner, ...]:
+    """The channels of the algorithm of that name, each by itself.
+
+    Raises InputError for an unknown one, or one with a channel that does not touch equally many chunks of each part.
+    """
+    found = find_algorithm(name, collective)
+    chunks = found.chunks(world_size)
+    if world_size == 1:  # says nothing
+        return (Inner(found, 1, 0, tuple(range(chunks))),)
+    touched = [
+        {chunk % chunks for step in program for op in step for chunk in range(op.chunk, op.chunk + op.count)}
+        for program in found.channels(0, world_size)  # in these collectives every rank touches every chunk
+    ]
+    inner = tuple(Inner(found, world_size, channel, tuple(sorted(own))) for channel, own in enumerate(touched))
+    for one in inner:
+        share = one.chunks // world_size
+        parts = [chunk * world_size // chunks for chunk in one.owned]
+        if found.spec.has_parts and parts != [part for part in range(world_size) for _ in range(share)]:
+            raise InputError(
+                f"{found.full_name} cannot run inside another algorithm: its channel {one.channel} touches chunks "
+                f"{', '.join(map(str, one.owned))} of {chunks}, not equally many of each rank's part"
+            )
+    return inner

@@ -1,0 +1,62 @@
+"""What can be set of an algorithm: whole numbers and texts, checked against the program that takes them."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from collectives.errors import InputError
+
+Parameter = int | str | None
+KINDS: dict[type, str] = {int: "a whole number", str: "a text"}
+BRACKETED = re.compile(r"(?P<name>[^\[\]]+)\[(?P<given>.*)\]")
+OUTSIDE_BRACKETS = re.compile(r",\s*(?![^\[]*\])")  # a comma that no further bracket closes over
+
+
+@lru_cache(maxsize=1024)
+def arguments_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """All that a function takes, in order."""
+    return tuple(inspect.signature(function).parameters.values())
+
+
+def positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Those that can be given by their place."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p for p in arguments_of(function) if p.kind in kinds]
+
+
+def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mapping[str, Parameter]) -> None:
+    """Raise InputError for one that ``what`` does not have, or a value of another type than it takes."""
+    by_name = {parameter.name: parameter for parameter in known}
+    for key, value in given.items():
+        if key not in by_name:
+            raise InputError(f"{what} has no parameter {key!r}; it has: {', '.join(by_name) or 'none'}")
+        kinds = _kinds(by_name[key])
+        if value is not None and type(value) not in kinds:
+            wanted = " or ".join(KINDS[kind] for kind in kinds)
+            raise InputError(f"{what}: parameter {key} = {value!r} is not {wanted}")
+
+
+def _kinds(parameter: inspect.Parameter) -> list[type]:
+    """What a parameter may be: as its annotation says, else like its default; both where neither says anything."""
+    said = inspect.formatannotation(parameter.annotation)
+    annotated = [kind for kind in KINDS if re.search(rf"\b{kind.__name__}\b", said)]
+    alike = [kind for kind in KINDS if type(parameter.default) is kind]
+    return annotated or alike or [*KINDS]
+
+
+def split_brackets(reference: str) -> tuple[str, dict[str, Parameter]]:
+    """``chain[slices=4]`` as name and parameters; what looks like a whole number is one. Raises InputError."""
+    found = BRACKETED.fullmatch(reference)
+    if found is None:
+        return reference, {}
+    given: dict[str, Parameter] = {}
+    for part in OUTSIDE_BRACKETS.split(found["given"]):
+        key, _, value = (side.strip() for side in part.partition("="))
+        if not key or not value:
+            raise InputError(
+                f"{reference}: parameters are written like chain[slices=4] or hierarchical[gpus=4, rail=ring]"
+            )
+        given[key] = int(value) if re.fullmatch(r"-?\d+", value) else value
+    return found["name"], given
