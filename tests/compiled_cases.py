@@ -140,11 +140,12 @@ class LateSimulation(Simulation):
             if buffer.nbytes(op.chunk, op.count) > 0:
                 self.numbers.setdefault((rank, op.peer, channel, step), []).append(number)
 
-    def _message(self, src: int, dst: int, channel: int, sender: Half, receiver: Half, nbytes: int) -> Process:
-        late = float(self.jitter.of(src, dst, self.numbers[src, dst, channel, sender.step].pop(0)))
+    def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:
+        src, dst, channel = sender.place.rank, receiver.place.rank, sender.place.channel
+        late = float(self.jitter.of(src, dst, self.numbers[src, dst, channel, sender.place.step].pop(0)))
         yield self.env.timeout(late)
-        yield from super()._message(src, dst, channel, sender, receiver, nbytes)
-        mine = (src, dst, sender.step, sender.op.chunk)
+        yield from super()._message(sender, receiver, nbytes)
+        mine = (src, dst, sender.place.step, sender.op.chunk)
         at = max(k for k, m in enumerate(self.messages) if m[:4] == mine and m.channel == channel)
         self.messages[at] = self.messages[at]._replace(begin=self.messages[at].begin - late)
 
@@ -161,7 +162,7 @@ def _buffer(case: Case) -> Buffer:
 
 
 def reference(case: Case, jitter: Jitter | None = None) -> tuple[float, list[Row]]:
-    """Seconds of the reference engine, and (src, dst, channel, step, chunk, nbytes, begin, end) of each message."""
+    """Seconds of the reference engine, and the numbers of ``MessageTimes`` of each message."""
     simulation = Simulation(case.cluster, case.transport) if jitter is None else LateSimulation(case, jitter)
     elapsed = simulation.run(
         simulation.collective(rank, programs, _buffer(case), "sum")

@@ -103,7 +103,9 @@ def test_the_trace_is_the_simpy_engines(name: str):
 
 def rounded(record: Trace) -> list[tuple[object, ...]]:
     """Messages and spans with their times to the picosecond, in an order of their own."""
-    messages = [(*m[:5], round(m.begin, 12), round(m.end, 12), *m[7:]) for m in record.messages]
+    messages = [
+        (*m[:5], round(m.begin, 12), round(m.end, 12), *m[7:9], *(round(s, 12) for s in m[9:])) for m in record.messages
+    ]
     spans = [(*s[:3], round(s.begin, 12), round(s.end, 12)) for s in record.spans]
     return [*sorted(messages), *sorted(spans)]
 

@@ -93,7 +93,9 @@ def test_the_traces_are_the_same(name: str, op: str):
 
 def rounded(record: Trace) -> list[tuple[object, ...]]:
     """Messages and spans with their times to the nanosecond, in an order of their own."""
-    messages = [(*m[:5], round(m.begin, 9), round(m.end, 9), *m[7:]) for m in record.messages]
+    messages = [
+        (*m[:5], round(m.begin, 9), round(m.end, 9), *m[7:9], *(round(s, 9) for s in m[9:])) for m in record.messages
+    ]
     spans = [(*s[:3], round(s.begin, 9), round(s.end, 9)) for s in record.spans]
     return [*sorted(messages), *sorted(spans)]
 

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from collectives.schedule import Schedule
 from collectives.step import Kind, extent
@@ -12,6 +16,10 @@ from collectives.tracing import as_table
 from simcomm.compiled.question import Question
 from simcomm.compiled.scaling import scaled_elements
 from simcomm.compiled.timing import MessageTimes, Timing
+
+Stage = tuple[int, int, int]  # rank, channel, step
+Indices = npt.NDArray[Any]
+ROUNDING = 1e-12  # of a time
 
 
 def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float]) -> Trace:
@@ -34,41 +42,61 @@ def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float
 def messages_of(question: Question, times: MessageTimes) -> Iterator[Message]:
     """In the order in which they end."""
     routes, hosts = question.cluster.routes(), question.cluster.hosts
+    posted = {stage: since for stage, since, _ in _stages(question, times)}
+    columns = as_table(question.program).columns
     order = np.argsort(times.end, kind="stable")
-    columns = [column[order].tolist() for column in times]
-    for src, dst, channel, step, chunk, nbytes, begin, end in zip(*columns, strict=True):
-        yield Message(src, dst, step, chunk, int(nbytes), begin, end, routes(hosts[src], hosts[dst]), channel)
+    said = [column[order].tolist() for column in times]
+    ends = (zip(*(column[half[order]].tolist() for column in columns[:3]), strict=True) for half in _halves(question))
+    for (src, dst, channel, step, chunk, nbytes, begin, end), *stages in zip(
+        zip(*said, strict=True), *ends, strict=True
+    ):
+        waited = [_waited(begin, posted[stage]) for stage in stages]
+        yield Message(src, dst, step, chunk, int(nbytes), begin, end, routes(hosts[src], hosts[dst]), channel, *waited)
+
+
+def _halves(question: Question) -> tuple[Indices, Indices]:
+    """Of each message the send and the receive in the table of operations."""
+    columns, sends = as_table(question.program).columns, question.demand.sends
+    assert sends is not None
+    return sends, columns.match[sends]
+
+
+def _waited(begin: float, posted: float) -> float:
+    """Seconds from one to the other, and none where only rounding tells them apart."""
+    return begin - posted if begin - posted > ROUNDING * begin else 0.0
 
 
 def reductions_of(question: Question, times: MessageTimes) -> Iterator[Span]:
     """Each reduction and copy of each rank: a step's come after all its messages, received ones first."""
+    for _, _, spans in _stages(question, times):
+        yield from spans
+
+
+def _stages(question: Question, times: MessageTimes) -> Iterator[tuple[Stage, float, list[Span]]]:
+    """Each step of each channel of each rank: when it was posted, and what it reduced and copied at its end."""
     gamma, columns = question.transport.gamma, as_table(question.program).columns
-    if gamma == 0:
-        return
     through = _through(question, times)
     starts, now = question.starts, dict[tuple[int, int], float]()
     order = np.lexsort((columns.kind >= Kind.COPY, columns.step, columns.channel, columns.rank))
-    before = None
     said = (column[order].tolist() for column in (*columns[:4], columns.into, columns.count))
-    for rank, channel, step, kind, into, count in zip(*said, strict=True):
-        stage = (rank, channel, step)
-        if stage != before:
-            begun = 0.0 if starts is None else float(starts[rank])
-            now[rank, channel] = max(now.get((rank, channel), begun), through.get(stage, 0.0))
-            before = stage
-        if kind > Kind.RECV:
-            begin = now[rank, channel]
-            now[rank, channel] += gamma * extent(into, count, question.n, question.program.chunks) * question.itemsize
-            if now[rank, channel] > begin:
-                yield Span(rank, "reduce", step, begin, now[rank, channel])
+    for stage, operations in groupby(zip(*said, strict=True), key=itemgetter(0, 1, 2)):
+        rank, channel, step = stage
+        posted = now.get((rank, channel), 0.0 if starts is None else float(starts[rank]))
+        begin, spans = max(posted, through.get(stage, 0.0)), list[Span]()
+        for _, _, _, kind, into, count in operations:
+            if kind > Kind.RECV:
+                nbytes = extent(into, count, question.n, question.program.chunks) * question.itemsize
+                spans.append(Span(rank, "reduce", step, begin, begin + gamma * nbytes))
+                begin = spans[-1].end
+        now[rank, channel] = begin
+        yield stage, posted, [span for span in spans if span.end > span.begin]
 
 
-def _through(question: Question, times: MessageTimes) -> dict[tuple[int, int, int], float]:
+def _through(question: Question, times: MessageTimes) -> dict[Stage, float]:
     """When the last message of each (rank, channel, step) was through."""
-    columns, demand = as_table(question.program).columns, question.demand
-    assert demand.sends is not None
-    latest: dict[tuple[int, int, int], float] = {}
-    for ends in (demand.sends, columns.match[demand.sends]):
+    columns = as_table(question.program).columns
+    latest: dict[Stage, float] = {}
+    for ends in _halves(question):
         stages = zip(*(column[ends].tolist() for column in columns[:3]), strict=True)
         for stage, end in zip(stages, times.end.tolist(), strict=True):
             latest[stage] = max(latest.get(stage, 0.0), end)
