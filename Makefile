@@ -53,6 +53,10 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 tables: $(STAMP) ## write the table of algorithms into docs/algorithms.md
 	$(BIN)/python docs/algorithm_table.py
 
+.PHONY: bench
+bench: $(STAMP) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
+	for program in benchmarks/*.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
+
 .PHONY: oracle
 oracle: $(STAMP) ## ask SimGrid again for the cases of the tests (needs g++ and libsimgrid-dev)
 	cd tests && ../$(BIN)/python -m oracle.make_simgrid_cases

@@ -1,15 +1,16 @@
-"""Our ring against gloo's own all_reduce, and the executor against a bare loop of the same calls.
+"""Our all-reduce against gloo's own, and the executor against a bare loop of the same calls.
 
-    python benchmarks/against_gloo.py [--ranks 2 4 8] [--repetitions 41] [-o benchmarks/results/against_gloo.json]
+    python benchmarks/against_gloo.py [--ranks 2 4 8] [--sizes 1K 1M] [--algorithm ring] [--repetitions 41] [--add]
 
 Both are run by the same processes in the same minute, in pairs whose order alternates, so that whatever else the
 machine does meets both alike. The ratio (ours over gloo's) is the median over the pairs; its interval is the middle
-95 % of medians of pairs drawn again with replacement.
+95 % of medians of pairs drawn again with replacement. A part may be measured at a time: with ``--add`` the rows of
+before that are not measured again stay, if they come from the same machine, versions and settings.
 """
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,8 +21,9 @@ import torch
 import torch.distributed as dist
 
 from collectives.atomic import write_text
-from collectives.catalogue import Algorithm, library
+from collectives.catalogue import Algorithm, find_algorithm
 from collectives.environment import environment, threads_per_rank
+from collectives.errors import InputError
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.units import format_size
@@ -29,20 +31,25 @@ from realcomm import pipeline
 from realcomm.execute import TAG, Executor
 from realcomm.launch import launch
 from realcomm.timing import all_intervals, first_to_last, together, undisturbed
+from ringlab.benching import read_size
 
-SIZES = tuple(1024 * 4**k for k in range(9))  # 1 KiB to 64 MiB
+SIZES = tuple(str(1024 * 4**k) for k in range(9))  # 1 KiB to 64 MiB
 FEWER = 16 << 20  # bytes from which on a third of the repetitions must do
 STEPS = 200  # of the bare loop
 RESAMPLES = 10_000
+RESULTS = Path(__file__).parent / "results" / "against_gloo.json"
+Row = dict[str, Any]
 Call = Callable[[], object]
 
 
-def paired(rank: int, world_size: int, repetitions: int) -> dict[int, tuple[list[float], list[float]]]:
-    """Seconds of our ring and of gloo's all_reduce, by size and repetition, from first start to last end."""
+def paired(
+    rank: int, world_size: int, algorithm: str, sizes: Sequence[int], repetitions: int
+) -> dict[int, tuple[list[float], list[float]]]:
+    """Seconds of our all-reduce and of gloo's, by size and repetition, from first start to last end."""
     found = {}
-    for nbytes in SIZES:
+    for nbytes in sizes:
         tensor = torch.zeros(nbytes // 4)
-        executor = Executor(library()["all_reduce/ring"], rank, world_size, tensor.numel())
+        executor = Executor(find_algorithm(algorithm, "all_reduce"), rank, world_size, tensor.numel())
         count = repetitions if nbytes < FEWER else repetitions // 3 | 1
         found[nbytes] = pairs(partial(executor.run, tensor), partial(dist.all_reduce, tensor), count)
     return found
@@ -82,66 +89,112 @@ def stepping(rank: int, world_size: int, repetitions: int) -> tuple[list[float],
     return pairs(partial(executor.run, tensor), bare, repetitions)
 
 
-def ratio(ours: list[float], theirs: list[float]) -> dict[str, float]:
+def ratio(ours: list[float], theirs: list[float]) -> Row:
     """Medians of both in seconds, and of their ratio with its 95 % interval by the bootstrap."""
     each = np.array(ours) / np.array(theirs)
-    drawn = np.random.default_rng(0).choice(each, (RESAMPLES, len(each)))
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
     return {
-        "ours_s": median(ours), "gloo_s": median(theirs), "pairs": len(ours),
-        "ratio": float(np.median(each)), "ratio_low": float(low), "ratio_high": float(high),
+        "ours_s": median(ours), "gloo_s": median(theirs), "pairs": len(ours), **_with_interval("ratio", each),
     }  # fmt: skip
 
 
-def overhead(repetitions: int) -> dict[str, float]:
+def overhead(repetitions: int) -> Row:
     """Seconds a step that the executor takes beyond the bare loop, with the interval of the median over pairs."""
     ours, theirs = launch(stepping, 2, repetitions)[0]
     each = (np.array(ours) - np.array(theirs)) / STEPS
-    drawn = np.random.default_rng(0).choice(each, (RESAMPLES, len(each)))
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
     return {
-        "executor_s": median(ours) / STEPS, "bare_s": median(theirs) / STEPS,
-        "added_s": float(np.median(each)), "added_low_s": float(low), "added_high_s": float(high),
+        "executor_s": median(ours) / STEPS, "bare_s": median(theirs) / STEPS, "pairs": len(ours),
+        **_with_interval("added_s", each),
     }  # fmt: skip
 
 
-def all_reduces(ranks: int, repetitions: int) -> list[dict[str, Any]]:
+def _with_interval(name: str, each: "np.ndarray[Any, Any]") -> dict[str, float]:
+    drawn = np.random.default_rng(0).choice(each, (RESAMPLES, len(each)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return {name: float(np.median(each)), f"{name}_low": float(low), f"{name}_high": float(high)}
+
+
+def all_reduces(algorithm: str, ranks: int, sizes: Sequence[int], repetitions: int) -> list[Row]:
     """One row a size."""
-    rows = []
-    for nbytes, (ours, theirs) in launch(paired, ranks, repetitions, timeout=900)[0].items():
-        rows.append({"ranks": ranks, "threads": threads_per_rank(ranks), "bytes": nbytes, **ratio(ours, theirs)})
-        print(_told(rows[-1]), flush=True)
+    found = launch(paired, ranks, algorithm, sizes, repetitions, timeout=900)[0]
+    shared: Row = {"algorithm": algorithm, "ranks": ranks, "threads": threads_per_rank(ranks)}
+    rows = [{**shared, "bytes": nbytes, **ratio(*seconds)} for nbytes, seconds in found.items()]
+    for row in rows:
+        print(_told(row), flush=True)
     return rows
 
 
-def _told(row: dict[str, Any]) -> str:
+def _told(row: Row) -> str:
     times = f"ours {row['ours_s'] * 1e6:10.0f} us   gloo {row['gloo_s'] * 1e6:10.0f} us"
     interval = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
-    return f"{row['ranks']} ranks {format_size(row['bytes']):>8}   {times}   ratio {row['ratio']:.2f} ({interval})"
+    what = f"{row['algorithm']}, {row['ranks']} ranks {format_size(row['bytes']):>8}"
+    return f"{what}   {times}   ratio {row['ratio']:.2f} ({interval})"
 
 
-def main() -> None:
-    """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--repetitions", type=int, default=41)
-    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "results" / "against_gloo.json")
-    asked = parser.parse_args()
-    step = overhead(asked.repetitions)
-    print(f"a step: executor {step['executor_s'] * 1e6:.1f} us, bare loop {step['bare_s'] * 1e6:.1f} us, ", end="")
-    print(
-        f"added {step['added_s'] * 1e6:+.1f} us ({step['added_low_s'] * 1e6:+.1f} to {step['added_high_s'] * 1e6:+.1f})"
-    )
-    answer = {
+def _told_step(step: Row) -> str:
+    of = {name: f"{step[name] * 1e6:+.1f} us" for name in ("added_s", "added_s_low", "added_s_high")}
+    times = f"executor {step['executor_s'] * 1e6:.1f} us, bare loop {step['bare_s'] * 1e6:.1f} us"
+    return f"a step: {times}, added {of['added_s']} ({of['added_s_low']} to {of['added_s_high']})"
+
+
+def settings() -> Row:
+    """What all rows of one file have in common."""
+    return {
         "schema_version": 1,
         "kind": "benchmark",
         "environment": environment(),
         "slice_bytes": pipeline.SLICE,
-        "step": step,
-        "all_reduce": [row for ranks in asked.ranks for row in all_reduces(ranks, asked.repetitions)],
+        "largest_slice_bytes": pipeline.LARGEST_SLICE,
+        "chains": pipeline.CHAINS,
     }
-    write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+
+
+def before(path: Path) -> Row:
+    """What was measured earlier. Raises InputError unless it was under the same settings."""
+    known: Row = json.loads(path.read_text(encoding="utf-8")) if path.exists() else settings()
+    for name, value in settings().items():
+        if known.get(name) != value:
+            raise InputError(f"{path}: {name} is {known.get(name)!r} there and {value!r} here; measure it all again")
+    return known
+
+
+def joined(old: list[Row], new: list[Row]) -> list[Row]:
+    """All rows in order; of what was measured twice, the new one."""
+    by_key = {(row["algorithm"], row["ranks"], row["bytes"]): row for row in [*old, *new]}
+    return [by_key[key] for key in sorted(by_key)]
+
+
+def measure(asked: argparse.Namespace) -> None:
+    """The file is written anew whenever something more is known. Raises InputError for what cannot be measured."""
+    answer = before(asked.output) if asked.add else settings()
+    sizes = [read_size(size, "--sizes") for size in asked.sizes]
+    if "step" not in answer or not asked.ranks:
+        answer["step"] = overhead(asked.repetitions)
+        print(_told_step(answer["step"]), flush=True)
+        _write(asked.output, answer)
+    for ranks in asked.ranks:
+        rows = all_reduces(asked.algorithm, ranks, sizes, asked.repetitions)
+        answer["all_reduce"] = joined(answer.get("all_reduce", []), rows)
+        _write(asked.output, answer)
     print(asked.output)
+
+
+def _write(path: Path, answer: Row) -> None:
+    write_text(path, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+
+
+def main() -> None:
+    """Read the options and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4, 8], help="none: only what a step costs")
+    parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="SIZE", help="such as 1024, 32K or 1M")
+    parser.add_argument("--algorithm", default="ring", metavar="NAME", help="any all_reduce of the library")
+    parser.add_argument("--repetitions", type=int, default=41)
+    parser.add_argument("--add", action="store_true", help="keep what the file has and is not measured again")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    try:
+        measure(parser.parse_args())
+    except InputError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from collectives.step import Step, offset
 from realcomm.placement import Memory, PlacedStep, Transfer, placed, staging_elements
 
 AREAS = 2  # of staging for each chain: while one is reduced from, the next is received into
-SLICE = 8 << 20  # bytes of a chunk that travel together: less costs more wake-ups than overlap saves (benchmarks)
+SLICE = 2 << 20  # bytes of a chunk that travel together, at least: less costs more wake-ups than overlap saves ...
+LARGEST_SLICE = 16 << 20  # ... and at most, lest staging grow with the buffer (docs/executor.md)
 CHAINS = 4  # lanes of a channel that are under way at the same time; each of the others follows one of them
 
 
@@ -69,7 +70,7 @@ class Arrangement:
     ) -> None:
         self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, root))
         self.chunks = algorithm.chunks(world_size)
-        self.lanes = 1 if on_gpu else max(1, n // self.chunks * dtype.itemsize // SLICE)
+        self.lanes = 1 if on_gpu else lanes(n // self.chunks * dtype.itemsize)
         self._chains = min(self.lanes, CHAINS)  # of each channel
         self._areas = 1 if on_gpu else AREAS
         device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
@@ -108,6 +109,11 @@ class Arrangement:
         return lambda turn: (
             level[self._rank, turn.channel, turn.step.number] + later * turn.lane, turn.channel, turn.lane
         )  # fmt: skip
+
+
+def lanes(chunk_bytes: int) -> int:
+    """In how many slices a chunk travels: as many as are under way at the same time, if they are large enough."""
+    return max(1, min(CHAINS, chunk_bytes // SLICE), chunk_bytes // LARGEST_SLICE)
 
 
 def _scratch_elements(algorithm: Algorithm, n: int, world_size: int) -> int:

@@ -1,0 +1,57 @@
+"""Every benchmark starts, and what it writes makes sense; the figures themselves are not for a test to judge."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+SMALLEST = {  # what makes each of them take seconds
+    "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
+}
+
+
+def benchmark(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    python_path = os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": python_path}
+    call = [sys.executable, str(FOLDER / name), *options]
+    return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def measured(name: str, file: Path, *options: str) -> Any:
+    done = benchmark(name, *options, "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    return json.loads(file.read_text())
+
+
+def test_make_bench_runs_them_all_and_each_is_tried_here():
+    assert {path.name for path in FOLDER.glob("*.py")} == set(SMALLEST)
+    assert "for program in benchmarks/*.py" in (FOLDER.parent / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_a_benchmark_says_what_it_is_and_where_it_ran(name: str, tmp_path: Path):
+    found = measured(name, tmp_path / "found.json", *SMALLEST[name])
+    assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
+    assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
+
+
+def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path):
+    file = tmp_path / "found.json"
+    first = measured("against_gloo.py", file, *SMALLEST["against_gloo.py"])
+    options = ["--ranks", "2", "3", "--sizes", "1K", "--repetitions", "2", "--add"]
+    both = measured("against_gloo.py", file, *options)
+    rows = {(row["ranks"], row["bytes"]): row for row in both["all_reduce"]}
+    assert list(rows) == [(2, 1024), (2, 4 << 20), (3, 1024)]
+    assert [row["pairs"] for row in rows.values()] == [2, 3, 2]
+    assert both["step"] == first["step"] and rows[2, 4 << 20] == first["all_reduce"][1]
+    for row in rows.values():
+        assert 0 < row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
+        assert min(row["ours_s"], row["gloo_s"]) > 0 and max(row["ours_s"], row["gloo_s"]) < 10
+    file.write_text(json.dumps({**both, "slice_bytes": 7}))
+    refused = benchmark("against_gloo.py", *options, "-o", str(file))
+    assert refused.returncode == 2 and "slice_bytes is 7 there" in refused.stderr
