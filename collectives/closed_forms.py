@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from collectives.algorithms.double_tree import in_order_tree
 from collectives.catalogue import Algorithm
+from collectives.link_sharing import Shares, on_one_link
 from collectives.nesting import inside
 
 
@@ -185,21 +186,41 @@ def double_tree_reduce(m: Model, slices: int = 8) -> float:
     return m.messages(steps, 1 / slices) + m.work(steps / (2 * slices))
 
 
+def double_tree_least(m: Model, collective: str, slices: int) -> float:
+    """What two trees cannot do without.
+
+    The last slice of each tree goes all the way, after the others; the root's link carries all of the buffer; and a
+    rank with two children, which there is from four ranks on, hears them in turn.
+    """
+
+    def depth(place: int) -> int:
+        return max((1 + depth(child) for child in in_order_tree(place, m.p).children), default=0)
+
+    hop = m.messages(1, 1 / (2 * slices))
+    one_way = max((depth(0) + slices - 1) * hop, m.messages(1, 1) + (depth(0) - 1) * hop)
+    if collective != "all_reduce":
+        return max(one_way, 2 * slices * hop) if collective == "reduce" and m.p >= 4 else one_way
+    both_ways = one_way + (depth(0) + slices - 1) * hop
+    return max(both_ways, 2 * slices * hop + m.messages(slices, 1 / slices)) if m.p >= 4 else both_ways
+
+
 def squarest(p: int, wanted: int | None) -> int:
     """The width that the two-dimensional algorithms choose."""
     return wanted or next(width for width in range(isqrt(p), 0, -1) if p % width == 0)
 
 
 def torus_all_reduce(m: Model, columns: int | None = None) -> float:
-    """Exact for squares. Otherwise a bound: a channel has at least half of the link, and the slower one counts."""
+    """One channel begins in the rows, the other in the columns; what they send at the same time shares the link."""
     c = squarest(m.p, columns)
-    r = m.p // c
-    return max(_torus_channel(m, c, r), _torus_channel(m, r, c))
+    seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
+    return on_one_link([_torus_channel(m, c, m.p // c), _torus_channel(m, m.p // c, c)], *seconds)
 
 
-def _torus_channel(m: Model, c: int, r: int) -> float:
-    rows = m.messages(2 * (c - 1), 1 / c) + m.work((c - 1) / (2 * c))
-    return rows + m.messages(2 * (r - 1), 1 / m.p) + m.work((r - 1) / (2 * m.p))
+def _torus_channel(m: Model, c: int, r: int) -> list[Shares]:
+    """Each step of a channel, which has half of the buffer."""
+    row, column = 1 / (2 * c), 1 / (2 * m.p)
+    down = [Shares(row, row)] * (c - 1) + [Shares(column, column)] * (r - 1)
+    return down + [Shares(column, 0.0)] * (r - 1) + [Shares(row, 0.0)] * (c - 1)
 
 
 def hierarchical_all_reduce(
@@ -259,10 +280,18 @@ FORMS: dict[str, Callable[..., float | None]] = {
     "barrier/binomial": lambda m: binomial_reduce(m) + binomial_broadcast(m),
     "barrier/dissemination": dissemination_barrier,
 }
-BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/double_tree", "all_reduce/torus"}
+BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/double_tree"}
 
 
 def closed_form(algorithm: Algorithm, model: Model) -> float | None:
     """Seconds that the formula of a library algorithm gives, with its parameters as they are set; None without one."""
     form = FORMS.get(f"{algorithm.spec.name}/{algorithm.name}") if algorithm.source is None else None
     return None if form is None else form(model, **algorithm.parameters)
+
+
+def least_seconds(algorithm: Algorithm, model: Model) -> float:
+    """What no run of a library algorithm goes below, its chunks being equally large; 0 where nothing is known."""
+    name = f"{algorithm.spec.name}/{algorithm.name}"
+    if algorithm.source is not None or name not in BOUNDS or model.p == 1:
+        return 0.0
+    return double_tree_least(model, name.partition("/")[0], int(algorithm.parameters.get("slices") or 8))

@@ -1,22 +1,15 @@
-"""Which algorithm is fastest for a size, a number of ranks and a cluster, by the model.
-
-Every candidate is simulated. On a symmetric star the closed forms say the same to the last digit and at once, so there
-they are asked instead, where they are exact and the buffer falls into equal chunks.
-"""
+"""Which algorithm is fastest for a size, a number of ranks and a cluster, by the model."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from collectives.calibration import Calibration
 from collectives.catalogue import Algorithm, library
-from collectives.closed_forms import BOUNDS, Model, closed_form
 from collectives.errors import InputError, Undefined
-from collectives.lengths import rounded_down
-from collectives.schedule import trace
 from collectives.spec import find_spec
-from collectives.workload import item_bytes
-from simcomm.run import ready, run
+from simcomm.seconds import Asked, asked_of
 from simcomm.topology import Cluster
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
@@ -32,11 +25,21 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """The fastest algorithm, and every candidate from the fastest to the slowest."""
+    """The fastest algorithm, and candidates from the fastest to the slowest."""
 
     algorithm: Algorithm
     seconds: float
-    table: tuple[Timed, ...]
+    table: tuple[Timed, ...]  # of what was timed: all that could be first or next best
+
+    @property
+    def next_best(self) -> Timed | None:
+        """The fastest of the others; another number of slices is not another algorithm."""
+        return next((one for one in self.table if one.algorithm.name != self.algorithm.name), None)
+
+    @property
+    def gain(self) -> float:
+        """How many times as long the next best takes; infinite without one, or where nothing takes any time."""
+        return self.next_best.seconds / self.seconds if self.next_best and self.seconds > 0 else inf
 
 
 @dataclass(frozen=True)
@@ -84,28 +87,45 @@ def choose(
     root: int = 0,
     calibration: Calibration | None = None,
     among: Iterable[Algorithm] | None = None,
+    evenly: bool = False,
 ) -> Choice:
     """The algorithm that is predicted to be fastest, of the library's unless ``among`` names others.
 
-    Algorithms that do not exist for so many ranks are left out; of equally fast ones the one with fewest messages is
-    chosen. Raises InputError where none is left.
+    Algorithms that do not exist for so many ranks are left out; of equally fast ones the one of which rank 0 says
+    least is chosen. ``evenly`` takes closed forms as though the buffer fell into equal chunks. Raises InputError where
+    there is nothing to choose from.
     """
-    options = candidates(collective) if among is None else among
-    cluster, _ = ready(cluster, calibration)
-    timed = []
-    for found in options:
-        try:
-            timed.append(Timed(found, predicted_seconds(found, cluster, nbytes, dtype, op, root)))
-        except Undefined:
-            continue
+    asked = asked_of(cluster, nbytes, dtype, op, root, calibration, evenly)
+    timed = sorted(_timed(candidates(collective) if among is None else among, asked), key=lambda one: one.seconds)
     if not timed:
         raise InputError(f"{collective}: no algorithm to choose from exists for {cluster.world_size} ranks")
-    timed.sort(key=lambda one: one.seconds)
     equal = [one for one in timed if one.seconds <= timed[0].seconds * (1 + SAME)]
-    best = (
-        min(equal, key=lambda one: trace(one.algorithm, cluster.world_size, root).messages) if equal[1:] else equal[0]
-    )
+    best = min(equal, key=lambda one: _said(one.algorithm, asked)) if equal[1:] else equal[0]
     return Choice(best.algorithm, best.seconds, (best, *(one for one in timed if one is not best)))
+
+
+def _timed(options: Iterable[Algorithm], asked: Asked) -> list[Timed]:
+    """The candidates; simulated are only those that could be first or next best."""
+    timed, others = list[Timed](), list[tuple[float, Algorithm]]()
+    for found in options:
+        try:
+            seconds = asked.exactly(found)
+            if seconds is None:
+                others.append((asked.at_least(found), found))
+            else:
+                timed.append(Timed(found, seconds))
+        except Undefined:
+            continue
+    for least, found in sorted(others, key=lambda other: other[0]):
+        best = {one.algorithm.name: one.seconds for one in sorted(timed, key=lambda one: -one.seconds)}
+        if len(best) < 2 or least <= sorted(best.values())[1]:
+            timed.append(Timed(found, asked.simulated(found)))
+    return timed
+
+
+def _said(found: Algorithm, asked: Asked) -> int:
+    """Operations of rank 0."""
+    return sum(len(step) for program in found.channels(0, asked.world_size, asked.root) for step in program)
 
 
 def settled(
@@ -135,39 +155,17 @@ def winner_map(
     among: Sequence[Algorithm] | None = None,
     calibration: Calibration | None = None,
 ) -> WinnerMap:
-    """The choice for each of ``sizes`` (bytes) on the cluster's first hosts, as many as each of ``world_sizes``."""
+    """The choice for each of ``sizes`` (bytes) on the cluster's first hosts, as many as each of ``world_sizes``.
+
+    Where closed forms answer, it is as though every buffer fell into equal chunks.
+    """
     rows = []
     for world_size in world_sizes:
         first = cluster.on_first(world_size)
         rows.append(
             tuple(
-                choose(collective, first, nbytes, dtype=dtype, calibration=calibration, among=among) for nbytes in sizes
+                choose(collective, first, nbytes, dtype=dtype, calibration=calibration, among=among, evenly=True)
+                for nbytes in sizes
             )
         )
     return WinnerMap(collective, cluster.title, tuple(sizes), tuple(world_sizes), tuple(rows))
-
-
-def predicted_seconds(found: Algorithm, cluster: Cluster, nbytes: int, dtype: str, op: str, root: int) -> float:
-    """What ``run`` would say; by closed form where that is exact. The cluster has its transport."""
-    itemsize = item_bytes(dtype)
-    chunks = found.chunks(cluster.world_size)
-    n = rounded_down(found, nbytes // itemsize, cluster.world_size)
-    model = star_model(cluster, n * itemsize)
-    is_exact = found.spec.name + "/" + found.name not in BOUNDS and n % chunks == 0 and n > 0 and op != "mean"
-    seconds = closed_form(found, model) if model is not None and is_exact else None
-    return run(found, cluster, nbytes, dtype=dtype, op=op, root=root).elapsed if seconds is None else seconds
-
-
-def star_model(cluster: Cluster, nbytes: int) -> Model | None:
-    """alpha, beta and gamma where every rank has a link of its own, all alike, into one switch; None elsewhere."""
-    graph, hosts, transport = cluster.graph, cluster.hosts, cluster.transport
-    edges = [data for _, _, data in graph.edges(data=True)]
-    switches = [node for node in graph if graph.in_degree(node) > 1 or graph.out_degree(node) > 1]
-    is_star = len(switches) <= 1 and len(set(hosts)) == len(hosts) and not set(hosts) & set(switches)
-    if transport is None or not is_star or not edges or any(data != edges[0] for data in edges[1:]):
-        return None
-    if edges[0].keys() - {"bandwidth", "latency"} or graph.number_of_edges() != 2 * (len(graph) - 1):
-        return None
-    alpha = transport.overhead + 2 * edges[0]["latency"]
-    beta = 1 / (edges[0]["bandwidth"] * transport.goodput)
-    return Model(len(hosts), nbytes, alpha, beta, transport.gamma)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Algorithm, Kind, Transport, find_algorithm, library, verify
-from collectives.closed_forms import BOUNDS, FORMS, Model, closed_form
+from collectives.closed_forms import BOUNDS, FORMS, Model, closed_form, least_seconds
 from collectives.completion import completion_order
 from collectives.cost import bus_factor, least_sent_share, least_steps
 from collectives.schedule import Schedule, trace
@@ -26,9 +26,12 @@ def simulated(found: Algorithm, p: int, nbytes: int, latency_us: int) -> float:
     return simcomm.run(found, simcomm.star(p, "10 Gbit/s", f"{latency_us} us", TRANSPORT), nbytes).elapsed
 
 
+def model_of(p: int, nbytes: int, latency_us: int) -> Model:
+    return Model(p, nbytes, 3e-6 + 2 * latency_us * 1e-6, 1 / (1.25e9 * 0.9), 1e-10)
+
+
 def formula(found: Algorithm, p: int, nbytes: int, latency_us: int) -> float:
-    model = Model(p, nbytes, 3e-6 + 2 * latency_us * 1e-6, 1 / (1.25e9 * 0.9), 1e-10)
-    result = closed_form(found, model)
+    result = closed_form(found, model_of(p, nbytes, latency_us))
     assert result is not None
     return result
 
@@ -70,11 +73,23 @@ def test_no_run_exceeds_a_bound_or_beats_it_by_far(name: str, p: int) -> None:
         assert 1 - 1e-9 <= ratio < 1.5
 
 
-@pytest.mark.parametrize("p", [1, 4, 9, 16])
-def test_the_form_of_a_square_torus_is_exact(p: int) -> None:
-    found = find_algorithm("all_reduce/torus")
-    nbytes = divisible(found, p) * 50
-    assert formula(found, p, nbytes, 5) == pytest.approx(simulated(found, p, nbytes, 5), rel=1e-9)
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+@pytest.mark.parametrize("slices", [1, 2, 8, 32])
+def test_no_run_goes_below_the_least(name: str, slices: int) -> None:
+    found = find_algorithm(name).with_parameters(slices=slices)
+    for p in (*range(1, 18), 31, 32, 33):
+        for times, latency in ((1, 40), (50, 5), (2000, 0)):
+            nbytes = divisible(found, p) * times
+            least, seconds = least_seconds(found, model_of(p, nbytes, latency)), simulated(found, p, nbytes, latency)
+            assert 0.45 * seconds <= least <= seconds * (1 + 1e-9) or p == 1
+
+
+@pytest.mark.parametrize(("p", "columns"), [(6, 1), (6, 2), (8, 4), (9, 3), (12, 3), (15, 15), (16, 2)])
+def test_the_form_of_a_torus_of_any_shape_is_exact(p: int, columns: int) -> None:
+    found = find_algorithm("all_reduce/torus").with_parameters(columns=columns)
+    for times, latency in ((1, 40), (50, 5), (2000, 0)):
+        nbytes = divisible(found, p) * times
+        assert formula(found, p, nbytes, latency) == pytest.approx(simulated(found, p, nbytes, latency), rel=1e-9)
 
 
 @pytest.mark.parametrize(
