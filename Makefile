@@ -48,6 +48,7 @@ lint: $(STAMP) ## check style and types
 pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.gif
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
+	$(BIN)/ringlab winners --hosts 256 -o docs/pictures/winners.png
 
 .PHONY: tables
 tables: $(STAMP) ## write the table of algorithms into docs/algorithms.md

@@ -1,9 +1,8 @@
 """Real collectives in the table of nccl-tests, each with its algorithm and its prediction."""
 
 import json
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,14 @@ from collectives.lengths import check_length, rounded_down
 from collectives.spec import find_spec
 from collectives.summary import Entry, collective_entry
 from collectives.trace import Trace
-from collectives.units import parse_size
 from collectives.workload import check_op, item_bytes
 from realcomm.measurement import Plan
 from realcomm.sweep import Figures, sweep
+from ringlab.sizes import growing
 from simcomm.choose import settled
 from simcomm.programs import checked
 
 USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
-MOST_SIZES = 1000
 WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
 HEADINGS = (
     ("size", "count", "type", "redop", "root", "algorithm", "time", "algbw", "busbw", "#wrong", "predicted", "error"),
@@ -65,7 +63,8 @@ class Question:
                 f"--algorithm {AUTO}: nothing to choose by, as this machine is not calibrated for {self.ranks} ranks "
                 f"on gloo; `ringlab calibrate --ranks {self.ranks}` does it (for nccl there is no calibration)"
             )
-        return [self._plan(algorithm, size, calibration) for size in self._sizes() for algorithm in algorithms]
+        sizes = growing(self.begin, self.end, self.factor)
+        return [self._plan(algorithm, size, calibration) for size in sizes for algorithm in algorithms]
 
     def _plan(self, algorithm: Algorithm, nbytes: int, calibration: Calibration | None) -> Plan:
         if algorithm.is_auto:
@@ -77,40 +76,11 @@ class Question:
         checked(algorithm, self.ranks, self.root)
         return Plan(algorithm, n, self.dtype, self.op, self.root, self.warmup, self.iterations, None, self.check)
 
-    def _sizes(self) -> list[int]:
-        begin, end = read_size(self.begin, "-b"), read_size(self.end, "-e")
-        if self.factor <= 1 or not 0 < begin <= end:
-            raise InputError(f"-b {self.begin} -e {self.end} -f {self.factor:g}: sizes must grow from -b up to -e")
-        sizes = list(_growing(begin, end, self.factor))
-        if len(sizes) > MOST_SIZES:
-            raise InputError(f"-f {self.factor:g}: that makes more than {MOST_SIZES} sizes")
-        return sizes
-
     def _algorithms(self) -> list[Algorithm]:
         find_spec(self.collective)
         usual = [name for name in USUAL if f"{self.collective}/{name}" in library()][:1]
         names = self.algorithms or usual
         return [auto(self.collective) if name == AUTO else find_algorithm(name, self.collective) for name in names]
-
-
-def _growing(begin: int, end: int, factor: float) -> Iterator[int]:
-    size = begin
-    for _ in range(MOST_SIZES + 1):
-        if size > end:
-            return
-        yield size
-        size = max(size + 1, int(size * factor))
-
-
-def read_size(text: str, option: str) -> int:
-    """Bytes of ``8``, ``32K`` or ``1M`` as nccl-tests reads them, or of ``1 MiB``. Raises InputError."""
-    short = re.fullmatch(r"(\d+)([KMG]?)", text.strip(), re.IGNORECASE)
-    if short is not None:
-        return int(short[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[short[2].upper()]
-    try:
-        return parse_size(text)
-    except InputError as error:
-        raise InputError(f"{option} {text}: {error}; 32K, 1M and 2G are read as nccl-tests reads them") from error
 
 
 @dataclass

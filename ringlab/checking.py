@@ -104,14 +104,21 @@ def _example(problem: InputError, world_size: int, root: int) -> dict[str, int]:
 
 def parse_world_sizes(text: str) -> list[int]:
     """``"1-8,16"`` as numbers, in rising order. Raises InputError."""
+    return parse_numbers(text, "--world-sizes", MOST_RANKS)
+
+
+def parse_numbers(text: str, option: str, most: int) -> list[int]:
+    """Numbers of ranks from 1 to ``most``, as ``"1-8,16"``, in rising order. Raises InputError."""
     sizes: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise InputError(f"--world-sizes {text!r}: {part!r} is neither a number nor a range like 1-8")
+            raise InputError(f"{option} {text!r}: {part!r} is neither a number nor a range like 1-8")
+        if int(last if dash else first) > most:
+            raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
         sizes.update(range(int(first), int(last if dash else first) + 1))
-    if not sizes or min(sizes) < 1 or max(sizes) > MOST_RANKS:
-        raise InputError(f"--world-sizes {text!r}: world sizes from 1 to {MOST_RANKS} can be checked")
+    if not sizes or min(sizes) < 1:
+        raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
     return sorted(sizes)
 
 

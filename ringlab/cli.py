@@ -1,17 +1,14 @@
 """The command line: each command reads its input, has the answer made, and shows it."""
 
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from collectives.atomic import write_text
 from collectives.errors import InputError, RunFailed
 from ringlab.bench import bench
+from ringlab.giving import give
 from ringlab.options import (
     BackendOpt,
     CalibrationOpt,
@@ -23,6 +20,7 @@ from ringlab.options import (
     TraceOpt,
 )
 from ringlab.progress import Progress, is_first_rank
+from ringlab.winners import winners
 
 app = typer.Typer(
     help="Predict, run, compare and see how a training job scales.",
@@ -60,25 +58,12 @@ def root(
     """Predict, run, compare and see how a training job scales."""
 
 
-def _give(answer: dict[str, Any], json_to: str | None, show: Callable[[Console], None]) -> None:
-    """Write the answer where it was asked for; only rank 0 speaks."""
-    if not is_first_rank():
-        return
-    text = json.dumps(answer, indent=2, allow_nan=False)
-    if json_to == "-":
-        typer.echo(text)
-        return
-    if json_to is not None:
-        write_text(Path(json_to), text + "\n")
-    show(Console(highlight=False))
-
-
 def _finish(answer: dict[str, Any], scenario: Any, json_to: str | None) -> None:
     from ringlab.conclusions import conclude
     from ringlab.tables import show
 
     answer["conclusions"] = conclude(answer, scenario)
-    _give(answer, json_to, lambda console: show(answer, console))
+    give(answer, json_to, lambda console: show(answer, console))
 
 
 @app.command()
@@ -210,7 +195,7 @@ def animate(
         shown = answer.one_trace(asked, calibrating.find(asked, calibration), algorithm, nbytes)
     viz.draw(shown, output)
     drawn = {"schema_version": 1, "kind": "picture", "title": shown.title, "file": str(output)}
-    _give(drawn, json_to, lambda console: console.print(f"{shown.title}: {output}", markup=False, soft_wrap=True))
+    give(drawn, json_to, lambda console: console.print(f"{shown.title}: {output}", markup=False, soft_wrap=True))
 
 
 @app.command()
@@ -227,12 +212,13 @@ def check(
     sizes = parse_world_sizes(world_sizes)
     verdicts = [prove(algorithm, sizes) for algorithm in chosen(algorithms)]
     answer = {"schema_version": 1, "kind": "check", "algorithms": [verdict.as_entry() for verdict in verdicts]}
-    _give(answer, json_to, lambda console: show_verdicts(verdicts, console))
+    give(answer, json_to, lambda console: show_verdicts(verdicts, console))
     if any(verdict.problem for verdict in verdicts):
         raise typer.Exit(1)
 
 
 app.command()(bench)
+app.command()(winners)
 
 
 @app.command()
@@ -258,7 +244,7 @@ def calibrate(
     trainings = list(asked.trainings) if asked else []
     found = calibrating.make(ranks, trainings, timeout, Progress())
     answer = {"kind": "calibration", "file": str(cache_file(ranks)), **asdict(found)}
-    _give(answer, json_to, lambda console: show_calibration(found, cache_file(ranks), console))
+    give(answer, json_to, lambda console: show_calibration(found, cache_file(ranks), console))
 
 
 @app.command()
@@ -269,7 +255,7 @@ def doctor(json_to: JsonOpt = None) -> None:
 
     findings = examine()
     answer = {"schema_version": 1, "kind": "doctor", "findings": [finding._asdict() for finding in findings]}
-    _give(answer, json_to, lambda console: show_findings(findings, console))
+    give(answer, json_to, lambda console: show_findings(findings, console))
 
 
 @app.command()
@@ -283,7 +269,7 @@ def hardware(
     from ringlab.hardware import look_up
 
     found, show = look_up(name, output, nodes)
-    _give(found, json_to, lambda console: show(found, console))
+    give(found, json_to, lambda console: show(found, console))
 
 
 @app.command(name="list")
@@ -293,4 +279,4 @@ def list_all(json_to: JsonOpt = None) -> None:
     from ringlab.tables import show_listing
 
     found = listing()
-    _give(found, json_to, lambda console: show_listing(found, console))
+    give(found, json_to, lambda console: show_listing(found, console))

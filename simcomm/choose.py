@@ -100,7 +100,7 @@ def choose(
     if not timed:
         raise InputError(f"{collective}: no algorithm to choose from exists for {cluster.world_size} ranks")
     equal = [one for one in timed if one.seconds <= timed[0].seconds * (1 + SAME)]
-    best = min(equal, key=lambda one: _said(one.algorithm, asked)) if equal[1:] else equal[0]
+    best = min(equal, key=lambda one: _effort(one.algorithm, asked)) if equal[1:] else equal[0]
     return Choice(best.algorithm, best.seconds, (best, *(one for one in timed if one is not best)))
 
 
@@ -123,9 +123,10 @@ def _timed(options: Iterable[Algorithm], asked: Asked) -> list[Timed]:
     return timed
 
 
-def _said(found: Algorithm, asked: Asked) -> int:
-    """Operations of rank 0."""
-    return sum(len(step) for program in found.channels(0, asked.world_size, asked.root) for step in program)
+def _effort(found: Algorithm, asked: Asked) -> tuple[int, int, str]:
+    """Operations of rank 0, then parameters: a torus of one row is a ring, and should be called that."""
+    said = sum(len(step) for program in found.channels(0, asked.world_size, asked.root) for step in program)
+    return said, len(found.parameter_names), found.label
 
 
 def settled(

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from collectives.errors import InputError
 from ringlab.bench import bench as command
-from ringlab.benching import Question, bench, read_size
+from ringlab.benching import Question, bench
 from ringlab.cli import app
+from ringlab.sizes import read_size
 
 QUIET = Console(quiet=True)
 

@@ -1,0 +1,93 @@
+"""The map of winners: what is chosen in every cell, shown as a table, as JSON and as a picture."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import rgb_to_hsv
+from PIL import Image
+from rich.console import Console
+from typer.testing import CliRunner
+
+import simcomm
+from collectives import InputError
+from ringlab import winning
+from ringlab.cli import app
+from simcomm.choose import choose
+from viz.winners import Winners, colours_of, draw_winners, shade
+
+STAR = simcomm.star(8, "100 Gbit/s", "2 us")
+NAMES = [["ring", "ring", "naive"], ["naive", "ring", "ring"]]
+
+
+def test_every_cell_says_what_choose_says() -> None:
+    asked = winning.question("all_reduce", STAR, "2,5,8", ("1K", "1M", 32))
+    answer = winning.as_answer(winning.winners(asked, None), asked)
+    assert [(cell["world_size"], cell["bytes"]) for cell in answer["cells"]] == [
+        (p, nbytes) for p in (2, 5, 8) for nbytes in (1 << 10, 1 << 15, 1 << 20)
+    ]
+    for cell in answer["cells"]:
+        cluster = STAR.on_first(cell["world_size"])
+        assert cell["algorithm"] == choose("all_reduce", cluster, cell["bytes"], evenly=True).algorithm.label
+        exactly = choose("all_reduce", cluster, cell["bytes"])  # some buffers do not fall into equal chunks
+        assert cell["time_s"] == pytest.approx(exactly.seconds, rel=0.01)
+        assert cell["next_best_time_s"] >= cell["time_s"] * (1 - 1e-9)
+    json.dumps(answer, allow_nan=False)
+
+
+def test_the_table_has_a_row_for_each_stretch() -> None:
+    asked = winning.question("all_reduce", STAR, "8", ("1K", "64M", 4), ["recursive_doubling", "ring"])
+    console = Console(file=io.StringIO(), width=80)
+    winning.show_winners(winning.winners(asked, None), console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert [line.split()[:5] for line in shown.splitlines() if "iB" in line] == [
+        ["8", "1", "KiB", "to", "256"], ["1", "MiB", "to", "64", "MiB"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("most", "ranks"), [(1, [1]), (2, [2]), (5, [2, 3, 4, 5]), (24, [2, 3, 4, 6, 8, 12, 16, 24])])
+def test_ranks_double_with_one_between(most: int, ranks: list[int]) -> None:
+    assert winning.doublings(most) == ranks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("all_reduce", STAR, "2-9", ("1K", "1M", 2)), "--ranks 2-9: 9 do not fit: star of 8 hosts"),
+        (("all_reduce", STAR, "two", ("1K", "1M", 2)), "--ranks 'two': 'two' is neither a number nor a range"),
+        (("all_sum", STAR, None, ("1K", "1M", 2)), "no collective is called 'all_sum'"),
+        (("all_reduce", STAR, None, ("1M", "1K", 2)), "sizes must grow from -b up to -e"),
+        (("all_reduce", STAR, "1-8", ("1", "1G", 1.03)), "cells at most"),
+        (("all_reduce", simcomm.this_machine(4), "2", ("1K", "1M", 2)), "calibrated for all of its 4 ranks alone"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(arguments: tuple, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        winning.question(*arguments)
+
+
+def test_the_command_draws_and_writes_and_shows(tmp_path: Path) -> None:
+    picture, answer = tmp_path / "map.png", tmp_path / "map.json"
+    options = ["--hosts", "4", "-b", "1K", "-e", "64K", "-f", "4", "-o", str(picture), "--json", str(answer)]
+    result = CliRunner().invoke(app, ["winners", "--collective", "all_gather", *options])
+    assert result.exit_code == 0, result.output
+    assert "all_gather on star of 4 hosts, 100 Gbit/s" in result.output
+    with Image.open(picture) as image:
+        assert image.size == (1440, 900)
+    found = json.loads(answer.read_text())
+    assert (found["kind"], len(found["cells"])) == ("winners", 3 * 4)
+    assert CliRunner().invoke(app, ["winners", "star8", "--ranks", "2", "-b", "1M", "-e", "1M"]).exit_code == 0
+    refused = CliRunner().invoke(app, ["winners", "--set", "cluster.hosts=4"])
+    assert isinstance(refused.exception, InputError)
+
+
+def test_winners_that_win_most_come_first_and_a_close_race_is_pale(tmp_path: Path) -> None:
+    found = Winners("test", [1, 2, 3], [2, 4], NAMES, [[1.0, 1.5, 9.0]] * 2)
+    colours = colours_of(found)
+    assert list(colours) == ["ring", "naive"]
+    strength = [rgb_to_hsv(shade(colours["ring"], gain))[1] for gain in (1.0, 1.2, 1.5, 2.0, 9.0)]
+    assert strength[:4] == sorted(strength[:4])
+    assert strength[0] < strength[3] == strength[4]
+    with pytest.raises(InputError, match=r"drawn as \.png, \.svg, \.pdf, not '\.gif'"):
+        draw_winners(found, tmp_path / "map.gif")

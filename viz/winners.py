@@ -1,0 +1,182 @@
+"""Where each algorithm wins: the size of the buffer against the number of ranks, and by how much."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from math import log2, sqrt
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from collectives.atomic import write_bytes
+from collectives.errors import InputError
+from collectives.units import format_size
+from viz.colours import FAINT, GREY, INK, PAPER, chunk_colours, ink_on
+
+SUFFIXES = (".png", ".svg", ".pdf")
+DPI = 150
+STRONG = 2.0  # times as fast as the next best, from which on a colour is full
+PALEST = 0.28  # how much of it is left where two are equally fast
+LEGEND_COLUMNS = 4
+Colour = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Winners:
+    """For each world size a row, for each size in bytes a column: who wins, and how many times as fast it is as the
+    next best."""
+
+    title: str
+    sizes: Sequence[int]
+    world_sizes: Sequence[int]
+    names: Sequence[Sequence[str]]
+    gains: Sequence[Sequence[float]]
+
+
+def draw_winners(found: Winners, path: Path | str) -> None:
+    """Write the picture as .png, .svg or .pdf. Raises InputError for another suffix."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(f"{path}: a map of winners is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")
+    content = BytesIO()
+    _figure(found).savefig(content, format=suffix[1:], dpi=DPI)
+    write_bytes(path, content.getvalue())
+
+
+def _figure(found: Winners) -> Figure:
+    figure = Figure(figsize=(9.6, 6.0), dpi=DPI, facecolor=PAPER)
+    axes = figure.add_axes((0.075, 0.22, 0.9, 0.65))
+    colours = colours_of(found)
+    axes.imshow(_shaded(found, colours), origin="lower", aspect="auto", interpolation="nearest")
+    _borders(axes, found)
+    _ticks(axes, found)
+    for name, cells in _regions(found):
+        _label(axes, found, name, cells, colours[name])
+    figure.text(0.075, 0.93, found.title, fontsize=13, fontweight="bold", color=INK, parse_math=False)
+    figure.text(
+        0.075, 0.89, "fastest algorithm by the model; the paler, the closer the next best", fontsize=9.5, color=GREY
+    )
+    _legend(figure, found, colours)
+    return figure
+
+
+def colours_of(found: Winners) -> dict[str, str]:
+    """One for each algorithm that wins somewhere, by how often."""
+    flat = [name for row in found.names for name in row]
+    often = sorted(dict.fromkeys(flat), key=lambda name: -flat.count(name))
+    return dict(zip(often, chunk_colours(len(often)), strict=True))
+
+
+def _shaded(found: Winners, colours: dict[str, str]) -> npt.NDArray[np.float64]:
+    rows = zip(found.names, found.gains, strict=True)
+    return np.array(
+        [[shade(colours[name], gain) for name, gain in zip(*row, strict=True)] for row in rows], dtype=np.float64
+    )
+
+
+def shade(colour: str, gain: float) -> Colour:
+    """The colour, the paler the less is gained over the next best."""
+    share = PALEST + (1 - PALEST) * min(1.0, max(0.0, log2(max(gain, 1.0)) / log2(STRONG)))
+    red, green, blue = (1 - share + share * part for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _borders(axes: Axes, found: Winners) -> None:
+    """A line wherever one winner gives way to another."""
+    names = found.names
+    for row in range(len(names)):
+        for column in range(len(names[0])):
+            if column and names[row][column] != names[row][column - 1]:
+                axes.plot([column - 0.5] * 2, [row - 0.5, row + 0.5], color=PAPER, linewidth=2.2)
+            if row and names[row][column] != names[row - 1][column]:
+                axes.plot([column - 0.5, column + 0.5], [row - 0.5] * 2, color=PAPER, linewidth=2.2)
+
+
+def _ticks(axes: Axes, found: Winners) -> None:
+    every = max(1, round(len(found.sizes) / 10))
+    at = range(0, len(found.sizes), every)
+    axes.set_xticks(list(at), [format_size(found.sizes[k]) for k in at])
+    axes.set_yticks(range(len(found.world_sizes)), [str(p) for p in found.world_sizes])
+    axes.set_xlabel("size of the whole buffer", color=INK, fontsize=10)
+    axes.set_ylabel("ranks", color=INK, fontsize=10)
+    axes.tick_params(length=0, labelsize=9, labelcolor=GREY)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _regions(found: Winners) -> list[tuple[str, list[tuple[int, int]]]]:
+    """Cells of one winner that lie side by side, (row, column), the largest region first."""
+    rows, columns = len(found.names), len(found.names[0])
+    left = {(row, column) for row in range(rows) for column in range(columns)}
+    regions = []
+    while left:
+        start = min(left)
+        name, region, edge = found.names[start[0]][start[1]], [start], [start]
+        left.remove(start)
+        while edge:
+            row, column = edge.pop()
+            for near in ((row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)):
+                if near in left and found.names[near[0]][near[1]] == name:
+                    left.remove(near)
+                    edge.append(near)
+                    region.append(near)
+        regions.append((name, region))
+    return sorted(regions, key=lambda region: -len(region[1]))
+
+
+def _label(axes: Axes, found: Winners, name: str, cells: list[tuple[int, int]], colour: str) -> None:
+    """The name in the widest place of a region, where it fits."""
+    own = set(cells)
+    runs = [_run(own, row, column) for row, column in cells if (row, column - 1) not in own]
+    tall = {
+        first: sum((first[0] + up, column) in own for up in (-1, 1) for column in (first[1], last))
+        for first, last in runs
+    }
+    first, last = max(runs, key=lambda run: (run[1] - run[0][1]) + 0.8 * tall[run[0]])
+    per_cell = 8.6 * 72 / len(found.sizes)  # points
+    size = min(10.0, per_cell * (last - first[1] + 1) / (0.62 * len(name) + 1))
+    if size < 5.5:
+        return
+    shown = shade(colour, found.gains[first[0]][(first[1] + last) // 2])
+    paper = to_hex(shown)
+    text = axes.text(
+        (first[1] + last) / 2, first[0], name.replace("_", " "), fontsize=size, ha="center", va="center",
+        color=ink_on(paper), parse_math=False,
+    )  # fmt: skip
+    text.set_path_effects([withStroke(linewidth=1.6, foreground=paper)])
+
+
+def _beside(own: set[tuple[int, int]], first: tuple[int, int], last: int) -> int:
+    """How many of the four cells above and below the ends of a run belong to the region too."""
+    return sum((first[0] + up, column) in own for up in (-1, 1) for column in (first[1], last))
+
+
+def _run(own: set[tuple[int, int]], row: int, column: int) -> tuple[tuple[int, int], int]:
+    """The cells of a region from this one to the right: the first, and the last one's column."""
+    last = column
+    while (row, last + 1) in own:
+        last += 1
+    return (row, column), last
+
+
+def _legend(figure: Figure, found: Winners, colours: dict[str, str]) -> None:
+    """The colours with their names, and what paler means."""
+    for number, (name, colour) in enumerate(colours.items()):
+        x, y = 0.075 + 0.175 * (number % LEGEND_COLUMNS), 0.1 - 0.04 * (number // LEGEND_COLUMNS)
+        figure.text(x, y, "■", fontsize=13, color=colour, va="center")
+        figure.text(x + 0.022, y, name.replace("_", " "), fontsize=8.5, color=INK, va="center", parse_math=False)
+    scale = figure.add_axes((0.79, 0.075, 0.14, 0.022))
+    grey = [[shade(INK, STRONG ** (k / 20)) for k in range(21)]]
+    scale.imshow(np.array(grey), aspect="auto", extent=(0, 1, 0, 1))
+    scale.set_xticks([0, 0.5, 1], ["1", f"{sqrt(STRONG):.2g}", f"{STRONG:.2g} or more"])
+    scale.set_yticks([])
+    scale.tick_params(length=0, labelsize=8, labelcolor=GREY)
+    scale.set_title("times as fast as the next best", fontsize=8, color=GREY, loc="left", pad=4)
+    for spine in scale.spines.values():
+        spine.set_edgecolor(FAINT)
