@@ -31,7 +31,7 @@ from realcomm import pipeline
 from realcomm.execute import TAG, Executor
 from realcomm.launch import launch
 from realcomm.timing import all_intervals, first_to_last, together, undisturbed
-from ringlab.benching import read_size
+from ringlab.sizes import read_size
 
 SIZES = tuple(str(1024 * 4**k) for k in range(9))  # 1 KiB to 64 MiB
 FEWER = 16 << 20  # bytes from which on a third of the repetitions must do
