@@ -41,7 +41,7 @@ def training_entry(trace: Trace, training: Training) -> Entry:
     """Medians over the steps after warm-up; of each step the slowest rank counts, and for a phase the mean rank."""
     entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size}
     if not trace.ends:
-        return _without(entry, TRAINING)
+        return _without(entry, TRAINING) | _simulated_by(trace)
     steps = _seconds(trace, int(trace.facts["warmup_steps"]))
     step_s = median(max(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())
     entry["step_s"] = step_s

@@ -1,9 +1,12 @@
 """Who waited for whom in a simulated run, and the chain of work that its end waited for."""
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from typing import NamedTuple
 
 from collectives.trace import Message, Trace
+
+ROUNDING = 1e-12  # of a time
 
 
 class Leg(NamedTuple):
@@ -39,19 +42,29 @@ def critical_path(trace: Trace) -> list[Leg]:
     """
     legs = [Leg("message", m.src, m.dst, m.begin, m.end) for m in trace.messages]
     legs += [Leg(s.name, s.rank, s.rank, s.begin, s.end) for s in trace.spans if s.name != "sync"]
-    ended: defaultdict[tuple[int, float], list[Leg]] = defaultdict(list)
+    ended: defaultdict[int, list[Leg]] = defaultdict(list)  # by rank
     late = {_leg(m): (m.src if m.src_waited <= m.dst_waited else m.dst) for m in trace.messages}
-    for leg in legs:
+    for leg in sorted(legs, key=_end):
         if leg.seconds > 0:
             for rank in {leg.src, leg.dst}:
-                ended[rank, leg.end].append(leg)
+                ended[rank].append(leg)
     last = max(legs, key=lambda leg: (leg.end, leg.begin), default=None)
     path = []
     while last is not None:
         path.append(last)
-        before = ended.get((late.get(last, last.src), last.begin), [])
-        last = max(before, key=lambda leg: leg.begin, default=None)
+        earlier = [leg for leg in _ended_at(ended[late.get(last, last.src)], last.begin) if leg.begin < last.begin]
+        last = max(earlier, key=lambda leg: leg.begin, default=None)
     return path[::-1]
+
+
+def _ended_at(legs: list[Leg], time: float) -> list[Leg]:
+    """Those of legs in order that end at this time but for rounding."""
+    within = time * ROUNDING
+    return legs[bisect_left(legs, time - within, key=_end) : bisect_right(legs, time + within, key=_end)]
+
+
+def _end(leg: Leg) -> float:
+    return leg.end
 
 
 def _leg(message: Message) -> Leg:

@@ -1,7 +1,7 @@
 """Predictions under trouble: the same question asked with many seeds, and what came of it as a distribution."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from statistics import fmean
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from collectives.waits import critical_path, waits
 from simcomm.trouble import Trouble
 
 Entry = dict[str, Any]
-Key = TypeVar("Key", bound=Hashable)
+Key = TypeVar("Key", int, str, tuple[int, int])
 SHOWN = 5  # of ranks that others waited for, and of the critical path
 
 
@@ -65,12 +65,12 @@ def _reasons(traces: Sequence[Trace]) -> Entry:
 
 
 def _mean(runs: Sequence[Iterable[tuple[Key, float]]]) -> dict[Key, float]:
-    """Sums by key of each run, and their means over the runs, the largest first."""
+    """Sums by key of each run, and their means over the runs, the largest first; of equal ones the lowest key."""
     sums: defaultdict[Key, float] = defaultdict(float)
     for run in runs:
         for key, seconds in run:
             sums[key] += seconds / len(runs)
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+    return dict(sorted(sums.items(), key=lambda item: (-float(f"{item[1]:.9e}"), item[0])))  # but for rounding
 
 
 def _name(name: str, src: int, dst: int) -> str:

@@ -5,6 +5,7 @@ many ranks and links are alike, one of each class; and otherwise every message, 
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,21 +14,20 @@ from collectives.completion import completion_order
 from collectives.cyclic import Cyclic
 from collectives.errors import ProgramError
 from collectives.schedule import setting, trace
-from collectives.step import Kind
-from collectives.tracing import as_table
 from collectives.transport import Transport
-from simcomm.compiled.jitter import Jitter, check_jitter
+from simcomm.compiled.disturbed import LinkChange, disturbed, fail_late, link_changes, wires_of
 from simcomm.compiled.max_plus import is_synchronous, max_plus
 from simcomm.compiled.partition import fold
-from simcomm.compiled.plan import Plan, begun_at
-from simcomm.compiled.plans import NONE, most_in_flight
+from simcomm.compiled.plan import Plan
+from simcomm.compiled.plans import most_in_flight
 from simcomm.compiled.question import Program, Question
 from simcomm.compiled.quotient import quotient
-from simcomm.compiled.scaling import scaled_elements
-from simcomm.compiled.timing import MessageTimes, Timing
+from simcomm.compiled.scaling import scaling_seconds
+from simcomm.compiled.timing import MessageTimes, Posted, Timing
 from simcomm.compiled.traffic import cyclic_traffic, traffic
 from simcomm.compiled.wires import Floats, Wires, wired
 from simcomm.topology import Cluster
+from simcomm.trouble import IDLE_CHANGES, NONE, Trouble
 
 if TYPE_CHECKING:
     from simcomm.compiled.world import World
@@ -46,20 +46,15 @@ def run(
     itemsize: int,
     op: str = "sum",
     *,
-    jitter: Jitter | None = None,
-    starts: Floats | None = None,
+    trouble: Trouble = NONE,
     messages: bool = False,
 ) -> Timing:
     """Simulate a traced program on buffers of ``n`` elements of ``itemsize`` bytes, without data.
 
-    ``starts`` are the seconds at which each rank begins; ``messages`` asks for the times of each. Raises ProgramError
-    for a program that deadlocks, InputError for a jitter that is none and for more messages than can be simulated.
+    ``messages`` asks for the times of each. Raises ProgramError for a program that deadlocks, InputError for more
+    messages than can be simulated.
     """
-    if jitter is not None:
-        check_jitter(jitter)
-    if starts is not None and not starts.any():
-        starts = None
-    return answered(Question(program, cluster, transport, n, itemsize, jitter, starts), op, messages)
+    return answered(Question(program, cluster, transport, n, itemsize, trouble=trouble), op, messages)
 
 
 def answered(question: Question, op: str = "sum", messages: bool = False) -> Timing:
@@ -71,11 +66,12 @@ def answered(question: Question, op: str = "sum", messages: bool = False) -> Tim
 def by_max_plus(question: Question) -> Timing | None:
     """From step to step, if the program is cyclic and its messages never share a link; None if not."""
     program = question.program
-    if not isinstance(program, Cyclic) or not is_synchronous(program):
+    if not isinstance(program, Cyclic) or not is_synchronous(program) or question.may_stop:
         return None
     if not question.private[question.routes.hop_link].all():
         return None
-    finished = max_plus(program, question.routes, question.sizes, question.jitter, question.starts)
+    noise = question.starts, question.trouble, question.turn
+    finished = max_plus(program, question.routes, question.sizes, *noise)
     return Timing(float(finished.max()), finished, question.travelling, "max-plus")
 
 
@@ -102,57 +98,54 @@ def by_quotient(question: Question) -> Timing | None:
 
 
 def by_events(question: Question, messages: bool = False) -> Timing:
-    """Every message on its own."""
-    if messages or (isinstance(question.program, Cyclic) and question.travelling < question.posted):
+    """Every message on its own. What may keep ranks waiting for ever is told message by message in any case."""
+    messages = messages or question.may_stop
+    named = messages or question.in_turn or question.trouble != NONE
+    if named or (isinstance(question.program, Cyclic) and question.travelling < question.posted):
         question = question.in_full()
-    plan = question.demand.plan._replace(extra=_extra(question))
-    if question.starts is not None:
-        plan = begun_at(plan, np.repeat(question.starts, question.demand.channels))
-    world = simulate(plan, wired(question.routes, question.private), messages)
+    wires = wires_of(question)
+    world = simulate(disturbed(question), wires, messages, link_changes(question, wires))
+    fail_late(question, world.agents)
     timing = _timing(question, world.agents["finished"], "events")
-    return timing._replace(times=_message_times(question, world)) if messages else timing
+    if not messages:
+        return timing
+    ranks = np.flatnonzero(world.agents["failed"]) // question.demand.channels
+    times = MessageTimes(*question.names, world.messages["nbytes"].copy(), world.begin, world.end)
+    posted = Posted(*(world.started[world.messages[end]] for end in ("source", "sink")))
+    return timing._replace(times=times, posted=posted, failed=frozenset(ranks.tolist()))
 
 
-def simulate(plan: Plan, wires: Wires, messages: bool = False) -> "World":
+def simulate(plan: Plan, wires: Wires, messages: bool = False, changes: Iterable[LinkChange] = ()) -> "World":
     """The world after a run, event by event; agents that could not finish have done so at infinity."""
     from simcomm.compiled.events import advance  # numba is slow to import, and often not needed
     from simcomm.compiled.world import new_world
 
     world = new_world(plan, wires, most_in_flight(plan), messages)
-    advance(world, ALL, PATIENCE)
+    _change(world, changes)
+    advance(world, ALL, PATIENCE, np.inf)
     return world
 
 
-def _extra(question: Question) -> Floats:
-    """Seconds by which each message is late; those of a pair are numbered as they are posted, empty ones included."""
-    if question.jitter is None:
-        return NONE
-    demand, program = question.demand, question.program
-    if demand.sends is None:
-        way, chosen = demand.plan.messages["route"].astype(np.int64), np.arange(len(demand.plan.messages))
-    else:
-        columns = as_table(program).columns
-        sends = np.flatnonzero(columns.kind == Kind.SEND)
-        way = columns.rank[sends].astype(np.int64) * program.world_size + columns.peer[sends]
-        chosen = np.searchsorted(sends, demand.sends)
-    order = np.argsort(way, kind="stable")
-    number = np.empty(len(way), np.int64)
-    number[order] = np.arange(len(way)) - np.searchsorted(way[order], way[order])
-    route = demand.plan.messages["route"]
-    return question.jitter.of(question.pairs.src[route], question.pairs.dst[route], number[chosen])
+def _change(world: "World", changes: Iterable[LinkChange]) -> None:
+    """All changes of links have happened, or so many that nothing else will."""
+    from simcomm.compiled.changes import alter
+    from simcomm.compiled.events import advance
 
-
-def _message_times(question: Question, world: "World") -> MessageTimes:
-    demand, columns = question.demand, as_table(question.program).columns
-    assert demand.sends is not None
-    said = [getattr(columns, name)[demand.sends] for name in ("rank", "peer", "channel", "step", "chunk")]
-    return MessageTimes._make([*said, demand.plan.messages["nbytes"].copy(), world.begin, world.end])
+    now, idle = 0.0, 0
+    for change in changes:
+        if change.time > now:
+            nothing_else = advance(world, ALL, PATIENCE, change.time)
+            idle = idle + 1 if nothing_else else 0
+            if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
+                return
+            now = world.clock[0] = change.time
+        alter(world, *change[1:], PATIENCE)
 
 
 def _timing(question: Question, agents: Floats, way: str) -> Timing:
-    """``agents`` are the seconds of each channel of each rank. Raises ProgramError where some never finished."""
+    """``agents`` are the seconds of each channel of each rank. Raises ProgramError where some deadlock."""
     finished = agents.reshape(question.program.world_size, -1).max(axis=1)
-    if np.isinf(finished).any():
+    if np.isinf(finished).any() and not question.may_stop:
         raise _deadlock(question, np.flatnonzero(np.isinf(finished)).tolist())
     return Timing(float(finished.max()), finished, question.travelling, way)
 
@@ -171,10 +164,10 @@ def _deadlock(question: Question, stuck: list[int]) -> ProgramError:
 
 
 def _scaled(question: Question, timing: Timing, op: str) -> Timing:
-    """With the mean's division at the end."""
-    if op != "mean" or question.transport.gamma == 0:
+    """With the mean's division at the end, which a rank that has failed does not begin."""
+    if op != "mean":
         return timing
-    program = question.program
-    elements = scaled_elements(program.algorithm.spec, program.world_size, program.root, question.n)
-    finished = timing.finished + question.transport.gamma * question.itemsize * elements
-    return timing._replace(elapsed=float(finished.max()), finished=finished)
+    late = [one.rank for one in question.trouble.ranks if one.fails_at <= timing.finished[one.rank] < np.inf]
+    finished = timing.finished + scaling_seconds(question)
+    finished[late] = np.inf
+    return timing._replace(elapsed=float(finished.max()), finished=finished, failed=timing.failed.union(late))

@@ -4,6 +4,7 @@ Each sync is simulated by itself, its ranks beginning when they have computed. T
 before every rank has ended the one before; then no message of two of them is under way at the same time.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import links_of, messages_of, reductions_of
 from simcomm.compiled.wires import Floats
 from simcomm.compiled_engine import answered
+from simcomm.trouble import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE
 
 
 @dataclass(frozen=True)
@@ -26,41 +28,50 @@ class Sync:
     timing: Timing
 
     def messages(self) -> list[Message]:
-        assert self.timing.times is not None
-        found = messages_of(self.question, self.timing.times)
+        found = messages_of(self.question, self.timing)
         return [m._replace(begin=self.base + m.begin, end=self.base + m.end) for m in found]
 
     def reductions(self) -> list[Span]:
-        assert self.timing.times is not None
-        found = reductions_of(self.question, self.timing.times)
+        found = reductions_of(self.question, self.timing)
         return [span._replace(begin=self.base + span.begin, end=self.base + span.end) for span in found]
 
 
 def trained(question: Question, compute: ComputePhases, steps: int, record: bool) -> Trace | None:
-    """So many steps; with ``record`` every message of them. None where a rank begins a sync before another has ended.
+    """So many steps; with ``record`` every message of them.
 
+    None where syncs cannot be simulated each by itself: a rank begins one before another rank has ended the one before,
+    or something fails or changes on the way.
     ``question`` is the gradient sync; its sum is divided by every rank at the end, at the transport's gamma.
     """
+    if question.trouble.changes_on_the_way:
+        return None
     question = question.in_full() if record else question
     scaling = question.transport.gamma * question.n * question.itemsize
     ready = np.zeros(question.program.world_size)
     ended, spans, syncs = 0.0, list[Span](), list[Sync]()
     for step in range(steps):
-        forward = ready + compute.forward
-        begin = forward + compute.backward
+        slower = _slowdowns(question, step)
+        forward = ready + compute.forward * slower(FORWARD)
+        begin = forward + compute.backward * slower(BACKWARD)
         base = float(begin.min())
         if step and base < ended:
             return None
-        asked = replace(question, starts=begin - base if (begin > base).any() else None)
+        asked = replace(question, starts=begin - base if (begin > base).any() else None, turn=step)
         syncs.append(Sync(asked, base, answered(asked, messages=record)))
         synced = base + syncs[-1].timing.finished
         ended = float(synced.max())
-        scaled = synced + scaling
-        after = scaled + compute.optimizer
+        scaled = synced + scaling * slower(OUTSIDE)
+        after = scaled + compute.optimizer * slower(OPTIMIZER)
         phases = (("forward", ready, forward), ("backward", forward, begin), ("reduce", synced, scaled))
         spans += _spans(step, *phases, ("sync", begin, scaled), ("optimizer", scaled, after))
         ready = after
     return _trace(question, float(ready.max()), spans, syncs, record)
+
+
+def _slowdowns(question: Question, step: int) -> Callable[[int], Floats]:
+    """How many times as long each rank takes for a kind of computing in a step."""
+    ranks = np.arange(question.program.world_size)
+    return lambda kind: question.trouble.slowdown(step, ranks, kind, step)
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
@@ -85,7 +96,7 @@ def _trace(question: Question, elapsed: float, spans: list[Span], syncs: list[Sy
         elapsed,
         sorted(messages, key=lambda m: (m.begin, m.src)),
         sorted(spans, key=lambda s: (s.begin, s.rank)),
-        links_of(question, messages) if record else [],
+        links_of(question, [sync.timing for sync in syncs]) if record else [],
         list(question.cluster.graph),
         list(question.cluster.hosts),
         engine="compiled",

@@ -4,8 +4,6 @@ from collectives.catalogue import Algorithm
 from collectives.errors import InputError
 from simcomm.compiled.question import messages_of
 from simcomm.programs import traced
-from simcomm.sharing import fifo
-from simcomm.topology import Cluster
 from simcomm.trouble import NONE, Trouble
 
 ENGINES = ("simpy", "compiled")
@@ -18,17 +16,9 @@ def check_engine(engine: str | None) -> None:
         raise InputError(f"engine {engine!r} is not known; there are {' and '.join(ENGINES)}")
 
 
-def chosen(engine: str | None, algorithm: Algorithm, world_size: int, root: int = 0) -> str:
-    """The engine asked for, or simpy for few messages, which it has done sooner, and compiled for many."""
+def chosen(engine: str | None, algorithm: Algorithm, world_size: int, root: int = 0, trouble: Trouble = NONE) -> str:
+    """The engine asked for, or simpy for few messages in all repetitions, which it has done sooner; else compiled."""
     check_engine(engine)
-    return engine or ("simpy" if messages_of(traced(algorithm, world_size, root)) <= FEW else "compiled")
-
-
-def simpy_only(engine: str | None, cluster: Cluster, trouble: Trouble) -> str | None:
-    """The same engine, or simpy for what only that one can do. Raises InputError where compiled was asked for."""
-    needs = (
-        "trouble" if trouble != NONE else "links that serve one message at a time" if cluster.sharing is fifo else ""
-    )
-    if needs and engine == "compiled":
-        raise InputError(f"engine 'compiled' does not simulate {needs}; use simpy")
-    return "simpy" if needs else engine
+    repetitions = trouble.repetitions if trouble.is_random else 1
+    few = engine is None and repetitions * messages_of(traced(algorithm, world_size, root)) <= FEW
+    return engine or ("simpy" if few else "compiled")

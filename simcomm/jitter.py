@@ -51,18 +51,30 @@ class Jitter:
 
 
 def uniform(seed: int, *name: Any) -> npt.NDArray[np.float64]:
-    """Numbers from 0 to 1 that belong to things named by whole numbers; arrays of one shape name many at once.
+    """Numbers from 0 to 1 that belong to things named by whole numbers; arrays of one shape name many at once."""
+    return np.asarray(share(named(seed, *name)), np.float64)
+
+
+def named(seed: int, *name: Any) -> Any:
+    """64 bits for each of these things, which ``further`` parts of a name may mix on.
 
     A chain of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
     """
     with np.errstate(over="ignore"):
         state = np.uint64(seed) + np.uint64(STEP)
         for part in name:
-            state = _mixed((state ^ np.asarray(part).astype(np.uint64)) + np.uint64(STEP))
-    return np.asarray((state >> np.uint64(11)) * UNIT, np.float64)
+            state = further(state, np.asarray(part).astype(np.uint64))
+    return state
 
 
-def _mixed(state: Any) -> Any:
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(FIRST)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(SECOND)
-    return state ^ (state >> np.uint64(31))
+def further(state: Any, part: Any) -> Any:
+    """The bits when one more part of the name is known; plain enough to be compiled too."""
+    mixed = (state ^ part) + np.uint64(STEP)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(SECOND)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def share(state: Any) -> Any:
+    """From bits to a number from 0 to 1."""
+    return (state >> np.uint64(11)) * UNIT

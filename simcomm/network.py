@@ -13,7 +13,7 @@ import networkx as nx
 import simpy
 
 from simcomm.routing import Routing, shortest
-from simcomm.sharing import Capacities, Edge, Sharing, fair
+from simcomm.sharing import ONE_INSTANT, Capacities, Edge, Sharing, fair
 from simcomm.trouble import IDLE_CHANGES, Change
 
 Order = tuple[int, ...]
@@ -23,15 +23,17 @@ SAME_INSTANT = 1e-12  # flows whose last bytes arrive within this share of the w
 class Flow:
     """A message on its links: bytes left, bytes per second, and the event that fires when it is through.
 
-    Of flows that came at the same instant the one with the lower ``order`` came first.
+    It ``came`` at a time; of flows that did so together the one with the lower order is first.
     """
 
-    def __init__(self, edges: tuple[Edge, ...], nbytes: float, through: simpy.Event, order: Order = ()) -> None:
+    def __init__(
+        self, edges: tuple[Edge, ...], nbytes: float, through: simpy.Event, came: tuple[float, Order] = (0.0, ())
+    ) -> None:
         self.edges = edges
         self.left = nbytes
         self.rate = 0.0
         self.through = through
-        self.came = (through.env.now, order)
+        self.came = came
 
     @property
     def seconds_left(self) -> float:
@@ -59,6 +61,7 @@ class Network:
         self.flows: list[Flow] = []
         self.route = routing(graph)
         self.share_out = sharing
+        self._instant = 0.0
         self._settled_at = 0.0
         self._settling = False
         self._version = 0
@@ -70,7 +73,9 @@ class Network:
         yield self.env.timeout(sum(self.graph.edges[edge]["latency"] for edge in edges))
         for edge in edges:
             self.carried[edge] += nbytes
-        flow = Flow(edges, nbytes, self.env.event(), order)
+        if self.env.now > self._instant * (1 + ONE_INSTANT):
+            self._instant = self.env.now
+        flow = Flow(edges, nbytes, self.env.event(), (self._instant, order))
         self.flows.append(flow)
         self._settle_soon()
         yield flow.through

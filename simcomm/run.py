@@ -16,11 +16,11 @@ from collectives.workload import check_op, item_bytes
 from simcomm import compiled_engine
 from simcomm.compiled.question import Question
 from simcomm.compiled.traces import recorded
-from simcomm.engine_choice import chosen, simpy_only
+from simcomm.engine_choice import chosen
 from simcomm.programs import PROVED_UP_TO, checked, traced
-from simcomm.simpy_engine import OUTSIDE, Array, Buffer, Place, Process, Simulation
+from simcomm.simpy_engine import Array, Buffer, Place, Process, Simulation
 from simcomm.topology import Cluster
-from simcomm.trouble import NONE, Trouble, check_trouble
+from simcomm.trouble import NONE, OUTSIDE, Trouble, check_trouble
 
 CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borrows its software's costs
 
@@ -53,9 +53,9 @@ def run(
     check_length(algorithm, n, cluster.world_size)
     cluster, transport = ready(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
-    engine = simpy_only(engine, cluster, trouble)
-    if _engine(engine, algorithm, cluster.world_size, root, buffers) == "compiled":
-        question = Question(traced(algorithm, cluster.world_size, root), cluster, transport, n, itemsize)
+    if _engine(engine, algorithm, cluster.world_size, root, buffers, trouble) == "compiled":
+        program = traced(algorithm, cluster.world_size, root)
+        question = Question(program, cluster, transport, n, itemsize, trouble=trouble)
         return _on_compiled(question, op, record)
     schedule = checked(algorithm, cluster.world_size, root)
     simulation = Simulation(cluster, transport, trouble)
@@ -72,20 +72,26 @@ def run(
 
 
 def _engine(
-    engine: str | None, algorithm: Algorithm, world_size: int, root: int, buffers: Sequence[Array] | None
+    engine: str | None,
+    algorithm: Algorithm,
+    world_size: int,
+    root: int,
+    buffers: Sequence[Array] | None,
+    trouble: Trouble,
 ) -> str:
     if buffers is None:
-        return chosen(engine, algorithm, world_size, root)
+        return chosen(engine, algorithm, world_size, root, trouble)
     if engine == "compiled":
         raise InputError(f"{algorithm.full_name}: the compiled engine carries no data; buffers need engine 'simpy'")
     return chosen("simpy", algorithm, world_size, root)
 
 
 def _on_compiled(question: Question, op: str, record: bool) -> Trace:
-    """Empty messages are not simulated; that none waits for ever shows where no chunk is empty."""
-    if question.n < question.program.chunks and question.program.world_size > PROVED_UP_TO:
-        compiled_engine.answered(replace(question, n=question.program.chunks))
-    question = question.in_full() if record else question
+    """That no rank waits for ever shows where nothing goes wrong and no chunk is empty: empty ones are not sent."""
+    shows = question.n >= question.program.chunks and not question.may_stop
+    if question.program.world_size > PROVED_UP_TO and not shows:
+        compiled_engine.answered(replace(question, n=max(question.n, question.program.chunks), trouble=NONE))
+    question = question.in_full() if record or question.may_stop else question
     timing, size = compiled_engine.answered(question, op, record), float(question.n * question.itemsize)
     facts = {"nbytes": size, "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
     return recorded(question, timing, op, facts)

@@ -5,6 +5,7 @@ from math import inf
 from typing import Protocol
 
 Edge = tuple[str, str]
+ONE_INSTANT = 1e-12  # flows that come within this share of the time, which may be rounding, have come together
 Capacities = dict[Edge, tuple[float, float]]  # bytes/s of an edge for one flow alone, and for several
 
 

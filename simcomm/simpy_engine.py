@@ -33,9 +33,6 @@ COMBINE: dict[str, Any] = {
 }
 
 
-OUTSIDE = -1  # in place of a channel: a rank's computing after a collective; further down, other phases
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a rank is: in which collective of the run, on which channel, in which step."""
@@ -145,6 +142,8 @@ class Simulation:
     ) -> Process:
         """One program of a rank. It reduces one chunk after the other; other channels may do so meanwhile."""
         for number, step in enumerate(program):
+            if not step:
+                continue
             yield from self._alive(rank)
             place = Place(turn, rank, channel, number)
             halves = [self._post(place, op, buffer) for op in step if self._travels(op, buffer)]

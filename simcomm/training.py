@@ -11,15 +11,14 @@ from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 from simcomm.compiled.question import Question
 from simcomm.compiled_training import trained
-from simcomm.engine_choice import chosen, simpy_only
+from simcomm.engine_choice import chosen
 from simcomm.programs import checked, traced
 from simcomm.run import CALIBRATED_RANKS, as_trace, ready
-from simcomm.simpy_engine import OUTSIDE, Buffer, Place, Process, Simulation
+from simcomm.simpy_engine import Buffer, Place, Process, Simulation
 from simcomm.topology import Cluster
-from simcomm.trouble import NONE, Trouble, check_trouble
+from simcomm.trouble import BACKWARD, FORWARD, NONE, OPTIMIZER, OUTSIDE, Trouble, check_trouble
 
 STEPS = 3
-FORWARD, BACKWARD, OPTIMIZER = OUTSIDE - 1, OUTSIDE - 2, OUTSIDE - 3  # in place of a channel
 
 
 def train(
@@ -35,7 +34,8 @@ def train(
     """Simulate ``steps`` training steps; all are alike, so three show them unless said.
 
     Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
-    ``run``; where ranks drift so far apart that two syncs overlap, only the simpy engine will do.
+    ``run``; where ranks drift so far apart that two syncs overlap, or something fails or changes on the way, only the
+    simpy engine will do.
     Under ``trouble`` it may never end: see ``Trace.ends``.
 
     Raises InputError where there are no phases, and for DistributedDataParallel, whose overlap of backward and sync
@@ -48,11 +48,10 @@ def train(
     together, alone = phases(training, cluster, calibration)
     cluster, transport = ready(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
-    engine = simpy_only(engine, cluster, trouble)
     steps, found = STEPS if steps is None else steps, None
-    if chosen(engine, training.gradient_sync, cluster.world_size) == "compiled":
+    if chosen(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
         program = traced(training.gradient_sync, cluster.world_size)
-        question = Question(program, cluster, transport, training.gradient_bytes // 4, 4)
+        question = Question(program, cluster, transport, training.gradient_bytes // 4, 4, trouble=trouble)
         found = trained(question, together, steps, record)
     found = found or _on_simpy(training, cluster, transport, together, steps, trouble)
     facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}

@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError
-from simcomm.jitter import Jitter, uniform
+from simcomm.jitter import Jitter, named, uniform
 
 Edge = tuple[str, str]
 MESSAGE, COMPUTE = 1, 2  # what a random number is for
+OUTSIDE, FORWARD, BACKWARD, OPTIMIZER = -1, -2, -3, -4  # a rank's computing outside a collective, in place of a channel
+CHUNKS = 32  # bits of a number for the chunk of a message; the step stands above them
 IDLE_CHANGES = 10_000  # of links in a row, with nothing else to come: then nothing will come
 
 
@@ -83,15 +85,30 @@ class Trouble:
     def is_random(self) -> bool:
         return self.messages is not None or self.compute is not None
 
+    @property
+    def changes_on_the_way(self) -> bool:
+        """Whether a rank or a link is not the same from the beginning to the end."""
+        return self.stops or any(link.at > 0 or link.lasting < inf for link in self.links)
+
     def seeded(self, number: int) -> "Trouble":
         """The trouble of one repetition."""
         return replace(self, seed=self.seed + number)
+
+    @property
+    def stops(self) -> bool:
+        """Whether a rank fails."""
+        return any(one.fails_at < inf for one in self.ranks)
 
     def delay(self, turn: Any, src: Any, dst: Any, channel: Any, step: Any, chunk: Any) -> npt.NDArray[np.float64]:
         """Extra seconds of messages: by the collective of a run, ranks, channel, the sender's step and chunk."""
         if self.messages is None:
             return np.zeros(np.shape(src))
-        return self.messages.at(uniform(self.seed, MESSAGE, turn, src, dst, channel, step, chunk))
+        at = place(np.asarray(step).astype(np.uint64), np.asarray(chunk).astype(np.uint64))
+        return self.messages.at(uniform(self.seed, MESSAGE, turn, channel, src, dst, at))
+
+    def ways(self, turn: Any, src: Any, dst: Any, channel: Any) -> Any:
+        """What is known of the draws of messages before their ``place`` is."""
+        return named(self.seed, MESSAGE, turn, channel, src, dst)
 
     def slowdown(self, turn: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
         """How many times as long ranks compute in a step of a collective; channels below 0 are other computing."""
@@ -126,6 +143,11 @@ class Trouble:
 
     def _numbered(self, number: int) -> Iterator[tuple[float, int, bool]]:
         return ((time, number, begins) for time, begins in self.links[number].turns())
+
+
+def place(step: Any, chunk: Any) -> Any:
+    """The last part of a message's name, of whole numbers without sign; plain enough to be compiled too."""
+    return (step << np.uint64(CHUNKS)) + chunk
 
 
 NONE = Trouble()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 from typing import Any
 
@@ -10,11 +11,12 @@ import networkx as nx
 from collectives.catalogue import Algorithm
 from collectives.schedule import Schedule, trace
 from collectives.spec import find_spec
-from collectives.step import Kind, Operation, Step, copy, recv, recv_reduce, reduce, send
+from collectives.step import Operation, Step, copy, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
-from simcomm.compiled.jitter import Jitter
-from simcomm.simpy_engine import Buffer, Half, Process, Simulation
+from simcomm.jitter import Jitter
+from simcomm.simpy_engine import Buffer, Simulation
 from simcomm.topology import Cluster
+from simcomm.trouble import NONE, LinkTrouble, RankTrouble, Trouble
 
 Programs = list[list[list[Step]]]  # [rank][channel][step]
 Row = tuple[float, ...]
@@ -126,49 +128,53 @@ def _make_odd(random: Random, link: dict[str, float], rates: list[float]) -> Non
         link["bandwidth"] = float("inf")
 
 
-class LateSimulation(Simulation):
-    """The reference engine with messages that are late; those of a pair are numbered by step, channel and as posted."""
-
-    def __init__(self, case: Case, jitter: Jitter) -> None:
-        super().__init__(case.cluster, case.transport)
-        self.jitter = jitter
-        self.numbers: dict[tuple[int, int, int, int], list[int]] = {}
-        counted: dict[tuple[int, int], int] = {}
-        buffer, schedule = _buffer(case), case.schedule
-        for rank, channel, step, op in sorted(_sends(schedule), key=lambda said: (said[2], said[1])):
-            number = counted[rank, op.peer] = counted.get((rank, op.peer), -1) + 1
-            if buffer.nbytes(op.chunk, op.count) > 0:
-                self.numbers.setdefault((rank, op.peer, channel, step), []).append(number)
-
-    def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:
-        src, dst, channel = sender.place.rank, receiver.place.rank, sender.place.channel
-        late = float(self.jitter.of(src, dst, self.numbers[src, dst, channel, sender.place.step].pop(0)))
-        yield self.env.timeout(late)
-        yield from super()._message(sender, receiver, nbytes)
-        mine = (src, dst, sender.place.step, sender.op.chunk)
-        at = max(k for k, m in enumerate(self.messages) if m[:4] == mine and m.channel == channel)
-        self.messages[at] = self.messages[at]._replace(begin=self.messages[at].begin - late)
-
-
-def _sends(schedule: Schedule) -> Iterator[tuple[int, int, int, Operation]]:
-    for rank, channels in enumerate(schedule.programs):
-        for channel, program in enumerate(channels):
-            for number, step in enumerate(program):
-                yield from ((rank, channel, number, op) for op in step if op.kind is Kind.SEND)
-
-
 def _buffer(case: Case) -> Buffer:
     return Buffer(case.schedule.algorithm, case.schedule.world_size, case.n, case.itemsize, None)
 
 
-def reference(case: Case, jitter: Jitter | None = None) -> tuple[float, list[Row]]:
-    """Seconds of the reference engine, and the numbers of ``MessageTimes`` of each message."""
-    simulation = Simulation(case.cluster, case.transport) if jitter is None else LateSimulation(case, jitter)
+def random_trouble(random: Random, case: Case, longest: float) -> Trouble:
+    """Some of all that can go wrong, at times up to ``longest`` seconds."""
+    p, edges = case.schedule.world_size, sorted(case.cluster.graph.edges)
+    edges = [(a, b) for a, b in edges if (b, a) in edges]
+    ranks = [
+        RankTrouble(rank, random.choice([1.0, random.uniform(0.5, 4)]), random.choice([inf, longest * random.random()]))
+        for rank in random.sample(range(p), random.choice([0, 0, 1, p]))
+    ]
+    links = [_random_change(random, random.choice(edges), longest) for _ in range(random.choice([0, 0, 1, 3]))]
+    return Trouble(
+        tuple(ranks),
+        tuple(links) if edges else (),
+        random.choice([None, _random_jitter(random, longest / 10)]),
+        random.choice([None, _random_jitter(random, 1.0)]),
+        random.randrange(1 << 64),
+    )
+
+
+def _random_jitter(random: Random, mean: float) -> Jitter:
+    kind = random.choice(["uniform", "exponential", "lognormal"])
+    return Jitter(kind, mean or 1e-6, random.uniform(0.1, 2) * (mean or 1e-6) if kind == "lognormal" else 0.0)
+
+
+def _random_change(random: Random, edge: tuple[str, str], longest: float) -> LinkTrouble:
+    at, share = random.choice([0.0, longest * random.random()]), random.choice([0.0, 0.5, random.random()])
+    lasting = random.choice([inf, longest * random.uniform(0.01, 0.5)]) or inf
+    return LinkTrouble(edge, share, at, lasting, random.choice([inf, lasting * random.uniform(1.1, 3)]))
+
+
+def reference(case: Case, trouble: Trouble = NONE) -> tuple[float, list[Row]]:
+    """Seconds of the reference engine, and the numbers of ``MessageTimes`` of each message that arrived."""
+    simulation, elapsed = simulated_by_simpy(case, trouble)
+    return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7]) for m in simulation.messages)
+
+
+def simulated_by_simpy(case: Case, trouble: Trouble = NONE) -> tuple[Simulation, float]:
+    """The reference engine after a run, and its seconds."""
+    simulation = Simulation(case.cluster, case.transport, trouble)
     elapsed = simulation.run(
         simulation.collective(rank, programs, _buffer(case), "sum")
         for rank, programs in enumerate(case.schedule.programs)
     )
-    return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7]) for m in simulation.messages)
+    return simulation, elapsed
 
 
 def lifted(case: Case, copies: int) -> Case:

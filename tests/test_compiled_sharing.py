@@ -8,7 +8,7 @@ from compiled_cases import Case, lifted, random_case
 
 from simcomm import compiled_engine
 from simcomm.compiled.events import advance
-from simcomm.compiled.invariants import check
+from simcomm.compiled.invariants import check, check_ends
 from simcomm.compiled.plans import most_in_flight
 from simcomm.compiled.question import Question
 from simcomm.compiled.wires import wired
@@ -30,8 +30,9 @@ def new_run(case: Case) -> World:
 def test_every_instant_is_in_order(seed: int, patience: int):
     world, before, done = new_run(random_case(Random(seed), 20)), 0.0, False
     while not done:
-        done = advance(world, 1, patience)
+        done = advance(world, 1, patience, np.inf)
         check(world, before)
+        check_ends(world)
         before = float(world.clock[0])
     assert np.isfinite(world.end).all()
     assert (world.links["crossing"] == 0).all()
@@ -41,7 +42,7 @@ def test_every_instant_is_in_order(seed: int, patience: int):
 def test_the_check_itself_notices_what_is_wrong():
     seed, world = 0, new_run(random_case(Random(0), 20))
     while (world.links["members"] > 1).sum() < 2:
-        if advance(world, 1, 1 << 40):
+        if advance(world, 1, 1 << 40, np.inf):
             seed += 1
             world = new_run(random_case(Random(seed), 20))
     check(world)

@@ -17,11 +17,19 @@ from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.tracing import trace_cyclic, trace_table
 from simcomm import Cluster
-from simcomm.compiled.jitter import Jitter
 from simcomm.compiled.question import Question
 from simcomm.compiled_engine import by_events, by_max_plus, by_quotient, run
+from simcomm.jitter import Jitter
+from simcomm.trouble import NONE, RankTrouble, Trouble
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
+NOISES = [
+    NONE,
+    Trouble(messages=Jitter("uniform", 5e-6), seed=7),
+    Trouble((RankTrouble(1, 3.0),), compute=Jitter("exponential", 0.5)),
+    Trouble((RankTrouble(0, 2.0),)),
+    Trouble(messages=Jitter("lognormal", 1e-5, 1e-5), compute=Jitter("uniform", 2.0), seed=3),
+]
 CYCLIC = ["all_reduce/ring", "all_gather/ring", "all_reduce/unchunked_ring", "barrier/dissemination"]
 
 
@@ -57,8 +65,8 @@ def racks(hosts: int, each: int, trunk: float, random: Random | None = None) -> 
     return Cluster("racks", graph, tuple(f"h{i}" for i in range(hosts)), TRANSPORT)
 
 
-def question(program: object, cluster: Cluster, n: int, jitter: Jitter | None = None) -> Question:
-    return Question(program, cluster, TRANSPORT, n, 4, jitter)  # type: ignore[arg-type]
+def question(program: object, cluster: Cluster, n: int, trouble: Trouble = NONE) -> Question:
+    return Question(program, cluster, TRANSPORT, n, 4, trouble=trouble)  # type: ignore[arg-type]
 
 
 def assert_equal(short: object, asked: Question) -> None:
@@ -73,14 +81,14 @@ def assert_equal(short: object, asked: Question) -> None:
     p=st.integers(2, 12),
     n=st.integers(1, 3000),
     random=st.none() | st.randoms(use_true_random=False),
-    late=st.booleans(),
+    trouble=st.sampled_from(NOISES),
 )
 @settings(max_examples=15, deadline=None)
-def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Random | None, late: bool):
+def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Random | None, trouble: Trouble):
     program = trace_cyclic(library()[name], p)
-    asked = question(program, racks(p, p, 1e12, random), n, Jitter(1e-5, 7) if late else None)
+    asked = question(program, racks(p, p, 1e12, random), n, trouble)
     assert_equal(by_max_plus(asked), asked)
-    assert_equal(by_max_plus(asked), question(trace_table(library()[name], p), asked.cluster, n, asked.jitter))
+    assert_equal(by_max_plus(asked), question(trace_table(library()[name], p), asked.cluster, n, trouble))
 
 
 def test_the_recursion_wants_links_that_are_never_shared():
@@ -124,7 +132,7 @@ def test_different_speeds_do_not_fold():
     table = trace_table(library()["all_reduce/recursive_doubling"], 32)
     assert by_quotient(question(table, racks(32, 8, 4e9, Random(1)), 320)) is None
     assert by_quotient(question(table, racks(32, 8, 4e9), 320)) is not None
-    assert by_quotient(question(table, racks(32, 8, 4e9), 320, Jitter(1e-6))) is None
+    assert by_quotient(question(table, racks(32, 8, 4e9), 320, Trouble(messages=Jitter("uniform", 1e-6)))) is None
 
 
 @pytest.mark.parametrize("seed", range(12))

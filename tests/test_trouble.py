@@ -1,5 +1,6 @@
-"""What-ifs on the reference engine: slow and failing ranks, thin, flapping and dead links, jitter, links in turn."""
+"""What-ifs on either engine: slow and failing ranks, thin, flapping and dead links, jitter, links in turn."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
@@ -27,6 +28,18 @@ from simcomm.trouble import LinkTrouble, RankTrouble, Trouble
 RATE = 1e9  # bytes/s of every link
 MEGABYTE = 1_000_000  # 1 ms on a link
 RANKS = 4
+
+
+@pytest.fixture(autouse=True, scope="module", params=["simpy", "compiled"])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The engine that is chosen unless one is asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simcomm.engine_choice.FEW", inf if request.param == "simpy" else -1)
+        yield request.param
+
+
+def test_the_engine_is_the_one_meant(engine: str):
+    assert simcomm.run("all_reduce/ring", cluster(), 4).engine == engine
 
 
 def cluster(ranks: int = RANKS, gamma: float = 0.0) -> Cluster:
@@ -140,7 +153,7 @@ def test_links_in_turn():
 
 def test_a_message_that_waits_for_its_turn_holds_up_those_behind_it():
     """0 to 2 has h2; 1 to 2 waits for it with h1 taken; so 1 to 3, which came last, waits too."""
-    flows = [Flow(edges, 1.0, _event(), (k,)) for k, edges in enumerate([(A, C), (B, C), (B, D)])]
+    flows = [Flow(edges, 1.0, _event(), (0.0, (k,))) for k, edges in enumerate([(A, C), (B, C), (B, D)])]
     fifo(flows, dict.fromkeys((A, B, C, D), (5.0, 5.0)))
     assert [flow.rate for flow in flows] == [5.0, 0.0, 0.0]
 

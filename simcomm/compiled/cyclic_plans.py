@@ -5,8 +5,8 @@ import numpy as np
 from collectives.columns import laid_out, runs_of_steps
 from collectives.cyclic import Cyclic
 from collectives.step import Kind
-from simcomm.compiled.plan import MESSAGE, STAGE, Plan
-from simcomm.compiled.plans import NONE, Demand, Sizes
+from simcomm.compiled.plan import MESSAGE, NONE, STAGE, Plan
+from simcomm.compiled.plans import Demand, Sizes
 from simcomm.compiled.ways import Pairs
 from simcomm.compiled.wires import Floats, Ints
 

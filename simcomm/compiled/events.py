@@ -8,13 +8,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simcomm.compiled.calendar import cancel, release, schedule
+from simcomm.compiled.calendar import release, schedule
 from simcomm.compiled.heap import drop, least
 from simcomm.compiled.jit import entry, inner, sources
 from simcomm.compiled.levels import settle
 from simcomm.compiled.pairing import take_due
-from simcomm.compiled.sharing import bring_up, place, retell, touch_route, withdraw
+from simcomm.compiled.sharing import bring_up, place, retell, share_links, touch_route, withdraw
+from simcomm.compiled.turns import go_if_first, make_way, queue_up
 from simcomm.compiled.world import FREE, FRESH, READY, THROUGH, World
+from simcomm.sharing import ONE_INSTANT
 
 SAME_INSTANT = 1e-13  # events within this share of the time happen together
 SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but for rounding
@@ -22,7 +24,11 @@ SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but
 
 @inner
 def _start(w: World, stage: int, now: float) -> None:
-    """The stage has posted its halves; messages whose other half was there have begun."""
+    """The stage has posted its halves, if its agent has not failed; messages whose other half was there have begun."""
+    if _fails(w, stage, now):
+        return
+    if len(w.started) > 0:
+        w.started[stage] = now
     if w.stages[stage].waiting == 0:
         _complete(w, stage, now)
     for at in range(w.stages[stage].first_op, w.stages[stage + 1].first_op):
@@ -30,6 +36,16 @@ def _start(w: World, stage: int, now: float) -> None:
         if w.messages[message].posted != 0:
             _begin(w, message, now)
         w.messages[message].posted = 1
+
+
+@inner
+def _fails(w: World, stage: int, now: float) -> bool:
+    """Whether the stage's agent has failed by now."""
+    agent = w.stages[stage].agent
+    if len(w.fails_at) == 0 or now < w.fails_at[agent]:
+        return False
+    w.agents[agent].failed = 1
+    return True
 
 
 @inner
@@ -68,6 +84,8 @@ def _arrive(w: World, flow: int) -> None:
 def _complete(w: World, stage: int, now: float) -> None:
     """All messages of the stage are through: it computes, or the next one is ready."""
     if len(w.cost) > 0 and w.cost[stage] > 0:
+        if _fails(w, stage, now):
+            return
         w.agents[w.stages[stage].agent].computing = stage
         schedule(w.calendar, len(w.flows) + w.stages[stage].agent, now + w.cost[stage])
     else:
@@ -100,16 +118,19 @@ def _end(w: World, flow: int, now: float) -> None:
 
 
 @inner
-def _depart(w: World, flow: int) -> None:
+def _depart(w: World, flow: int, now: float) -> None:
     """The flow, alone on its links until now, is off them."""
+    w.flows[w.sizes[THROUGH]].through = flow
+    w.sizes[THROUGH] += 1
+    if len(w.turn) > 0:
+        make_way(w, flow, now)
+        return
     first = w.routes[w.flows[flow].route].first_hop
     for at in range(first, first + w.routes[w.flows[flow].route].hops):
         link = w.hops[at].link
         w.links[link].crossing -= w.hops[at].weight
         w.links[link].solo = -1
     w.flows[flow].until = -1.0
-    w.flows[w.sizes[THROUGH]].through = flow
-    w.sizes[THROUGH] += 1
 
 
 @inner
@@ -148,7 +169,7 @@ def _reach(w: World, now: float) -> None:
             if node >= len(w.flows):
                 _go_on(w, w.agents[node - len(w.flows)].computing, now)
             elif w.flows[node].until >= 0:
-                _depart(w, node)
+                _depart(w, node, now)
             else:
                 _arrive(w, node)
             node = following
@@ -157,6 +178,9 @@ def _reach(w: World, now: float) -> None:
 @inner
 def _let_in(w: World, now: float) -> None:
     """Flows that came have their rates: alone on their links at once, or beside others in a group."""
+    if len(w.turn) > 0:
+        _line_up(w, now)
+        return
     together = 0
     for k in range(w.sizes[FRESH]):
         flow = w.flows[k].fresh
@@ -176,8 +200,20 @@ def _let_in(w: World, now: float) -> None:
 
 
 @inner
+def _line_up(w: World, now: float) -> None:
+    """Flows that came stand in queues, or go if they are first in all of theirs."""
+    if now > w.clock[1] * (1 + ONE_INSTANT):
+        w.clock[1] = now
+    for k in range(w.sizes[FRESH]):
+        queue_up(w, np.int64(w.flows[k].fresh), now)
+    for k in range(w.sizes[FRESH]):
+        go_if_first(w, np.int64(w.flows[k].fresh), now)
+    w.sizes[FRESH] = 0
+
+
+@inner
 def _is_alone(w: World, route: int) -> bool:
-    first, most = w.routes[route].first_hop, 0
+    first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)  # down, it is as good as shared
     for at in range(first, first + w.routes[route].hops):
         most = max(most, w.links[w.hops[at].link].crossing)
     return most <= 1
@@ -200,22 +236,14 @@ def _disturb(w: World, flow: int, now: float) -> None:
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):
         other = np.int64(w.links[w.hops[at].link].solo)
-        if other < 0:
-            continue
-        cancel(w.calendar, other)
-        way = w.flows[other].route
-        for hop in range(w.routes[way].first_hop, w.routes[way].first_hop + w.routes[way].hops):
-            w.links[w.hops[hop].link].solo = -1
-        left = (w.flows[other].until - now) * w.routes[way].alone_rate
-        w.flows[other].until = -1.0
-        place(w, other, max(0.0, left), now)
-        touch_route(w, way)
+        if other >= 0:
+            share_links(w, other, now)
 
 
-def _entry(version: int) -> Callable[[World, int, int], bool]:
+def _entry(version: int) -> Callable[[World, int, int, float], bool]:
     @entry
-    def advance(w: World, instants: int, patience: int) -> bool:
-        """Go on for so many instants at most; whether nothing more will happen.
+    def advance(w: World, instants: int, patience: int, until: float) -> bool:
+        """Go on for so many instants at most, and not beyond ``until``; whether nothing more will happen.
 
         ``patience`` is how many looks at links an instant may take before all is shared out afresh.
         """
@@ -224,6 +252,8 @@ def _entry(version: int) -> Callable[[World, int, int], bool]:
                 now = min(least(w.calendar.instants), least(w.finish))
                 if now == np.inf:
                     return version >= 0
+                if now > until:
+                    return False
                 w.clock[0] = max(now, w.clock[0])
                 _reach(w, w.clock[0])
             now = w.clock[0]

@@ -15,11 +15,33 @@ def check(world: World, before: float = 0.0) -> None:
     for stack in (FRESH, READY, STALE, THROUGH):
         assert world.sizes[stack] == 0, "something is left over from the last instant"
     assert world.dirty["place"][-1] == 0, "a link's level has not been put right"
-    flows, rates = _rates(world)
-    flow, link, weight = _crossings(world, flows)
-    _check_counts(world, flows, link, weight)
-    _check_fair(world, rates, flow, link, weight)
-    _check_ends(world)
+    if len(world.turn):
+        _check_turns(world)
+    else:
+        flows, rates = _rates(world)
+        flow, link, weight = _crossings(world, flows)
+        _check_counts(world, flows, link, weight)
+        _check_fair(world, rates, flow, link, weight)
+
+
+def _check_turns(world: World) -> None:
+    """Every link's queue is in order, and a flow goes exactly when it is first on all its links and none is down."""
+    most_hops = len(world.chain) // len(world.flows)
+    first, number = np.zeros((2, len(world.flows)), np.int64)
+    for front in world.links["front"].tolist():
+        node, before = front, (-1.0, -1)
+        first[node // most_hops] += node >= 0
+        while node >= 0:
+            flow = world.flows[node // most_hops]
+            came = (float(flow["came"]), int(world.turn[flow["message"]]))
+            assert before < came, "a flow stands before one that came before it"
+            number[node // most_hops] += 1
+            node, before = int(world.chain["after"][node]), came
+    queued = np.flatnonzero(number)
+    routes = world.routes[world.flows["route"][queued]]
+    assert np.array_equal(number[queued], routes["hops"]), "a flow does not stand at all its links"
+    goes = (first[queued] == routes["hops"]) & (routes["alone_rate"] > 0)
+    assert np.array_equal(goes, world.flows["until"][queued] >= 0), "a flow that is first waits, or one behind it goes"
 
 
 def _rates(world: World) -> tuple[Ints, Floats]:
@@ -61,8 +83,8 @@ def _check_fair(world: World, rates: Floats, flow: Ints, link: Ints, weight: Int
     assert held.all(), "a flow could be faster"
 
 
-def _check_ends(world: World) -> None:
-    """No message that was recorded is over before its bytes can have arrived."""
+def check_ends(world: World) -> None:
+    """No message that was recorded is over before its bytes can have arrived, over links that never change."""
     over = np.flatnonzero(np.isfinite(world.end)) if len(world.end) else np.zeros(0, np.int64)
     widest = np.maximum(world.links["alone"], world.links["shared"])[world.hops["link"]]
     fastest = np.full(len(world.routes), np.inf)

@@ -17,9 +17,10 @@ import numpy as np
 from collectives.cyclic import Cyclic
 from collectives.step import Kind
 from simcomm.compiled.cyclic_plans import distances
-from simcomm.compiled.jitter import DST, FIRST, NUMBER, SECOND, SRC, UNIT, Jitter
 from simcomm.compiled.plans import Sizes
 from simcomm.compiled.wires import Floats, Ints, Routes, alone_rates
+from simcomm.jitter import further, share
+from simcomm.trouble import NONE, Trouble, place
 
 
 class Rows(NamedTuple):
@@ -29,7 +30,9 @@ class Rows(NamedTuple):
     sends: Any  # bool [rows]: whether it is a message
     away: Ints  # [rows]: how far up the ring a message goes
     route: Ints  # [rows]: which of the distances that is
-    number: Ints  # [rows]: how many messages went that way before
+    step: Ints  # [rows]: of the program
+    turn: Ints  # [rows]: the chunk that rank r sends is plus + (turn + r) % ranks, or only plus
+    plus: Ints  # [rows]
     at: Ints  # [rows]: where the bytes of the chunk on rank 0 stand; on rank r it is r further on, if it turns
     turns: Any  # bool [rows]
 
@@ -49,18 +52,50 @@ def is_synchronous(cyclic: Cyclic) -> bool:
     return bool((cyclic.step[away] == cyclic.step[cyclic.match[away]]).all())
 
 
-def max_plus(cyclic: Cyclic, routes: Routes, sizes: Sizes, jitter: Jitter | None, starts: Floats | None) -> Floats:
-    """When each rank is through. All links of the routes must be private and the program synchronous."""
+def max_plus(
+    cyclic: Cyclic, routes: Routes, sizes: Sizes, starts: Floats | None = None, trouble: Trouble = NONE, turn: int = 0
+) -> Floats:
+    """When each rank is through. All links of the routes must be private and the program synchronous.
+
+    ``trouble`` may make messages late and ranks slow; ``turn`` is the number of this collective in it.
+    """
     p = cyclic.world_size
     rows, nbytes = _rows(cyclic, sizes)
-    rates = alone_rates(routes).reshape(-1, p)
-    ring = Ring(routes.delay.reshape(-1, p), rates, nbytes, sizes.gamma)
-    if jitter is None and starts is None and _is_uniform(rows, ring, p):
+    ring = Ring(routes.delay.reshape(-1, p), alone_rates(routes).reshape(-1, p), nbytes, sizes.gamma)
+    if trouble == NONE and starts is None and _is_uniform(rows, ring, p):
         return np.full(p, _one_for_all(rows, ring))
-    seconds, seed = (0.0, 0) if jitter is None else jitter
     times = np.zeros(p) if starts is None else starts.copy()
-    _compiled()(times, rows, ring, seconds, np.uint64(seed), jitter is not None)
+    if trouble.is_random:
+        noise = Noise(trouble, turn, p, distances(cyclic))
+        for step in range(len(rows.first) - 1):
+            here = range(rows.first[step], rows.first[step + 1])
+            late = np.array([noise.late(rows, row) for row in here if rows.sends[row]]).reshape(-1, p)
+            _compiled()(times, rows, ring, step, step + 1, late, noise.slower(int(rows.step[here.start])))
+    else:
+        slower = trouble.slowdown(turn, np.arange(p), 0, 0)
+        _compiled()(times, rows, ring, 0, len(rows.first) - 1, np.zeros((0, p)), slower)
     return times
+
+
+class Noise:
+    """The seconds by which a row's messages are late, and how many times as long the ranks compute in a step."""
+
+    def __init__(self, trouble: Trouble, turn: int, world_size: int, away: Ints) -> None:
+        self.trouble, self.turn, self.ranks = trouble, turn, np.arange(world_size)
+        self.ways = [trouble.ways(turn, self.ranks, (self.ranks + distance) % world_size, 0) for distance in away]
+
+    def late(self, rows: Rows, row: int) -> Floats:
+        """Of the message that each rank sends; [ranks]."""
+        jitter, drawn = self.trouble.messages, np.zeros(len(self.ranks))
+        if jitter is None:
+            return drawn
+        at = [np.uint64(number[row]) for number in (rows.step, rows.turn, rows.plus)]
+        _drawing()(self.ways[rows.route[row]], *at, rows.turns[row], drawn)
+        return jitter.at(drawn)
+
+    def slower(self, step: int) -> Floats:
+        """Of each rank; [ranks]."""
+        return self.trouble.slowdown(self.turn, self.ranks, 0, step)
 
 
 def _rows(cyclic: Cyclic, sizes: Sizes) -> tuple[Rows, Floats]:
@@ -73,6 +108,7 @@ def _rows(cyclic: Cyclic, sizes: Sizes) -> tuple[Rows, Floats]:
     chosen, sends, step = takes_time[order], sends[order], step[order]
     steps = int(step.max(initial=-1)) + 1
     away, route = cyclic.peer[chosen], np.searchsorted(distances(cyclic), cyclic.peer[chosen])
+    said = cyclic.step[chosen]
     turns, turn, plus = cyclic.turns[0][chosen], cyclic.turn[0][chosen], cyclic.plus[0][chosen]
     table = sizes.offsets(total)
     turned = np.repeat(np.diff(table).reshape(-1, p), 2, axis=0).reshape(-1) if turns.any() else table[:0]
@@ -81,15 +117,7 @@ def _rows(cyclic: Cyclic, sizes: Sizes) -> tuple[Rows, Floats]:
     at[~turns] = len(turned) + where.reshape(-1)
     nbytes = np.concatenate([turned, table[plain[0] + plain[1]] - table[plain[0]]]) * float(sizes.itemsize)
     first = np.searchsorted(step, np.arange(steps + 1))
-    return Rows(first, sends, away, route, _numbers(route, sends), at, turns), nbytes
-
-
-def _numbers(route: Ints, sends: Any) -> Ints:
-    """For each message how many went its way before."""
-    number, which = np.zeros(len(route), np.int64), np.flatnonzero(sends)
-    order = which[np.argsort(route[which], kind="stable")]
-    number[order] = np.arange(len(order)) - np.searchsorted(route[order], route[order])
-    return number
+    return Rows(first, sends, away, route, said, turn % p, plus, at, turns), nbytes
 
 
 def _is_uniform(rows: Rows, ring: Ring, p: int) -> bool:
@@ -117,35 +145,33 @@ def _one_for_all(rows: Rows, ring: Ring) -> float:
     return time
 
 
-def _advance(times: Any, rows: Rows, ring: Ring, most: float, seed: Any, jitters: bool) -> None:
-    """``times`` holds when each rank is through; it held when each began."""
+def _advance(times: Any, rows: Rows, ring: Ring, begin: int, end: int, late: Any, slower: Any) -> None:
+    """From step ``begin`` to ``end``: ``times`` holds when each rank is through; it held when each began.
+
+    ``late`` [messages, ranks] are seconds of the step's messages, where it is only one; ``slower`` [ranks] factors.
+    """
     p = len(times)
     before, through, same = np.empty(2 * p), np.empty(p), np.empty(p)
-    for step in range(len(rows.first) - 1):
+    for step in range(begin, end):
         before[:p] = times
         before[p:] = times
+        message = 0
         for row in range(rows.first[step], rows.first[step + 1]):
             nbytes = ring.nbytes[rows.at[row] : rows.at[row] + p]
             if not rows.turns[row]:
                 same[:] = ring.nbytes[rows.at[row]]
                 nbytes = same
             if not rows.sends[row]:
-                times += ring.gamma * nbytes
+                times += ring.gamma * nbytes * slower
                 continue
             away = rows.away[row]
             delay, rate = ring.delay[rows.route[row]], ring.rate[rows.route[row]]
             for rank in range(p):
-                begin = max(before[rank], before[rank + away])
-                through[rank] = begin + delay[rank] + nbytes[rank] / rate[rank] if nbytes[rank] > 0 else -np.inf
-            if jitters:
-                key = np.uint64(seed) + np.uint64(rows.number[row]) * np.uint64(NUMBER)
-                for rank in range(p):
-                    peer = rank + away if rank + away < p else rank + away - p
-                    mixed = key + np.uint64(rank) * np.uint64(SRC) + np.uint64(peer) * np.uint64(DST)
-                    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST)
-                    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(SECOND)
-                    mixed = (mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)
-                    through[rank] += np.float64(mixed) * (UNIT * most)
+                start = max(before[rank], before[rank + away])
+                through[rank] = start + delay[rank] + nbytes[rank] / rate[rank] if nbytes[rank] > 0 else -np.inf
+            if len(late) > 0:
+                through += late[message]
+                message += 1
             for rank in range(p):
                 times[rank] = max(times[rank], through[rank])
             for rank in range(p - away):
@@ -160,3 +186,21 @@ def _compiled() -> Callable[..., None]:
     from simcomm.compiled.jit import kept  # numba is slow to import, and not needed where one number stands for all
 
     return kept(_advance)
+
+
+@cache
+def _drawing() -> Callable[..., None]:
+    """A function that draws a share, from 0 to 1, for the message that each rank sends."""
+    from simcomm.compiled.jit import inner, kept, sources
+
+    more, drawn, where, version = inner(further), inner(share), inner(place), sources()
+
+    def draw(ways: Any, step: Any, turn: Any, plus: Any, turns: bool, into: Any) -> int:
+        p = np.uint64(len(ways))
+        for rank in range(len(ways)):
+            turned = turn + np.uint64(rank)
+            turned -= p if turned >= p else np.uint64(0)
+            into[rank] = drawn(more(ways[rank], where(step, plus + (turned if turns else np.uint64(0)))))
+        return version
+
+    return kept(draw)

@@ -6,6 +6,7 @@ import numpy as np
 
 from simcomm.compiled.wires import Floats, Ints, Records
 
+NONE, NOBODY = np.zeros(0), np.zeros(0, np.int32)
 STAGE = np.dtype(
     [
         ("first_op", "i4"),  # its messages are ops[first_op of it : first_op of the next stage]
@@ -35,6 +36,8 @@ class Plan(NamedTuple):
     cost: Floats  # [stages]: seconds of computing after the messages; [0] where there is none
     extra: Floats  # [messages]: seconds of delay on top of the route's; [0] where there is none
     first_stage: Ints  # [agents]; -1 for one that has nothing to do
+    fails_at: Floats = NONE  # [agents]: seconds from which on it starts nothing; [0] where none fails
+    turn: Ints = NOBODY  # [messages]: who of those that came at one instant is first; [0] where links are shared
 
 
 def begun_at(plan: Plan, starts: Floats) -> Plan:

@@ -7,12 +7,11 @@ import numpy.typing as npt
 
 from collectives.columns import Columns, StepTable
 from collectives.step import Kind
-from simcomm.compiled.plan import MESSAGE, STAGE, Plan
+from simcomm.compiled.plan import MESSAGE, NONE, STAGE, Plan
 from simcomm.compiled.ways import Pairs
 from simcomm.compiled.wires import Floats, Ints
 
 DENSE = 1 << 24  # entries of a table over all pairs of ranks, beyond which pairs are sorted instead
-NONE = np.zeros(0)
 
 
 class Sizes(NamedTuple):
@@ -46,7 +45,7 @@ class Demand(NamedTuple):
 def demand(table: StepTable, sizes: Sizes) -> Demand:
     """Stages and messages of a program on a buffer, without empty messages. An agent is a channel of a rank."""
     columns, channels = table.columns, table.channels
-    stage, starts = _stages(columns)
+    stage, starts = stages_of(columns)
     nbytes = sizes.nbytes(columns.chunk, columns.count)
     travels = (nbytes > 0) & (columns.kind < Kind.COPY)
     is_send = travels & (columns.kind == Kind.SEND)
@@ -64,7 +63,7 @@ def demand(table: StepTable, sizes: Sizes) -> Demand:
     return Demand(Plan(stages, messages, number[travels], cost, NONE, first_stage), pairs, channels, sends)
 
 
-def _stages(columns: Columns) -> tuple[Ints, npt.NDArray[np.int64]]:
+def stages_of(columns: Columns) -> tuple[Ints, npt.NDArray[np.int64]]:
     """The stage of each operation, and the first operation of each stage."""
     if len(columns.rank) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.int64)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from collectives.columns import StepTable
 from collectives.cyclic import Cyclic
@@ -12,11 +13,12 @@ from collectives.tracing import as_table
 from collectives.transport import Transport
 from simcomm.compiled.cyclic_plans import cyclic_demand, distances, pairs_at, travelling
 from simcomm.compiled.exclusive import cyclic_singles, private_links, singles
-from simcomm.compiled.jitter import Jitter
 from simcomm.compiled.plans import Demand, Sizes, demand
 from simcomm.compiled.ways import Pairs, routes_between
-from simcomm.compiled.wires import Bools, Floats, Routes
+from simcomm.compiled.wires import Bools, Floats, Ints, Routes
+from simcomm.sharing import fifo
 from simcomm.topology import Cluster
+from simcomm.trouble import NONE, Trouble
 
 Program = Schedule | Cyclic | StepTable
 MOST_MESSAGES = 100_000_000  # that are simulated one by one; each takes about 100 bytes
@@ -30,6 +32,16 @@ def messages_of(program: Program) -> int:
     return int((columns.kind == Kind.SEND).sum())
 
 
+class Names(NamedTuple):
+    """Every message that travels, by its sender's step; one entry of each array for each."""
+
+    src: Ints
+    dst: Ints
+    channel: Ints
+    step: Ints  # of the sender's program
+    chunk: Ints  # first of its chunks
+
+
 @dataclass(frozen=True)
 class Question:
     """A traced program on a cluster, and a buffer of ``n`` elements per rank."""
@@ -39,8 +51,9 @@ class Question:
     transport: Transport
     n: int
     itemsize: int
-    jitter: Jitter | None = None
     starts: Floats | None = None  # [ranks]: seconds at which each one's channels begin; 0 unless said
+    trouble: Trouble = NONE
+    turn: int = 0  # which collective of the trouble's run it is
 
     @property
     def sizes(self) -> Sizes:
@@ -48,8 +61,18 @@ class Question:
 
     @property
     def alike(self) -> bool:
-        """Whether no rank begins later than another, and no message is late."""
-        return self.jitter is None and self.starts is None
+        """Whether nothing tells ranks apart but their program and the cluster."""
+        return self.trouble == NONE and self.starts is None and not self.in_turn
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a link serves one message at a time."""
+        return self.cluster.sharing is fifo
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a rank or a link may keep others waiting for ever."""
+        return self.trouble.stops or bool(self.trouble.links)
 
     def in_full(self) -> "Question":
         """The same with every message written down, so that it can be told what each of them is."""
@@ -82,6 +105,13 @@ class Question:
         if isinstance(self.program, Cyclic):
             return cyclic_demand(self.program, self.sizes)
         return demand(as_table(self.program), self.sizes)
+
+    @cached_property
+    def names(self) -> Names:
+        """What each message is, of a program written down in full."""
+        columns, sends = as_table(self.program).columns, self.demand.sends
+        assert sends is not None, "ask in_full"
+        return Names(*(getattr(columns, name)[sends] for name in ("rank", "peer", "channel", "step", "chunk")))
 
     @cached_property
     def pairs(self) -> Pairs:

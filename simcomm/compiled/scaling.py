@@ -2,9 +2,29 @@
 
 import numpy as np
 
+from collectives.schedule import Schedule
 from collectives.spec import Spec
 from collectives.step import offset
+from collectives.tracing import as_table
+from simcomm.compiled.question import Program, Question
 from simcomm.compiled.wires import Floats
+from simcomm.trouble import OUTSIDE
+
+
+def scaling_seconds(question: Question) -> Floats:
+    """Of each rank."""
+    program = question.program
+    elements = scaled_elements(program.algorithm.spec, program.world_size, program.root, question.n)
+    seconds = question.transport.gamma * question.itemsize * elements
+    if not question.trouble.ranks and question.trouble.compute is None:
+        return seconds
+    ranks = np.arange(program.world_size)
+    return seconds * question.trouble.slowdown(question.turn, ranks, OUTSIDE, steps_of(program))
+
+
+def steps_of(program: Program) -> int:
+    """How many steps the longest channel of any rank has."""
+    return program.steps if isinstance(program, Schedule) else int(as_table(program).columns.step.max(initial=-1)) + 1
 
 
 def scaled_elements(spec: Spec, world_size: int, root: int, n: int) -> Floats:

@@ -10,6 +10,7 @@ none carries more than its capacity, and no flow on a link with a group is faste
 
 import numpy as np
 
+from simcomm.compiled.calendar import cancel
 from simcomm.compiled.heap import drop, put
 from simcomm.compiled.jit import NOBODY, inner
 from simcomm.compiled.pairing import meld, without
@@ -107,6 +108,19 @@ def join(w: World, flow: int, hop: int, left: float, now: float) -> None:
 
 
 @inner
+def share_links(w: World, flow: int, now: float) -> None:
+    """A flow that had its links for itself is in a group from now on."""
+    cancel(w.calendar, flow)
+    route = w.flows[flow].route
+    for at in range(w.routes[route].first_hop, w.routes[route].first_hop + w.routes[route].hops):
+        w.links[w.hops[at].link].solo = -1
+    left = (w.flows[flow].until - now) * w.routes[route].alone_rate
+    w.flows[flow].until = -1.0
+    place(w, flow, max(0.0, left), now)
+    touch_route(w, route)
+
+
+@inner
 def leave(w: World, flow: int, now: float) -> float:
     """The flow is in no group; returns the bytes that it has left."""
     link = np.int64(w.hops[w.routes[w.flows[flow].route].first_hop + w.flows[flow].hop].link)
@@ -200,5 +214,6 @@ def retell(w: World) -> None:
             drop(w.finish, link)
         else:
             left = w.flows[w.links[link].root].target - w.links[link].clock
-            put(w.finish, link, w.links[link].since + max(0.0, left / w.links[link].level))
+            wait = left / w.links[link].level if left > 0 else 0.0  # infinite on a link that is down
+            put(w.finish, link, w.links[link].since + wait)
     w.sizes[STALE] = 0

@@ -1,25 +1,25 @@
 """What the compiled engine found, as the record that everything else reads; for cases small enough to look at."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
+from math import inf
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.schedule import Schedule
 from collectives.step import Kind, extent
-from collectives.trace import Message, Span, Trace, TracedLink
+from collectives.trace import Message, Span, Trace, TracedLink, Unfinished
 from collectives.tracing import as_table
 from simcomm.compiled.question import Question
-from simcomm.compiled.scaling import scaled_elements
+from simcomm.compiled.scaling import scaling_seconds, steps_of
 from simcomm.compiled.timing import MessageTimes, Timing
+from simcomm.compiled.wires import Floats
 
 Stage = tuple[int, int, int]  # rank, channel, step
 Indices = npt.NDArray[Any]
-ROUNDING = 1e-12  # of a time
 
 
 def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float]) -> Trace:
@@ -29,29 +29,49 @@ def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float
     if timing.times is None:
         only = Trace(title, "predicted", cluster.world_size, timing.elapsed, nodes=nodes, hosts=hosts, facts=facts)
         return replace(only, engine="compiled", way=timing.way)
-    messages = sorted(messages_of(question, timing.times), key=lambda m: (m.begin, m.src))
-    spans = [*reductions_of(question, timing.times), *_scaling(question, timing, op)]
+    messages = sorted(messages_of(question, timing), key=lambda m: (m.begin, m.src))
+    spans = [*reductions_of(question, timing), *_scaling(question, timing, op)]
     spans.sort(key=lambda span: (span.begin, span.rank))
-    links = links_of(question, messages)
+    elapsed = timing.elapsed
+    if elapsed == inf:
+        elapsed = max([span.end for span in spans] + [message.end for message in messages], default=0.0)
+        facts = facts | {"time_min_s": elapsed, "time_max_s": elapsed}
+    fails_at = question.trouble.fails_at
     return Trace(
-        title, "predicted", cluster.world_size, timing.elapsed, messages, spans, links, nodes, hosts, facts,
-        "compiled", timing.way,
+        title, "predicted", cluster.world_size, elapsed, messages, spans, links_of(question, [timing]), nodes, hosts,
+        facts, "compiled", timing.way,
+        failed={rank: fails_at(rank) for rank in sorted(timing.failed, key=lambda rank: (fails_at(rank), rank))},
+        unfinished=unfinished(question, timing),
     )  # fmt: skip
 
 
-def messages_of(question: Question, times: MessageTimes) -> Iterator[Message]:
-    """In the order in which they end."""
-    routes, hosts = question.cluster.routes(), question.cluster.hosts
-    posted = {stage: since for stage, since, _ in _stages(question, times)}
-    columns = as_table(question.program).columns
+def messages_of(question: Question, timing: Timing) -> Iterator[Message]:
+    """Those that arrived, in the order in which they did."""
+    routes, hosts, times, posted = question.cluster.routes(), question.cluster.hosts, timing.times, timing.posted
+    assert times is not None
+    assert posted is not None
+    columns: list[Indices] = [*times, times.begin - posted.src, times.begin - posted.dst]
     order = np.argsort(times.end, kind="stable")
-    said = [column[order].tolist() for column in times]
-    ends = (zip(*(column[half[order]].tolist() for column in columns[:3]), strict=True) for half in _halves(question))
-    for (src, dst, channel, step, chunk, nbytes, begin, end), *stages in zip(
-        zip(*said, strict=True), *ends, strict=True
-    ):
-        waited = [_waited(begin, posted[stage]) for stage in stages]
-        yield Message(src, dst, step, chunk, int(nbytes), begin, end, routes(hosts[src], hosts[dst]), channel, *waited)
+    order = order[np.isfinite(times.end[order])]
+    rows: Iterator[tuple[Any, ...]] = zip(*(column[order].tolist() for column in columns), strict=True)
+    for src, dst, channel, step, chunk, nbytes, begin, end, *late in rows:
+        yield Message(src, dst, step, chunk, int(nbytes), begin, end, routes(hosts[src], hosts[dst]), channel, *late)
+
+
+def unfinished(question: Question, timing: Timing) -> list[Unfinished]:
+    """Halves that were posted, of messages that never arrived."""
+    times, posted = timing.times, timing.posted
+    assert times is not None
+    assert posted is not None
+    columns, found = as_table(question.program).columns, list[Unfinished]()
+    stuck = np.flatnonzero(np.isnan(times.end))
+    for sends, since, ends in zip((True, False), posted, _halves(question), strict=True):
+        there = stuck[np.isfinite(since[stuck])]
+        said = [column[ends[there]].tolist() for column in (columns.rank, columns.peer, columns.step, columns.channel)]
+        under_way = np.isfinite(times.begin[there]).tolist()
+        for rank, peer, step, channel, at, flies in zip(*said, since[there].tolist(), under_way, strict=True):
+            found.append(Unfinished(rank, peer, sends, step, channel, at, flies))
+    return sorted(found, key=lambda one: (one.since, one))
 
 
 def _halves(question: Question) -> tuple[Indices, Indices]:
@@ -61,35 +81,31 @@ def _halves(question: Question) -> tuple[Indices, Indices]:
     return sends, columns.match[sends]
 
 
-def _waited(begin: float, posted: float) -> float:
-    """Seconds from one to the other, and none where only rounding tells them apart."""
-    return begin - posted if begin - posted > ROUNDING * begin else 0.0
-
-
-def reductions_of(question: Question, times: MessageTimes) -> Iterator[Span]:
+def reductions_of(question: Question, timing: Timing) -> Iterator[Span]:
     """Each reduction and copy of each rank: a step's come after all its messages, received ones first."""
-    for _, _, spans in _stages(question, times):
-        yield from spans
-
-
-def _stages(question: Question, times: MessageTimes) -> Iterator[tuple[Stage, float, list[Span]]]:
-    """Each step of each channel of each rank: when it was posted, and what it reduced and copied at its end."""
-    gamma, columns = question.transport.gamma, as_table(question.program).columns
-    through = _through(question, times)
-    starts, now = question.starts, dict[tuple[int, int], float]()
+    assert timing.times is not None
+    columns, n, itemsize = as_table(question.program).columns, question.n, question.itemsize
+    through, now = _through(question, timing.times), dict[tuple[int, int], float]()
     order = np.lexsort((columns.kind >= Kind.COPY, columns.step, columns.channel, columns.rank))
+    slower = _slowdowns(question)[order].tolist()
     said = (column[order].tolist() for column in (*columns[:4], columns.into, columns.count))
-    for stage, operations in groupby(zip(*said, strict=True), key=itemgetter(0, 1, 2)):
+    for stage, operations in groupby(zip(*said, slower, strict=True), key=itemgetter(0, 1, 2)):
         rank, channel, step = stage
-        posted = now.get((rank, channel), 0.0 if starts is None else float(starts[rank]))
-        begin, spans = max(posted, through.get(stage, 0.0)), list[Span]()
-        for _, _, _, kind, into, count in operations:
-            if kind > Kind.RECV:
-                nbytes = extent(into, count, question.n, question.program.chunks) * question.itemsize
-                spans.append(Span(rank, "reduce", step, begin, begin + gamma * nbytes))
-                begin = spans[-1].end
-        now[rank, channel] = begin
-        yield stage, posted, [span for span in spans if span.end > span.begin]
+        starts = 0.0 if question.starts is None else float(question.starts[rank])
+        begin = max(now.get((rank, channel), starts), through.get(stage, 0.0))
+        fails_at = question.trouble.fails_at(rank)
+        for _, _, _, kind, into, count, factor in operations:
+            seconds = question.transport.gamma * extent(into, count, n, question.program.chunks) * itemsize * factor
+            if kind > Kind.RECV and seconds > 0 and begin < fails_at:
+                yield Span(rank, "reduce", step, begin, begin + seconds)
+                begin += seconds
+        now[rank, channel] = begin if begin < fails_at else inf
+
+
+def _slowdowns(question: Question) -> Floats:
+    """How many times as long each operation computes."""
+    columns, trouble = as_table(question.program).columns, question.trouble
+    return trouble.slowdown(question.turn, columns.rank, columns.channel, columns.step)
 
 
 def _through(question: Question, times: MessageTimes) -> dict[Stage, float]:
@@ -98,7 +114,7 @@ def _through(question: Question, times: MessageTimes) -> dict[Stage, float]:
     latest: dict[Stage, float] = {}
     for ends in _halves(question):
         stages = zip(*(column[ends].tolist() for column in columns[:3]), strict=True)
-        for stage, end in zip(stages, times.end.tolist(), strict=True):
+        for stage, end in zip(stages, np.nan_to_num(times.end, nan=inf).tolist(), strict=True):
             latest[stage] = max(latest.get(stage, 0.0), end)
     return latest
 
@@ -107,21 +123,23 @@ def _scaling(question: Question, timing: Timing, op: str) -> Iterator[Span]:
     """The mean's division at the end of each rank that holds a result; ``timing`` includes it."""
     if op != "mean":
         return
-    program = question.program
-    elements = scaled_elements(program.algorithm.spec, program.world_size, program.root, question.n)
-    seconds = question.transport.gamma * question.itemsize * elements
-    last = program.steps if isinstance(program, Schedule) else int(as_table(program).columns.step.max(initial=-1)) + 1
-    for rank, (end, busy) in enumerate(zip(timing.finished.tolist(), seconds.tolist(), strict=True)):
-        if busy > 0:
+    last = steps_of(question.program)
+    for rank, (end, busy) in enumerate(zip(timing.finished.tolist(), scaling_seconds(question).tolist(), strict=True)):
+        if busy > 0 and end < inf:
             yield Span(rank, "reduce", last, end - busy, end)
 
 
-def links_of(question: Question, messages: list[Message]) -> list[TracedLink]:
-    graph = question.cluster.graph
+def links_of(question: Question, timings: Iterable[Timing]) -> list[TracedLink]:
+    """With the bytes of messages that came on their way in any of these runs."""
+    graph, hosts, routes = question.cluster.graph, question.cluster.hosts, question.cluster.routes()
     carried = dict.fromkeys(graph.edges, 0.0)
-    for message in messages:
-        for edge in zip(message.route, message.route[1:], strict=False):
-            carried[edge] += message.nbytes
+    for times in (timing.times for timing in timings):
+        assert times is not None
+        begun = np.isfinite(times.begin)
+        said = (column[begun].tolist() for column in (times.src, times.dst, times.nbytes))
+        for src, dst, nbytes in zip(*said, strict=True):
+            for edge in pairwise(routes(hosts[src], hosts[dst])):
+                carried[edge] += nbytes
     return [
         TracedLink(a, b, data["bandwidth"], data["latency"], carried[a, b]) for a, b, data in graph.edges(data=True)
     ]

@@ -14,6 +14,7 @@ AGENT = np.dtype(
         ("finished", "f8"),  # when its last stage was complete; infinite before
         ("computing", "i4"),  # the stage whose computing it is at
         ("ready", "i4"),  # a stack of stages to start, whoever's they are
+        ("failed", "i4"),  # whether it came to the time at which it fails
     ],
     align=True,
 )
@@ -25,6 +26,7 @@ FLOW = np.dtype(
         ("hop", "i4"),  # of its route, whose link's group it is in; -1 in none
         ("child", "i4"), ("sibling", "i4"), ("before", "i4"),  # the group's heap
         ("fair", "f8"), ("fair_hop", "i4"),  # while all is shared out afresh
+        ("came", "f8"),  # where links serve one at a time: when it came; ``target`` is what is left while it waits
         ("free", "i4"), ("fresh", "i4"), ("through", "i4"),  # stacks of flows, whichever stand there
     ],
     align=True,
@@ -44,6 +46,7 @@ LINK = np.dtype(
         ("solo", "i4"),  # the flow that has the link for itself, or -1
         ("first_pair", "i4"), ("outs", "i4"), ("intos", "i4"),  # its pairs, and how many carry something either way
         ("stale", "i4"), ("is_stale", "i4"),  # a stack of links whose finish is to be told anew
+        ("front", "i4"), ("back", "i4"),  # where it serves one at a time: its queue, as flow * most hops + hop
         ("spare", "f8"),  # while all is shared out afresh: bytes/s that nobody has, ...
         ("unserved", "i4"),  # ... and flows without a rate
     ],
@@ -61,6 +64,8 @@ class World(NamedTuple):
     ops: Ints
     cost: Floats
     extra: Floats
+    fails_at: Floats
+    turn: Ints
     routes: Records
     hops: Records
     hop_pair: Ints
@@ -73,9 +78,10 @@ class World(NamedTuple):
     dirty: Records  # a heap of links whose level may be wrong, the lowest first
     finish: Records  # a heap of links with a group, by when its first member is through
     sizes: Any  # int64 [STACKS]
-    clock: Any  # float64 [1]: now
+    clock: Any  # float64 [2]: now, and since when it is now but for rounding
     begin: Floats  # [messages], or [0] when nobody asked
     end: Floats
+    started: Floats  # [stages]: when each posted its messages; or [0]
 
 
 def new_world(plan: Plan, wires: Wires, most_flows: int, messages: bool) -> World:
@@ -87,22 +93,23 @@ def new_world(plan: Plan, wires: Wires, most_flows: int, messages: bool) -> Worl
     plan.messages["posted"] = 0
     wires.pairs["carried"], wires.pairs["head"] = 0, -1
     most_hops = int(wires.routes["hops"].max(initial=1))
-    recorded = [np.full(len(plan.messages) if messages else 0, np.nan) for _ in range(2)]
+    counts = [len(plan.messages), len(plan.messages), len(plan.stages)]
+    recorded = [np.full(count if messages else 0, np.nan) for count in counts]
     sizes = np.zeros(STACKS, np.int64)
     sizes[FREE], sizes[READY] = most_flows, np.count_nonzero(plan.first_stage >= 0)
     return World(
-        plan.stages, plan.messages, plan.ops, plan.cost, plan.extra,
+        plan.stages, plan.messages, plan.ops, plan.cost, plan.extra, plan.fails_at, plan.turn,
         wires.routes, wires.hops, wires.hop_pair, wires.pairs, _links(wires), _flows(most_flows),
         np.full((most_flows * most_hops, 2), -1, np.int32).view(CHAIN)[:, 0], _agents(plan.first_stage),
         new_calendar(most_flows + len(plan.first_stage)), new_heap(len(wires.alone)), new_heap(len(wires.alone)),
-        sizes, np.zeros(1), *recorded,
+        sizes, np.zeros(2), *recorded,
     )  # fmt: skip
 
 
 def _links(wires: Wires) -> Records:
     links = np.zeros(len(wires.alone), LINK)
     links["alone"], links["shared"], links["first_pair"] = wires.alone, wires.shared, wires.first_pair
-    links["root"] = links["solo"] = -1
+    links["root"] = links["solo"] = links["front"] = links["back"] = -1
     return links
 
 

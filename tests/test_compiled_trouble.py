@@ -1,0 +1,209 @@
+"""Whatever goes wrong, the compiled engine and the simpy engine tell the same of it, message by message."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from math import inf
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled_cases import Case, as_algorithm, random_case, random_trouble, simulated_by_simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcomm
+from collectives import Trace, Transport, find_algorithm
+from collectives.schedule import trace
+from collectives.step import copy, recv, send
+from collectives.workload import ComputePhases, Training
+from simcomm import compiled_engine
+from simcomm.compiled.changes import alter
+from simcomm.compiled.disturbed import disturbed, link_changes, wires_of
+from simcomm.compiled.events import advance
+from simcomm.compiled.invariants import check
+from simcomm.compiled.plans import most_in_flight
+from simcomm.compiled.question import Question
+from simcomm.compiled.traces import recorded
+from simcomm.compiled.world import World, new_world
+from simcomm.jitter import Jitter
+from simcomm.run import as_trace
+from simcomm.sharing import fair, fifo
+from simcomm.topology import star
+from simcomm.trouble import NONE, LinkTrouble, RankTrouble, Trouble
+
+ENGINES = ("simpy", "compiled")
+CLOSE, TINY = 1e-9, 1e-150  # an infinitely wide link takes no time in one engine, and next to none in the other
+TIMES = ("begin", "end", "src_waited", "dst_waited", "since")
+
+
+def both(case: Case, trouble: Trouble) -> list[Trace]:
+    """What each engine records."""
+    simulation, elapsed = simulated_by_simpy(case, trouble)
+    program = case.schedule
+    question = Question(program, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
+    timing = compiled_engine.answered(question, messages=True)
+    return [as_trace(simulation, "all_reduce/random", elapsed, {}), recorded(question, timing, "sum", {})]
+
+
+def assert_agree(one: Trace, other: Trace) -> None:
+    assert other.ends == one.ends
+    assert other.elapsed == pytest.approx(one.elapsed, rel=CLOSE, abs=TINY)
+    assert other.failed == one.failed
+    assert_rows(other.messages, one.messages, one.elapsed)
+    assert_rows(other.spans, one.spans, one.elapsed)
+    assert_rows(other.unfinished, one.unfinished, one.elapsed)
+    assert [link[:4] for link in other.links] == [link[:4] for link in one.links]
+    assert [link.nbytes for link in other.links] == pytest.approx([link.nbytes for link in one.links])
+
+
+def assert_rows(found: Sequence[Any], wanted: Sequence[Any], elapsed: float) -> None:
+    """The same things at the same times: begin and end to a relative 1e-9; waits to a small share of the whole."""
+    ours, theirs = (sorted(map(split, rows), key=rounded) for rows in (found, wanted))
+    assert [names for names, _ in ours] == [names for names, _ in theirs]
+    times = [np.array([numbers for _, numbers in rows]) for rows in (ours, theirs)]
+    np.testing.assert_allclose(*times, rtol=CLOSE, atol=TINY + 1e-12 * elapsed)
+
+
+def split(row: Any) -> tuple[list[Any], list[float]]:
+    """What a row says, and when."""
+    said = row._asdict()
+    return [said[key] for key in said if key not in TIMES], [float(said[key]) for key in said if key in TIMES]
+
+
+def rounded(row: tuple[list[Any], list[float]]) -> tuple[Any, ...]:
+    return (*row[0], *(float(f"{number:.8e}") for number in row[1]))
+
+
+@given(random=st.randoms(use_true_random=False), most_ranks=st.sampled_from([4, 9, 20]), in_turn=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_random_programs_in_random_trouble(random: Random, most_ranks: int, in_turn: bool):
+    case = random_case(random, most_ranks)
+    case = replace(case, cluster=replace(case.cluster, sharing=fifo if in_turn else fair))
+    _, longest = simulated_by_simpy(case)
+    assert_agree(*both(case, random_trouble(random, case, longest)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_many_more(seed: int):
+    for number in range(150):
+        random = Random(1_000_000 * seed + number)
+        case = random_case(random, random.choice([4, 9, 20]))
+        case = replace(case, cluster=replace(case.cluster, sharing=random.choice([fair, fifo])))
+        _, longest = simulated_by_simpy(case)
+        assert_agree(*both(case, random_trouble(random, case, longest)))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_instant_is_in_order_while_links_change(seed: int):
+    random = Random(seed)
+    case = random_case(random, 12)
+    case = replace(case, cluster=replace(case.cluster, sharing=(fair, fifo)[seed % 2]))
+    _, longest = simulated_by_simpy(case)
+    trouble = random_trouble(random, case, longest)
+    question = Question(case.schedule, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
+    wires, plan = wires_of(question), disturbed(question)
+    world, before = new_world(plan, wires, most_in_flight(plan), messages=True), 0.0
+    for change in islice(link_changes(question, wires), 20):
+        before = go_on(world, before, change.time)
+        world.clock[0] = max(before, change.time)
+        alter(world, *change[1:], 1 << 40)
+        check(world, before)
+    go_on(world, before, inf)
+
+
+def go_on(world: World, before: float, until: float) -> float:
+    """The time of the last instant, all of which were in order."""
+    clock = None
+    while clock != world.clock[0]:
+        clock = float(world.clock[0])
+        done = advance(world, 1, 1 << 40, until)
+        check(world, before)
+        before = float(world.clock[0])
+        if done:
+            break
+    return before
+
+
+def test_the_check_notices_a_flow_that_jumps_its_queue():
+    for seed in range(100):
+        case = random_case(Random(seed), 20)
+        case = replace(case, cluster=replace(case.cluster, sharing=fifo))
+        question = Question(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
+        plan = disturbed(question)
+        world = new_world(plan, wires_of(question), most_in_flight(plan), messages=True)
+        while not advance(world, 1, 1 << 40, inf):
+            behind = np.flatnonzero((world.chain["before"] >= 0) & (world.chain["after"] >= 0))
+            queued = [link for link in world.links if link["front"] != link["back"]]
+            if queued and len(behind) == 0:
+                flow = int(queued[0]["back"]) // (len(world.chain) // len(world.flows))
+                check(world)
+                world.flows["until"][flow] = 1e9
+                with pytest.raises(AssertionError, match="one behind it goes"):
+                    check(world)
+                return
+    raise AssertionError("no queue was found")
+
+
+STAR = star(6, "10 Gbit/s", "5 us", Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10))
+NOISE = Trouble(
+    (RankTrouble(1, 1.5),),
+    (LinkTrouble(("h2", "s0"), 0.2),),
+    Jitter("exponential", 1e-5),
+    Jitter("lognormal", 0.1, 0.2),
+    seed=5,
+)
+
+
+@pytest.mark.parametrize("trouble", [NOISE, Trouble(messages=NOISE.messages), Trouble(NOISE.ranks), NONE])
+@pytest.mark.parametrize("sharing", [fair, fifo])
+def test_training_is_the_same_in_trouble(trouble: Trouble, sharing: Any):
+    asked = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))
+    cluster = replace(STAR, sharing=sharing)
+    one, other = (simcomm.train(asked, cluster, engine=engine, trouble=trouble) for engine in ENGINES)
+    assert (one.engine, other.engine) == ENGINES
+    assert_agree(one, other)
+    alone = simcomm.train(asked, cluster, engine="compiled", trouble=trouble, record=False)
+    assert alone.elapsed == pytest.approx(one.elapsed, rel=CLOSE)
+
+
+@pytest.mark.parametrize(
+    "trouble", [Trouble((RankTrouble(1, fails_at=0.5),)), Trouble(links=(LinkTrouble(("h2", "s0"), 0.2, 0.3, 0.1),))]
+)
+def test_training_with_something_that_changes_on_the_way_is_left_to_simpy(trouble: Trouble):
+    asked = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))
+    one, other = (simcomm.train(asked, STAR, engine=engine, trouble=trouble) for engine in ENGINES)
+    assert one == other
+    assert other.engine == "simpy"
+
+
+@pytest.mark.parametrize(
+    "name", ["all_reduce/ring", "all_reduce/double_tree", "reduce/binomial", "all_to_all/pairwise"]
+)
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_the_library_in_trouble(name: str, op: str):
+    op = op if find_algorithm(name).spec.reduces else "sum"
+    for trouble in (NOISE, replace(NOISE, ranks=(RankTrouble(4, 2.0, 3e-5),))):
+        traces = [simcomm.run(name, STAR, 12_000, op=op, engine=engine, trouble=trouble) for engine in ENGINES]
+        assert_agree(*traces)
+
+
+def test_a_rank_that_fails_while_it_reduces_has_not_ended():
+    """Two chunks come in 2 ms, and in its last step it copies them in 1 ms each."""
+    programs = [[[(recv(1, 2, 2),), (copy(2, 0), copy(3, 1))]], [[(send(0, 0, 2),)]]]
+    transport = Transport("test", overhead=0.0, goodput=1.0, gamma=1e-9)
+    cluster = star(2, "1 GB/s", "0 us", transport)
+    case = Case(trace(as_algorithm(programs, 2), 2), cluster, 500_000)
+    for fails_at, ends in ((3.5e-3, True), (2.5e-3, False), (1.5e-3, False)):
+        one, other = both(case, Trouble((RankTrouble(0, fails_at=fails_at),)))
+        assert one.ends == ends
+        assert_agree(one, other)
+
+
+def test_what_never_ends_is_told_without_a_record_too():
+    for trouble in (Trouble((RankTrouble(4, fails_at=3e-5),)), Trouble(links=(LinkTrouble(("h2", "s0"), 0.0),))):
+        told = simcomm.run("all_reduce/ring", STAR, 12_000, engine="compiled", trouble=trouble, record=False)
+        assert not told.ends
+        assert told.unfinished
