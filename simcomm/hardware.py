@@ -145,7 +145,8 @@ def _port(network_card: Part) -> Wire:
 
 
 def _switch(links: str) -> Callable[..., None]:
-    return partial(all_to_switch, along=find_wire(links))
+    along = find_wire(links)  # the catalogue's latency is from GPU to GPU, which here is by two links
+    return partial(all_to_switch, along=along._replace(latency=along.latency / 2))
 
 
 def _pairs(links: str) -> Callable[..., None]:
