@@ -42,6 +42,7 @@ ROWS = {
 }  # of more tiers, above
 # Okabe and Ito, "Color Universal Design" (2008), as in the other pictures.
 FAMILIES = {
+    "NVLink-C2C": "#56b4e9",
     "NVLink": "#009e73",
     "PCIe": "#0072b2",
     "memory": "#cc79a7",
@@ -51,8 +52,15 @@ FAMILIES = {
     "NIC": "#d55e00",
     "": "#5f6b7d",
 }
+NAMES = {
+    "host": "host", "gpu": "GPU", "pcie": "PCIe switch", "cpu": "CPU", "memory": "its memory", "nic": "NIC",
+    "nvswitch": "NVSwitch", "switch": "switch",
+}  # fmt: skip
 BEHIND = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
-SYMBOLS = {"gpu": "s", "host": "o", "nic": "D", "nvswitch": "H", "cpu": "s", "memory": "h", "pcie": "^", "switch": "H"}
+FLAT = [(-1.0, -0.4), (1.0, -0.4), (1.0, 0.4), (-1.0, 0.4), (-1.0, -0.4)]  # like a memory module
+SYMBOLS: dict[str, Any] = {
+    "gpu": "s", "host": "o", "nic": "D", "nvswitch": "H", "cpu": "s", "memory": FLAT, "pcie": "^", "switch": "H",
+}  # fmt: skip
 
 
 def draw_topology(graph: Graph, hosts: Sequence[str], title: str, path: Path | str) -> None:
@@ -76,17 +84,20 @@ def _figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
     across = [x for x, _ in places.values()]
     width = min(24.0, max(7.0, 1.6 + 0.42 * (max(across) - min(across) + 1)))
     figure = Figure(figsize=(width, 6.2), dpi=DPI, facecolor=PAPER)
-    axes = figure.add_axes((0.02, 0.15, 0.96, 0.75))
+    axes = figure.add_axes((0.02, 0.15, 0.96, 0.73))
     axes.set_axis_off()
     in_rows = all(y == int(y) for _, y in places.values())
     thin = 0.5 if len(places) > MOST_LABELS else 1.0
     for a, b in _links(graph):
-        _draw_link(axes, graph.edges[a, b], places[a], places[b], in_rows, thin)
+        bend = 0.0 if not in_rows else -0.25 if _kind(graph, a, hosts) in ("gpu", "host") else 0.25
+        _draw_link(axes, graph.edges[a, b], places[a], places[b], bend, thin)
     _draw_nodes(axes, graph, places, hosts)
     axes.margins(0.06, 0.12)
-    figure.text(0.03, 0.94, title, fontsize=13, fontweight="bold", color=INK)
-    keys = _keys(graph)
-    figure.legend(handles=keys, loc="lower left", ncols=int(width // 3.4), frameon=False, fontsize=8, labelcolor=GREY)
+    figure.text(0.03, 0.945, title, fontsize=13, fontweight="bold", color=INK)
+    look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": GREY}
+    figure.legend(handles=_keys(graph), loc="lower left", ncols=int(width // 3.4), **look)
+    under_title = {"loc": "upper left", "bbox_to_anchor": (0.018, 0.935), "ncols": 8, "columnspacing": 1.2}
+    figure.legend(handles=_symbols(graph, hosts), **under_title, **look)
     return figure
 
 
@@ -137,12 +148,12 @@ def _links(graph: Graph) -> list[tuple[str, str]]:
     return list({frozenset(edge): edge for edge in graph.edges}.values())
 
 
-def _draw_link(axes: Axes, data: Mapping[str, Any], a: Point, b: Point, in_rows: bool, thin: float) -> None:
-    """A straight line; an arc where it would run along a row, through others."""
+def _draw_link(axes: Axes, data: Mapping[str, Any], a: Point, b: Point, bend: float, thin: float) -> None:
+    """A straight line; an arc, upwards where ``bend`` is positive, where it would run along a row, through others."""
     (x, y), (u, v) = sorted((a, b))
-    bend = 0.25 if in_rows and y == v and u - x > 1 else 0.0
+    rad = -bend if y == v and u - x > 1 else 0.0
     line = FancyArrowPatch(
-        (x, y), (u, v), arrowstyle="-", connectionstyle=f"arc3,rad={bend if y < 2 else -bend}", alpha=0.75, zorder=1,
+        (x, y), (u, v), arrowstyle="-", connectionstyle=f"arc3,rad={rad}", alpha=0.75, zorder=1,
         color=_colour(data.get("medium", "")), linewidth=thin * _width(data["bandwidth"]), shrinkA=0, shrinkB=0,
     )  # fmt: skip
     axes.add_patch(line)
@@ -166,7 +177,7 @@ def _draw_nodes(axes: Axes, graph: Graph, places: dict[str, Point], hosts: Seque
         axes.plot(
             x,
             y,
-            SYMBOLS[kind],
+            marker=SYMBOLS[kind],
             markersize=size,
             markerfacecolor=INK if filled else PANE,
             markeredgecolor=GREY,
@@ -177,11 +188,15 @@ def _draw_nodes(axes: Axes, graph: Graph, places: dict[str, Point], hosts: Seque
         if filled:
             _write(axes, x, y, str(ranks[node]), 4.0 if crowded else 8.5, PAPER)
         else:
-            _write(axes, x, y + (0.4 if y > 0 else -0.4), _short(node), 6.5, GREY).set_bbox(BEHIND)
+            _write(axes, x, y, _short(node), 6.5, GREY, aside=16 if y > 0 else -16).set_bbox(BEHIND)
 
 
-def _write(axes: Axes, x: float, y: float, words: str, size: float, colour: str) -> Text:
-    return axes.text(x, y, words, fontsize=size, color=colour, ha="center", va="center", zorder=3, parse_math=False)
+def _write(axes: Axes, x: float, y: float, words: str, size: float, colour: str, aside: float = 0.0) -> Text:
+    """Words at a place, or so many points above it."""
+    return axes.annotate(
+        words, (x, y), (0, aside), textcoords="offset points", fontsize=size, color=colour, ha="center", va="center",
+        zorder=3, parse_math=False,
+    )  # fmt: skip
 
 
 def _short(node: str) -> str:
@@ -198,6 +213,20 @@ def _keys(graph: Graph) -> list[Line2D]:
         Line2D([], [], color=_colour(medium), linewidth=_width(bandwidth), label=_words(medium, bandwidth))
         for bandwidth, medium, _ in shown[:12]
     ]
+
+
+def _symbols(graph: Graph, hosts: Sequence[str]) -> list[Line2D]:
+    """What each symbol means, of those that are there."""
+    there = {_kind(graph, node, hosts) for node in graph}
+    ranks = {_kind(graph, host, hosts) for host in hosts}
+    return [
+        Line2D(
+            [], [], linestyle="none", marker=SYMBOLS[kind], markersize=7, markeredgecolor=GREY, label=name,
+            markerfacecolor=INK if kind in ranks else PANE,
+        )
+        for kind, name in NAMES.items()
+        if kind in there
+    ]  # fmt: skip
 
 
 def _words(medium: str, bandwidth: float) -> str:
