@@ -6,12 +6,10 @@ and ``tier`` on nodes.
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from itertools import groupby
-from math import cos, inf, log10, pi, sin
+from math import inf, log10
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import networkx as nx
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,24 +20,13 @@ from collectives.atomic import write_bytes
 from collectives.errors import InputError
 from collectives.units import format_bandwidth
 from viz.colours import GREY, INK, PANE, PAPER
-from viz.layout import Point, natural
-
-Graph: TypeAlias = "nx.DiGraph[str]"
+from viz.geometry import Graph, Point
+from viz.rows import kind_of, place_nodes
 
 SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 150
 MOST_NODES = 2000
 MOST_LABELS = 80
-ROWS = {
-    "nvswitch": 0,
-    "gpu": 1,
-    "host": 1,
-    "pcie": 2,
-    "cpu": 3,
-    "memory": 4,
-    "nic": 5,
-    "switch": 6,
-}  # of more tiers, above
 # Okabe and Ito, "Color Universal Design" (2008), as in the other pictures.
 FAMILIES = {
     "NVLink-C2C": "#56b4e9",
@@ -89,58 +76,17 @@ def _figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
     in_rows = all(y == int(y) for _, y in places.values())
     thin = 0.5 if len(places) > MOST_LABELS else 1.0
     for a, b in _links(graph):
-        bend = 0.0 if not in_rows else -0.25 if _kind(graph, a, hosts) in ("gpu", "host") else 0.25
+        bend = 0.0 if not in_rows else -0.25 if kind_of(graph, a, hosts) in ("gpu", "host") else 0.25
         _draw_link(axes, graph.edges[a, b], places[a], places[b], bend, thin)
     _draw_nodes(axes, graph, places, hosts)
     axes.margins(0.06, 0.12)
     figure.text(0.03, 0.945, title, fontsize=13, fontweight="bold", color=INK)
     look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": GREY}
     figure.legend(handles=_keys(graph), loc="lower left", ncols=int(width // 3.4), **look)
-    under_title = {"loc": "upper left", "bbox_to_anchor": (0.018, 0.935), "ncols": 8, "columnspacing": 1.2}
-    figure.legend(handles=_symbols(graph, hosts), **under_title, **look)
+    symbols = _symbols(graph, hosts)
+    under_title = (0.018, 0.935)
+    figure.legend(handles=symbols, loc="upper left", bbox_to_anchor=under_title, ncols=8, columnspacing=1.2, **look)
     return figure
-
-
-def place_nodes(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
-    """Where each node stands: in rows by kind, above what hangs from it; without any switch in a circle."""
-    kinds = {node: _kind(graph, node, hosts) for node in graph}
-    if set(kinds.values()) <= {"host"} or (set(kinds.values()) == {"gpu"} and len(graph) <= 8):
-        return _circle(sorted(graph, key=natural))
-    level = {node: ROWS[kind] + graph.nodes[node].get("tier", 1) * (kind == "switch") for node, kind in kinds.items()}
-    height = {row: float(y) for y, row in enumerate(sorted(set(level.values())))}
-    order = [node for node in graph if kinds[node] in ("host", "gpu")]
-    places = {node: (float(x), height[level[node]]) for x, node in enumerate(order)}
-    others = [row for row in height if row > ROWS["gpu"]] + [row for row in height if row < ROWS["gpu"]]
-    for row in others:
-        places |= _row(graph, [node for node in graph if level[node] == row], height[row], places)
-    return places
-
-
-def _kind(graph: Graph, node: str, hosts: Sequence[str]) -> str:
-    kind: str = graph.nodes[node].get("kind") or ("host" if node in hosts else "switch")
-    return kind
-
-
-def _row(graph: Graph, row: list[str], y: float, placed: dict[str, Point]) -> dict[str, Point]:
-    """Each above the middle of its neighbours that have a place, and no two in one place."""
-    wanted = {}
-    for node in row:
-        near = [placed[peer][0] for peer in nx.all_neighbors(graph, node) if peer in placed]
-        wanted[node] = sum(near) / len(near) if near else 0.0
-    order = sorted(row, key=lambda node: (wanted[node], natural(node)))
-    spread, last = {}, -inf
-    for place, alike in groupby(order, key=lambda node: wanted[node]):
-        nodes = list(alike)
-        for number, node in enumerate(nodes):
-            last = max(last + 0.9, place + 0.9 * (number - (len(nodes) - 1) / 2))
-            spread[node] = (last, y)
-    return spread
-
-
-def _circle(nodes: list[str]) -> dict[str, Point]:
-    radius = max(1.5, len(nodes) / (2 * pi))
-    turn = 2 * pi / len(nodes)
-    return {n: (radius * sin((i + 0.5) * turn), radius * cos((i + 0.5) * turn)) for i, n in enumerate(nodes)}
 
 
 def _links(graph: Graph) -> list[tuple[str, str]]:
@@ -172,7 +118,7 @@ def _draw_nodes(axes: Axes, graph: Graph, places: dict[str, Point], hosts: Seque
     ranks = {host: rank for rank, host in enumerate(hosts)}
     crowded = len(places) > MOST_LABELS
     for node, (x, y) in places.items():
-        kind, size = _kind(graph, node, hosts), 7 if crowded else 17
+        kind, size = kind_of(graph, node, hosts), 7 if crowded else 17
         filled = node in ranks
         axes.plot(
             x,
@@ -217,8 +163,8 @@ def _keys(graph: Graph) -> list[Line2D]:
 
 def _symbols(graph: Graph, hosts: Sequence[str]) -> list[Line2D]:
     """What each symbol means, of those that are there."""
-    there = {_kind(graph, node, hosts) for node in graph}
-    ranks = {_kind(graph, host, hosts) for host in hosts}
+    there = {kind_of(graph, node, hosts) for node in graph}
+    ranks = {kind_of(graph, host, hosts) for host in hosts}
     return [
         Line2D(
             [], [], linestyle="none", marker=SYMBOLS[kind], markersize=7, markeredgecolor=GREY, label=name,
