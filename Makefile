@@ -51,7 +51,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab winners --hosts 256 -o docs/pictures/winners.png
 
 .PHONY: tables
-tables: $(STAMP) ## write the table of algorithms into docs/algorithms.md
+tables: $(STAMP) ## write the tables of algorithms and of winners into docs/algorithms.md
 	$(BIN)/python docs/algorithm_table.py
 
 .PHONY: bench

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from collectives.errors import InputError
+from collectives.hints import there_are
 from collectives.parameters import Parameter, arguments_of, check_parameters, positional, split_brackets
 from collectives.spec import Spec, find_spec
 from collectives.step import Program, Step, as_step
@@ -268,7 +269,7 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
         raise InputError(f"{full_name} {UNDECIDED}")
     if full_name not in library():
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
-        raise InputError(f"no algorithm is called {full_name!r}; there are {', '.join(known)}, or FILE.py:NAME")
+        raise InputError(f"no algorithm is called {full_name!r}; {there_are(full_name, known, ', or FILE.py:NAME')}")
     found = library()[full_name]
     _require(found, collective)
     return found

@@ -4,9 +4,8 @@ They hold on a symmetric network without contention: every rank has a link of it
 never fills, and what a rank sends at the same time shares its link. Buffers fall into equal chunks. There they are what
 the simulator says to the last digit, but for those in ``BOUNDS``, which no run exceeds.
 
-Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007), sections 4 and 5; Thakur, Rabenseifner, Gropp (2005),
-section 4; Patarasuk and Yuan (2009) for the ring; Sanders, Speck, Träff (2009) for the two trees; the rest follows from
-the programs by counting.
+Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007); Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009)
+for the ring; Sanders, Speck, Träff (2009) for the two trees; the rest follows from the programs by counting.
 """
 
 from collections.abc import Callable

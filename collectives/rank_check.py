@@ -1,5 +1,6 @@
 """Whether what one rank says makes sense on its own, before any of it is matched."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,16 +24,14 @@ class RankCheck:
 
     def __call__(self, step: Step) -> None:
         """Raise InputError that names the first operation which makes no sense."""
-        written: set[int] = set()
         for op in step:
-            problem = None if self._is_usual(op) else self._problem(op)
-            if op.kind is not SEND and problem is None and len(step) > 1:
-                target = range(op.into, op.into + op.count)
-                if not written.isdisjoint(target):
-                    problem = f"chunk {min(written.intersection(target))} is written twice in one step"
-                written.update(target)
-            if problem is not None:
-                raise InputError(f"{op}: {problem}")
+            if not self._is_usual(op):
+                problem = self._problem(op)
+                if problem is not None:
+                    raise InputError(f"{op}: {problem}")
+        writing = [op for op in step if op.kind is not SEND]
+        if len(writing) > 1:
+            _check_written_once(writing)
 
     def _is_usual(self, op: Operation) -> bool:
         """Whether it is a message in order: most operations are, and this is quickly seen."""
@@ -77,17 +76,31 @@ class RankCheck:
         return None
 
 
+def _check_written_once(operations: list[Operation]) -> None:
+    written: set[int] = set()
+    for op in operations:
+        target = range(op.into, op.into + op.count)
+        if not written.isdisjoint(target):
+            raise InputError(f"{op}: chunk {min(written.intersection(target))} is written twice in one step")
+        written.update(target)
+
+
 def check_apart(programs: list[list[Step]], where: str, check: RankCheck) -> None:
     """Raise ProgramError unless the channels of a rank touch different chunks: nothing orders what they do."""
     user: dict[int, int] = {}
     for channel, program in enumerate(programs if len(programs) > 1 else ()):
         for number, step in enumerate(program):
             for op in step:
-                first = op.chunk if op.into < 0 else op.into
-                for chunk in {*range(op.chunk, op.chunk + op.count), *range(first, first + op.count)}:
+                for chunk in _touched(op):
                     if user.setdefault(chunk, channel) != channel:
                         raise ProgramError(
                             f"{where}, channel {channel}, step {number}: {op}: chunk {chunk} belongs to channel "
                             f"{user[chunk]}, which uses it too; channels of a rank touch different chunks",
                             check.world_size, check.rank, number,
                         )  # fmt: skip
+
+
+def _touched(op: Operation) -> Iterable[int]:
+    if op.into < 0 or op.into == op.chunk:
+        return range(op.chunk, op.chunk + op.count)
+    return {*range(op.chunk, op.chunk + op.count), *range(op.into, op.into + op.count)}

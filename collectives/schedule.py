@@ -1,6 +1,5 @@
 """What all ranks say, traced into arrays once, every send beside the receive it meets."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
@@ -107,14 +106,13 @@ def trace(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
 
 def _columns(programs: tuple[tuple[tuple[Step, ...], ...], ...]) -> Ints:
     """One row of numbers for each field; shape [8, operations]."""
-    rows = [
-        (rank, channel, number, op.kind, op.peer, op.chunk, op.count, op.into)
-        for rank, channels in enumerate(programs)
-        for channel, program in enumerate(channels)
-        for number, step in enumerate(program)
-        for op in step
-    ]
-    return np.array(rows, dtype=np.int32).reshape(-1, 8).T.copy()
+    numbers: list[int] = []  # flat, which is quick
+    for rank, channels in enumerate(programs):
+        for channel, program in enumerate(channels):
+            for number, step in enumerate(program):
+                for op in step:
+                    numbers += (rank, channel, number, op.kind, op.peer, op.chunk, op.count, op.into)
+    return np.array(numbers, dtype=np.int32).reshape(-1, 8).T.copy()
 
 
 def setting(algorithm: Algorithm, world_size: int, root: int) -> str:
@@ -161,29 +159,30 @@ def _match(schedule: Schedule) -> Ints:
 
     The k-th send from a to b on a channel meets the k-th receive at b from a on it.
     """
-    sends: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    receives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    columns = (schedule.kind, schedule.rank, schedule.peer, schedule.channel)
-    for index, (kind, rank, peer, channel) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        if kind == SEND:
-            sends[rank, peer, channel].append(index)
-        elif peer >= 0:
-            receives[peer, rank, channel].append(index)
+    is_send, is_message = schedule.kind == SEND, schedule.peer >= 0
+    src, dst = np.where(is_send, (schedule.rank, schedule.peer), (schedule.peer, schedule.rank)).astype(np.int64)
+    way = (src * schedule.world_size + dst) * schedule.channels + schedule.channel
+    sends, receives = (_in_order(way, chosen) for chosen in (is_send & is_message, ~is_send & is_message))
     match = schedule.match.copy()
-    ways = sorted(sends.keys() | receives.keys())
-    for way in ways:
-        for one, other in zip(sends[way], receives[way], strict=False):
-            match[one], match[other] = other, one
-    if not _agree(schedule, match):
-        for way in ways:
-            _check_pair(schedule, *way[:2], sends[way], receives[way])
+    if np.array_equal(way[sends], way[receives]):
+        match[sends], match[receives] = receives, sends
+        if _agree(schedule, match):
+            return match
+    for number in np.union1d(way[sends], way[receives]).tolist():
+        ends = ((way == number) & is_send).nonzero()[0], ((way == number) & ~is_send & is_message).nonzero()[0]
+        a, b = divmod(number // schedule.channels, schedule.world_size)
+        _check_pair(schedule, a, b, *(end.tolist() for end in ends))
     return match
+
+
+def _in_order(way: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """The chosen operations by way, those of one way as they come."""
+    index = np.flatnonzero(chosen)
+    return index[np.argsort(way[index], kind="stable")]
 
 
 def _agree(schedule: Schedule, match: Ints) -> bool:
     """Whether every message has two ends that speak of as many chunks and of the same ones."""
-    if (match[schedule.peer >= 0] < 0).any():
-        return False
     sends = schedule.kind == SEND
     other = match[sends]
     moved = (schedule.chunk[sends] - schedule.into[other]) % schedule.chunks != 0

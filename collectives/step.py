@@ -115,13 +115,17 @@ def on_group(
         yield tuple(_on_group(op, ranks, count, first_chunk, apart) for op in as_step(yielded))
 
 
+SEND = Kind.SEND
+
+
 def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int, stride: int) -> Operation:
-    if not op.kind.is_local and not 0 <= op.peer < len(ranks):
+    is_message = 0 <= op.peer < len(ranks)
+    if not is_message and not op.kind.is_local:
         raise InputError(f"{op}: there is no rank {op.peer} in a group of {len(ranks)}")
     if op.count > 1 and stride != count:
         raise InputError(f"{op}: {op.count} chunks cannot travel together, as the group has them {stride} apart")
-    peer = -1 if op.kind.is_local else ranks[op.peer]
-    into = -1 if op.kind is Kind.SEND else first_chunk + op.into * stride
+    peer = ranks[op.peer] if is_message else -1
+    into = -1 if op.kind is SEND else first_chunk + op.into * stride
     return Operation(op.kind, peer, first_chunk + op.chunk * stride, op.count * count, into)
 
 

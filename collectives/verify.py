@@ -6,6 +6,7 @@ integer (0: undefined), and the chunk of their buffers that this data comes from
 """
 
 from dataclasses import dataclass
+from operator import and_, or_
 
 from collectives.catalogue import Algorithm
 from collectives.completion import completion_order
@@ -91,20 +92,26 @@ class _SymbolicRun:
 
     def complete(self, rank: int, channel: int, step: int) -> None:
         """What the step receives, copies and reduces lands; everything was read before."""
-        landing = []
+        landing, match, who, place = [], self.match, self.who[rank], self.place[rank]
         for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):
             if op.kind is not SEND:
-                other = self.match[index]
+                other = match[index]
                 landing.append((index, op, self.in_flight.pop(other) if other >= 0 else self._read(rank, index, op)))
         for index, op, (values, places) in landing:
-            chunks = slice(op.into, op.into + op.count)
             if op.kind in COMBINING:
                 values = self._combined(rank, index, op, values, places)
-            self.who[rank][chunks], self.place[rank][chunks] = values, places
+            if op.count == 1:
+                who[op.into], place[op.into] = values[0], places[0]
+            else:
+                chunks = slice(op.into, op.into + op.count)
+                who[chunks], place[chunks] = values, places
         self._post(rank, channel, step + 1)
 
     def _combined(self, rank: int, index: int, op: Operation, values: list[int], places: list[int]) -> list[int]:
         held = self.who[rank][op.into : op.into + op.count]
+        at = self.place[rank][op.into : op.into + op.count]
+        if 0 not in held and at == places and (self.spec.repeats or not any(map(and_, held, values))):
+            return [*map(or_, held, values)]
         for chunk, one, other, place in zip(op.target, held, values, places, strict=True):
             if one == 0:
                 raise self._wrong(index, f"{self._empty(chunk)}, so nothing can be reduced into it")
@@ -118,7 +125,7 @@ class _SymbolicRun:
                     f"the contribution of {_ranks(one & other)} would be counted twice: chunk {chunk} already holds "
                     f"{_ranks(one)} and {_ranks(other)} would be added",
                 )
-        return [one | other for one, other in zip(held, values, strict=True)]
+        raise AssertionError("one of the reasons above holds")
 
     def check_end(self) -> None:
         """Raise ProgramError unless every rank holds what the spec says."""
@@ -140,10 +147,7 @@ class _SymbolicRun:
         if self.spec.moves:
             problem = f"holds {self._data(value, place)}; it should hold {self._data(expected, origin)}"
             raise self._wrong_end(rank, chunk, problem)
-        missing, foreign = expected & ~value, value & ~expected
-        parts = [f"misses the contribution of {_ranks(missing)}"] if missing else []
-        parts += [f"holds that of {_ranks(foreign)}, which does not belong there"] if foreign else []
-        raise self._wrong_end(rank, chunk, " and ".join(parts))
+        raise self._wrong_end(rank, chunk, f"misses the contribution of {_ranks(expected & ~value)}")
 
     def _data(self, ranks: int, place: int) -> str:
         return f"chunk {place} of {_ranks(ranks)}" if self.spec.moves else f"the data of {_ranks(ranks)}"
@@ -183,7 +187,9 @@ def _first_indices(schedule: Schedule) -> list[list[list[int]]]:
 
 
 def _bits(ranks: Contributors | None) -> int:
-    return sum([1 << rank for rank in ranks or ()])
+    if not ranks:
+        return 0
+    return sum([1 << rank for rank in ranks]) if len(ranks) > 1 else 1 << next(iter(ranks))
 
 
 def _ranks(bits: int) -> str:

@@ -1,14 +1,18 @@
-"""Writes the table of algorithms in docs/algorithms.md: what the verifier counted, beside the lower bounds."""
+"""Writes the tables in docs/algorithms.md: what the verifier counted beside the lower bounds, and who is fastest."""
 
 from pathlib import Path
 
 from collectives import Algorithm, library, verify
 from collectives.atomic import write_text
 from collectives.cost import least_sent_share, least_steps
+from collectives.units import format_size
+from ringlab import winning
+from simcomm import star
 
 PAGE = Path(__file__).with_name("algorithms.md")
-BEGIN, END = "<!-- table of algorithms: begin -->\n", "<!-- table of algorithms: end -->\n"
+LINK = ("100 Gbit/s", "2 us")
 RANKS = (8, 12)
+HOSTS, SMALLEST, LARGEST, FACTOR = 256, "1K", "64M", 16  # of the table of winners
 
 
 def table() -> str:
@@ -27,11 +31,25 @@ def _row(found: Algorithm) -> str:
     return f"| `{found.full_name}` | {channels} | " + " | ".join([*steps, *sent]) + " |"
 
 
+def winners_table() -> str:
+    """For each number of ranks and size the fastest all_reduce on a star, and how many times as fast as the next."""
+    question = winning.question("all_reduce", star(HOSTS, *LINK), None, (SMALLEST, LARGEST, FACTOR))
+    found = winning.winners(question, None)
+    sizes = " | ".join(format_size(nbytes) for nbytes in found.sizes)
+    lines = [f"| ranks | {sizes} |", "| ---: |" + " --- |" * len(found.sizes)]
+    for world_size, row in zip(found.world_sizes, found.choices, strict=True):
+        lines.append(f"| {world_size} | " + " | ".join(f"{c.algorithm.name} {c.gain:.2f}" for c in row) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def updated(page: str) -> str:
-    """The page with the table as it is now."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{table()}{END}{after}"
+    """The page with the tables as they are now."""
+    for name, made in (("algorithms", table()), ("winners", winners_table())):
+        begin, end = (f"<!-- table of {name}: {where} -->\n" for where in ("begin", "end"))
+        before, _, rest = page.partition(begin)
+        _, _, after = rest.partition(end)
+        page = f"{before}{begin}{made}{end}{after}"
+    return page
 
 
 if __name__ == "__main__":

@@ -174,7 +174,11 @@ def one_trace(
 
 
 def _named(name: str | None, candidates: dict[str, Any], scenario: Scenario) -> Any:
-    """The last candidate, or the one with this label; its name without parameters will do where no other has it."""
+    """The last candidate, or the one with this label; its name without parameters will do where no other has it.
+
+    ``my.py:fancy`` names the algorithm as the scenario does.
+    """
+    name = name and name.rpartition(".py:")[2]
     known = ", ".join(candidates) or "none that can be predicted"
     fitting = [label for label in candidates if name in (None, label)]
     fitting = fitting or [label for label in candidates if name == label.partition("[")[0]]

@@ -114,6 +114,8 @@ def parse_numbers(text: str, option: str, most: int) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise InputError(f"{option} {text!r}: {part!r} is neither a number nor a range like 1-8")
+        if dash and int(last) < int(first):
+            raise InputError(f"{option} {text!r}: {part.strip()} runs backwards; write {last}-{first}")
         if int(last if dash else first) > most:
             raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
         sizes.update(range(int(first), int(last if dash else first) + 1))

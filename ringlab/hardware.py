@@ -10,12 +10,13 @@ from typing import Any
 from rich.console import Console
 
 from collectives.errors import InputError
+from collectives.units import format_time
 from ringlab.tables import NOTHING, table
 from simcomm.hardware import Figure, find_wire, machines, parts, preset
 from simcomm.topology import Cluster
 
 GPU_COLUMNS = ("fp32", "tf32", "fp16", "memory", "memory_bandwidth", "pcie", "nvlink")
-
+SPEED_COLUMNS = ("wire", "usable", "latency")
 
 Shown = Callable[[dict[str, Any], Console], None]
 
@@ -122,8 +123,8 @@ def show_overview(found: dict[str, Any], console: Console) -> None:
     gpus = [[gpu["name"], *(gpu.get(column, NOTHING) for column in GPU_COLUMNS)] for gpu in found["gpus"]]
     headings = ["name", "FP32", "TF32", "FP16/BF16", "memory", "bandwidth", "PCIe", "NVLink"]
     console.print(table("GPUs: dense peak rates", headings, gpus, words=1))
-    links = [[link["name"], _rate(link["bandwidth"]), _rate(link["usable_bandwidth"])] for link in found["links"]]
-    console.print(table("Links: GB/s each way, of one lane or link", ["name", "wire", "usable"], links, words=1))
+    links = [[link["name"], *_speed(link)] for link in found["links"]]
+    console.print(table("Links: GB/s each way, of one lane or link", ["name", *SPEED_COLUMNS], links, words=1))
     nics = [[nic["name"], nic["ports"], nic["port"], nic.get("pcie", NOTHING)] for nic in found["nics"]]
     console.print(table("NICs", ["name", "ports", "port", "PCIe"], nics, words=1))
     console.print("Each with its sources: `ringlab hardware NAME`; a machine's picture: add -o FILE.png.", markup=False)
@@ -131,6 +132,11 @@ def show_overview(found: dict[str, Any], console: Console) -> None:
 
 def _nics(machine: dict[str, Any]) -> str:
     return f"{machine['nics']} x {machine['nic']}" if machine["nics"] else NOTHING
+
+
+def _speed(link: dict[str, Any]) -> list[str]:
+    latency = format_time(link["latency"]) if link["latency"] else NOTHING
+    return [_rate(link["bandwidth"]), _rate(link["usable_bandwidth"]), latency]
 
 
 def _rate(bytes_per_second: float | None) -> str:
@@ -141,12 +147,9 @@ def show_details(found: dict[str, Any], console: Console) -> None:
     """One part: its figures with their sources, and its links."""
     rows = [[figure["quantity"], figure["value"], figure["source"]] for figure in found["figures"]]
     console.print(table(found["title"], ["", "", "source"], rows, words=3))
-    links = [
-        [link["medium"], str(link["count"]), _rate(link["bandwidth"]), _rate(link["usable_bandwidth"])]
-        for link in found["links"]
-    ]
+    links = [[link["medium"], str(link["count"]), *_speed(link)] for link in found["links"]]
     if links:
-        console.print(table("Links: GB/s each way", ["", "number", "wire", "usable"], links, words=1))
+        console.print(table("Links: GB/s each way", ["", "number", *SPEED_COLUMNS], links, words=1))
         console.print(f'In a scenario: preset = "{found["name"]}"', markup=False)
     if "file" in found:
         console.print(f"{found['title']}: {found['file']}", markup=False, soft_wrap=True)

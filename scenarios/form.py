@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from collectives.errors import InputError
+from collectives.hints import there_are
 from collectives.spec import find_spec
 from collectives.units import format_size, parse_bandwidth, parse_latency, parse_size
 from collectives.workload import DATASETS, MODEL_PARAMETERS, check_op, item_bytes
@@ -231,7 +232,7 @@ class TrainingForm(Section):
 
 def _one_of(value: str, what: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise InputError(f"{what} {value!r} is not known; there are {', '.join(known)}")
+        raise InputError(f"{what} {value!r} is not known; {there_are(value, known)}")
     return value
 
 

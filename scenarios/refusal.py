@@ -1,13 +1,13 @@
 """A scenario form filled from a file, or one readable message about what is wrong with it."""
 
 import json
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from collectives.errors import InputError
+from collectives.hints import there_are
 from scenarios.form import ScenarioForm, form_at
 
 # pydantic's error types in the words of a scenario file
@@ -36,7 +36,7 @@ def read_form(content: dict[str, Any], where: str) -> ScenarioForm:
 def _describe(problem: ErrorDetails) -> str:
     place, key = problem["loc"], ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        return f"{key} is no known key; {_suggestion(str(place[-1]), list(form_at(place[:-1]).model_fields))}"
+        return f"{key} is no known key; {there_are(str(place[-1]), list(form_at(place[:-1]).model_fields))}"
     if problem["type"] == "missing":
         return f"{key} is missing; give {form_at(place[:-1]).model_fields[str(place[-1])].description}"
     if problem["type"] == "value_error":
@@ -44,12 +44,6 @@ def _describe(problem: ErrorDetails) -> str:
         return f"{key}: {said}" if key else said
     accepted = WORDS.get(problem["type"]) or problem["msg"].removeprefix("Input ").removeprefix("List ")
     return f"{key} = {_shown(problem['input'])} {accepted}"
-
-
-def _suggestion(key: str, known: list[str]) -> str:
-    there_are = f"there are {', '.join(known)}"
-    close = get_close_matches(key, known, n=1)
-    return f"did you mean {close[0]}? ({there_are})" if close else there_are
 
 
 def _shown(value: object) -> str:

@@ -7,13 +7,13 @@ import csv
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from fractions import Fraction
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 from collectives.errors import InputError
+from collectives.hints import there_are
 from collectives.transport import Transport
 from collectives.units import parse_bandwidth, parse_latency
 from simcomm.fabric import Wire
@@ -64,9 +64,7 @@ def find_part(kind: str, name: str) -> dict[str, Figure]:
 def _entry(known: Mapping[str, Entry], what: str, name: str) -> Entry:
     if name in known:
         return known[name]
-    close = get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]}? (" if close else "("
-    raise InputError(f"{what} {name!r} is not in the catalogue; {hint}there are {', '.join(known)})")
+    raise InputError(f"{what} {name!r} is not in the catalogue; {there_are(name, known)}")
 
 
 def find_wire(name: str) -> Wire:
@@ -145,7 +143,8 @@ def _port(network_card: Part) -> Wire:
 
 
 def _switch(links: str) -> Callable[..., None]:
-    return partial(all_to_switch, along=find_wire(links))
+    along = find_wire(links)  # the catalogue's latency is from GPU to GPU, which here is by two links
+    return partial(all_to_switch, along=along._replace(latency=along.latency / 2))
 
 
 def _pairs(links: str) -> Callable[..., None]:

@@ -11,6 +11,7 @@ from collectives import (
     ProgramError,
     algorithm,
     copy,
+    on_group,
     recv,
     recv_reduce,
     reduce,
@@ -261,6 +262,29 @@ def test_a_program_that_yields_something_else() -> None:
 
     assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
         "rank 0, step 1: None is no operation; a step holds send, recv, recv_reduce, copy and reduce"
+    )
+
+
+def test_a_sum_of_different_chunks() -> None:
+    def wrong(rank, world_size):
+        yield send(1 - rank, 0), recv_reduce(1 - rank, 1)
+
+    assert refusal("all_to_all", wrong, 2) == (
+        "all_to_all/wrong, world size 2, rank 1, step 0: recv_reduce(from rank 0, chunk 1): "
+        "data of chunk 0 would be added to data of chunk 1"
+    )
+
+
+def test_chunks_that_lie_apart_in_a_group_cannot_travel_together() -> None:
+    def pair(rank):
+        yield send(1 - rank, 0, count=2), recv_reduce(1 - rank, 0, count=2)
+
+    def wrong(rank, world_size):
+        yield from on_group(pair(rank), range(2), stride=2)
+
+    assert refusal("all_reduce", wrong, 2, chunks=4) == (
+        "all_reduce/wrong, world size 2, rank 0, step 0: send(to rank 1, chunk 0..1): "
+        "2 chunks cannot travel together, as the group has them 2 apart"
     )
 
 

@@ -58,7 +58,7 @@ def test_the_library_is_found_by_full_name() -> None:
 def test_a_short_name_needs_its_collective() -> None:
     assert find_algorithm("ring", "all_reduce") is find_algorithm("all_reduce/ring")
     with pytest.raises(
-        InputError, match=r"no algorithm is called 'ring'; there are .*all_reduce/ring.* or FILE.py:NAME"
+        InputError, match=r"no algorithm is called 'ring'; did you mean .*all_reduce/ring.* or FILE.py:NAME"
     ):
         find_algorithm("ring")
 
@@ -81,7 +81,7 @@ def test_the_name_is_the_function_s_unless_given() -> None:
 
 def test_an_unknown_collective_is_refused() -> None:
     with pytest.raises(
-        InputError, match="no collective is called 'all_to_none'; there are broadcast, reduce, all_reduce"
+        InputError, match=r"no collective is called 'all_to_none'; did you mean all_to_all\? \(there are broadcast"
     ):
         algorithm("all_to_none")
 

@@ -155,10 +155,23 @@ def test_a_preset_can_be_cut_and_joined_by_another_network():
     assert slower.graph.edges["n0.nic0", "s0"]["bandwidth"] == 12.5e9
 
 
+def latency(cluster: Cluster, *nodes: str) -> float:
+    return sum(cluster.graph.edges[edge]["latency"] for edge in nx.utils.pairwise(nodes))
+
+
 def test_a_switch_delays_by_half_of_its_latency_on_each_of_its_links():
-    graph = preset("dgx-a100").graph
-    path = nx.utils.pairwise(["n0.gpu0", "n0.pcie0", "n0.nic0"])
-    assert sum(graph.edges[edge]["latency"] for edge in path) == pytest.approx(105e-9, rel=1e-12)
+    through = latency(preset("dgx-a100"), "n0.gpu0", "n0.pcie0", "n0.nic0")
+    assert through == pytest.approx(105e-9 + 2 * find_wire("PCIe 4.0 x16").latency, rel=1e-12)
+
+
+def test_a_hop_takes_as_long_as_nccl_counts_for_it():
+    """``hwLat`` in NCCL's src/graph/tuning.cc, ring, protocol LL: NVLink 0.6 us, PCIe 1.0 us, network 2.7 us."""
+    assert latency(preset("dgx-h100"), "n0.gpu0", "n0.nvswitch", "n0.gpu7") == pytest.approx(0.6e-6)
+    assert latency(preset("dgx-1-v100"), "n0.gpu0", "n0.gpu3") == pytest.approx(0.6e-6)
+    assert latency(preset("dgx-1-v100"), "n0.gpu0", "n0.pcie0", "n0.gpu1") == pytest.approx(1e-6)
+    pod = preset("dgx-h100", nodes=2)
+    route = pod.routes()("n0.gpu0", "n1.gpu0")
+    assert latency(pod, *route) == pytest.approx(2.7e-6, rel=0.1)
 
 
 REFUSED = {

@@ -37,11 +37,11 @@ WRONG = {
     ),
     "unknown collective": (
         changed(ASKS, "all_reduce", "all_to_none") + STAR,
-        "collective.name: no collective is called 'all_to_none'; there are broadcast, reduce",
+        "collective.name: no collective is called 'all_to_none'; did you mean all_to_all? (there",
     ),
     "unknown algorithm": (
         changed(ASKS, '"ring"', '"rong"') + STAR,
-        "collective.algorithms.1: no algorithm is called 'all_reduce/rong'; there are all_reduce/",
+        "collective.algorithms.1: no algorithm is called 'all_reduce/rong'; did you mean all_reduce/ring? (there",
     ),
     "algorithm of another collective": (
         changed(ASKS, '"ring"', '"reduce/naive"') + STAR,
@@ -65,7 +65,7 @@ WRONG = {
     ),
     "unknown algorithm inside": (
         changed(ASKS, '"ring"', '{name = "hierarchical", rail = "rong"}') + STAR,
-        "no algorithm is called 'all_reduce/rong'; there are all_reduce/",
+        "no algorithm is called 'all_reduce/rong'; did you mean all_reduce/ring? (there are all_reduce/",
     ),
     "parameter of auto": (
         changed(ASKS, '"ring"', '{name = "auto", gpus = 4}') + STAR,
@@ -116,7 +116,7 @@ WRONG = {
     ),
     "unknown model": (
         TRAINS + 'model = "resnet19"\n' + STAR,
-        "training.model: model 'resnet19' is not known; there are resnet18",
+        "training.model: model 'resnet19' is not known; did you mean resnet18? (there are resnet18",
     ),
     "unknown dataset": (
         TRAINS + 'dataset = "mnist"\n' + STAR,

@@ -1,6 +1,8 @@
 """Where the pictures put things: inside, apart, in an order, and the same every time."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from math import hypot
 
@@ -10,8 +12,13 @@ import viz_traces
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simcomm
 from collectives.trace import Trace, TracedLink
-from viz.layout import Box, Layout, lay_out
+from simcomm import builders
+from simcomm.hardware import machines, preset
+from simcomm.topology import Cluster
+from viz.geometry import Box, Layout
+from viz.layout import lay_out
 
 BOX = Box(50, 100, 450, 400)
 
@@ -103,3 +110,74 @@ def test_any_network_gets_a_place_for_every_node(joined: list[tuple[int, int]], 
     layout = lay_out(trace, BOX)
     assert set(layout.places) == {node for edge in ends for node in edge}
     assert all(np.isfinite(place).all() for place in layout.places.values())
+
+
+def predicted(cluster: Cluster) -> Trace:
+    return simcomm.run("all_reduce/ring", cluster, nbytes=cluster.world_size * 64)
+
+
+LINK = ("100 Gbit/s", "1 us")
+NETWORKS: dict[str, Callable[[], Cluster]] = {
+    **{name: partial(preset, name) for name in machines()},
+    "2 x DGX A100": partial(preset, "dgx-a100", 2),
+    "2 x g4dn": partial(preset, "g4dn.12xlarge", 2),
+    "torus 4 x 4": partial(builders.torus, [4, 4], *LINK),
+    "torus 3 x 5": partial(builders.torus, [3, 5], *LINK),
+    "torus 2 x 4 x 2": partial(builders.torus, [2, 4, 2], *LINK),
+    "fat tree": partial(builders.fat_tree, 4, *LINK),
+    "dragonfly": partial(builders.dragonfly, 2, 4, 1, *LINK),
+    "two racks": partial(builders.two_level_tree, 2, 4, *LINK),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_ready_made_network_is_drawn_apart_and_inside(name: str) -> None:
+    layout = lay_out(predicted(NETWORKS[name]()), BOX)
+    nodes = list(layout.places)
+    at, radii = np.array(list(layout.places.values())), np.array([layout.radii[node] for node in nodes])
+    distances = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
+    reach = radii[:, None] + radii[None]
+    assert (distances + np.diag(np.full(len(nodes), np.inf)) > np.minimum(reach, 5.0)).all()
+    assert len(nodes) > 64 or (distances + np.diag(np.full(len(nodes), np.inf)) > 0.9 * reach).all()
+    for points in (at, *layout.lanes.values()):
+        assert (points >= np.array([BOX.left, BOX.bottom]) - 6).all()
+        assert (points <= np.array([BOX.right, BOX.top]) + 6).all()
+
+
+def test_memory_is_no_host_and_parts_that_carry_nothing_are_left_out() -> None:
+    detour = lay_out(predicted(preset("rtx4090-pcie")), BOX)
+    assert detour.kinds["n0.memory0"] == "memory"
+    assert detour.radii["n0.memory0"] <= detour.radius
+    direct = lay_out(predicted(preset("dgx-h100")), BOX)
+    assert {"cpu", "pcie", "nvswitch"} <= set(direct.kinds.values())
+    assert not {"memory", "nic"} & set(direct.kinds.values())
+
+
+def test_gpus_stand_in_a_row_below_their_switches_and_above_the_nvswitch() -> None:
+    places = lay_out(predicted(preset("dgx-h100")), BOX).places
+    rows = {node: round(y) for node, (_, y) in places.items()}
+    assert len({rows[f"n0.gpu{i}"] for i in range(8)}) == 1
+    assert rows["n0.nvswitch"] < rows["n0.gpu0"] < rows["n0.pcie0"] < rows["n0.cpu0"]
+    assert [places[f"n0.gpu{i}"][0] for i in range(8)] == sorted(places[f"n0.gpu{i}"][0] for i in range(8))
+
+
+def test_nvlinks_past_other_gpus_are_arcs_below_them() -> None:
+    layout = lay_out(predicted(preset("dgx-1-v100")), BOX)
+    far, near = layout.lanes["n0.gpu0", "n0.gpu3"], layout.lanes["n0.gpu0", "n0.gpu1"]
+    assert far[:, 1].min() < layout.places["n0.gpu0"][1] - layout.radius / 2
+    assert len(near) == 2
+    assert layout.path(0, 3, ("n0.gpu0", "n0.gpu3")).tolist() == far.tolist()
+
+
+def test_a_torus_stands_in_rows_and_columns_with_arcs_back() -> None:
+    layout = lay_out(predicted(builders.torus([3, 5], *LINK)), BOX)
+    assert len({round(y) for _, y in layout.places.values()}) == 3
+    assert len({round(x) for x, _ in layout.places.values()}) == 5
+    assert layout.places["h0"][1] > layout.places["h5"][1]
+    assert layout.lanes["h4", "h0"][:, 1].max() > layout.places["h0"][1] + 10
+    assert len(layout.lanes["h0", "h1"]) == 2
+
+
+def test_a_ring_of_hosts_is_no_torus() -> None:
+    places = lay_out(predicted(builders.ring(8, *LINK)), BOX).places
+    assert len({round(y) for _, y in places.values()}) > 3

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from collectives.trace import Message, Span, Trace
 from viz.contributions import contributions
-from viz.layout import Box, lay_out
+from viz.geometry import Box
+from viz.layout import lay_out
 from viz.motion import Motion, along, frame_times, link_use, motion
 from viz.steps import Steps
 

@@ -12,8 +12,9 @@ from collectives.trace import Trace
 from collectives.units import format_time
 from viz.canvas import Bars, Canvas
 from viz.colours import FAINT, GREY, INK, PAPER, chunk_colours, ink_on, phase_colours, use_colour
+from viz.geometry import Box
 from viz.gif import Pixels, encode
-from viz.layout import Box, lay_out
+from viz.layout import lay_out
 from viz.motion import frame_times, motion
 from viz.panels import fits, panel
 from viz.stage import MOST_DOTS, Stage

@@ -1,81 +1,32 @@
 """Where hosts and switches stand, in pixels with y upwards, and the lines on which messages travel.
 
-Hosts stand on an ellipse, clockwise by rank and beside those on the same switch; switches stand on smaller ellipses,
+The GPUs of machines stand in a row with their switches and CPUs above, the hosts of a torus in rows and columns. Other
+hosts stand on an ellipse, clockwise by rank and beside those on the same switch; switches stand on smaller ellipses,
 the further from a host the nearer to the middle. Everything follows from names and links: no chance, no iteration.
 """
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from math import atan2, cos, hypot, pi, sin
-from typing import TypeAlias
 
 import networkx as nx
 import numpy as np
-import numpy.typing as npt
 
 from collectives.trace import Trace
-
-Graph: TypeAlias = "nx.DiGraph[str]"
-Point = tuple[float, float]
-Edge = tuple[str, str]
-Line = npt.NDArray[np.float64]  # [points, 2]
-
-LARGEST_HOST = 22.0
-
-
-@dataclass(frozen=True)
-class Box:
-    """An area of the picture."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    @property
-    def middle(self) -> Point:
-        return self.at(0.5, 0.5)
-
-    def at(self, x: float, y: float) -> Point:
-        """The point at shares ``x`` and ``y`` of width and height."""
-        return self.left + x * (self.right - self.left), self.bottom + y * (self.top - self.bottom)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Places of nodes, how large each is drawn, and the lane of each direction of a link."""
-
-    places: dict[str, Point]
-    hosts: tuple[str, ...]  # node of each rank
-    radii: dict[str, float]  # of each node's symbol
-    lanes: dict[Edge, Line]
-    memory: Box | None = None  # the box that stands for the two ends of this machine's memory
-
-    @property
-    def radius(self) -> float:
-        """Of a host."""
-        return self.radii[self.hosts[0]]
-
-    def path(self, src: int, dst: int, route: tuple[str, ...]) -> Line:
-        """The line from rank ``src`` to ``dst`` along ``route``; straight where that is empty."""
-        if self.memory and len(route) == 4:
-            return self._memory_path(self.memory, *route)
-        nodes = route if len(route) > 1 else (self.hosts[src], self.hosts[dst])
-        return np.concatenate([self._link(a, b) for a, b in pairwise(nodes)])
-
-    def _link(self, a: str, b: str) -> Line:
-        return self.lanes[a, b] if (a, b) in self.lanes else _lane(self.places, a, b, self.radii)
-
-    def _memory_path(self, memory: Box, src: str, into: str, out: str, dst: str) -> Line:
-        down, up, middle = self.lanes[src, into], self.lanes[out, dst], memory.middle[1]
-        return np.array([down[0], (down[1][0], middle), (up[0][0], middle), up[1]])
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """Sort key with h2 before h10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+from viz.geometry import (
+    Box,
+    Edge,
+    Graph,
+    Layout,
+    fitted,
+    fitting_radius,
+    lane_between,
+    natural,
+    nearest,
+    nearest_of_each,
+)
+from viz.grid import on_grid
+from viz.machines import in_machines
 
 
 def topology(trace: Trace) -> Graph:
@@ -104,9 +55,17 @@ def is_through_memory(trace: Trace) -> bool:
 def lay_out(trace: Trace, box: Box) -> Layout:
     """Places and lanes of a trace's cluster, the middles of its hosts inside ``box``."""
     graph, hosts = topology(trace), hosts_of(trace)
+    regular = in_machines(graph, hosts, _used(trace), box) or on_grid(graph, hosts, box)
+    if regular:
+        return regular
     outer = tuple(dict.fromkeys((*hosts, *_idle_hosts(graph, hosts))))
     ends = _memory_ends(graph, outer)
     return _beside_memory(outer, hosts, ends, box) if ends else _around(graph, outer, hosts, box)
+
+
+def _used(trace: Trace) -> set[str]:
+    """Nodes that some message passes."""
+    return {node for route in {message.route for message in trace.messages} for node in route}
 
 
 def _idle_hosts(graph: Graph, hosts: tuple[str, ...]) -> list[str]:
@@ -137,7 +96,7 @@ def _beside_memory(outer: tuple[str, ...], hosts: tuple[str, ...], ends: Edge, b
     ]
     lower = [box.at(0.08 + 0.84 * i / max(above - 1, 1), 0.05) for i in range(below)]
     places = dict(zip(outer, upper + lower, strict=True))
-    radius = _fitting_radius(list(places.values()))
+    radius = fitting_radius(list(places.values()))
     lanes = {ends: np.array([(memory.left + 14, memory.middle[1]), (memory.right - 14, memory.middle[1])])}
     for host, (x, y) in places.items():
         side, aside = 1 if y > memory.top else -1, min(8.0, radius / 2)
@@ -155,21 +114,17 @@ def _around(graph: Graph, outer: tuple[str, ...], hosts: tuple[str, ...], box: B
     for distance, layer in enumerate(layers, start=1):
         angles |= _switch_angles(graph, layer, angles)
         shares |= dict.fromkeys(layer, (1 - distance / depth) ** 1.3)
-    places = _fitted(
+    places = fitted(
         {node: (shares[node] * cos(angles[node]), shares[node] * sin(angles[node])) for node in angles}, box
     )
-    radius = _fitting_radius([places[host] for host in outer])
-    radii = {node: radius if node in outer else _switch_radius(graph, node, radius, len(layers)) for node in places}
-    lanes = {(a, b): _lane(places, a, b, radii) for a, b in graph.edges}
+    radius = fitting_radius([places[host] for host in outer])
+    room = nearest_of_each(places)
+    radii = {
+        node: radius if node in outer else min(_switch_radius(graph, node, radius, len(layers)), 0.45 * room[node])
+        for node in places
+    }
+    lanes = {(a, b): lane_between(places, a, b, radii) for a, b in graph.edges}
     return Layout(places, hosts, radii, lanes)
-
-
-def _fitted(places: dict[str, Point], box: Box) -> dict[str, Point]:
-    """Stretched to fill the box in each direction in which they differ, and centred."""
-    points = np.array(list(places.values()))
-    low, high = points.min(axis=0), points.max(axis=0)
-    spread = np.where(high - low > 1e-6, high - low, np.inf)
-    return {node: box.at(*(0.5 + (np.array(place) - (low + high) / 2) / spread)) for node, place in places.items()}
 
 
 def _host_angles(graph: Graph, outer: tuple[str, ...]) -> dict[str, float]:
@@ -201,7 +156,7 @@ def _switch_angles(graph: Graph, layer: list[str], angles: dict[str, float]) -> 
     wanted = {node: _mean_angle(below[node]) for node in layer}
     slot = 2 * pi / len(layer)
     points = [(cos(angle), sin(angle)) for angle in wanted.values()]
-    if _nearest(points) > 0.4 * min(slot, 1.0):
+    if nearest(points) > 0.4 * min(slot, 1.0):
         return wanted
     kinds = {round(angle, 6) for peers in below.values() for angle in peers}
     start = pi / 2 + slot / 2 + pi / max(len(kinds), 1)
@@ -214,29 +169,7 @@ def _mean_angle(angles: Iterable[float]) -> float:
     return round(atan2(y, x), 9) if hypot(x, y) > 1e-9 else pi / 2
 
 
-def _nearest(points: list[Point]) -> float:
-    """The distance of the two that are closest; infinite for fewer than two."""
-    at = np.array(points)
-    apart = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
-    return float((apart + np.diag(np.full(len(at), np.inf))).min())
-
-
-def _fitting_radius(places: list[Point]) -> float:
-    """As large as leaves a gap to the nearest neighbour, within limits."""
-    return min(LARGEST_HOST, max(2.5, 0.34 * _nearest(places)))
-
-
 def _switch_radius(graph: Graph, node: str, host_radius: float, layers: int) -> float:
     """Large enough for messages from many links to pass side by side, smaller where there are several layers."""
     room = 40.0 if layers == 1 else 16.0
     return min(room, max(min(13.0, host_radius), 3.5 * len(set(nx.all_neighbors(graph, node)))))
-
-
-def _lane(places: dict[str, Point], a: str, b: str, radii: dict[str, float]) -> Line:
-    """From a to b, kept to the right as on a road, from where one symbol ends to where the other begins."""
-    start, end = np.array(places[a]), np.array(places[b])
-    length = float(np.hypot(*(end - start))) or 1.0
-    along = (end - start) / length
-    aside = np.array([along[1], -along[0]]) * min(4.5, 0.3 * min(radii[a], radii[b]))
-    near, far = (min(radii[node], length / 3) for node in (a, b))
-    return np.array([start + along * near + aside, end - along * far + aside])

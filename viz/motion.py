@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.trace import Trace
-from viz.layout import Edge, Layout, Line
+from viz.geometry import Edge, Layout, Line
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

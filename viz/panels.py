@@ -9,7 +9,7 @@ from collectives.units import format_size
 from viz.canvas import Bars, Canvas
 from viz.colours import FAINT, GREY, INK, PANE, chunk_colours, ink_on
 from viz.contributions import Contributions, contributions
-from viz.layout import Box
+from viz.geometry import Box
 from viz.motion import phases_at
 
 RECEIVED = chunk_colours(2)[1]

@@ -9,7 +9,7 @@ from collectives.trace import Trace
 from collectives.units import format_bandwidth
 from viz.canvas import POINTS, Canvas
 from viz.colours import BUSY, FAINT, GREY, INK, PANE, PAPER, chunk_colours, ink_on, rgb, use_colour
-from viz.layout import Edge, Layout, natural
+from viz.geometry import Edge, Layout, natural
 from viz.motion import Ints, Motion, length, link_use, phases_at
 
 LONGEST_TRAIN = 6  # dots, beyond which some hide others
@@ -17,6 +17,9 @@ MOST_DOTS = 256  # in one frame
 MOST_NUMBERED_DOTS = 64
 SMALLEST_NUMBERED = 6  # pixels of a dot's radius
 MOST_LABELLED_LINKS = 6
+# Parts of a machine: how tall for its width, and how round. Memory is flat, as its modules are.
+SHAPES = {"memory": (0.45, 0.1), "cpu": (1.0, 0.15), "pcie": (0.6, 1.0), "nic": (0.7, 0.15), "nvswitch": (0.7, 1.0)}
+LETTERS = {"memory": "RAM", "cpu": "CPU", "pcie": "PCIe", "nic": "NIC", "nvswitch": "NVS"}
 
 
 class Stage:
@@ -84,9 +87,12 @@ class Stage:
 
     def _draw_switch(self, canvas: Canvas, node: str) -> None:
         (x, y), radius = self._layout.places[node], self._layout.radii[node]
-        canvas.box(x - radius, y - radius, 2 * radius, 2 * radius, PANE, GREY, round_by=radius)
+        kind = self._layout.kinds.get(node)
+        tall, round_by = SHAPES.get(kind or "", (1.0, 1.0))
+        canvas.box(x - radius, y - tall * radius, 2 * radius, 2 * tall * radius, PANE, GREY, round_by=round_by * radius)
         if radius >= 6:
-            canvas.fit(canvas.text(x, y, node, min(11, 0.8 * radius), GREY, "center"), 2 * radius + 8)
+            words = canvas.text(x, y, LETTERS.get(kind or "", node), min(11, 0.8 * radius), GREY, "center")
+            canvas.fit(words, 2 * radius + 8)
 
     def _draw_bandwidths(self, canvas: Canvas) -> None:
         """Write the bandwidth of links that differ from most; where all are alike the heading says it."""

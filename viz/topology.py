@@ -6,12 +6,10 @@ and ``tier`` on nodes.
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from itertools import groupby
-from math import cos, inf, log10, pi, sin
+from math import inf, log10
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import networkx as nx
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,26 +20,16 @@ from collectives.atomic import write_bytes
 from collectives.errors import InputError
 from collectives.units import format_bandwidth
 from viz.colours import GREY, INK, PANE, PAPER
-from viz.layout import Point, natural
-
-Graph: TypeAlias = "nx.DiGraph[str]"
+from viz.geometry import Graph, Point
+from viz.rows import kind_of, place_nodes
 
 SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 150
 MOST_NODES = 2000
 MOST_LABELS = 80
-ROWS = {
-    "nvswitch": 0,
-    "gpu": 1,
-    "host": 1,
-    "pcie": 2,
-    "cpu": 3,
-    "memory": 4,
-    "nic": 5,
-    "switch": 6,
-}  # of more tiers, above
 # Okabe and Ito, "Color Universal Design" (2008), as in the other pictures.
 FAMILIES = {
+    "NVLink-C2C": "#56b4e9",
     "NVLink": "#009e73",
     "PCIe": "#0072b2",
     "memory": "#cc79a7",
@@ -51,8 +39,15 @@ FAMILIES = {
     "NIC": "#d55e00",
     "": "#5f6b7d",
 }
+NAMES = {
+    "host": "host", "gpu": "GPU", "pcie": "PCIe switch", "cpu": "CPU", "memory": "its memory", "nic": "NIC",
+    "nvswitch": "NVSwitch", "switch": "switch",
+}  # fmt: skip
 BEHIND = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
-SYMBOLS = {"gpu": "s", "host": "o", "nic": "D", "nvswitch": "H", "cpu": "s", "memory": "h", "pcie": "^", "switch": "H"}
+FLAT = [(-1.0, -0.4), (1.0, -0.4), (1.0, 0.4), (-1.0, 0.4), (-1.0, -0.4)]  # like a memory module
+SYMBOLS: dict[str, Any] = {
+    "gpu": "s", "host": "o", "nic": "D", "nvswitch": "H", "cpu": "s", "memory": FLAT, "pcie": "^", "switch": "H",
+}  # fmt: skip
 
 
 def draw_topology(graph: Graph, hosts: Sequence[str], title: str, path: Path | str) -> None:
@@ -76,60 +71,22 @@ def _figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
     across = [x for x, _ in places.values()]
     width = min(24.0, max(7.0, 1.6 + 0.42 * (max(across) - min(across) + 1)))
     figure = Figure(figsize=(width, 6.2), dpi=DPI, facecolor=PAPER)
-    axes = figure.add_axes((0.02, 0.15, 0.96, 0.75))
+    axes = figure.add_axes((0.02, 0.15, 0.96, 0.73))
     axes.set_axis_off()
     in_rows = all(y == int(y) for _, y in places.values())
     thin = 0.5 if len(places) > MOST_LABELS else 1.0
     for a, b in _links(graph):
-        _draw_link(axes, graph.edges[a, b], places[a], places[b], in_rows, thin)
+        bend = 0.0 if not in_rows else -0.25 if kind_of(graph, a, hosts) in ("gpu", "host") else 0.25
+        _draw_link(axes, graph.edges[a, b], places[a], places[b], bend, thin)
     _draw_nodes(axes, graph, places, hosts)
     axes.margins(0.06, 0.12)
-    figure.text(0.03, 0.94, title, fontsize=13, fontweight="bold", color=INK)
-    keys = _keys(graph)
-    figure.legend(handles=keys, loc="lower left", ncols=int(width // 3.4), frameon=False, fontsize=8, labelcolor=GREY)
+    figure.text(0.03, 0.945, title, fontsize=13, fontweight="bold", color=INK)
+    look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": GREY}
+    figure.legend(handles=_keys(graph), loc="lower left", ncols=int(width // 3.4), **look)
+    symbols = _symbols(graph, hosts)
+    under_title = (0.018, 0.935)
+    figure.legend(handles=symbols, loc="upper left", bbox_to_anchor=under_title, ncols=8, columnspacing=1.2, **look)
     return figure
-
-
-def place_nodes(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
-    """Where each node stands: in rows by kind, above what hangs from it; without any switch in a circle."""
-    kinds = {node: _kind(graph, node, hosts) for node in graph}
-    if set(kinds.values()) <= {"host"} or (set(kinds.values()) == {"gpu"} and len(graph) <= 8):
-        return _circle(sorted(graph, key=natural))
-    level = {node: ROWS[kind] + graph.nodes[node].get("tier", 1) * (kind == "switch") for node, kind in kinds.items()}
-    height = {row: float(y) for y, row in enumerate(sorted(set(level.values())))}
-    order = [node for node in graph if kinds[node] in ("host", "gpu")]
-    places = {node: (float(x), height[level[node]]) for x, node in enumerate(order)}
-    others = [row for row in height if row > ROWS["gpu"]] + [row for row in height if row < ROWS["gpu"]]
-    for row in others:
-        places |= _row(graph, [node for node in graph if level[node] == row], height[row], places)
-    return places
-
-
-def _kind(graph: Graph, node: str, hosts: Sequence[str]) -> str:
-    kind: str = graph.nodes[node].get("kind") or ("host" if node in hosts else "switch")
-    return kind
-
-
-def _row(graph: Graph, row: list[str], y: float, placed: dict[str, Point]) -> dict[str, Point]:
-    """Each above the middle of its neighbours that have a place, and no two in one place."""
-    wanted = {}
-    for node in row:
-        near = [placed[peer][0] for peer in nx.all_neighbors(graph, node) if peer in placed]
-        wanted[node] = sum(near) / len(near) if near else 0.0
-    order = sorted(row, key=lambda node: (wanted[node], natural(node)))
-    spread, last = {}, -inf
-    for place, alike in groupby(order, key=lambda node: wanted[node]):
-        nodes = list(alike)
-        for number, node in enumerate(nodes):
-            last = max(last + 0.9, place + 0.9 * (number - (len(nodes) - 1) / 2))
-            spread[node] = (last, y)
-    return spread
-
-
-def _circle(nodes: list[str]) -> dict[str, Point]:
-    radius = max(1.5, len(nodes) / (2 * pi))
-    turn = 2 * pi / len(nodes)
-    return {n: (radius * sin((i + 0.5) * turn), radius * cos((i + 0.5) * turn)) for i, n in enumerate(nodes)}
 
 
 def _links(graph: Graph) -> list[tuple[str, str]]:
@@ -137,12 +94,12 @@ def _links(graph: Graph) -> list[tuple[str, str]]:
     return list({frozenset(edge): edge for edge in graph.edges}.values())
 
 
-def _draw_link(axes: Axes, data: Mapping[str, Any], a: Point, b: Point, in_rows: bool, thin: float) -> None:
-    """A straight line; an arc where it would run along a row, through others."""
+def _draw_link(axes: Axes, data: Mapping[str, Any], a: Point, b: Point, bend: float, thin: float) -> None:
+    """A straight line; an arc, upwards where ``bend`` is positive, where it would run along a row, through others."""
     (x, y), (u, v) = sorted((a, b))
-    bend = 0.25 if in_rows and y == v and u - x > 1 else 0.0
+    rad = -bend if y == v and u - x > 1 else 0.0
     line = FancyArrowPatch(
-        (x, y), (u, v), arrowstyle="-", connectionstyle=f"arc3,rad={bend if y < 2 else -bend}", alpha=0.75, zorder=1,
+        (x, y), (u, v), arrowstyle="-", connectionstyle=f"arc3,rad={rad}", alpha=0.75, zorder=1,
         color=_colour(data.get("medium", "")), linewidth=thin * _width(data["bandwidth"]), shrinkA=0, shrinkB=0,
     )  # fmt: skip
     axes.add_patch(line)
@@ -161,12 +118,12 @@ def _draw_nodes(axes: Axes, graph: Graph, places: dict[str, Point], hosts: Seque
     ranks = {host: rank for rank, host in enumerate(hosts)}
     crowded = len(places) > MOST_LABELS
     for node, (x, y) in places.items():
-        kind, size = _kind(graph, node, hosts), 7 if crowded else 17
+        kind, size = kind_of(graph, node, hosts), 7 if crowded else 17
         filled = node in ranks
         axes.plot(
             x,
             y,
-            SYMBOLS[kind],
+            marker=SYMBOLS[kind],
             markersize=size,
             markerfacecolor=INK if filled else PANE,
             markeredgecolor=GREY,
@@ -177,11 +134,15 @@ def _draw_nodes(axes: Axes, graph: Graph, places: dict[str, Point], hosts: Seque
         if filled:
             _write(axes, x, y, str(ranks[node]), 4.0 if crowded else 8.5, PAPER)
         else:
-            _write(axes, x, y + (0.4 if y > 0 else -0.4), _short(node), 6.5, GREY).set_bbox(BEHIND)
+            _write(axes, x, y, _short(node), 6.5, GREY, aside=16 if y > 0 else -16).set_bbox(BEHIND)
 
 
-def _write(axes: Axes, x: float, y: float, words: str, size: float, colour: str) -> Text:
-    return axes.text(x, y, words, fontsize=size, color=colour, ha="center", va="center", zorder=3, parse_math=False)
+def _write(axes: Axes, x: float, y: float, words: str, size: float, colour: str, aside: float = 0.0) -> Text:
+    """Words at a place, or so many points above it."""
+    return axes.annotate(
+        words, (x, y), (0, aside), textcoords="offset points", fontsize=size, color=colour, ha="center", va="center",
+        zorder=3, parse_math=False,
+    )  # fmt: skip
 
 
 def _short(node: str) -> str:
@@ -198,6 +159,20 @@ def _keys(graph: Graph) -> list[Line2D]:
         Line2D([], [], color=_colour(medium), linewidth=_width(bandwidth), label=_words(medium, bandwidth))
         for bandwidth, medium, _ in shown[:12]
     ]
+
+
+def _symbols(graph: Graph, hosts: Sequence[str]) -> list[Line2D]:
+    """What each symbol means, of those that are there."""
+    there = {kind_of(graph, node, hosts) for node in graph}
+    ranks = {kind_of(graph, host, hosts) for host in hosts}
+    return [
+        Line2D(
+            [], [], linestyle="none", marker=SYMBOLS[kind], markersize=7, markeredgecolor=GREY, label=name,
+            markerfacecolor=INK if kind in ranks else PANE,
+        )
+        for kind, name in NAMES.items()
+        if kind in there
+    ]  # fmt: skip
 
 
 def _words(medium: str, bandwidth: float) -> str:

@@ -134,11 +134,7 @@ def _label(axes: Axes, found: Winners, name: str, cells: list[tuple[int, int]], 
     """The name in the widest place of a region, where it fits."""
     own = set(cells)
     runs = [_run(own, row, column) for row, column in cells if (row, column - 1) not in own]
-    tall = {
-        first: sum((first[0] + up, column) in own for up in (-1, 1) for column in (first[1], last))
-        for first, last in runs
-    }
-    first, last = max(runs, key=lambda run: (run[1] - run[0][1]) + 0.8 * tall[run[0]])
+    first, last = max(runs, key=lambda run: run[1] - run[0][1] + 0.8 * _beside(own, *run))
     per_cell = 8.6 * 72 / len(found.sizes)  # points
     size = min(10.0, per_cell * (last - first[1] + 1) / (0.62 * len(name) + 1))
     if size < 5.5:

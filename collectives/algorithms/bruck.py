@@ -1,7 +1,7 @@
 """Bruck's algorithms: ceil(log2 p) steps for any number of ranks.
 
 Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing
-systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur et al. (2005), sections 4.1 and 4.4.
+systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur et al. (2005).
 """
 
 from collectives.algorithms.tree import doublings, runs

@@ -1,6 +1,6 @@
 """The pipelined chain: the buffer goes from rank to rank in slices, and every rank passes one on while the next comes.
 
-Chan et al. (2007), section 5; Patarasuk, Faraj, Yuan, "Pipelined broadcast on Ethernet switched clusters", IPDPS 2006.
+Chan et al. (2007); Patarasuk, Faraj, Yuan, "Pipelined broadcast on Ethernet switched clusters", IPDPS 2006.
 With s slices it takes p + s - 2 steps of n / s bytes: more slices fill the chain better, fewer cost less latency; the
 best number is the square root of (p - 2) n beta / alpha.
 """

@@ -94,6 +94,6 @@ def up_and_down(node: Node, first: int, slices: int) -> Program:
 
 @algorithm("all_reduce", name="double_tree", chunks=two_halves)
 def double_tree_all_reduce(rank: int, world_size: int, slices: int = 8) -> tuple[Program, ...]:
-    """Every rank holds the sum: up both trees and down again. No rank sends more than 2 n bytes."""
+    """Every rank holds the sum: up both trees and down; 4 (s + log2 p) messages deep. No rank sends over 2 n bytes."""
     nodes = [node_of(rank, world_size, 0, tree) for tree in range(2)]
     return tuple(up_and_down(node, tree * slices, slices) for tree, node in enumerate(nodes))

@@ -1,6 +1,6 @@
 """Recursive doubling and halving: partners at distance 1, 2, 4, ... whose numbers differ in one bit.
 
-Thakur, Rabenseifner, Gropp (2005), sections 4.1, 4.2 and 4.5; Rabenseifner, "Optimization of collective reduction
+Thakur, Rabenseifner, Gropp (2005); Rabenseifner, "Optimization of collective reduction
 operations", ICCS 2004. They are at home on powers of two. Otherwise the ranks beyond the largest power of two are
 *spare*: rank core + i hands its data to rank i, waits, and gets the result from it.
 """

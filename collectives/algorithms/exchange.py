@@ -1,6 +1,6 @@
 """Pairwise exchange: in every step the ranks form pairs, and the two of a pair swap what they have for each other.
 
-Thakur, Rabenseifner, Gropp (2005), section 4.4, for powers of two. The pairs for other numbers of ranks are those of a
+Thakur, Rabenseifner, Gropp (2005), for powers of two. The pairs for other numbers of ranks are those of a
 round-robin tournament (the circle method): one player stays, the others move on by one chair each round.
 """
 

@@ -2,7 +2,7 @@
 
 With nodes as rows this keeps most bytes on the fast links inside a node; each GPU reduces its own share across the
 nodes, on a *rail* of GPUs with the same number. Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training
-in a flash" (2018), section 2.3, for the ring in each dimension; Thakur et al. (2005) for what may stand inside. The
+in a flash" (2018), for the ring in each dimension; Thakur et al. (2005) for what may stand inside. The
 torus runs both dimensions at once, each on half of the data: Jain and Sabharwal, "Optimal bucket algorithms for large
 MPI collectives on torus interconnects", ICS 2010.
 """
@@ -105,10 +105,11 @@ def two_dimensions(rank: int, rows: range, columns: range, place: tuple[int, int
 
 @algorithm("all_reduce", name="torus", chunks=lambda world_size: 2 * world_size)
 def torus_all_reduce(rank: int, world_size: int, columns: int | None = None) -> tuple[Program, ...]:
-    """Every rank holds the sum, each half by way of one dimension first. It sends 2 (p - 1) / p n bytes, the least.
+    """Every rank holds the sum, by both dimensions at once. 2 (r + c - 2) steps; it sends 2 (p - 1) / p n bytes.
 
-    ``columns`` are the ranks of a row, one after the other; about the root of p unless said. With r rows of c:
-    2 (c - 1) + 2 (r - 1) steps on each of two channels.
+    ``columns`` are the ranks of a row, one after the other; about the root of p unless said. With r rows of c
+    each of two channels takes 2 (c - 1) + 2 (r - 1) steps: one half of the buffer goes by row first, one by column.
+    They send the least possible.
     """
     width = divided(world_size, columns, "columns")
     y, x = divmod(rank, width)

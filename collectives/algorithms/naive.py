@@ -1,7 +1,7 @@
 """The naive (linear) algorithms: one message at a time, every one of them through the root.
 
 Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", Concurrency
-and Computation 19 (2007), section 4, begins from these. Only all_to_all has no root to go through: there every rank
+and Computation 19 (2007), begins from these. Only all_to_all has no root to go through: there every rank
 writes to all others at once.
 """
 
@@ -11,7 +11,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 @algorithm("broadcast", name="naive", chunks=1)
 def naive_broadcast(rank: int, world_size: int, root: int) -> Program:
-    """Every rank holds root's buffer. world_size - 1 steps, one after the other; root sends (p - 1) n bytes."""
+    """Every rank holds root's buffer. p - 1 steps, one after the other; root sends (p - 1) n bytes."""
     for peer in range(world_size):
         if peer != root and rank == root:
             yield send(peer, 0)
@@ -21,7 +21,7 @@ def naive_broadcast(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("reduce", name="naive", chunks=1)
 def naive_reduce(rank: int, world_size: int, root: int) -> Program:
-    """Root holds the sum of all buffers. world_size - 1 steps, one after the other; every other rank sends n bytes."""
+    """Root holds the sum of all buffers. p - 1 steps, one after the other; every other rank sends n bytes."""
     for peer in range(world_size):
         if peer != root and rank == root:
             yield recv_reduce(peer, 0)
@@ -31,7 +31,7 @@ def naive_reduce(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_reduce", name="naive", chunks=1)
 def naive_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum: rank 0 receives from each in turn, then sends to each. It sends (p - 1) n bytes."""
+    """Every rank holds the sum: rank 0 hears each, then tells each. 2 (p - 1) steps; it sends (p - 1) n bytes."""
     yield from naive_reduce(rank, world_size, root=0)
     yield from naive_broadcast(rank, world_size, root=0)
 
@@ -58,7 +58,7 @@ def naive_gather(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_gather", name="naive")
 def naive_all_gather(rank: int, world_size: int) -> Program:
-    """Every rank holds part i of each rank i: rank 0 gathers, then sends all to each. It sends (p - 1) n bytes."""
+    """Every rank holds part i of each rank i, by way of rank 0. 2 (p - 1) steps; it sends (p - 1) n bytes."""
     yield from naive_gather(rank, world_size, root=0)
     for peer in range(1, world_size):
         if rank == 0:
@@ -91,5 +91,5 @@ def naive_all_to_all(rank: int, world_size: int) -> Program:
 
 @algorithm("barrier", name="naive", chunks=1)
 def naive_barrier(rank: int, world_size: int) -> Program:
-    """Nobody leaves before all have come: each tells rank 0, which then tells each. 2 (p - 1) steps."""
+    """Nobody leaves before all have come: each tells rank 0, which then tells each. 2 (p - 1) steps of a token."""
     yield from naive_all_reduce(rank, world_size)

@@ -1,8 +1,8 @@
 """The binomial tree: who has the data passes it on, so that their number doubles with every step.
 
-Chan et al. (2007), section 4.1, where it is the minimum-spanning-tree algorithm; Thakur, Rabenseifner, Gropp,
+Chan et al. (2007), where it is the minimum-spanning-tree algorithm; Thakur, Rabenseifner, Gropp,
 "Optimization of collective communication operations in MPICH", International Journal of High Performance Computing
-Applications 19 (2005), section 4. Ranks count from the root: ``place`` 0 is the root, and the place with its lowest
+Applications 19 (2005). Ranks count from the root: ``place`` 0 is the root, and the place with its lowest
 bit cleared is the parent's.
 """
 
@@ -48,7 +48,7 @@ def binomial_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("barrier", name="binomial", chunks=1)
 def binomial_barrier(rank: int, world_size: int) -> Program:
-    """Nobody leaves before all have come. 2 ceil(log2 p) steps up the tree and down again."""
+    """Nobody leaves before all have come. 2 ceil(log2 p) steps of a token each, up the tree and down again."""
     yield from binomial_all_reduce(rank, world_size)
 
 
@@ -80,7 +80,7 @@ def binomial_scatter(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("gather", name="binomial")
 def binomial_gather(rank: int, world_size: int, root: int) -> Program:
-    """Root holds part r of every rank r. ceil(log2 p) steps, the scatter's the other way round."""
+    """Root holds part r of every rank r. ceil(log2 p) steps, the scatter's backwards; none sends over n / 2 bytes."""
     place = (rank - root) % world_size
     for distance in doublings(world_size):
         if place % (2 * distance) == distance:
