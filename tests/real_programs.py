@@ -156,6 +156,7 @@ def shapes(rank: int, world_size: int) -> list[str]:
         lambda: execute(ring, torch.zeros(6, 5)[:, 1]),
         lambda: execute(ring, torch.zeros(3, dtype=torch.int64), op="mean"),
         lambda: execute(ring, torch.zeros(3), op="median"),
+        lambda: execute(ring, torch.zeros(3, dtype=torch.complex64).conj()),
         lambda: executor.run(torch.zeros(11)),
         lambda: executor.run(torch.zeros(10, dtype=torch.float64)),
     ]
