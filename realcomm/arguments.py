@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import index
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ Group = dist.ProcessGroup | None
 Op = str | dist.ReduceOp | dist.ReduceOp.RedOpType
 
 REMEMBERED = 16  # executors, each with its scratch and staging
+_OUTSIDE: object = dist.GroupMember.NON_GROUP_MEMBER  # what new_group gives a rank that is not in the group
 _NAMES = [
     (dist.ReduceOp.SUM, "sum"),
     (dist.ReduceOp.AVG, "mean"),
@@ -22,6 +24,10 @@ _NAMES = [
     (dist.ReduceOp.MAX, "max"),
     (dist.ReduceOp.PRODUCT, "product"),
 ]
+
+
+class WrongType(InputError, TypeError):  # noqa: N818 - what happened
+    """An argument is no tensor, list or whatever it must be; also a TypeError, as ``torch.distributed`` has it."""
 
 
 def executor_for(
@@ -37,9 +43,8 @@ def executor_for(
 
     Raises InputError for arguments that do not fit.
     """
-    if tensor.layout is not torch.strided:
-        raise InputError(f"{collective}: a tensor of layout {tensor.layout} was given; it must be dense")
-    found, group_rank = resolved(collective, algorithm), 0 if root is None else group_root(group, root)
+    found = resolved(collective, algorithm)
+    group_rank = group_root(group, root) if found.spec.rooted else 0
     return _remembered(
         found, times * tensor.numel(), tensor.dtype, _op_name(op), group_rank, whole(group), tensor.device
     )
@@ -65,6 +70,11 @@ def resolved(collective: str, algorithm: str | Algorithm) -> Algorithm:
     """The algorithm that was named or given. Raises InputError unless it does what ``collective`` says."""
     if isinstance(algorithm, str):
         return _found(collective, algorithm)
+    if not isinstance(algorithm, Algorithm):
+        raise WrongType(
+            f"algorithm is {algorithm!r}; give a name such as 'ring' or 'my.py:name', or an Algorithm. Other than in "
+            f"torch.distributed it stands before op, group and async_op: give those by name"
+        )
     if algorithm.spec.name != collective:
         raise InputError(f"{algorithm.full_name} is no {collective}; give one that was declared for it")
     return algorithm
@@ -78,14 +88,18 @@ def _found(collective: str, name: str) -> Algorithm:
 def _op_name(op: Op) -> str:
     if isinstance(op, str):
         return op
-    for known, name in _NAMES:
-        if op == known:
-            return name
-    raise InputError(f"op {op} is not known; there are {', '.join(name for _, name in _NAMES)}")
+    names = [name for known, name in _NAMES if isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)) and op == known]
+    if not names:
+        raise InputError(
+            f"op {op} is not known; there are {', '.join(name for _, name in _NAMES)}, as a text or ReduceOp"
+        )
+    return names[0]
 
 
 def whole(group: Group) -> dist.ProcessGroup:
     """The group itself, or that of all ranks. Raises InputError where there is none."""
+    if not isinstance(group, dist.ProcessGroup | None):
+        raise WrongType(f"group is {group!r}; give what torch.distributed.new_group made, or None for all ranks")
     found = group or (dist.group.WORLD if dist.is_initialized() else None)
     if found is None:
         raise InputError("there is no process group; call torch.distributed.init_process_group first")
@@ -94,16 +108,41 @@ def whole(group: Group) -> dist.ProcessGroup:
 
 def ranks_of(group: Group) -> tuple[int, int] | None:
     """This rank's place in the group and how many ranks it has; None for a rank outside it."""
-    rank = -1 if isinstance(group, int) else dist.get_rank(whole(group))  # an int is dist.GroupMember.NON_GROUP_MEMBER
+    if group == _OUTSIDE:
+        return None
+    rank = dist.get_rank(whole(group))
     return None if rank < 0 else (rank, dist.get_world_size(group))
 
 
-def group_root(group: Group, root: int) -> int:
+def group_root(group: Group, root: int | None) -> int:
     """What the group calls rank ``root`` of the world. Raises InputError for one that is not in it."""
     members = dist.get_process_group_ranks(whole(group))
-    if root not in members:
-        raise InputError(f"rank {root} is not one of the group's: {', '.join(map(str, members))}")
-    return members.index(root)
+    try:
+        return members.index(index(root))  # type: ignore[arg-type]
+    except TypeError:
+        raise WrongType(f"rank {root!r} is no whole number") from None
+    except ValueError:
+        raise InputError(f"rank {root} is not one of the group's: {', '.join(map(str, members))}") from None
+
+
+def check_tensor(tensor: object, name: str, group: Group, is_result: bool) -> None:
+    """Raise InputError unless the group can carry it, and for a result unless each element has memory of its own."""
+    if not isinstance(tensor, torch.Tensor):
+        raise WrongType(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+    if tensor.layout is not torch.strided:
+        raise InputError(f"{name} has the layout {tensor.layout}; it must be dense")
+    backend = _backends(whole(group)).get(tensor.device.type, "this group")
+    if (tensor.device.type, backend == "nccl") not in (("cpu", False), ("cuda", True)):
+        raise InputError(f"{name} is on {tensor.device}, which {backend} does not reach; gloo needs cpu, and nccl cuda")
+    if is_result and 0 in (step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1):
+        raise InputError(f"{name} is expanded: several of its elements are the same memory; clone() it before")
+
+
+@lru_cache(maxsize=8)
+def _backends(group: dist.ProcessGroup) -> dict[str, str]:
+    """Which backend serves which type of device."""
+    pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
+    return {device: backend for device, _, backend in pairs}
 
 
 def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small_name: str, world_size: int) -> None:
@@ -116,15 +155,24 @@ def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small
 
 
 def check_list(
-    given: Sequence[torch.Tensor] | None, name: str, tensor: torch.Tensor, wanted: int, where: str
+    given: Sequence[torch.Tensor] | None,
+    name: str,
+    tensor: torch.Tensor,
+    wanted: int,
+    where: str,
+    group: Group,
+    is_result: bool,
 ) -> Sequence[torch.Tensor]:
     """The tensors of a list that one rank gives. Raises InputError unless there are as many, like ``tensor``."""
-    parts = given or ()
+    parts = () if given is None else given
+    if not isinstance(parts, list | tuple):
+        raise WrongType(f"{name} is a {type(parts).__name__}; it must be a list of tensors")
     if len(parts) != wanted:
         needed = f"one for each rank, {wanted}" if wanted else f"none; only {where} gives them"
         raise InputError(f"{name} holds {len(parts)} tensors where there must be {needed}")
     for number, part in enumerate(parts):
-        if part.shape != tensor.shape or part.dtype != tensor.dtype:
+        check_tensor(part, f"{name}[{number}]", group, is_result)
+        if (part.shape, part.dtype, part.device) != (tensor.shape, tensor.dtype, tensor.device):
             raise InputError(f"{name}[{number}] is {told(part)} and tensor is {told(tensor)}; they must be alike")
     return parts
 

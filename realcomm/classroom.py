@@ -39,4 +39,6 @@ def _check(rank: int, world_size: int) -> None:
     if not dist.is_initialized():
         raise InputError("there is no process group; call torch.distributed.init_process_group first")
     if (rank, world_size) != (found := (dist.get_rank(), dist.get_world_size())):
-        raise InputError(f"rank {rank} of {world_size} was given, but this process is rank {found[0]} of {found[1]}")
+        raise InputError(
+            f"rank {rank!r} of {world_size!r} was given, but this process is rank {found[0]} of {found[1]}"
+        )

@@ -132,6 +132,8 @@ class Executor:
             )
         if not tensor.is_contiguous():
             raise InputError(f"a tensor of shape {list(tensor.shape)} and strides {tensor.stride()} is not contiguous")
+        if tensor.is_conj() or tensor.is_neg():  # its memory holds something else
+            raise InputError("a tensor that is conjugated or negated only when it is read; resolve_conj() it before")
         self._pipeline = self._arrangement.on(tensor.detach().view(-1))
         self._tensor, self._address = weakref.ref(tensor, self._forget), tensor.data_ptr()
 

@@ -7,14 +7,25 @@ the tensors are not to be touched. A rank outside the group does nothing. All ra
 arguments that do not fit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 
 from collectives.catalogue import Algorithm
 from collectives.errors import InputError
-from realcomm.arguments import Op, check_list, check_parts, executor_for, group_root, ranks_of, resolved, told, whole
+from realcomm.arguments import (
+    Op,
+    check_list,
+    check_parts,
+    check_tensor,
+    executor_for,
+    group_root,
+    ranks_of,
+    resolved,
+    told,
+    whole,
+)
 from realcomm.work import GpuWork, Work, start
 
 Group = dist.ProcessGroup | None
@@ -66,16 +77,18 @@ def all_gather_into_tensor(
     if (ranks := ranks_of(group)) is None:
         return None
     rank, world_size = ranks
+    check_tensor(output_tensor, "output_tensor", group, is_result=True)
+    check_tensor(input_tensor, "input_tensor", group, is_result=False)
     check_parts(output_tensor, "output_tensor", input_tensor, "input_tensor", world_size)
     executor = executor_for("all_gather", algorithm, output_tensor, "sum", None, group)
 
     def action() -> None:
-        buffer = output_tensor if output_tensor.is_contiguous() else executor.buffer
+        buffer = output_tensor if _is_plain(output_tensor) else executor.buffer
         _copy(input_tensor, _part(buffer, rank, world_size))
         executor.run(buffer)
         _copy(buffer, output_tensor)
 
-    return _start(action, output_tensor, group, async_op)
+    return start(action, whole(group), output_tensor.device, [output_tensor], async_op)
 
 
 def reduce_scatter_tensor(
@@ -90,6 +103,8 @@ def reduce_scatter_tensor(
     if (ranks := ranks_of(group)) is None:
         return None
     rank, world_size = ranks
+    check_tensor(output, "output", group, is_result=True)
+    check_tensor(input, "input", group, is_result=False)
     check_parts(input, "input", output, "output", world_size)
     executor = executor_for("reduce_scatter", algorithm, input, op, None, group)
 
@@ -98,7 +113,7 @@ def reduce_scatter_tensor(
         executor.run(executor.buffer)
         _copy(_part(executor.buffer, rank, world_size), output)
 
-    return _start(action, input, group, async_op)
+    return start(action, whole(group), input.device, [output], async_op)
 
 
 def all_to_all_single(
@@ -112,6 +127,8 @@ def all_to_all_single(
     if (ranks := ranks_of(group)) is None:
         return None
     _, world_size = ranks
+    check_tensor(output, "output", group, is_result=True)
+    check_tensor(input, "input", group, is_result=False)
     if output.numel() != input.numel() or output.dtype != input.dtype or input.numel() % world_size:
         raise InputError(
             f"all_to_all_single: output is {told(output)} and input is {told(input)}; both need the same dtype and "
@@ -124,7 +141,7 @@ def all_to_all_single(
         executor.run(executor.buffer)
         _copy(executor.buffer, output)
 
-    return _start(action, input, group, async_op)
+    return start(action, whole(group), input.device, [output], async_op)
 
 
 def gather(
@@ -140,7 +157,9 @@ def gather(
         return None
     rank, world_size = ranks
     holds = group_root(group, dst) == rank
-    parts = check_list(gather_list, "gather_list", tensor, world_size if holds else 0, f"dst {dst}")
+    check_tensor(tensor, "tensor", group, is_result=False)
+    wanted = world_size if holds else 0
+    parts = check_list(gather_list, "gather_list", tensor, wanted, f"dst {dst}", group, is_result=True)
     executor = executor_for("gather", algorithm, tensor, "sum", dst, group, world_size)
 
     def action() -> None:
@@ -149,7 +168,7 @@ def gather(
         for number, part in enumerate(parts):
             _copy(_part(executor.buffer, number, world_size), part)
 
-    return _start(action, tensor, group, async_op)
+    return start(action, whole(group), tensor.device, parts, async_op)
 
 
 def scatter(
@@ -165,7 +184,9 @@ def scatter(
         return None
     rank, world_size = ranks
     holds = group_root(group, src) == rank
-    parts = check_list(scatter_list, "scatter_list", tensor, world_size if holds else 0, f"src {src}")
+    check_tensor(tensor, "tensor", group, is_result=True)
+    wanted = world_size if holds else 0
+    parts = check_list(scatter_list, "scatter_list", tensor, wanted, f"src {src}", group, is_result=False)
     executor = executor_for("scatter", algorithm, tensor, "sum", src, group, world_size)
 
     def action() -> None:
@@ -174,7 +195,7 @@ def scatter(
         executor.run(executor.buffer)
         _copy(_part(executor.buffer, rank, world_size), tensor)
 
-    return _start(action, tensor, group, async_op)
+    return start(action, whole(group), tensor.device, [tensor], async_op)
 
 
 def barrier(group: Group = None, async_op: bool = False, algorithm: str | Algorithm = "dissemination") -> Handle:
@@ -188,7 +209,7 @@ def barrier(group: Group = None, async_op: bool = False, algorithm: str | Algori
         executor.buffer.zero_()
         executor.run(executor.buffer)
 
-    return _start(action, token, group, async_op)
+    return start(action, whole(group), token.device, [], async_op)
 
 
 def _in_place(
@@ -202,19 +223,21 @@ def _in_place(
 ) -> Handle:
     if ranks_of(group) is None:
         return None
+    check_tensor(tensor, "tensor", group, is_result=True)
     executor = executor_for(collective, algorithm, tensor, op, root, group)
 
     def action() -> None:
-        buffer = tensor if tensor.is_contiguous() else executor.buffer
+        buffer = tensor if _is_plain(tensor) else executor.buffer
         _copy(tensor, buffer)
         executor.run(buffer)
         _copy(buffer, tensor)
 
-    return _start(action, tensor, group, async_op)
+    return start(action, whole(group), tensor.device, [tensor], async_op)
 
 
-def _start(action: Callable[[], None], tensor: torch.Tensor, group: Group, async_op: bool) -> Handle:
-    return start(action, whole(group), tensor.device, async_op)
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its memory holds the elements one after the other as they are, so that it can be worked on there."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _copy(data: torch.Tensor, into: torch.Tensor) -> None:

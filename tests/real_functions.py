@@ -86,8 +86,8 @@ def _lists(rank: int, world_size: int, dtype: torch.dtype, root: int, same: Call
     same("scatter", one, other)
 
 
-def of_any_shape(rank: int, world_size: int) -> list[list[float]]:
-    """Columns, transposed tensors, parameters and complex numbers; a column's neighbours stay as they are."""
+def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
+    """Columns, transposed tensors, parameters and complex numbers; what lies beside a column stays as it is."""
     table = torch.zeros(3, 2)
     table[:, 1] = rank
     realcomm.all_reduce(table[:, 1])
@@ -99,9 +99,12 @@ def of_any_shape(rank: int, world_size: int) -> list[list[float]]:
     realcomm.all_gather_into_tensor(gathered, torch.tensor([rank, rank + 10.0]))
     turning = torch.full((1,), rank * 1j)
     realcomm.all_reduce(turning)
+    mirrored = torch.full((3,), 1 + 1j)
+    mirrored = mirrored.conj() if rank else mirrored  # torch remembers that it is, and leaves memory as it was
+    realcomm.all_reduce(mirrored)
     return [
         table.flatten().tolist(), turned.flatten().tolist(), weight.tolist(),
-        gathered.flatten().tolist(), [turning.imag.item()],
+        gathered.flatten().tolist(), [turning.imag.item()], mirrored.tolist(),
     ]  # fmt: skip
 
 
@@ -142,31 +145,49 @@ def in_a_group(rank: int, world_size: int) -> list[float]:
     return [tensor[0].item(), other[0].item()]
 
 
-def refusals(rank: int, world_size: int) -> list[str]:
-    """What does not fit is refused on every rank before anything is sent."""
+def refused(call: Callable[[], object]) -> tuple[str, bool]:
+    """The message of an InputError, and whether it is a TypeError too."""
+    try:
+        call()
+    except InputError as error:
+        return str(error), isinstance(error, TypeError)
+    return "accepted", False
+
+
+def refusals(rank: int, world_size: int) -> list[tuple[str, bool]]:
+    """What does not fit is refused before anything is sent: each rank tries it alone, and the other takes no part."""
+    three, all_ranks = torch.zeros(3), dist.group.WORLD
     calls: list[Callable[[], object]] = [
-        lambda: realcomm.all_reduce(torch.zeros(3), op="median"),
-        lambda: realcomm.all_reduce(torch.zeros(3, dtype=torch.int64), op="mean"),
-        lambda: realcomm.all_reduce(torch.zeros(3, dtype=torch.complex64), op="max"),
-        lambda: realcomm.all_reduce(torch.zeros(3), algorithm="rings"),
-        lambda: realcomm.all_reduce(torch.zeros(3), algorithm=find_algorithm("broadcast/naive")),
-        lambda: realcomm.all_reduce(torch.zeros(3).to_sparse()),
-        lambda: realcomm.broadcast(torch.zeros(3), src=world_size),
-        lambda: realcomm.all_gather_into_tensor(torch.zeros(3), torch.zeros(3)),
-        lambda: realcomm.reduce_scatter_tensor(torch.zeros(3), torch.zeros(3 * world_size, dtype=torch.float64)),
+        lambda: realcomm.all_reduce(three, op="median"),
+        lambda: realcomm.all_reduce(three.int(), op="mean"),
+        lambda: realcomm.all_reduce(three.to(torch.complex64), op="max"),
+        lambda: realcomm.all_reduce(three, op=dist.ReduceOp.BAND),
+        lambda: realcomm.all_reduce(three, op=3),
+        lambda: realcomm.all_reduce(three, algorithm="rings"),
+        lambda: realcomm.all_reduce(three, algorithm=find_algorithm("broadcast/naive")),
+        lambda: realcomm.all_reduce(three.to_sparse()),
+        lambda: realcomm.all_reduce(three.to("meta")),
+        lambda: realcomm.all_reduce(torch.zeros(1).expand(3)),
+        lambda: realcomm.broadcast(three, src=world_size),
+        lambda: realcomm.all_gather_into_tensor(three, three),
+        lambda: realcomm.reduce_scatter_tensor(three, torch.zeros(3 * world_size, dtype=torch.float64)),
         lambda: realcomm.all_to_all_single(torch.zeros(world_size + 1), torch.zeros(world_size + 1)),
-        lambda: realcomm.gather(torch.zeros(3), [torch.zeros(3)], dst=0),
-        lambda: realcomm.scatter(torch.zeros(3), [torch.zeros(4)] * world_size if rank == 0 else [], src=0),
-        lambda: classroom.ring_all_reduce(torch.zeros(3), rank + 1, world_size),
+        lambda: realcomm.gather(three, [three], dst=rank),
+        lambda: realcomm.gather(three, [three], dst=1 - rank),
+        lambda: realcomm.gather(three, [three.int()] * world_size, dst=rank),
+        lambda: realcomm.gather(three, [torch.zeros(1).expand(3)] * world_size, dst=rank),
+        lambda: realcomm.scatter(three, [torch.zeros(4)] * world_size, src=rank),
+        lambda: classroom.ring_all_reduce(three, rank + 1, world_size),
+        lambda: realcomm.all_reduce([1.0, 2.0]),
+        lambda: realcomm.all_reduce(three, dist.ReduceOp.SUM),
+        lambda: realcomm.broadcast(three, 0, all_ranks),
+        lambda: realcomm.broadcast(three, "0"),
+        lambda: realcomm.reduce(three, None),
+        lambda: realcomm.barrier("all"),
+        lambda: realcomm.gather(three, torch.zeros(world_size, 3), dst=rank),
+        lambda: realcomm.scatter(three, [None] * world_size, src=rank),
     ]
-    told = []
-    for call in calls[:-2] + calls[-1:]:
-        try:
-            call()
-            told.append("accepted")
-        except InputError as error:
-            told.append(str(error))
-    return told
+    return [refused(call) for call in calls]
 
 
 def in_class(rank: int, world_size: int) -> list[list[float]]:

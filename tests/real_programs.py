@@ -3,115 +3,31 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from real_cases import start
 
 from collectives.catalogue import Algorithm, library
 from collectives.errors import InputError
-from collectives.lengths import rounded_down
-from collectives.schedule import trace
-from collectives.spec import Spec, find_spec
+from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
 from realcomm import pipeline, probes
-from realcomm.exact import exact_input, exact_result, part_of
+from realcomm.exact import exact_input, exact_result
 from realcomm.execute import Executor, execute
 from realcomm.launch import doing
 from realcomm.measure import measure
 from realcomm.measurement import Event, Plan
 from realcomm.timing import together
 
-REDUCE_OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "mean": dist.ReduceOp.SUM,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
-}
-TYPED_OPS = [
-    *((torch.float32, op) for op in ("mean", "min", "max", "product")),
-    *((torch.int64, op) for op in ("sum", "min", "max", "product")),
-    *((torch.float64, op) for op in ("sum", "mean")),
-    (torch.float16, "sum"),
-    (torch.uint8, "max"),
-]
-
 
 def ad_hoc(
     function: Callable[..., Program], chunks: int, scratch: int = 0, collective: str = "all_reduce"
 ) -> Algorithm:
     return Algorithm(find_spec(collective), "ad_hoc", function, chunks, scratch)
-
-
-def start(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Small whole numbers that tell ranks and places apart; products of nine of them are exact too."""
-    places = torch.arange(n)
-    return ((places * 7 + rank * 5) % 4 + (1 if rank % 2 else 0)).to(dtype)
-
-
-def torchs_own(
-    spec: Spec, rank: int, n: int, dtype: torch.dtype, op: str, root: int
-) -> tuple[slice, torch.Tensor] | None:
-    """Where this rank holds something at the end and what, by torch's own broadcast, reductions and gatherings."""
-    world_size, tensor = dist.get_world_size(), start(rank, n, dtype)
-    parts = spec.result(rank, world_size, root)
-    if spec.name in ("broadcast", "scatter"):
-        dist.broadcast(tensor, root)
-    elif spec.name in ("gather", "all_gather", "all_to_all"):
-        everyones = [torch.empty_like(tensor) for _ in range(world_size)]
-        dist.all_gather(everyones, tensor)
-        cuts = [part_of(spec.origin(rank, part), n, world_size) for part in range(world_size)]
-        tensor = torch.cat([data[cut] for data, cut in zip(everyones, cuts, strict=True)])
-    elif spec.reduces:
-        dist.all_reduce(tensor, REDUCE_OPS[op])
-        tensor = tensor / world_size if op == "mean" else tensor
-    if not parts or spec.repeats:
-        return None
-    where = slice(parts.start * n // world_size, parts.stop * n // world_size)
-    return where, tensor[where]
-
-
-class Case(NamedTuple):
-    algorithm: Algorithm
-    n: int  # rounded down for all_to_all
-    dtype: torch.dtype = torch.float32
-    op: str = "sum"
-    root: int = 0
-    slice_bytes: int = 1 << 20  # how much of a chunk travels together
-
-
-def cases(world_size: int) -> Iterator[Case]:
-    few = world_size > 3
-    lengths = {1, world_size + 1} if few else {0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003}
-    for algorithm in library().values():
-        roots = sorted({0, world_size - 1}) if algorithm.spec.rooted else [0]
-        yield from (Case(algorithm, n, root=root) for n in sorted(lengths) for root in roots)
-        yield Case(algorithm, 1003, torch.float64, root=roots[-1], slice_bytes=64)
-        if algorithm.spec.reduces and not few:
-            yield from (Case(algorithm, 37, dtype, op, roots[-1]) for dtype, op in TYPED_OPS)
-
-
-def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | None = None) -> tuple[int, list[str]]:
-    """How many cases were tried, and those in which this rank holds, or has sent, something else than it must."""
-    tried, wrong = 0, []
-    own, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(trace)
-    for case in cases(world_size) if asked is None else asked:
-        tried += 1
-        algorithm, root = case.algorithm, case.root
-        n = max(rounded_down(algorithm, case.n, world_size), int(algorithm.spec.repeats))
-        tensor, pipeline.SLICE = start(rank, n, case.dtype), case.slice_bytes
-        expected = own(algorithm.spec, rank, n, case.dtype, case.op, root)
-        executor = Executor(algorithm, rank, world_size, n, case.dtype, case.op, root)
-        executor.run(tensor)
-        sent = traced(algorithm, world_size, root).elements_sent(n)[rank] * case.dtype.itemsize
-        if expected is not None and not torch.equal(tensor[expected[0]], expected[1]):
-            wrong.append(f"{algorithm.full_name} {case[1:]}: {tensor[expected[0]]} is not {expected[1]}")
-        if executor.bytes_sent != sent:
-            wrong.append(f"{algorithm.full_name} {case[1:]}: {executor.bytes_sent} bytes were sent, not {sent}")
-    return tried, wrong
 
 
 def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
@@ -194,6 +110,7 @@ def compare_with_oracle(rank: int, world_size: int, seeds: range) -> list[str]:
         chunks, n = rng.choice((1, 2, 3, 5)), rng.choice((0, 1, 4, 7, 23))
         rounds = random_rounds(rng, world_size, chunks)
         pipeline.SLICE, pipeline.CHAINS = rng.choice(((8, 1), (16, 2), (8, 3), (1 << 20, 2)))
+        pipeline.LARGEST_SLICE = 2 * pipeline.SLICE  # so that there are more lanes than chains
         buffers = [start(r, n, torch.float64) for r in range(world_size)]
         expected = oracle(rounds, buffers, chunks)[rank]
         program = ad_hoc(partial(_own_steps, rounds), chunks, scratch=chunks)
@@ -239,6 +156,7 @@ def shapes(rank: int, world_size: int) -> list[str]:
         lambda: execute(ring, torch.zeros(6, 5)[:, 1]),
         lambda: execute(ring, torch.zeros(3, dtype=torch.int64), op="mean"),
         lambda: execute(ring, torch.zeros(3), op="median"),
+        lambda: execute(ring, torch.zeros(3, dtype=torch.complex64).conj()),
         lambda: executor.run(torch.zeros(11)),
         lambda: executor.run(torch.zeros(10, dtype=torch.float64)),
     ]

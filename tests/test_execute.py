@@ -1,32 +1,13 @@
-"""Rank programs on real tensors give what torch's own collectives give, and what the contract of a step promises."""
-
-import os
+"""Rank programs on real tensors do what the contract of a step promises."""
 
 import pytest
 import real_programs
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 from collectives.catalogue import library
 from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
 from realcomm.launch import TimedOut, launch
 from realcomm.placement import Memory, PlacedStep, placed, staging_elements
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5, 8])
-def test_every_algorithm_agrees_with_torch_exactly_and_sends_what_its_schedule_says(world_size: int):
-    cases = len([*real_programs.cases(world_size)])
-    assert cases >= 3 * len(library())
-    assert launch(real_programs.compare_with_torch, world_size, timeout=120) == [(cases, [])] * world_size
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("RINGLAB_SLOW" not in os.environ, reason="takes minutes; set RINGLAB_SLOW=1 to run it")
-@pytest.mark.parametrize("world_size", [6, 7, *range(9, 18)])
-def test_every_algorithm_at_other_world_sizes(world_size: int):
-    cases = len([*real_programs.cases(world_size)])
-    assert launch(real_programs.compare_with_torch, world_size, timeout=300) == [(cases, [])] * world_size
 
 
 @pytest.mark.gpu
@@ -35,28 +16,6 @@ def test_every_algorithm_at_other_world_sizes(world_size: int):
 def test_every_algorithm_on_one_gpu_over_nccl(world_size: int):
     results = launch(real_programs.on_one_gpu, world_size, backend="nccl", timeout=300)
     assert results == [(2 * len(library()), [])] * world_size
-
-
-def drawn(world_size: int) -> st.SearchStrategy[list[real_programs.Case]]:
-    """Cases of any algorithm, length, type, operator, root and slice."""
-    numbers = st.tuples(st.integers(0, 999), st.integers(0, 300), st.integers(0, 99), st.integers(0, world_size - 1))
-
-    def case(drawn: tuple[int, int, int, int]) -> real_programs.Case:
-        which, n, kind, root = drawn
-        algorithm = [*library().values()][which % len(library())]
-        kinds = [(torch.float32, "sum"), *(real_programs.TYPED_OPS if algorithm.spec.reduces else ())]
-        dtype, op = kinds[kind % len(kinds)]
-        return real_programs.Case(algorithm, n, dtype, op, root * algorithm.spec.rooted, (16, 1 << 20)[kind % 2])
-
-    return st.lists(numbers.map(case), min_size=250, max_size=250)
-
-
-@given(data=st.data())
-@settings(max_examples=4, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-def test_random_cases_agree_with_torch_exactly(data: st.DataObject):
-    world_size = data.draw(st.integers(2, 5))
-    cases = data.draw(drawn(world_size))
-    assert launch(real_programs.compare_with_torch, world_size, cases, timeout=120) == [(250, [])] * world_size
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
@@ -72,9 +31,10 @@ def test_a_step_sees_what_was_there_before_it():
 
 
 def test_contiguous_tensors_of_any_shape_and_no_others():
+    wanted = "not contiguous", "floating", "median", "conjugated"
     for refusals in launch(real_programs.shapes, 2):
-        assert ["not contiguous" in refusals[0], "floating" in refusals[1], "median" in refusals[2]] == [True] * 3
-        assert all("10 torch.float32 were announced" in refusal for refusal in refusals[3:])
+        assert [word in refusal for word, refusal in zip(wanted, refusals, strict=False)] == [True] * 4
+        assert all("10 torch.float32 were announced" in refusal for refusal in refusals[4:])
 
 
 def test_an_executor_serves_any_tensor_of_its_kind():

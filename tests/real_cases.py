@@ -1,0 +1,219 @@
+"""Worker processes that hold every algorithm on every kind of tensor beside torch's own collectives."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+import realcomm
+from collectives.catalogue import Algorithm, library
+from collectives.lengths import rounded_down
+from collectives.schedule import trace
+from collectives.spec import Spec
+from realcomm import pipeline
+from realcomm.exact import part_of
+from realcomm.execute import Executor
+
+REDUCE_OPS = {
+    "sum": dist.ReduceOp.SUM,
+    "mean": dist.ReduceOp.SUM,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "product": dist.ReduceOp.PRODUCT,
+}
+TYPED_OPS = [
+    *((torch.float32, op) for op in ("mean", "min", "max", "product")),
+    *((torch.int64, op) for op in ("sum", "min", "max", "product")),
+    *((torch.float64, op) for op in ("sum", "mean")),
+    (torch.float16, "sum"),
+    (torch.uint8, "max"),
+]
+SLICES = 64, 1 << 20  # bytes: so that a thousand numbers travel in many slices, or in one
+
+
+class Case(NamedTuple):
+    algorithm: Algorithm
+    n: int  # rounded down for all_to_all
+    dtype: torch.dtype = torch.float32
+    op: str = "sum"
+    root: int = 0
+    slice_bytes: int = SLICES[1]
+
+
+def start(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Small whole numbers that tell ranks and places apart; products of nine of them are exact too."""
+    places = torch.arange(n)
+    return ((places * 7 + rank * 5) % 4 + (1 if rank % 2 else 0)).to(dtype)
+
+
+def cases(world_size: int, whole: bool) -> Iterator[Case]:
+    """Every algorithm at every length and root that is special, and with every type; or a sample of these."""
+    lengths = {0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003} if whole else {1, world_size + 1}
+    for algorithm in library().values():
+        roots = sorted({0, world_size - 1}) if algorithm.spec.rooted else [0]
+        yield from (Case(algorithm, n, root=root) for n in sorted(lengths) for root in roots)
+        yield Case(algorithm, 1003, torch.float64, root=roots[-1], slice_bytes=SLICES[0])
+        if algorithm.spec.reduces and whole:
+            yield from (Case(algorithm, 37, dtype, op, roots[-1]) for dtype, op in TYPED_OPS)
+
+
+def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
+    """How many cases were tried, and those in which this rank holds, or has sent, something else than it must."""
+    tried, wrong = 0, []
+    own, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(trace)
+    for case in cases(world_size, whole=asked) if isinstance(asked, bool) else asked:
+        tried += 1
+        algorithm, root = case.algorithm, case.root
+        n = max(rounded_down(algorithm, case.n, world_size), int(algorithm.spec.repeats))
+        tensor = start(rank, n, case.dtype)
+        pipeline.SLICE, pipeline.LARGEST_SLICE = case.slice_bytes, 4 * case.slice_bytes
+        expected = own(algorithm.spec, rank, n, case.dtype, case.op, root)
+        executor = Executor(algorithm, rank, world_size, n, case.dtype, case.op, root)
+        executor.run(tensor)
+        sent = traced(algorithm, world_size, root).elements_sent(n)[rank] * case.dtype.itemsize
+        if expected is not None and not torch.equal(tensor[expected[0]], expected[1]):
+            wrong.append(f"{algorithm.full_name} {case[1:]}: {tensor[expected[0]]} is not {expected[1]}")
+        if executor.bytes_sent != sent:
+            wrong.append(f"{algorithm.full_name} {case[1:]}: {executor.bytes_sent} bytes were sent, not {sent}")
+    return tried, wrong
+
+
+def torchs_own(
+    spec: Spec, rank: int, n: int, dtype: torch.dtype, op: str, root: int
+) -> tuple[slice, torch.Tensor] | None:
+    """Where this rank holds something at the end and what, by torch's own broadcast, reductions and gatherings."""
+    world_size, tensor = dist.get_world_size(), start(rank, n, dtype)
+    parts = spec.result(rank, world_size, root)
+    if spec.name in ("broadcast", "scatter"):
+        dist.broadcast(tensor, root)
+    elif spec.name in ("gather", "all_gather", "all_to_all"):
+        everyones = [torch.empty_like(tensor) for _ in range(world_size)]
+        dist.all_gather(everyones, tensor)
+        cuts = [part_of(spec.origin(rank, part), n, world_size) for part in range(world_size)]
+        tensor = torch.cat([data[cut] for data, cut in zip(everyones, cuts, strict=True)])
+    elif spec.reduces:
+        dist.all_reduce(tensor, REDUCE_OPS[op])
+        tensor = tensor / world_size if op == "mean" else tensor
+    if not parts or spec.repeats:
+        return None
+    where = slice(parts.start * n // world_size, parts.stop * n // world_size)
+    return where, tensor[where]
+
+
+def functions_beside_torch(rank: int, world_size: int, asked: Sequence[Case]) -> tuple[int, list[str]]:
+    """How many cases were tried of functions on tensors whose elements lie apart, and those with another result."""
+    wrong = []
+    for case in asked:
+        ours, theirs = FUNCTIONS[case.algorithm.spec.name](case, rank, world_size)
+        if not all(map(torch.equal, ours, theirs)):
+            wrong.append(f"{case.algorithm.full_name} {case[1:]}: {ours} is not {theirs}")
+    return len(asked), wrong
+
+
+Results = tuple[list[torch.Tensor], list[torch.Tensor]]  # ours and torch's
+
+
+def apart(data: torch.Tensor) -> torch.Tensor:
+    """The same elements, with others between them."""
+    wide = torch.full((len(data), 2), 3, dtype=data.dtype)
+    wide[:, 1] = data
+    return wide[:, 1]
+
+
+def _between(tensor: torch.Tensor) -> torch.Tensor:
+    """What lies between the elements: nobody may have touched it."""
+    whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+    return whole[::2]
+
+
+def _averaged(tensor: torch.Tensor, case: Case) -> torch.Tensor:
+    return tensor / dist.get_world_size() if case.op == "mean" else tensor
+
+
+def _all_reduce(case: Case, rank: int, world_size: int) -> Results:
+    theirs = start(rank, case.n, case.dtype)
+    ours = apart(theirs)
+    realcomm.all_reduce(ours, case.algorithm, case.op)
+    dist.all_reduce(theirs, REDUCE_OPS[case.op])
+    return [ours, _between(ours)], [_averaged(theirs, case), torch.full_like(theirs, 3)]
+
+
+def _broadcast(case: Case, rank: int, world_size: int) -> Results:
+    theirs = start(rank, case.n, case.dtype)
+    ours = apart(theirs)
+    realcomm.broadcast(ours, case.root, case.algorithm)
+    dist.broadcast(theirs, case.root)
+    return [ours, _between(ours)], [theirs, torch.full_like(theirs, 3)]
+
+
+def _reduce(case: Case, rank: int, world_size: int) -> Results:
+    theirs = start(rank, case.n, case.dtype)
+    ours = apart(theirs)
+    realcomm.reduce(ours, case.root, case.algorithm, case.op)
+    dist.reduce(theirs, case.root, REDUCE_OPS[case.op])
+    there = rank == case.root
+    return [ours] * there, [_averaged(theirs, case)] * there
+
+
+def _all_gather(case: Case, rank: int, world_size: int) -> Results:
+    data, theirs = start(rank, case.n, case.dtype), torch.zeros(world_size * case.n, dtype=case.dtype)
+    ours = apart(theirs)
+    realcomm.all_gather_into_tensor(ours, apart(data), case.algorithm)
+    dist.all_gather_into_tensor(theirs, data)
+    return [ours], [theirs]
+
+
+def _reduce_scatter(case: Case, rank: int, world_size: int) -> Results:
+    data, theirs = start(rank, world_size * case.n, case.dtype), torch.zeros(case.n, dtype=case.dtype)
+    ours, given = apart(theirs), apart(data)
+    realcomm.reduce_scatter_tensor(ours, given, case.algorithm, case.op)
+    kept = data.clone()
+    dist.reduce_scatter_tensor(theirs, data, REDUCE_OPS[case.op])
+    return [ours, given], [_averaged(theirs, case), kept]
+
+
+def _all_to_all(case: Case, rank: int, world_size: int) -> Results:
+    data = start(rank, world_size * case.n, case.dtype)
+    theirs = torch.zeros_like(data)
+    ours = apart(theirs)
+    realcomm.all_to_all_single(ours, apart(data), case.algorithm)
+    dist.all_to_all_single(theirs, data)
+    return [ours], [theirs]
+
+
+def _gather(case: Case, rank: int, world_size: int) -> Results:
+    data, there = start(rank, case.n, case.dtype), rank == case.root
+    theirs = [torch.zeros_like(data) for _ in range(world_size * there)]
+    ours = [apart(tensor) for tensor in theirs]
+    realcomm.gather(apart(data), ours if there else None, case.root, case.algorithm)
+    dist.gather(data, theirs if there else None, case.root)
+    return ours, theirs
+
+
+def _scatter(case: Case, rank: int, world_size: int) -> Results:
+    dealt = [start(number, case.n, case.dtype) for number in range(world_size * (rank == case.root))]
+    theirs = torch.zeros(case.n, dtype=case.dtype)
+    ours = apart(theirs)
+    realcomm.scatter(ours, list(map(apart, dealt)) or None, case.root, case.algorithm)
+    dist.scatter(theirs, dealt or None, case.root)
+    return [ours], [theirs]
+
+
+def _barrier(case: Case, rank: int, world_size: int) -> Results:
+    realcomm.barrier(algorithm=case.algorithm)
+    return [], []
+
+
+FUNCTIONS: dict[str, Callable[[Case, int, int], Any]] = {
+    "all_reduce": _all_reduce,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "gather": _gather,
+    "scatter": _scatter,
+    "barrier": _barrier,
+}

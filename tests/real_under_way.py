@@ -1,0 +1,151 @@
+"""Worker processes of the tests of collectives under way: ranks that compute, and go on asking, meanwhile."""
+
+import copy
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from real_cases import start
+from torch import nn
+
+import realcomm
+from realcomm.functional import Handle
+
+LENGTHS = 3, 0, 200_000, 1, 1_000_003, 17, 4096
+ALGORITHMS = "ring", "naive", "bidirectional_ring", "recursive_doubling", "chain", "halving_doubling", "double_tree"
+
+
+def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
+    """Whether it was under way when the call returned, how often this rank computed until it was done, and rightly.
+
+    Nobody waits: while the one thread of the program computes, the collective goes on.
+    """
+    tensor = start(rank, 4_000_000)
+    dist.barrier()
+    if rank:
+        time.sleep(0.3)  # rank 0's cannot be done before
+    work, square, done = realcomm.all_reduce(tensor, async_op=True), torch.full((64, 64), 1.0), 0
+    early, until = work.is_completed(), time.monotonic() + 60
+    while not work.is_completed() and time.monotonic() < until:
+        square = square @ square / 64
+        done += 1
+    right = torch.equal(tensor, sum(start(r, 4_000_000) for r in range(world_size)))
+    return early, done, right and bool((square == 1).all())
+
+
+def many_in_flight(rank: int, world_size: int) -> list[str]:
+    """Wrong results of collectives of all sizes and algorithms, all asked for before any is awaited, waited in turn."""
+    tensors = [start(rank + at, n) for at, n in enumerate(LENGTHS)]
+    works = [
+        realcomm.all_reduce(tensor, algorithm, async_op=True)
+        for tensor, algorithm in zip(tensors, ALGORITHMS, strict=True)
+    ]
+    between = start(rank, 1000)
+    realcomm.all_reduce(between)  # one that waits, behind those under way
+    sent = torch.full((5,), float(rank))
+    works.append(realcomm.broadcast(sent, src=world_size - 1, async_op=True))
+    for work in reversed(works) if rank % 2 else works:
+        assert work is not None and work.wait(timedelta(seconds=60)) and work.is_completed()
+    wanted = [sum(start(r + at, n) for r in range(world_size)) for at, n in enumerate(LENGTHS)]
+    wanted += [sum(start(r, 1000) for r in range(world_size)), torch.full((5,), world_size - 1.0)]
+    pairs = zip([*tensors, between, sent], wanted, strict=True)
+    return [f"{at}: {got} is not {want}" for at, (got, want) in enumerate(pairs) if not torch.equal(got, want)]
+
+
+def two_groups_crosswise(rank: int, world_size: int) -> list[float]:
+    """Two groups of the same ranks, asked in another order on every other rank: each keeps its own order only."""
+    groups = [dist.new_group(list(range(world_size))) for _ in range(2)]
+    tensors = [torch.full((100_000,), float(rank + at)) for at in range(2)]
+    order = (0, 1) if rank % 2 else (1, 0)
+    works = [realcomm.all_reduce(tensors[at], group=groups[at], async_op=True) for at in order]
+    for work in works:
+        work.wait(timedelta(seconds=30))
+    return [tensor.unique().item() for tensor in tensors]
+
+
+def waiting(rank: int, world_size: int) -> list[str]:
+    """What rank 0 is told that waits too briefly, that says how long in seconds, and whose peers want another size."""
+    told, tensor = [], torch.ones(1000)
+    works = [realcomm.all_reduce(tensor, async_op=True)] if rank == 0 else []
+    for timeout in (timedelta(seconds=0.2), 0.2) if rank == 0 else ():
+        try:
+            works[0].wait(timeout)
+        except (TimeoutError, TypeError) as error:
+            told.append(f"{type(error).__name__}: {error}")
+    dist.barrier()
+    works = works or [realcomm.all_reduce(tensor, async_op=True)]
+    value = works[0].get_future().then(lambda future: future.value()[0] + 1).wait()
+    return [*told, str(value.unique().item())]
+
+
+def broken(rank: int, world_size: int) -> list[str]:
+    """Who waits for a collective that failed hears of it, both ways, and the next one begins all the same."""
+    group = dist.new_group(list(range(world_size)), timeout=timedelta(seconds=1))
+    if rank:
+        time.sleep(2.5)  # too late
+        return []
+    work, told = realcomm.all_reduce(torch.ones(10), group=group, async_op=True), []
+    waits: list[Callable[[], Any]] = [work.wait, work.get_future().wait, work.wait]
+    for wait in waits:
+        try:
+            wait()
+        except RuntimeError as error:
+            told.append(str(error))
+    return told
+
+
+def layers(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(20, 50), nn.Tanh(), nn.Linear(50, 30), nn.Tanh(), nn.Linear(30, 5))
+
+
+def trained(model: nn.Module, data: torch.Tensor, before_step: Callable[[], None]) -> list[torch.Tensor]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(data).square().sum().backward()
+        before_step()
+        optimizer.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def training(rank: int, world_size: int) -> tuple[bool, bool, int]:
+    """Two trainings whose gradients set off as soon as they are there, equal to one that ends backward first.
+
+    The one is a trainer of one's own, the other DDP with a communication hook; and in how many steps something was
+    under way before backward had ended.
+    """
+    model, data = layers(seed=1), torch.randn(32, 20, generator=torch.Generator().manual_seed(rank))
+    overlapping, hooked = copy.deepcopy(model), copy.deepcopy(model)
+    wanted = trained(model, data, lambda: averaged(model))
+    works: list[Handle] = []
+    for parameter in overlapping.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda ready: works.append(realcomm.all_reduce(ready.grad, op="mean", async_op=True))
+        )
+    counts: list[int] = []
+
+    def await_all() -> None:
+        counts.append(len(works))
+        while works:
+            works.pop().wait()
+
+    own = trained(overlapping, data, await_all)
+    ddp = nn.parallel.DistributedDataParallel(hooked, bucket_cap_mb=0.001)
+    ddp.register_comm_hook(None, hook)
+    hooks = trained(ddp, data, lambda: None)
+    return all(map(torch.equal, own, wanted)), all(map(torch.equal, hooks, wanted)), min(counts)
+
+
+def averaged(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    work = realcomm.all_reduce(bucket.buffer(), op="mean", async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])

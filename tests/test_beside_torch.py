@@ -1,0 +1,93 @@
+"""Every algorithm on real processes gives what torch's own collectives give, and sends what its schedule says.
+
+On two cores a sample takes about half a minute; with RINGLAB_SLOW=1 every world size, length, root and type is tried,
+and many times as many random cases.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import real_cases
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from real_cases import TYPED_OPS, Case
+
+from collectives.catalogue import Algorithm, library
+from realcomm.launch import launch
+
+slow = pytest.mark.skipif("RINGLAB_SLOW" not in os.environ, reason="takes minutes; set RINGLAB_SLOW=1 to run it")
+AT_ONCE = 250  # random cases for one start of the processes
+
+
+@pytest.mark.parametrize(("world_size", "whole"), [(1, True), (2, True), (3, True), (4, False), (5, False), (8, False)])
+def test_every_algorithm_agrees_with_torch_exactly_and_sends_what_its_schedule_says(world_size: int, whole: bool):
+    cases = len([*real_cases.cases(world_size, whole)])
+    assert cases >= 3 * len(library())
+    assert launch(real_cases.compare_with_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
+
+
+@pytest.mark.slow
+@slow
+@pytest.mark.parametrize("world_size", range(4, 18))
+def test_every_algorithm_at_every_world_size(world_size: int):
+    cases = len([*real_cases.cases(world_size, whole=True)])
+    assert launch(real_cases.compare_with_torch, world_size, True, timeout=300) == [(cases, [])] * world_size
+
+
+def drawn(world_size: int, longest: int) -> st.SearchStrategy[list[Case]]:
+    """Cases of any algorithm, length, type, operator, root and slice."""
+
+    def case(drawn: tuple[Algorithm, int, int, int]) -> Case:
+        algorithm, n, kind, root = drawn
+        kinds = [(torch.float32, "sum"), *(TYPED_OPS if algorithm.spec.reduces else ())]
+        dtype, op = kinds[kind % len(kinds)]
+        return Case(algorithm, n, dtype, op, root * algorithm.spec.rooted, real_cases.SLICES[kind % 2])
+
+    numbers = st.integers(0, longest), st.integers(0, 99), st.integers(0, world_size - 1)
+    return st.lists(
+        st.tuples(st.sampled_from([*library().values()]), *numbers).map(case), min_size=AT_ONCE, max_size=AT_ONCE
+    )
+
+
+def random_cases(data: st.DataObject, compare: Callable[..., Any], largest: int, longest: int) -> None:
+    world_size = data.draw(st.integers(2, largest))
+    cases = data.draw(drawn(world_size, longest))
+    assert launch(compare, world_size, cases, timeout=300) == [(AT_ONCE, [])] * world_size
+
+
+def some(examples: int) -> settings:
+    """So many starts; what fails is not made smaller, since every attempt would start processes."""
+    return settings(
+        max_examples=examples, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
+
+
+@given(data=st.data())
+@some(8)
+def test_random_cases_agree_with_torch_exactly(data: st.DataObject):
+    random_cases(data, real_cases.compare_with_torch, largest=5, longest=1000)
+
+
+@given(data=st.data())
+@some(4)
+def test_functions_on_tensors_whose_elements_lie_apart_agree_with_torch_exactly(data: st.DataObject):
+    random_cases(data, real_cases.functions_beside_torch, largest=4, longest=40)
+
+
+@pytest.mark.slow
+@slow
+@given(data=st.data())
+@some(12)
+def test_many_more_random_cases(data: st.DataObject):
+    random_cases(data, real_cases.compare_with_torch, largest=17, longest=20_000)
+
+
+@pytest.mark.slow
+@slow
+@given(data=st.data())
+@some(6)
+def test_many_more_functions_on_tensors_whose_elements_lie_apart(data: st.DataObject):
+    random_cases(data, real_cases.functions_beside_torch, largest=17, longest=300)
