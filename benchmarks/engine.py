@@ -8,6 +8,7 @@ program traced. Numbers are medians; the spread beside them goes from the best t
 """
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -28,6 +29,7 @@ import simcomm
 from collectives import Transport, find_algorithm
 from collectives.atomic import write_text
 from collectives.environment import environment
+from collectives.step import Kind
 from collectives.tracing import trace_cyclic, trace_table
 from simcomm import Cluster
 from simcomm.builders import two_level_tree
@@ -188,12 +190,16 @@ def bare_rate(processes: int = 64, turns: int = 2000) -> float:
 
 
 def _drained(env: simpy.Environment) -> tuple[float, int]:
-    """Events a second until none is left, and how many there were."""
+    """Events a second until none is left, and how many there were; the collector looks at what the run makes only."""
+    gc.collect()
+    gc.freeze()
     number, begin = 0, perf_counter()
     while env.peek() < float("inf"):
         env.step()
         number += 1
-    return number / (perf_counter() - begin), number
+    seconds = perf_counter() - begin
+    gc.unfreeze()
+    return number / seconds, number
 
 
 def collective_rate(name: str, cluster: Cluster) -> tuple[float, float]:
@@ -203,6 +209,9 @@ def collective_rate(name: str, cluster: Cluster) -> tuple[float, float]:
     for rank, programs in enumerate(schedule.programs):
         buffer = Buffer(schedule.algorithm, cluster.world_size, ELEMENTS, 4, None)
         simulation.env.process(simulation.collective(rank, programs, buffer, "sum"))
+    sends = schedule.kind == Kind.SEND
+    for src, dst in zip(schedule.rank[sends].tolist(), schedule.peer[sends].tolist(), strict=True):
+        simulation.network.way(cluster.hosts[src], cluster.hosts[dst])
     rate, number = _drained(simulation.env)
     return rate, rate * len(simulation.messages) / number
 

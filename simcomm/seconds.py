@@ -16,7 +16,8 @@ from collectives.cyclic import Cyclic
 from collectives.lengths import rounded_down
 from collectives.tracing import trace_cyclic, trace_table
 from collectives.workload import check_op, item_bytes
-from simcomm.run import checked, ready, run
+from simcomm.programs import checked
+from simcomm.run import ready, run
 from simcomm.topology import Cluster
 
 REFERENCE_UP_TO = 8  # ranks; there the reference engine has answered before the compiled one is loaded
