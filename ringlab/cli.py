@@ -1,4 +1,7 @@
-"""The command line: each command reads its input, has the answer made, and shows it."""
+"""The command line: each command reads its input, has the answer made, and shows it.
+
+What the commands need is imported by those that need it, so that --help need not wait for numpy.
+"""
 
 import sys
 from pathlib import Path
@@ -6,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from collectives.errors import InputError, RunFailed
 from ringlab.bench import bench
 from ringlab.giving import give
 from ringlab.options import (
@@ -35,7 +37,11 @@ def main() -> None:
     """Run the command line and exit: 0 done, 1 the run or the check failed, 2 the input was refused."""
     try:
         app()
-    except (InputError, RunFailed) as error:
+    except Exception as error:
+        from collectives.errors import InputError, RunFailed
+
+        if not isinstance(error, InputError | RunFailed):
+            raise
         if is_first_rank():
             print(f"ringlab: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2 if isinstance(error, InputError) else 1)
@@ -124,6 +130,8 @@ def run(
 
 def _check_emulate(emulate: bool) -> None:
     if emulate:
+        from collectives.errors import InputError
+
         raise InputError("--emulate: not yet")
 
 
@@ -139,6 +147,7 @@ def compare(
     set_keys: SetOpt = None,
 ) -> None:
     """Predict and run, and show the error of each prediction."""
+    from collectives.errors import InputError
     from ringlab import answer, calibrating
     from scenarios import load
     from simcomm.trouble import NONE

@@ -8,7 +8,6 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from collectives.atomic import write_text
 from ringlab.progress import is_first_rank
 
 
@@ -21,5 +20,7 @@ def give(answer: dict[str, Any], json_to: str | None, show: Callable[[Console], 
         typer.echo(text)
         return
     if json_to is not None:
+        from collectives.atomic import write_text
+
         write_text(Path(json_to), text + "\n")
     show(Console(highlight=False))

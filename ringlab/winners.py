@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from collectives.errors import InputError
 from ringlab.giving import give
 from ringlab.options import CalibrationOpt, JsonOpt, SetOpt
 
@@ -38,6 +37,7 @@ def winners(
     set_keys: SetOpt = None,
 ) -> None:
     """Show where each algorithm wins by the model: the size of the buffer against the number of ranks."""
+    from collectives.errors import InputError
     from ringlab import calibrating, winning
     from scenarios import load
     from simcomm import star

@@ -4,10 +4,10 @@ Progressive filling (Bertsekas and Gallager, "Data Networks", 2nd edition, secti
 freeze those on a link that is full, go on with the rest. Every flow has equal weight.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import pairwise
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 import simpy
@@ -20,18 +20,28 @@ Order = tuple[int, ...]
 SAME_INSTANT = 1e-12  # flows whose last bytes arrive within this share of the wait are through together
 
 
+class Way(NamedTuple):
+    """What a message meets between two nodes."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    latency: float  # seconds, of all edges together
+
+
 class Flow:
     """A message on its links: bytes left, bytes per second, and the event that fires when it is through.
 
     It ``came`` at a time; of flows that did so together the one with the lower order is first.
     """
 
+    __slots__ = ("came", "edges", "left", "rate", "through")
+
     def __init__(
         self, edges: tuple[Edge, ...], nbytes: float, through: simpy.Event, came: tuple[float, Order] = (0.0, ())
     ) -> None:
         self.edges = edges
         self.left = nbytes
-        self.rate = 0.0
+        self.rate = 0.0 if edges else inf
         self.through = through
         self.came = came
 
@@ -56,10 +66,14 @@ class Network:
         self.env = env
         self.graph = graph
         self.whole: Capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
+        self._latency: dict[Edge, float] = {(a, b): data["latency"] for a, b, data in graph.edges(data=True)}
         self.capacities = dict(self.whole)
         self.carried: dict[Edge, float] = dict.fromkeys(self.capacities, 0.0)
         self.flows: list[Flow] = []
-        self.route = routing(graph)
+        self._crossing: dict[Edge, dict[Flow, None]] = {edge: {} for edge in self.whole}
+        self._changed: dict[Edge, None] = {}  # edges whose flows or capacity are others than when rates were shared out
+        self._routes = routing(graph)
+        self._ways: dict[tuple[str, str], Way] = {}
         self.share_out = sharing
         self._instant = 0.0
         self._settled_at = 0.0
@@ -68,17 +82,26 @@ class Network:
 
     def transfer(self, src: str, dst: str, nbytes: int, order: Order = ()) -> Generator[simpy.Event, Any, None]:
         """A process that ends when ``nbytes`` have gone from node src to node dst: latencies first, then sharing."""
-        path = self.route(src, dst)
-        edges = tuple(pairwise(path))
-        yield self.env.timeout(sum(self.graph.edges[edge]["latency"] for edge in edges))
-        for edge in edges:
+        way = self.way(src, dst)
+        yield self.env.timeout(way.latency)
+        for edge in way.edges:
             self.carried[edge] += nbytes
         if self.env.now > self._instant * (1 + ONE_INSTANT):
             self._instant = self.env.now
-        flow = Flow(edges, nbytes, self.env.event(), (self._instant, order))
+        flow = Flow(way.edges, nbytes, self.env.event(), (self._instant, order))
         self.flows.append(flow)
-        self._settle_soon()
+        for edge in way.edges:
+            self._crossing[edge][flow] = None
+        self._settle_soon(way.edges)
         yield flow.through
+
+    def way(self, src: str, dst: str) -> Way:
+        """The way from node src to node dst, always the same. Raises InputError where no link leads there."""
+        if (src, dst) not in self._ways:
+            nodes = self._routes(src, dst)
+            edges = tuple(pairwise(nodes))
+            self._ways[src, dst] = Way(nodes, edges, sum(map(self._latency.__getitem__, edges)))
+        return self._ways[src, dst]
 
     def change(self, changes: Iterator[Change]) -> Generator[simpy.Event, Any, None]:
         """A process that gives edges the bandwidth that is left of them, until nothing else will ever happen."""
@@ -92,10 +115,11 @@ class Network:
             alone, shared = self.whole[change.edge]  # either may be infinite
             left = (alone * change.share, shared * change.share) if change.share > 0 else (0.0, 0.0)
             self.capacities[change.edge] = left
-            self._settle_soon()
+            self._settle_soon([change.edge])
 
-    def _settle_soon(self) -> None:
+    def _settle_soon(self, changed: Iterable[Edge]) -> None:
         """Share out anew at this instant, once for all that happens in it."""
+        self._changed.update(dict.fromkeys(changed))
         if not self._settling:
             self._settling = True
             self.env.process(self._settle())
@@ -105,7 +129,8 @@ class Network:
         yield self.env.timeout(0)
         self._settling = False
         self._advance()
-        self.share_out(self.flows, self.capacities)
+        self.share_out(self._disturbed(), self.capacities)
+        self._changed.clear()
         self._version += 1
         version, wait = self._version, min((flow.seconds_left for flow in self.flows), default=inf)
         if wait == inf:
@@ -114,12 +139,30 @@ class Network:
         if version == self._version:
             self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_INSTANT)])
 
+    def _disturbed(self) -> list[Flow]:
+        """The flows that share an edge with a change, or with such a flow, and so on, as they came.
+
+        No other flow's rate can be another than it was, to the last bit.
+        """
+        edges, found = dict(self._changed), set()
+        reached = list(edges)
+        for edge in reached:
+            for flow in self._crossing[edge]:
+                if flow not in found:
+                    found.add(flow)
+                    further = [other for other in flow.edges if other not in edges]
+                    edges.update(dict.fromkeys(further))
+                    reached += further
+        return [flow for flow in self.flows if flow in found]
+
     def _end(self, done: list[Flow]) -> None:
         self._advance()
         for flow in done:
             self.flows.remove(flow)
+            for edge in flow.edges:
+                del self._crossing[edge][flow]
             flow.through.succeed()
-        self._settle_soon()
+        self._settle_soon(edge for flow in done for edge in flow.edges)
 
     def _advance(self) -> None:
         """Take off what has gone through since the rates were last shared out; rounding takes no more than all."""

@@ -134,6 +134,13 @@ class Paths:
             links.append(np.asarray(found, dtype=np.int64))
         return counts, np.concatenate(links)
 
+    def one(self, source: int, target: int, spread: int) -> tuple[str, ...]:
+        """The nodes of one path, both ends included, as ``many`` would find it; none where there is no path."""
+        net, scratch = self._lists
+        start = source if net.up[source] < 0 else net.dst[net.up[source]]
+        door = target if net.down[target] < 0 else net.src[net.down[target]]
+        return self.nodes_of(_paths_to(net, door, [source], [start], [target], [spread], scratch, [0]).tolist())
+
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
         """The nodes of a path of links, both ends included."""
         pairs = [self.edges[link] for link in links]

@@ -65,14 +65,15 @@ class Shortest(Routes):
 
     def _detoured(self, way: Way) -> Way:
         """The way itself, or where its ends do not reach that far, one through host memory."""
-        stops = _stops(self.graph, way)
+        stops = _stops(self.graph, way) if self._any_doubtful else []
         return joined(self._leg(a, b) for a, b in pairwise((way[0], *stops, way[-1]))) if stops else way
 
     def _find_leg(self, src: str, dst: str) -> Way:
         if src == dst:
             return (src,)
         ends = self.paths.ends([(src, dst)])
-        way = self.paths.nodes_of(self.paths.many(ends, self._spread(ends)).link.tolist())
+        source, target = ends[0].tolist()
+        way = self.paths.one(source, target, int(self._spread(ends)[0]))
         if not way:
             raise InputError(f"no link leads from {src} to {dst}")
         return way
@@ -82,7 +83,7 @@ class Shortest(Routes):
         ways = self.paths.many(ends, self._spread(ends))
         for number in np.flatnonzero(np.diff(ways.first) == 0).tolist():
             self(*pairs[number])  # raises where no link leads there
-        if not self._doubtful.any():
+        if not self._any_doubtful:
             return ways
         touched = np.repeat(np.arange(len(pairs)), np.diff(ways.first))[self._doubtful[ways.link]]
         doubtful = np.unique(touched).tolist()
@@ -98,6 +99,10 @@ class Shortest(Routes):
         beyond = {"pcie": 0, "cpu": 2}  # the greatest reach of a GPU that may not go on past such a node
         kind = kinds(self.graph)
         return np.array([lowest <= beyond.get(kind[dst], -1) for _, dst in self.paths.link], dtype=bool)
+
+    @cached_property
+    def _any_doubtful(self) -> bool:
+        return bool(self._doubtful.any())
 
     def _spread(self, ends: Ints) -> Ints:
         """The number by which each pair picks among equal paths."""

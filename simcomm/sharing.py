@@ -1,11 +1,13 @@
 """How links are shared out between the messages on them."""
 
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Protocol
 
 Edge = tuple[str, str]
 ONE_INSTANT = 1e-12  # flows that come within this share of the time, which may be rounding, have come together
+RISING = -1.0  # in place of a rate
 Capacities = dict[Edge, tuple[float, float]]  # bytes/s of an edge for one flow alone, and for several
 
 
@@ -20,28 +22,68 @@ class Flow(Protocol):
 Sharing = Callable[[Iterable[Flow], Capacities], None]
 
 
+class Filling:
+    """An edge while rates are raised."""
+
+    __slots__ = ("flows", "left", "number", "rising")
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # of edges that a flow came to before
+        self.flows: list[Flow] = []
+        self.rising = 0  # how many of them may still become faster
+        self.left = 0.0  # bytes/s that those share
+
+    @property
+    def share(self) -> float:
+        return self.left / self.rising
+
+
 def fair(flows: Iterable[Flow], capacities: Capacities) -> None:
     """Give every flow its max-min fair rate.
 
-    The rates are the same to the last bit for the same flows in the same order: no sets of flows, whose order varies.
+    The rates are the same to the last bit for the same flows in the same order: no sets of flows, whose order varies,
+    and of edges that are equally tight the one that a flow came to first.
     """
-    crossing: dict[Edge, dict[Flow, None]] = {}
-    free = dict.fromkeys(flows)
-    for flow in free:
-        flow.rate = inf
+    fillings = _fillings(flows, capacities)
+    heap = [(filling.share, filling.number, filling) for filling in fillings.values()]
+    heapify(heap)
+    while heap:
+        share, _, tightest = heappop(heap)
+        if not tightest.rising or share != tightest.share:
+            continue  # all flows there have their rates, or its share has changed and stands in the heap once more
+        for filling in _freeze(tightest, fillings):
+            if filling.rising:
+                heappush(heap, (filling.share, filling.number, filling))
+
+
+def _fillings(flows: Iterable[Flow], capacities: Capacities) -> dict[Edge, Filling]:
+    """The edges that flows cross, each with all that it has; rates are below zero until the flow has its own."""
+    fillings: dict[Edge, Filling] = {}
+    for flow in flows:
+        flow.rate = RISING if flow.edges else inf
         for edge in flow.edges:
-            crossing.setdefault(edge, {})[flow] = None
-    left = {edge: capacities[edge][len(on_it) > 1] for edge, on_it in crossing.items()}
-    while free and crossing:
-        tightest = min(crossing, key=lambda edge: left[edge] / len(crossing[edge]))
-        share = left[tightest] / len(crossing[tightest])
-        for flow in list(crossing[tightest]):
+            if edge not in fillings:
+                fillings[edge] = Filling(len(fillings))
+            fillings[edge].flows.append(flow)
+    for edge, filling in fillings.items():
+        filling.rising = len(filling.flows)
+        filling.left = capacities[edge][filling.rising > 1]
+    return fillings
+
+
+def _freeze(tightest: Filling, fillings: dict[Edge, Filling]) -> set[Filling]:
+    """The flows that still rise on an edge get its share and take it from all their edges, which are returned."""
+    share, touched = tightest.share, set()
+    for flow in tightest.flows:
+        if flow.rate == RISING:
             flow.rate = share
-            free.pop(flow)
             for edge in flow.edges:
-                left[edge] = max(0.0, left[edge] - share) if share < inf else left[edge]
-                crossing[edge].pop(flow)
-        crossing = {edge: on_it for edge, on_it in crossing.items() if on_it}
+                filling = fillings[edge]
+                filling.rising -= 1
+                if share < inf:
+                    filling.left = filling.left - share if filling.left > share else 0.0
+                touched.add(filling)
+    return touched
 
 
 def fifo(flows: Iterable[Flow], capacities: Capacities) -> None:

@@ -3,11 +3,10 @@
 It knows three verbs. *Post* an operation, *wait* for some, *compute* for a while. A step is post-all, wait-all.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +32,7 @@ COMBINE: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a rank is: in which collective of the run, on which channel, in which step."""
 
     turn: int
@@ -45,6 +43,8 @@ class Place:
 
 class Half:
     """A posted send or receive: the other half will find it, and ``done`` fires when the message is through."""
+
+    __slots__ = ("data", "done", "op", "place", "posted")
 
     def __init__(self, op: Operation, place: Place, data: Array | None, done: simpy.Event) -> None:
         self.op, self.place, self.data, self.done = op, place, data, done
@@ -91,7 +91,7 @@ class Simulation:
         self.messages: list[Message] = []
         self.spans: list[Span] = []
         self.failed: dict[int, float] = {}  # ranks that have stopped, and when
-        self._waiting: dict[tuple[int, int, int], deque[Half]] = {}  # by src, dst and channel
+        self._waiting: defaultdict[tuple[int, int, int], deque[Half]] = defaultdict(deque)  # by src, dst and channel
         self._under_way: dict[Half, Half] = {}  # receivers by sender
 
     def run(self, ranks: Iterable[Process]) -> float:
@@ -146,16 +146,16 @@ class Simulation:
                 continue
             yield from self._alive(rank)
             place = Place(turn, rank, channel, number)
-            halves = [self._post(place, op, buffer) for op in step if self._travels(op, buffer)]
+            halves = [self._post(place, op, buffer, nbytes) for op in step if (nbytes := self._travelling(op, buffer))]
             local = [(op, buffer.read(op.chunk, op.count)) for op in step if op.kind.is_local]
             yield self.env.all_of([half.done for half in halves])
             landed = [(half.op, half.data) for half in halves if half.op.kind.receives]
             yield from self._land(place, [*landed, *local], buffer, operator)
 
     @staticmethod
-    def _travels(op: Operation, buffer: Buffer) -> bool:
-        """Empty messages are neither sent nor costed."""
-        return not op.kind.is_local and buffer.nbytes(op.chunk, op.count) > 0
+    def _travelling(op: Operation, buffer: Buffer) -> int:
+        """Bytes on their way to another rank or from it; empty messages are neither sent nor costed."""
+        return 0 if op.kind.is_local else buffer.nbytes(op.chunk, op.count)
 
     def _land(
         self, place: Place, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str
@@ -165,16 +165,15 @@ class Simulation:
                 yield from self.compute("reduce", place, self.transport.gamma * buffer.nbytes(op.into, op.count))
             buffer.write(op, incoming, operator)
 
-    def _post(self, place: Place, op: Operation, buffer: Buffer) -> Half:
+    def _post(self, place: Place, op: Operation, buffer: Buffer, nbytes: int) -> Half:
         """Put one half of a message where the other finds it; the message starts when both are there."""
-        data = buffer.read(op.chunk, op.count) if op.kind is Kind.SEND else None
-        half = Half(op, place, data, self.env.event())
-        pair = (place.rank, op.peer) if op.kind is Kind.SEND else (op.peer, place.rank)
-        queue = self._waiting.setdefault((*pair, place.channel), deque())
-        if queue and queue[0].op.kind.receives != op.kind.receives:
+        sends = op.kind is Kind.SEND
+        half = Half(op, place, buffer.read(op.chunk, op.count) if sends else None, self.env.event())
+        queue = self._waiting[(place.rank, op.peer, place.channel) if sends else (op.peer, place.rank, place.channel)]
+        if queue and (queue[0].op.kind is Kind.SEND) != sends:
             other = queue.popleft()
-            sender, receiver = (half, other) if op.kind is Kind.SEND else (other, half)
-            self.env.process(self._message(sender, receiver, buffer.nbytes(op.chunk, op.count)))
+            sender, receiver = (half, other) if sends else (other, half)
+            self.env.process(self._message(sender, receiver, nbytes))
         else:
             queue.append(half)
         return half
@@ -192,7 +191,7 @@ class Simulation:
         self.messages.append(
             Message(
                 *(src, dst, sender.place.step, sender.op.chunk, nbytes, begin, self.env.now),
-                route=self.network.route(hosts[src], hosts[dst]),
+                route=self.network.way(hosts[src], hosts[dst]).nodes,
                 channel=sender.place.channel,
                 src_waited=begin - sender.posted,
                 dst_waited=begin - receiver.posted,

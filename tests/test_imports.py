@@ -84,6 +84,12 @@ def test_importing_leaves_torch_out(names: str) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
+def test_the_command_line_starts_without_numpy() -> None:
+    code = "import sys, ringlab.cli; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
+
+
 def test_the_walk_sees_what_runs_at_import() -> None:
     source = """
 import one

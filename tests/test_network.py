@@ -78,6 +78,31 @@ def test_random_flows_on_a_line_are_fair_at_every_instant(data: st.DataObject):
     assert network.carried == crossed
 
 
+@given(st.data())
+def test_rates_shared_out_where_something_changed_are_those_of_sharing_out_everything(data: st.DataObject):
+    """To the last bit, whoever came and left before."""
+    n = data.draw(st.integers(3, 7))
+    rates = data.draw(st.lists(st.integers(1, 100).map(float), min_size=n - 1, max_size=n - 1))
+    env = simpy.Environment()
+    network = Network(env, line(n, rates), goodput=1.0)
+    ends = st.tuples(st.integers(0, n - 2), st.integers(1, n - 1)).filter(lambda pair: pair[0] < pair[1])
+    for (a, b), nbytes, begin in data.draw(
+        st.lists(st.tuples(ends, st.integers(1, 99), st.integers(0, 9)), max_size=12)
+    ):
+        env.process(after(env, begin, network.transfer(f"n{a}", f"n{b}", nbytes)))
+    while env.peek() < inf:
+        env.step()
+        if not network._settling:
+            found = [flow.rate for flow in network.flows]
+            fair(network.flows, network.capacities)
+            assert [flow.rate for flow in network.flows] == found
+
+
+def after(env, seconds, process):
+    yield env.timeout(seconds)
+    yield from process
+
+
 def test_no_link_carries_more_than_its_capacity_allows_in_the_time():
     env = simpy.Environment()
     network = Network(env, line(3, [10.0, 5.0]), goodput=0.5)
