@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 
+import networkx as nx
 import numpy as np
 import pytest
 from compiled_cases import Case, Row, as_algorithm, random_case, reference
@@ -15,7 +16,7 @@ from collectives.lengths import rounded_down
 from collectives.schedule import trace
 from collectives.step import recv, send
 from collectives.tracing import trace_cyclic, trace_table
-from simcomm import compiled_engine
+from simcomm import Cluster, compiled_engine
 from simcomm.compiled.question import Question
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import recorded
@@ -51,6 +52,25 @@ def assert_same(case: Case, timing: Timing, trouble: Trouble = NONE) -> None:
 @quickly
 def test_every_message_begins_and_ends_as_in_the_reference(random: Random, most_ranks: int):
     case = random_case(random, most_ranks)
+    assert_same(case, simulated(case))
+
+
+def test_a_link_that_limits_several_messages_but_not_one_leaves_other_links_their_sums():
+    """When the second message is through, the first goes at 0.4 GB/s, and the third has to come down to 0.45 GB/s."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    rates = {("s1", "h3"): 0.85e9, ("h0", "s0"): 0.4e9, ("h1", "s0"): 1e9, ("h2", "s1"): 1e9}
+    for (a, b), rate in (rates | {("s1", "h4"): 1e9, ("s1", "h5"): 1e9}).items():
+        graph.add_edge(a, b, bandwidth=rate, latency=0.0)
+    graph.add_edge("s0", "s1", bandwidth=float("inf"), shared_bandwidth=5e8, latency=0.0)
+    sent = [(0, 3, 0, 5), (1, 4, 0, 1), (2, 3, 5, 9), (2, 5, 5, 9)]  # from, to, first chunk, chunks
+    programs = [
+        [[(*(send(b, k, n) for a, b, k, n in sent if a == rank), *(recv(a, k, n) for a, b, k, n in sent if b == rank))]]
+        for rank in range(6)
+    ]
+    cluster = Cluster("odd", graph, tuple(f"h{rank}" for rank in range(6)), Transport())
+    case = Case(trace(as_algorithm(programs, 14), 6), cluster, 14 * 250)
+    elapsed, wanted = reference(case)
+    assert [row[7] for row in wanted] == pytest.approx([14e-6, 4e-6, 17e-6 + 1000 / 0.85e9, 17e-6])
     assert_same(case, simulated(case))
 
 

@@ -52,7 +52,7 @@ def _recount(w: World, link: int) -> None:
     for at in range(first, first + w.links[link].intos):
         pair = w.pairs[at].into
         level = w.links[w.pairs[pair].src].level
-        taken += w.pairs[pair].carried * level
+        taken += w.pairs[pair].carried * min(level, w.links[link].most)
         highest = max(highest, level)
     w.links[link].taken = taken
     w.links[link].highest = highest
@@ -83,11 +83,11 @@ def _water_level(w: World, link: int, room: float) -> float:
 @inner
 def _publish(w: World, link: int, level: float, now: float) -> None:
     """The link's level is this, and the other links of its members have taken note."""
-    change = level - w.links[link].level
+    before = w.links[link].level
     if w.links[link].members == 0:
         w.links[link].level = level
         return
-    if abs(change) <= UNCHANGED * level:
+    if abs(level - before) <= UNCHANGED * level:
         return
     bring_up(w, link, now)
     w.links[link].level = level
@@ -96,7 +96,8 @@ def _publish(w: World, link: int, level: float, now: float) -> None:
     for at in range(first, first + w.links[link].outs):
         pair = w.pairs[at].out
         other = np.int64(w.pairs[pair].dst)
-        w.links[other].taken += w.pairs[pair].carried * change
+        most = w.links[other].most
+        w.links[other].taken += w.pairs[pair].carried * (min(level, most) - min(before, most))
         w.links[other].highest = max(w.links[other].highest, level)
         touch(w, other)
 

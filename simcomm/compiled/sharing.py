@@ -160,7 +160,7 @@ def _tell(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
         w.links[dst].intos += 1
     w.pairs[pair].carried += weight
     level = w.links[src].level
-    w.links[dst].taken += weight * level
+    w.links[dst].taken += weight * min(level, w.links[dst].most)
     w.links[dst].highest = max(w.links[dst].highest, level)
     node, follower = flow * (len(w.chain) // len(w.flows)) + hop, w.pairs[pair].head
     w.chain[node].after = follower
@@ -175,7 +175,7 @@ def _forget(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
     """The other way round."""
     src, dst = w.pairs[pair].src, w.pairs[pair].dst
     w.pairs[pair].carried -= weight
-    w.links[dst].taken -= weight * w.links[src].level
+    w.links[dst].taken -= weight * min(w.links[src].level, w.links[dst].most)
     if w.pairs[pair].carried == 0:
         _strike(w, pair, src, dst)
     node = flow * (len(w.chain) // len(w.flows)) + hop

@@ -7,7 +7,7 @@ import numpy as np
 from simcomm.compiled.calendar import Calendar, new_calendar
 from simcomm.compiled.heap import new_heap
 from simcomm.compiled.plan import Plan
-from simcomm.compiled.wires import Floats, Ints, Records, Wires
+from simcomm.compiled.wires import MOST, Floats, Ints, Records, Wires
 
 AGENT = np.dtype(
     [
@@ -34,7 +34,8 @@ FLOW = np.dtype(
 CHAIN = np.dtype([("after", "i4"), ("before", "i4")], align=True)  # neighbours in a pair's list
 LINK = np.dtype(
     [
-        ("taken", "f8"),  # bytes/s of the flows on it that are in other links' groups
+        ("taken", "f8"),  # bytes/s of the flows on it that are in other links' groups, each counted up to ``most``
+        ("most", "f8"),  # more than it ever has, and little enough for sums of it to be precise
         ("highest", "f8"),  # at least the fastest of those
         ("level", "f8"),  # bytes/s of each member of its own group
         ("clock", "f8"), ("since", "f8"),  # bytes that a member has moved since the group began, and when that was so
@@ -109,6 +110,8 @@ def new_world(plan: Plan, wires: Wires, most_flows: int, messages: bool) -> Worl
 def _links(wires: Wires) -> Records:
     links = np.zeros(len(wires.alone), LINK)
     links["alone"], links["shared"], links["first_pair"] = wires.alone, wires.shared, wires.first_pair
+    finite = [np.where(rate < MOST, rate, 0.0) for rate in (wires.alone, wires.shared)]
+    links["most"] = 4 * np.where(np.maximum(*finite) > 0, np.maximum(*finite), MOST)
     links["root"] = links["solo"] = links["front"] = links["back"] = -1
     return links
 
