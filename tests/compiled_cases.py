@@ -125,7 +125,8 @@ def _make_odd(random: Random, link: dict[str, float], rates: list[float]) -> Non
     if random.random() < 0.1:
         link["shared_bandwidth"] = random.choice([0.5, 1.5, 1.0]) * random.choice(rates)
     if random.random() < 0.05:
-        link["bandwidth"] = float("inf")
+        link["bandwidth"] = inf
+        link.pop("shared_bandwidth", None)  # who is alone for no time at all is a matter of the order of events
 
 
 def _buffer(case: Case) -> Buffer:
@@ -156,7 +157,7 @@ def _random_jitter(random: Random, mean: float) -> Jitter:
 
 
 def _random_change(random: Random, edge: tuple[str, str], longest: float) -> LinkTrouble:
-    at, share = random.choice([0.0, longest * random.random()]), random.choice([0.0, 0.5, random.random()])
+    at, share = random.choice([0.0, longest * random.random()]), random.choice([0.0, 0.5, random.uniform(0.01, 1)])
     lasting = random.choice([inf, longest * random.uniform(0.01, 0.5)]) or inf
     return LinkTrouble(edge, share, at, lasting, random.choice([inf, lasting * random.uniform(1.1, 3)]))
 

@@ -12,7 +12,6 @@ from simcomm.compiled.plan import Plan, begun_at
 from simcomm.compiled.plans import stages_of
 from simcomm.compiled.question import Question
 from simcomm.compiled.wires import MOST, Floats, Ints, Records, Wires, wired
-from simcomm.trouble import Change
 
 
 def disturbed(question: Question) -> Plan:
@@ -113,8 +112,9 @@ def link_changes(question: Question, wires: Wires) -> Iterator[LinkChange]:
         link = number[change.edge]
         if link not in over:
             over[link] = np.unique(route[wires.hops["link"] == link])
-        yield LinkChange(change.time, link, *_left(wires, link, change), over[link])
+        alone, shared = (_left(float(rate[link]), change.share) for rate in (wires.alone, wires.shared))
+        yield LinkChange(change.time, link, alone, shared, over[link])
 
 
-def _left(wires: Wires, link: int, change: Change) -> tuple[float, float]:
-    return float(wires.alone[link]) * change.share, float(wires.shared[link]) * change.share
+def _left(rate: float, share: float) -> float:
+    return rate if rate >= MOST and share > 0 else rate * share
