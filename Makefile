@@ -49,6 +49,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.gif
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
 	$(BIN)/ringlab winners --hosts 256 -o docs/pictures/winners.png
+	$(BIN)/ringlab hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 
 .PHONY: tables
 tables: $(STAMP) ## write the tables of algorithms and of winners into docs/algorithms.md

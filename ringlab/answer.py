@@ -18,6 +18,7 @@ from ringlab.troubled import under
 from scenarios import CollectiveQuestion, Scenario
 from simcomm import Cluster
 from simcomm.choose import settled
+from simcomm.programs import checked
 from simcomm.trouble import NONE, Trouble
 
 SCHEMA_VERSION = 1
@@ -102,7 +103,10 @@ def measure(
 
     traces: list[Trace] = []
     collectives, question = [], scenario.collective
-    for algorithm, nbytes in _questions(question, scenario.cluster, calibration):
+    asked_for = list(_questions(question, scenario.cluster, calibration))
+    jobs = [_decided(job, scenario.cluster, calibration) for job in scenario.trainings]
+    _refuse_broken(scenario, asked_for, jobs)
+    for algorithm, nbytes in asked_for:
         assert question is not None
         with progress.task(f"measuring {algorithm.full_name}, {nbytes} bytes") as tick:
             asked = asked_of(question)
@@ -110,7 +114,7 @@ def measure(
             traces.append(realcomm.run(algorithm, scenario.cluster, nbytes, **asked, **real))
             collectives.append(collective_entry(traces[-1]))
     training = []
-    for job in (_decided(job, scenario.cluster, calibration) for job in scenario.trainings):
+    for job in jobs:
         with progress.task(f"training with {job.sync_name}") as tick:
             trace = realcomm.train(job, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
             training.append(training_entry(trace, job))
@@ -118,6 +122,16 @@ def measure(
     emulated = {} if scenario.cluster.is_here else {"emulated": False}
     answer = _frame("measurement", scenario) | emulated | {"collectives": collectives, "training": training}
     return answer, max(reversed(traces), key=lambda trace: trace.facts.get("nbytes", 0.0), default=None)
+
+
+def _refuse_broken(scenario: Scenario, asked_for: list[tuple[Algorithm, int]], jobs: list[Training]) -> None:
+    """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
+    root = scenario.collective.root if scenario.collective else 0
+    for algorithm in dict.fromkeys(algorithm for algorithm, _ in asked_for):
+        checked(algorithm, scenario.cluster.world_size, root)
+    for job in jobs:
+        if job.gradient_sync is not None:
+            checked(job.gradient_sync, scenario.cluster.world_size)
 
 
 def compare(predicted: Answer, measured: Answer) -> Answer:

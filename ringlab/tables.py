@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -13,9 +13,11 @@ from rich.table import Table
 
 from collectives.calibration import Calibration
 from collectives.units import format_size, format_time
-from ringlab.answer import Answer
 from ringlab.checking import Verdict
 from ringlab.doctor import Finding
+
+if TYPE_CHECKING:  # the simulator with it, which not every table needs
+    from ringlab.answer import Answer
 
 Row = list[str]
 Format = Callable[[float], str]
@@ -23,7 +25,7 @@ NOTHING = "-"
 CLUSTER_WIDTH = 15  # characters
 
 
-def show(answer: Answer, console: Console) -> None:
+def show(answer: "Answer", console: Console) -> None:
     """Print the tables of an answer and, under them, what it comes to."""
     clusters = [{**answer, "title": answer["scenario"]["cluster"]}, *answer.get("what_if", [])]
     compared = answer["kind"] == "comparison"
@@ -37,7 +39,7 @@ def show(answer: Answer, console: Console) -> None:
         console.print(sentence, markup=False)
 
 
-def _collectives(clusters: list[Answer], compared: bool) -> Table:
+def _collectives(clusters: "list[Answer]", compared: bool) -> Table:
     headings = ["cluster", "algorithm", "size", *(SIDES if compared else ["time", "algbw GB/s", "busbw GB/s"])]
     groups = []
     for cluster in clusters:
@@ -56,7 +58,7 @@ def _collectives(clusters: list[Answer], compared: bool) -> Table:
     return _grouped("Collectives", headings, groups, words=2)
 
 
-def _training(clusters: list[Answer]) -> Table:
+def _training(clusters: "list[Answer]") -> Table:
     """One row an algorithm: the step by phase."""
     groups = [
         (
@@ -75,7 +77,7 @@ def _training(clusters: list[Answer]) -> Table:
     return _grouped("Training step", ["cluster", "sync", *(name for name, _, _ in PHASES), "scaling"], groups, words=2)
 
 
-def _phases(clusters: list[Answer]) -> Table:
+def _phases(clusters: "list[Answer]") -> Table:
     """One row a phase: predicted, measured, and how far apart."""
     groups = []
     for cluster in clusters:
@@ -91,7 +93,7 @@ def _phases(clusters: list[Answer]) -> Table:
 DISTRIBUTION = ["runs", "median", "p95", "worst", "never end"]
 
 
-def _troubled(cluster: Answer) -> list[Row]:
+def _troubled(cluster: "Answer") -> list[Row]:
     """How the repetitions of each question went, where there were several."""
     rows = []
     for entry in (*cluster["collectives"], *cluster["training"]):

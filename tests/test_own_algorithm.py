@@ -69,6 +69,15 @@ def test_it_stands_beside_the_ring(folder: Path, command: str) -> None:
     assert all(isinstance(entry["time_s"], float) and entry["time_s"] > 0 for entry in found)
 
 
+@pytest.mark.parametrize("command", ["predict", "run"])
+def test_a_mistake_is_told_before_anything_is_measured(folder: Path, command: str) -> None:
+    (folder / "my.py").write_text(FANCY.replace("rank - step - 1", "rank - step - 2"), encoding="utf-8")
+    done = ringlab(folder, command, "asked.toml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ringlab: all_reduce/fancy_all_reduce, world size 2, rank 0, step 0: send(to rank 1, chunk 0)" in done.stderr
+    assert "measuring" not in done.stderr
+
+
 @pytest.mark.parametrize("name", [NAME, "fancy_all_reduce"])
 def test_it_is_drawn_by_its_name(folder: Path, name: str) -> None:
     done = ringlab(folder, "animate", "asked.toml", "--algorithm", name, "-o", "mine.png")

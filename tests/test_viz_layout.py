@@ -124,6 +124,7 @@ NETWORKS: dict[str, Callable[[], Cluster]] = {
     "torus 4 x 4": partial(builders.torus, [4, 4], *LINK),
     "torus 3 x 5": partial(builders.torus, [3, 5], *LINK),
     "torus 2 x 4 x 2": partial(builders.torus, [2, 4, 2], *LINK),
+    "torus 4 x 4 x 4": partial(builders.torus, [4, 4, 4], *LINK),
     "fat tree": partial(builders.fat_tree, 4, *LINK),
     "dragonfly": partial(builders.dragonfly, 2, 4, 1, *LINK),
     "two racks": partial(builders.two_level_tree, 2, 4, *LINK),
@@ -176,6 +177,14 @@ def test_a_torus_stands_in_rows_and_columns_with_arcs_back() -> None:
     assert layout.places["h0"][1] > layout.places["h5"][1]
     assert layout.lanes["h4", "h0"][:, 1].max() > layout.places["h0"][1] + 10
     assert len(layout.lanes["h0", "h1"]) == 2
+
+
+def test_planes_of_a_torus_stand_one_behind_the_other() -> None:
+    layout = lay_out(predicted(builders.torus([3, 2, 4], *LINK)), BOX)
+    (x, y), (u, v), (far, high) = (layout.places[f"h{index}"] for index in (0, 8, 16))
+    assert (u - x, v - y) == pytest.approx((far - u, high - v))
+    assert 0 < u - x < (layout.places["h1"][0] - x) / 2
+    assert len(layout.lanes["h0", "h8"]) == 2 < len(layout.lanes["h0", "h16"])
 
 
 def test_a_ring_of_hosts_is_no_torus() -> None:

@@ -1,4 +1,7 @@
-"""The hosts of a two-dimensional torus in rows and columns; the cables back round are drawn as arcs."""
+"""The hosts of a torus in rows and columns, the planes of a third dimension one behind the other; the cables back round
+are drawn as arcs."""
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -6,38 +9,50 @@ from viz.geometry import Box, Edge, Graph, Layout, Line, Point, bent, fitted, fi
 
 ARC = 0.36  # of the way to the next row or column
 HIGHEST = 26.0  # pixels of an arc
+BEHIND = 0.27  # of a column to the right and of a row up, from one plane to the next
+
+Shape = tuple[int, int, int]  # planes, rows and columns
+Seat = tuple[int, int, int]
 
 
 def on_grid(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | None:
     """A torus row by row, the first on top; None for any other network."""
     nodes = sorted(graph, key=natural)
-    width = _columns(graph, nodes)
-    if width is None or set(nodes) != set(hosts):
+    shape = _shape(graph, nodes)
+    if shape is None or set(nodes) != set(hosts):
         return None
-    at = {node: (float(index % width), float(-(index // width))) for index, node in enumerate(nodes)}
+    seats = dict(zip(nodes, _seats(shape), strict=True))
+    at = {node: (x + BEHIND * z, BEHIND * z - y) for node, (z, y, x) in seats.items()}
     places = fitted(at, Box(box.left, box.bottom, box.right - HIGHEST, box.top - HIGHEST))
     radius = fitting_radius(list(places.values()))
     radii = dict.fromkeys(nodes, radius)
     cell = _cell(places, at)
-    lanes = {(a, b): _lane(places, at, a, b, radii, cell) for a, b in graph.edges}
+    lanes = {(a, b): _lane(places, seats, a, b, radii, cell) for a, b in graph.edges}
     return Layout(places, hosts, radii, lanes)
 
 
-def _columns(graph: Graph, nodes: list[str]) -> int | None:
-    """How many hosts a row of the torus has; None if this is none. A ring of four is a ring."""
+def _shape(graph: Graph, nodes: list[str]) -> Shape | None:
+    """How many planes, rows and columns the torus has; None if this is none. A ring of four is a ring."""
     edges = set(graph.edges)
-    widths = (width for width in range(2, len(nodes) // 2 + 1) if len(nodes) % width == 0 and len(nodes) > 4)
-    return next((width for width in widths if _torus_edges(nodes, width) == edges), None)
+    return next((shape for shape in _shapes(len(nodes)) if _torus_edges(nodes, shape) == edges), None)
 
 
-def _torus_edges(nodes: list[str], width: int) -> set[Edge]:
-    height = len(nodes) // width
-    edges = set()
-    for index, node in enumerate(nodes):
-        y, x = divmod(index, width)
-        for step in (1, -1):
-            edges |= {(node, nodes[y * width + (x + step) % width]), (node, nodes[(y + step) % height * width + x])}
-    return edges
+def _shapes(size: int) -> Iterator[Shape]:
+    """All with two dimensions, then all with three; each dimension has two or more, and all together more than four."""
+    for planes in (planes for planes in range(1, size // 4 + 1) if size % planes == 0 and size > 4):
+        plane = size // planes
+        yield from ((planes, plane // width, width) for width in range(2, plane // 2 + 1) if plane % width == 0)
+
+
+def _seats(shape: Shape) -> list[Seat]:
+    return [(int(z), int(y), int(x)) for z, y, x in np.ndindex(shape)]
+
+
+def _torus_edges(nodes: list[str], shape: Shape) -> set[Edge]:
+    """Of every host to the next and to the last one along each dimension that has several."""
+    at = np.arange(len(nodes)).reshape(shape)
+    ways = [np.roll(at, step, axis).ravel() for axis in range(3) if shape[axis] > 1 for step in (1, -1)]
+    return {(node, nodes[way[index]]) for way in ways for index, node in enumerate(nodes)}
 
 
 def _cell(places: dict[str, Point], at: dict[str, Point]) -> Point:
@@ -46,11 +61,14 @@ def _cell(places: dict[str, Point], at: dict[str, Point]) -> Point:
     return float(x / u), float(y / v)
 
 
-def _lane(places: dict[str, Point], at: dict[str, Point], a: str, b: str, radii: dict[str, float], cell: Point) -> Line:
-    """Straight to a neighbour; an arc over the row, or beside the column, from its one end to the other."""
+def _lane(
+    places: dict[str, Point], seats: dict[str, Seat], a: str, b: str, radii: dict[str, float], cell: Point
+) -> Line:
+    """Straight to a neighbour; from one end of a row, a column or the planes to the other an arc past those between."""
     lane = lane_between(places, a, b, radii)
-    (x, y), (u, v) = at[a], at[b]
-    aside = 1.0 if (x, y) < (u, v) else 0.8  # the two ways apart
-    if abs(u - x) > 1:
-        return bent(lane, (0.0, aside * min(HIGHEST, ARC * cell[1])))
-    return bent(lane, (aside * min(HIGHEST, ARC * cell[0]), 0.0)) if abs(v - y) > 1 else lane
+    steps = np.subtract(seats[b], seats[a])
+    if abs(steps).max() == 1:
+        return lane
+    aside = 1.0 if seats[a] < seats[b] else 0.8  # the two ways apart
+    over, beside = aside * min(HIGHEST, ARC * cell[1]), aside * min(HIGHEST, ARC * cell[0])
+    return bent(lane, (0.0, over) if steps[2] else (beside, 0.0) if steps[1] else (beside / 2, -over / 2))

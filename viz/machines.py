@@ -26,7 +26,7 @@ def in_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: Box) 
     places = fitted(at, _less_arcs(shown, at, box))
     radius = min(LARGEST, fitting_radius([places[host] for host in hosts]))
     room = nearest_of_each(places)
-    radii = {node: max(SMALLEST, min(LARGEST, radius, 0.45 * room[node])) for node in places}
+    radii = {n: radius if n in hosts else max(SMALLEST, min(LARGEST, 0.36 * room[n])) for n in places}
     kinds = {node: kind for node in shown if (kind := kind_in(node)) is not None}
     lanes = {(a, b): _lane(places, a, b, radii, _rise(at, a, b, kinds.get(a) == "gpu")) for a, b in shown.edges}
     return Layout(places, hosts, radii, lanes, kinds=kinds)
