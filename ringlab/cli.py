@@ -1,10 +1,6 @@
 """The command line: each command reads its input, has the answer made, and shows it."""
 
-import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +8,7 @@ import typer
 
 from collectives.errors import InputError, RunFailed
 from ringlab.bench import bench
+from ringlab.ending import ending_in_order
 from ringlab.giving import give
 from ringlab.options import (
     BackendOpt,
@@ -38,26 +35,12 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the run or the check failed, 2 the input was refused."""
     try:
-        with _ending_in_order():
+        with ending_in_order():
             app()
     except (InputError, RunFailed) as error:
         if is_first_rank():
             print(f"ringlab: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2 if isinstance(error, InputError) else 1)
-
-
-@contextmanager
-def _ending_in_order() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP, which may reach all our processes at once, end the command but leave no folder."""
-    numbers = () if "RANK" in os.environ else (signal.SIGTERM, signal.SIGHUP)  # torchrun's ranks have none
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in (number for number in numbers if before[number] is signal.SIG_DFL):  # nohup has it ignored
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _version(asked: bool) -> None:
