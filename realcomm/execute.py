@@ -6,8 +6,7 @@ ready otherwise queues behind the outgoing data on the same connection, which do
 
 import weakref
 from collections.abc import Callable
-from functools import cached_property, lru_cache
-from typing import NamedTuple
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -18,6 +17,7 @@ from collectives.lengths import check_length
 from collectives.step import reduce
 from collectives.workload import OPS
 from realcomm.measurement import Event
+from realcomm.nccl import communicators, connect, posted_together, posts_together
 from realcomm.pipeline import Arrangement, Pipeline, Turn
 from realcomm.placement import Landing
 from realcomm.recording import Recording
@@ -72,7 +72,7 @@ class Executor:
         group: dist.ProcessGroup | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """On a GPU an algorithm of several channels makes communicators, so all ranks of ``group`` must come here.
+        """On a GPU connections to peers, and a communicator for each channel, are made: all ranks must come here.
 
         Raises InputError for an ``op`` that is not known or cannot reduce ``dtype``, and for a length that the
         algorithm cannot work on.
@@ -82,13 +82,16 @@ class Executor:
         self.rank, self.world_size, self.n, self.dtype = rank, world_size, n, dtype
         self.bytes_sent = 0
         self._device = torch.device(device)
-        self._on_gpu = self._device.type == "cuda"
-        self._arrangement = Arrangement(algorithm, rank, world_size, root, n, dtype, self._on_gpu)
+        together = posts_together(self._device)
+        self._arrangement = Arrangement(algorithm, rank, world_size, root, n, dtype, self._device, together)
         whole = group or dist.group.WORLD
         assert whole is not None
-        self._groups = _communicators(whole, len(self._arrangement.programs)) if self._on_gpu else (whole,)
+        self._groups: tuple[dist.ProcessGroup, ...] = ()
+        if together:
+            self._groups = communicators(whole, len(self._arrangement.programs), self._device)
+            connect(self._groups, self._arrangement.programs, self._device)
         self._send, self._receive = whole.send, whole.recv
-        self._post = self._post_together if self._on_gpu else self._post_each
+        self._post = self._post_together if together else self._post_each
         self._combine = COMBINE[op]
         self._divided = _parts(algorithm.spec.result(rank, world_size, root), n, world_size)
         self._divides = op == "mean" and algorithm.spec.reduces and self._divided.stop > self._divided.start
@@ -105,7 +108,7 @@ class Executor:
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
             self._place(tensor)
-        recording = None if record is None else Recording(torch.cuda.synchronize if self._on_gpu else None)
+        recording = None if record is None else Recording(self._device)
         slot = own_slot()
         slot.collective[:] = self._label
         for turn in self._pipeline.begin:
@@ -159,10 +162,9 @@ class Executor:
         """The same for NCCL, where messages that are posted one by one would wait for each other."""
         if recording is not None:
             _stamp(turn, recording.now())
-        group = self._groups[turn.channel]
-        calls = [dist.P2POp(dist.irecv, m.data, group=group, group_peer=m.peer) for m in turn.first]
-        calls += [dist.P2POp(dist.isend, m.data, group=group, group_peer=m.peer) for m in turn.step.sends]
-        together = _Together(dist.batch_isend_irecv(calls) if calls else [])
+        receives = [(message.peer, message.data) for message in turn.first]
+        sends = [(message.peer, message.data) for message in turn.step.sends]
+        together = posted_together(self._groups[turn.channel], receives, sends)
         for message in (*turn.first, *turn.step.sends):
             message.work = together
         self.bytes_sent += sum(message.nbytes for message in turn.step.sends)
@@ -209,16 +211,6 @@ class Executor:
             recording.local(0, max(map(len, self._arrangement.programs)), whole, begin)
 
 
-class _Together(NamedTuple):
-    """Several works as one."""
-
-    works: list[dist.Work]
-
-    def wait(self) -> None:
-        for work in self.works:
-            work.wait()
-
-
 def check_reduces(op: str, dtype: torch.dtype) -> None:
     """Raise InputError unless ``op`` is known and torch can reduce elements of ``dtype`` with it."""
     if op not in COMBINE:
@@ -230,14 +222,6 @@ def check_reduces(op: str, dtype: torch.dtype) -> None:
         COMBINE[op](torch.zeros(1, dtype=dtype), torch.zeros(1, dtype=dtype))
     except (RuntimeError, TypeError) as error:
         raise InputError(f"op {op!r} cannot reduce dtype {kind!r}: {error}") from error
-
-
-@lru_cache(maxsize=8)
-def _communicators(group: dist.ProcessGroup, channels: int) -> tuple[dist.ProcessGroup, ...]:
-    """One communicator a channel: what is on one of them waits for what was on it before."""
-    ranks = dist.get_process_group_ranks(group)
-    others = [dist.new_group(ranks, use_local_synchronization=True) for _ in range(channels - 1)]
-    return group, *(other for other in others if isinstance(other, dist.ProcessGroup))
 
 
 def _parts(parts: range, n: int, world_size: int) -> slice:

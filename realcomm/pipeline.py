@@ -66,14 +66,22 @@ class Arrangement:
     """How one rank works on buffers of ``n`` elements: in how many lanes, in which order, with which memory."""
 
     def __init__(
-        self, algorithm: Algorithm, rank: int, world_size: int, root: int, n: int, dtype: torch.dtype, on_gpu: bool
+        self,
+        algorithm: Algorithm,
+        rank: int,
+        world_size: int,
+        root: int,
+        n: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        together: bool,
     ) -> None:
+        """Where messages are posted ``together``, a step of a channel is one turn, and ends before the next begins."""
         self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, root))
         self.chunks = algorithm.chunks(world_size)
-        self.lanes = 1 if on_gpu else lanes(n // self.chunks * dtype.itemsize)
+        self.lanes = 1 if together else lanes(n // self.chunks * dtype.itemsize)
         self._chains = min(self.lanes, CHAINS)  # of each channel
-        self._areas = 1 if on_gpu else AREAS
-        device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        self._areas = 1 if together else AREAS
         self._scratch = torch.empty(_scratch_elements(algorithm, n, world_size), dtype=dtype, device=device)
         self._staging = [
             torch.empty(self._areas * staging_elements(program, n, self.chunks, self.lanes), dtype=dtype, device=device)
@@ -140,7 +148,7 @@ def levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
 
 def _link(turns: list[Turn], program: tuple[Step, ...]) -> None:
     """The turns of one chain post their own receives and wait for their own sends, and for nothing else."""
-    for turn, following in zip(turns, [*turns[1:], None], strict=True):
+    for turn, following in zip(turns, [*turns[1:], None], strict=False):  # there may be none
         turn.next = following
         turn.first, turn.due = turn.step.receives, turn.step.sends
 

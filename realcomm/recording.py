@@ -1,7 +1,8 @@
 """What happened when in one execution: slices of a message become the one message that the program speaks of."""
 
-from collections.abc import Callable
 from time import perf_counter
+
+import torch
 
 from realcomm.measurement import Event
 from realcomm.placement import Landing, Transfer
@@ -10,16 +11,16 @@ from realcomm.placement import Landing, Transfer
 class Recording:
     """The events of one rank while it executes a program."""
 
-    def __init__(self, synchronize: Callable[[], object] | None) -> None:
-        """On a GPU, ``synchronize`` waits for it: only then is a time true, so a recorded run is slower there."""
-        self._synchronize = synchronize
+    def __init__(self, device: torch.device) -> None:
+        """A GPU is waited for whenever a time is taken: only then is it true, so a recorded run is slower there."""
+        self._device = device
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
         self._local: list[Event] = []
 
     def now(self) -> float:
         """Seconds of ``time.perf_counter`` when all that was asked for is done."""
-        if self._synchronize is not None:
-            self._synchronize()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
         return perf_counter()
 
     def message(self, channel: int, transfer: Transfer) -> None:

@@ -66,6 +66,7 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     doing("joining the group")
     if local_ranks == int(os.environ["WORLD_SIZE"]):  # all here, so nobody outside need reach us
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
     select_device(backend, int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group(backend, timeout=allowed)
     yield_to_ranks()

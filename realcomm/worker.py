@@ -119,7 +119,7 @@ def join_file_group(place: Place) -> None:
     """The default group of torch.distributed spans the ranks of this launch, who find each other through a file."""
     import torch.distributed as dist
 
-    os.environ["GLOO_SOCKET_IFNAME"] = loopback()
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = loopback()
     store = dist.FileStore(str(place.folder / "store"), place.world_size)  # type: ignore[attr-defined]
     select_device(place.backend, place.rank)
     dist.init_process_group(

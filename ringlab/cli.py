@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ringlab.bench import bench
+from ringlab.ending import ending_in_order
 from ringlab.giving import give
 from ringlab.options import (
     BackendOpt,
@@ -36,7 +37,8 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the run or the check failed, 2 the input was refused."""
     try:
-        app()
+        with ending_in_order():
+            app()
     except Exception as error:
         from collectives.errors import InputError, RunFailed
 

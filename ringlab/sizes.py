@@ -13,7 +13,7 @@ def growing(begin: str, end: str, factor: float) -> list[int]:
     """The sizes in bytes. Raises InputError for those that do not grow, or are too many."""
     first, last = read_size(begin, "-b"), read_size(end, "-e")
     if factor <= 1 or not 0 < first <= last:
-        raise InputError(f"-b {begin} -e {end} -f {factor:g}: sizes must grow from -b up to -e")
+        raise InputError(f"-b {begin} -e {end} -f {factor:g}: sizes must grow from -b up to -e, by a factor above 1")
     sizes = list(_growing(first, last, factor))
     if len(sizes) > MOST_SIZES:
         raise InputError(f"-f {factor:g}: that makes more than {MOST_SIZES} sizes")

@@ -206,14 +206,19 @@ def _judgement(verdict: Verdict) -> str:
     if verdict.problem is not None:
         return f"WRONG  {verdict.problem}"
     sizes = [report.world_size for report in verdict.reports]
-    right = f"RIGHT  {verdict.algorithm.full_name}: proved for {sizes[0]} to {sizes[-1]} ranks"
+    right = f"RIGHT  {verdict.algorithm.full_name}: proved for {_in_words(sizes)} ranks"
     if verdict.undefined:
-        right = (
-            f"RIGHT  {verdict.algorithm.full_name}: proved for {', '.join(map(str, sizes))} ranks, undefined for others"
-        )
+        right += ", undefined for others"
     if verdict.wasteful_from is None:
         return f"{right}."
     return f"{right}. From {verdict.wasteful_from} ranks on its busiest rank sends at least twice what it must."
+
+
+def _in_words(sizes: list[int]) -> str:
+    """Which these are, and no others: as a range if nothing is missing in it."""
+    if len(sizes) > 2 and sizes == list(range(sizes[0], sizes[-1] + 1)):
+        return f"{sizes[0]} to {sizes[-1]}"
+    return ", ".join(map(str, sizes)) or "no number of"
 
 
 def show_calibration(calibration: Calibration, file: Path, console: Console) -> None:

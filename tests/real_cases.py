@@ -12,7 +12,7 @@ from collectives.catalogue import Algorithm, library
 from collectives.lengths import rounded_down
 from collectives.schedule import trace
 from collectives.spec import Spec
-from realcomm import pipeline
+from realcomm import execute, pipeline
 from realcomm.exact import part_of
 from realcomm.execute import Executor
 
@@ -78,6 +78,12 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
         if executor.bytes_sent != sent:
             wrong.append(f"{algorithm.full_name} {case[1:]}: {executor.bytes_sent} bytes were sent, not {sent}")
     return tried, wrong
+
+
+def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
+    """The same as NCCL needs it, a step of a channel in one group, and a communicator for each channel."""
+    execute.posts_together = lambda device: True
+    return compare_with_torch(rank, world_size, asked)
 
 
 def torchs_own(

@@ -204,7 +204,6 @@ def on_one_gpu(rank: int, world_size: int) -> tuple[list[str], float]:
     """The collectives as functions on a GPU that all ranks share, and one that overlaps with other work."""
     os.environ |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}
     torch.cuda.set_device(0)
-    dist.barrier()
     wrong = []
     for name, algorithm in (("ring", "ring"), ("two channels", "bidirectional_ring"), ("naive", "naive")):
         tensor = numbers(rank, 1001).cuda()

@@ -1,10 +1,12 @@
 """The table of nccl-tests: what is asked, what is measured, and what an interrupt leaves."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from rich.console import Console
@@ -93,9 +95,25 @@ def test_an_interrupt_keeps_what_is_done(tmp_path):
     assert [row["bytes"] for row in answer["collectives"][:2]] == [1024, 2048]
 
 
-def ringlab(*options: str) -> subprocess.Popen:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_all_our_processes_leaves_nothing_behind(tmp_path, number):
+    """What ``timeout`` and a closed terminal do."""
+    places = {"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    running = ringlab("-b", "64K", "-n", "1000000", **places)
+    deadline = time.monotonic() + 60
+    while not [*tmp_path.glob("ringlab-*/store")]:  # a rank has come to meet the others
+        assert time.monotonic() < deadline and running.poll() is None
+        time.sleep(0.05)
+    os.killpg(running.pid, number)
+    assert running.wait(30) == 128 + number
+    running.communicate()
+    assert [*tmp_path.iterdir()] == []
+
+
+def ringlab(*options: str, **environment: str) -> subprocess.Popen:
     call = [sys.executable, "-m", "ringlab", "bench", *options]
-    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(call, **streams, env={**os.environ, **environment}, start_new_session=True)
 
 
 def test_the_command_is_one_of_ringlabs():

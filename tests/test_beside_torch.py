@@ -29,6 +29,12 @@ def test_every_algorithm_agrees_with_torch_exactly_and_sends_what_its_schedule_s
     assert launch(real_cases.compare_with_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
 
 
+@pytest.mark.parametrize(("world_size", "whole"), [(1, True), (2, True), (3, True), (4, False), (5, False)])
+def test_messages_grouped_as_nccl_needs_them_do_the_same(world_size: int, whole: bool):
+    cases = len([*real_cases.cases(world_size, whole)])
+    assert launch(real_cases.grouped_beside_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
+
+
 @pytest.mark.slow
 @slow
 @pytest.mark.parametrize("world_size", range(4, 18))

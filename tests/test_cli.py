@@ -160,6 +160,8 @@ def test_check_proves_ours_and_shows_the_price_of_the_unchunked_ring(ringlab):
     status, out, _ = ringlab("check", "all_reduce/ring", "--world-sizes", "1-9")
     assert status == 0
     assert "RIGHT  all_reduce/ring: proved for 1 to 9 ranks." in out
+    status, out, _ = ringlab("check", "all_reduce/ring", "--world-sizes", "2,4,8")
+    assert "proved for 2, 4, 8 ranks." in out
     status, out, _ = ringlab("check", "all_reduce/unchunked_ring", "--world-sizes", "1-9")
     assert status == 0
     assert "From 4 ranks on its busiest rank sends at least twice what it must" in out

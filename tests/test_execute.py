@@ -18,9 +18,10 @@ def test_every_algorithm_on_one_gpu_over_nccl(world_size: int):
     assert results == [(2 * len(library()), [])] * world_size
 
 
+@pytest.mark.parametrize("grouped", [False, True], ids=["one by one", "grouped"])
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_random_programs_do_what_the_contract_promises(world_size: int):
-    results = launch(real_programs.compare_with_oracle, world_size, range(60), timeout=120)
+def test_random_programs_do_what_the_contract_promises(world_size: int, grouped: bool):
+    results = launch(real_programs.compare_with_oracle, world_size, range(60), grouped, timeout=120)
     assert results == [[]] * world_size
 
 
