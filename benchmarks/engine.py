@@ -60,13 +60,10 @@ STAR = 'topology = "star"\nhosts = {}\nbandwidth = "100 Gbit/s"\nlatency = "1 us
 LINK = '[[cluster.link]]\nbetween = ["h{}", "s0"]\nbandwidth = "{:.3f} Gbit/s"\nlatency = "1 us"'
 JITTERED = """
 import sys, simcomm
-from collectives import Transport, find_algorithm
-from simcomm.compiled.jitter import Jitter
-from simcomm.compiled_engine import run
-from simcomm.programs import traced
-ranks = int(sys.argv[1])
-program = traced(find_algorithm("all_reduce/ring"), ranks)
-print(run(program, simcomm.star(ranks, "100 Gbit/s", "1 us"), Transport(), 1 << 24, 4, jitter=Jitter(2e-6, 1)).elapsed)
+from simcomm.jitter import Jitter
+from simcomm.trouble import Trouble
+cluster, late = simcomm.star(int(sys.argv[1]), "100 Gbit/s", "1 us"), Trouble(messages=Jitter("uniform", 1e-6), seed=1)
+print(simcomm.run("all_reduce/ring", cluster, 1 << 26, trouble=late, engine="compiled", record=False).elapsed)
 """
 BY_EVENTS = """
 import sys, simcomm
