@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from collectives.errors import InputError
 
@@ -47,6 +46,8 @@ class Jitter:
         if self.mean == 0:
             return np.zeros_like(uniform)
         variance = np.log1p((self.deviation / self.mean) ** 2)
+        from scipy.special import ndtri  # slow to import, and seldom needed
+
         return np.exp(np.log(self.mean) - variance / 2 + np.sqrt(variance) * ndtri(uniform + HALF))
 
 
