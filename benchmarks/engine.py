@@ -1,10 +1,11 @@
 """How fast the engines are: every goal beside what was measured here.
 
-    python benchmarks/engine.py [-o benchmarks/results/engine.json] [--repetitions 5]
+    python benchmarks/engine.py [--parts events reference commands] [--repetitions 5] [--fewer 1] [--add] [-o FILE]
 
 A *command* is a whole process, from its start to its answer, once the caches on disk are warm; its memory is the most
-that it held. An *engine* rate is messages through the event engine alone, by the second, with its code loaded and the
-program traced. Numbers are medians; the spread beside them goes from the best to the worst.
+that it held. A rate of *events* is messages by the second through the compiled event engine alone, and of the *simpy
+engine* events by the second of what simpy itself does with processes that only wait, in turns with them; both with
+code loaded, the program traced and routes found. Numbers are medians; the spread goes from the best to the worst.
 """
 
 import argparse
@@ -15,15 +16,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter
+from typing import Any
 
+import numpy as np
 import simpy
-from rich.console import Console
-from rich.table import Table
 
 import simcomm
 from collectives import Transport, find_algorithm
@@ -40,61 +42,48 @@ from simcomm.programs import checked
 from simcomm.simpy_engine import Buffer, Simulation
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "engine.json"
+BANDWIDTH, LATENCY = "100 Gbit/s", "1 us"
 ELEMENTS = 1 << 24  # of a buffer: 64 MiB
-RING = """
+APART = "every latency different"
+SCENARIO = """
 title = "A ring on a star"
 [cluster]
-topology = "star"
-hosts = {hosts}
-bandwidth = "100 Gbit/s"
-latency = "1 us"
 transport = "ideal"
+{cluster}
 [collective]
 name = "all_reduce"
 algorithms = ["ring"]
 sizes = ["64 MiB"]
 """
-DIFFERENT = """
-import sys
-from random import Random
-import simcomm
+STAR = 'topology = "star"\nhosts = {}\nbandwidth = "100 Gbit/s"\nlatency = "1 us"'
+LINK = '[[cluster.link]]\nbetween = ["h{}", "s0"]\nbandwidth = "{:.3f} Gbit/s"\nlatency = "1 us"'
+JITTERED = """
+import sys, simcomm
 from simcomm.jitter import Jitter
-from simcomm.trouble import NONE, Trouble
-random, cluster = Random(1), simcomm.star(16384, "100 Gbit/s", "1 us")
-trouble = NONE
-if sys.argv[1] == "nic":
-    for _, _, link in cluster.graph.edges(data=True):
-        link["bandwidth"] *= random.uniform(0.5, 1.5)
-else:
-    trouble = Trouble(messages=Jitter("uniform", 1e-6), seed=1)
-trace = simcomm.run("all_reduce/ring", cluster, 1 << 26, trouble=trouble, engine="compiled", record=False)
-print(trace.elapsed, trace.way)
+from simcomm.trouble import Trouble
+cluster, late = simcomm.star(int(sys.argv[1]), "100 Gbit/s", "1 us"), Trouble(messages=Jitter("uniform", 1e-6), seed=1)
+print(simcomm.run("all_reduce/ring", cluster, 1 << 26, trouble=late, engine="compiled", record=False).elapsed)
+"""
+BY_EVENTS = """
+import sys, simcomm
+from collectives import Transport, find_algorithm
+from simcomm.compiled.question import Question
+from simcomm.compiled_engine import by_events
+from simcomm.programs import traced
+ranks = int(sys.argv[1])
+program = traced(find_algorithm("all_reduce/ring"), ranks)
+print(by_events(Question(program, simcomm.star(ranks, "100 Gbit/s", "1 us"), Transport(), 1 << 24, 4)).elapsed)
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """One thing that was measured: the median and its spread, and what it should be at most, or at least."""
-
-    name: str
-    unit: str
-    measured: float
-    best: float
-    worst: float
-    goal: float
-    at_most: bool
-
-    @property
-    def is_met(self) -> bool:
-        return self.measured <= self.goal if self.at_most else self.measured >= self.goal
+Row = dict[str, Any]
 
 
-def at_most(name: str, unit: str, goal: float, values: list[float]) -> Row:
-    return Row(name, unit, median(values), min(values), max(values), goal, True)
-
-
-def at_least(name: str, unit: str, goal: float, values: list[float]) -> Row:
-    return Row(name, unit, median(values), max(values), min(values), goal, False)
+def row(part: str, name: str, unit: str, values: list[float], **goal: float) -> Row:
+    """One thing that was measured: the median, its spread, and a goal, ``at_most`` or ``at_least``, if there is one."""
+    found = {"measured": median(values), "spread": [min(values), max(values)]}
+    return {"part": part, "name": name, "unit": unit, **found, **goal}
 
 
 def command(arguments: list[str], repetitions: int) -> tuple[list[float], float]:
@@ -102,7 +91,7 @@ def command(arguments: list[str], repetitions: int) -> tuple[list[float], float]
     seconds, most = [], 0.0
     for number in range(repetitions + 1):
         begin = perf_counter()
-        child = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL)
+        child = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         assert child.returncode == 0, f"{arguments} ended with status {child.returncode}"
@@ -112,46 +101,66 @@ def command(arguments: list[str], repetitions: int) -> tuple[list[float], float]
     return seconds, most
 
 
-def commands(repetitions: int) -> Iterator[Row]:
-    ringlab = [sys.executable, "-m", "ringlab"]
+def both(name: str, arguments: list[str], repetitions: int, megabytes: float, **goal: float) -> Iterator[Row]:
+    """A command's seconds and its memory."""
+    seconds, most = command(arguments, repetitions)
+    yield row("commands", name, "s", seconds, **goal)
+    yield row("commands", f"{name}: memory", "MB", [most], at_most=megabytes)
+
+
+def commands(repetitions: int, fewer: int) -> Iterator[Row]:
+    predict, (small, large) = ["-m", "ringlab", "predict"], (1024 // fewer, 16384 // fewer)
+    random = Random(1)
+    links = "\n".join(LINK.format(host, random.uniform(50, 150)) for host in range(large))
     with tempfile.TemporaryDirectory() as folder:
-        for hosts, goal, megabytes in ((1024, 1.0, 400.0), (16384, 2.0, 1000.0)):
-            path = Path(folder) / f"ring{hosts}.toml"
-            path.write_text(RING.format(hosts=hosts))
-            seconds, most = command([*ringlab, "predict", str(path)], repetitions)
-            yield at_most(f"predict a ring all-reduce, {hosts} ranks on a star", "s", goal, seconds)
-            yield at_most(f"predict a ring all-reduce, {hosts} ranks on a star: memory", "MB", megabytes, [most])
-        path = Path(folder) / "ring1024.toml"
-        by_events = [*ringlab, "predict", str(path), "--trace", str(Path(folder) / "small.trace.json")]
-        small = [*by_events[:4], "--set", "cluster.hosts=8", "--engine", "compiled", *by_events[4:]]
-        seconds, _ = command(small, repetitions)
-        yield at_most("predict 8 ranks by events, with a trace: loads the machine code", "s", 2.0, seconds)
-    for name, what in (("nic", "every NIC different"), ("jitter", "every message jittered")):
-        seconds, most = command([sys.executable, "-c", DIFFERENT, name], repetitions)
-        yield at_most(f"simulate a ring all-reduce, 16384 ranks, {what}", "s", 5.0, seconds)
-        yield at_most(f"simulate a ring all-reduce, 16384 ranks, {what}: memory", "MB", 1000.0, [most])
-    seconds, _ = command([*ringlab, "predict", "star8"], repetitions)
-    yield at_most("predict the scenario star8", "s", 1.0, seconds)
-    seconds, _ = command([*ringlab, "--help"], repetitions)
-    yield at_most("ringlab --help", "s", 0.3, seconds)
+
+        def scenario(name: str, cluster: str) -> str:
+            path = Path(folder) / f"{name}.toml"
+            path.write_text(SCENARIO.format(cluster=cluster))
+            return str(path)
+
+        ring = "ring all-reduce, {} ranks on a star"
+        name = f"predict a {ring}".format
+        small_star, large_star = scenario("small", STAR.format(small)), scenario("large", STAR.format(large))
+        yield from both(name(small), [*predict, small_star], repetitions, 400.0, at_most=1.0)
+        yield from both(name(large), [*predict, large_star], repetitions, 1000.0, at_most=2.0)
+        different = [*predict, scenario("different", links)]
+        yield from both(f"{name(large)}, every NIC different", different, repetitions, 1000.0, at_most=5.0)
+        jittered = f"simulate a {ring.format(large)}, every message jittered"
+        yield from both(jittered, ["-c", JITTERED, str(large)], repetitions, 1000.0, at_most=5.0)
+        by_events = f"simulate a {ring.format(small)}, every message by events"
+        yield from both(by_events, ["-c", BY_EVENTS, str(small)], repetitions, 400.0)
+    yield row("commands", "predict the scenario star8", "s", command([*predict, "star8"], repetitions)[0], at_most=1.0)
+    yield row("commands", "ringlab --help", "s", command(["-m", "ringlab", "--help"], repetitions)[0], at_most=0.3)
 
 
 def with_latencies(cluster: Cluster) -> Cluster:
-    """The same with another latency on every link, so that no two messages meet."""
+    """The same with another latency on every link."""
     random, graph = Random(1), cluster.graph.copy()
     for _, _, link in graph.edges(data=True):
         link["latency"] *= random.uniform(0.5, 1.5)
     return replace(cluster, graph=graph)
 
 
-def event_rates(name: str, cluster: Cluster, repetitions: int) -> list[float]:
-    """Messages a second through the event engine alone, short cuts or not."""
-    algorithm = find_algorithm(name)
-    program = trace_cyclic(algorithm, cluster.world_size) or trace_table(algorithm, cluster.world_size)
-    question = Question(program, cluster, Transport(), ELEMENTS, 4)
-    plan, wires = question.demand.plan, wired(question.routes, question.private)
-    simulate(plan, wires)
-    return [len(plan.messages) / _seconds(lambda: simulate(plan, wires)) for _ in range(repetitions)]
+class Events:
+    """One program on one cluster, ready for the event engine alone, short cuts or not."""
+
+    def __init__(self, name: str, cluster: Cluster) -> None:
+        algorithm = find_algorithm(name)
+        program = trace_cyclic(algorithm, cluster.world_size) or trace_table(algorithm, cluster.world_size)
+        question = Question(program, cluster, Transport(), ELEMENTS, 4)
+        self.plan, self.wires = question.demand.plan, wired(question.routes, question.private)
+
+    def rates(self, repetitions: int) -> list[float]:
+        """Messages a second."""
+        simulate(self.plan, self.wires)
+        return [len(self.plan.messages) / _seconds(lambda: simulate(self.plan, self.wires)) for _ in range(repetitions)]
+
+    def share_apart(self) -> float:
+        """The share of messages that end at an instant of their own, so that nothing can be taken together."""
+        ends = np.sort(simulate(self.plan, self.wires, messages=True).end)
+        gaps = np.diff(ends, prepend=-1.0, append=np.inf) > 1e-12 * ends[-1]
+        return float((gaps[1:] & gaps[:-1]).mean())
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -160,20 +169,25 @@ def _seconds(call: Callable[[], object]) -> float:
     return perf_counter() - begin
 
 
-def engines(repetitions: int) -> Iterator[Row]:
-    star, tree = simcomm.star(1024, "100 Gbit/s", "1 us"), two_level_tree(16, 16, "100 Gbit/s", "1 us", 4.0)
-    apart = "every latency different"
-    rates = event_rates("all_reduce/ring", star, repetitions)
-    yield at_least("events: ring all-reduce, 1024 ranks on a star", "messages/s", 10e6, rates)
-    rates = event_rates("all_reduce/ring", with_latencies(star), repetitions)
-    yield at_least(f"events: ring all-reduce, 1024 ranks on a star, {apart}", "messages/s", 2.5e6, rates)
-    for name, said in (("naive", "direct"), ("pairwise", "pairwise")):
-        rates = event_rates(f"all_to_all/{name}", tree, 4 * repetitions)
-        yield at_least(f"events: {said} all-to-all, 256 ranks on a tree, 4:1", "messages/s", 4e6, rates)
-    rates = event_rates("all_to_all/pairwise", with_latencies(tree), repetitions)
-    yield at_least(f"events: pairwise all-to-all, 256 ranks on a tree, 4:1, {apart}", "messages/s", 1e6, rates)
-    seconds = [256 * 255 / rate for rate in event_rates("all_to_all/naive", with_latencies(tree), 2)]
-    yield at_most(f"events: direct all-to-all, 256 ranks on a tree, 4:1, {apart}", "s", 10.0, seconds)
+def events(repetitions: int, fewer: int) -> Iterator[Row]:
+    star = simcomm.star(1024 // fewer, BANDWIDTH, LATENCY)
+    leaves = max(2, 16 // fewer)
+    tree = two_level_tree(leaves, 16, BANDWIDTH, LATENCY, 4.0)
+    on_star, on_tree = f"{star.world_size} ranks on a star", f"{tree.world_size} ranks on a tree, 4:1"
+    cases: tuple[tuple[str, str, Cluster, float, dict[str, float]], ...] = (
+        ("all_reduce/ring", f"ring all-reduce, {on_star}", star, 10e6, {"at_least": 2.5e6}),
+        ("all_to_all/naive", f"direct all-to-all, {on_tree}", tree, 4e6, {}),
+        ("all_to_all/pairwise", f"pairwise all-to-all, {on_tree}", tree, 4e6, {"at_least": 1e6}),
+    )
+    for name, said, cluster, goal, goal_apart in cases:
+        yield row("events", said, "messages/s", Events(name, cluster).rates(repetitions), at_least=goal)
+        said, ready = f"{said}, {APART}", Events(name, with_latencies(cluster))
+        rates = ready.rates(repetitions)
+        yield row("events", said, "messages/s", rates, **goal_apart)
+        if name == "all_to_all/naive":
+            seconds = [len(ready.plan.messages) / rate for rate in rates]
+            yield row("events", f"{said}: all of it", "s", seconds, at_most=10.0)
+        yield row("events", f"{said}: share of messages that end apart from all others", "", [ready.share_apart()])
 
 
 def bare_rate(processes: int = 64, turns: int = 2000) -> float:
@@ -216,49 +230,60 @@ def collective_rate(name: str, cluster: Cluster) -> tuple[float, float]:
     return rate, rate * len(simulation.messages) / number
 
 
-def reference(repetitions: int) -> Iterator[Row]:
+def reference(repetitions: int, fewer: int) -> Iterator[Row]:
     """The simpy engine's events beside simpy's own, in turns."""
-    cases = (
-        ("ring all-reduce, 64 ranks on a star", "all_reduce/ring", simcomm.star(64, "100 Gbit/s", "1 us")),
-        (
-            "pairwise all-to-all, 64 ranks on a tree, 4:1",
-            "all_to_all/pairwise",
-            two_level_tree(8, 8, "100 Gbit/s", "1 us", 4.0),
-        ),
-    )
-    for said, name, cluster in cases:
-        shares, messages, bare = [], [], []
-        for _ in range(repetitions):
-            bare.append(bare_rate())
-            events, rate = collective_rate(name, cluster)
-            shares.append(events / bare[-1])
-            messages.append(rate)
-        yield at_least(f"simpy engine: {said}: its events a second by simpy's own", "", 0.25, shares)
-        yield at_least(f"simpy engine: {said}", "messages/s", 0.0, messages)
-    yield at_least("simpy's own bare events", "events/s", 0.0, bare)
+    star = simcomm.star(max(2, 64 // fewer), BANDWIDTH, LATENCY)
+    tree = two_level_tree(max(2, 8 // fewer), 8, BANDWIDTH, LATENCY, 4.0)
+    ring = ("all_reduce/ring", f"ring all-reduce, {star.world_size} ranks on a star")
+    pairwise = ("all_to_all/pairwise", f"pairwise all-to-all, {tree.world_size} ranks on a tree, 4:1")
+    bare = []
+    for (name, said), cluster in ((ring, star), (pairwise, tree)):
+        lockstep: tuple[Cluster, str, dict[str, float]] = (cluster, said, {"at_least": 0.25})
+        for case, that, goal in (lockstep, (with_latencies(cluster), f"{said}, {APART}", {})):
+            shares, messages = [], []
+            for _ in range(repetitions):
+                bare.append(bare_rate())
+                rate, by_messages = collective_rate(name, case)
+                shares.append(rate / bare[-1])
+                messages.append(by_messages)
+            yield row("reference", f"{that}: its events a second by simpy's own", "", shares, **goal)
+            yield row("reference", that, "messages/s", messages)
+    yield row("reference", "simpy's own bare events", "events/s", bare)
 
 
-def show(rows: list[Row]) -> None:
-    table = Table("what", "goal", "measured", "best to worst", "", title="The engines")
-    for row in rows:
-        sign, nothing = ("<=" if row.at_most else ">="), row.goal == 0
-        goal = "" if nothing else f"{sign} {row.goal:,.4g} {row.unit}"
-        verdict = "" if nothing else "met" if row.is_met else "missed"
-        table.add_row(row.name, goal, f"{row.measured:,.4g}", f"{row.best:,.4g} to {row.worst:,.4g}", verdict)
-    Console(width=150).print(table)
+PARTS = {"events": events, "reference": reference, "commands": commands}
+
+
+def told(row: Row) -> str:
+    """The row in a line, with whether its goal is met."""
+    low, high = row["spread"]
+    goal = row.get("at_most", row.get("at_least"))
+    is_met = row.get("at_least", low) <= row["measured"] <= row.get("at_most", high)
+    verdict = "" if goal is None else f": {'met' if is_met else 'MISSED'}, goal {goal:,.4g}"
+    return f"{row['part']}: {row['name']}: {row['measured']:,.4g} {row['unit']} ({low:,.4g} to {high:,.4g}){verdict}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "benchmarks" / "results" / "engine.json")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--fewer", type=int, default=1, help="so many times fewer ranks, to try it out: without goals")
+    parser.add_argument("--add", action="store_true", help="keep the file's parts that are not measured again")
     asked = parser.parse_args()
-    parts = (engines, reference, commands)
-    rows = [row for part in parts for row in part(asked.repetitions)]
-    answer = {"schema_version": 1, "kind": "benchmark", "environment": environment(), "rows": [asdict(r) for r in rows]}
-    asked.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(asked.output, json.dumps(answer, indent=2) + "\n")
-    show(rows)
+    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": environment()}
+    known = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {**answer, "rows": []}
+    if any(known[key] != answer[key] for key in answer):
+        parser.error(f"{asked.output} was measured elsewhere, or with other versions; measure it all again")
+    rows = {part: [each for each in known["rows"] if each["part"] == part] for part in PARTS}
+    for part in asked.parts:
+        rows[part] = []
+        for each in PARTS[part](asked.repetitions, asked.fewer):
+            kept = each if asked.fewer == 1 else {k: v for k, v in each.items() if not k.startswith("at_")}
+            rows[part].append(kept)
+            print(told(kept), flush=True)
+        answer["rows"] = list(chain.from_iterable(rows.values()))
+        write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

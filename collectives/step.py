@@ -124,9 +124,14 @@ def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int,
         raise InputError(f"{op}: there is no rank {op.peer} in a group of {len(ranks)}")
     if op.count > 1 and stride != count:
         raise InputError(f"{op}: {op.count} chunks cannot travel together, as the group has them {stride} apart")
-    peer = ranks[op.peer] if is_message else -1
+    peer = _member(ranks, op.peer) if is_message else -1
     into = -1 if op.kind is SEND else first_chunk + op.into * stride
     return Operation(op.kind, peer, first_chunk + op.chunk * stride, op.count * count, into)
+
+
+def _member(ranks: Sequence[int], index: int) -> int:
+    """``ranks[index]``; of a range by arithmetic, so that one run of a program can speak for many ranks."""
+    return ranks.start + ranks.step * index if isinstance(ranks, range) else ranks[index]
 
 
 def as_step(yielded: object) -> Step:

@@ -7,6 +7,7 @@ fractions, so that ``"1.001 MB"`` is a whole number of bytes and ``"3 us"`` is t
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from collectives.errors import InputError
 
@@ -27,10 +28,17 @@ def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example
     accepted = f"write a number and one of {', '.join(units)}, for example {example!r}"
     if not isinstance(text, str):
         raise InputError(f"{text!r} is no {what}: a bare number has no unit; {accepted}")
-    match = _QUANTITY.fullmatch(text.strip())
-    if match is None or match[2] not in units:
+    number, unit = _read(text.strip())
+    if unit not in units:
         raise InputError(f"{text!r} is no {what}; {accepted}")
-    return Fraction(match[1]) * units[match[2]]
+    return number * units[unit]
+
+
+@lru_cache(maxsize=1 << 15)
+def _read(text: str) -> tuple[Fraction, str]:
+    """A number and its unit, none where the text is no quantity; kept, as large clusters say the same often."""
+    match = _QUANTITY.fullmatch(text)
+    return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
 
 def parse_bandwidth(text: object) -> float:

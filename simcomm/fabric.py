@@ -87,8 +87,8 @@ def check_whole(graph: "nx.DiGraph[str]") -> None:
     """Raises InputError for a network without a place for a rank, or in pieces."""
     if not rank_nodes(graph):
         raise InputError("the cluster has no host; name hosts h0, h1, ...")
-    pieces = sorted((sorted(piece, key=natural) for piece in nx.weakly_connected_components(graph)), key=len)
-    if len(pieces) > 1:
+    if not nx.is_weakly_connected(graph):
+        pieces = sorted((sorted(piece, key=natural) for piece in nx.weakly_connected_components(graph)), key=len)
         raise InputError(
             f"the network is in {len(pieces)} pieces: no link leads from {', '.join(pieces[0])} to the rest"
         )

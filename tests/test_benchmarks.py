@@ -12,6 +12,7 @@ import pytest
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALLEST = {  # what makes each of them take seconds
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
+    "engine.py": ["--fewer", "64", "--repetitions", "1"],
 }
 
 
@@ -55,3 +56,19 @@ def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path):
     file.write_text(json.dumps({**both, "slice_bytes": 7}))
     refused = benchmark("against_gloo.py", *options, "-o", str(file))
     assert refused.returncode == 2 and "slice_bytes is 7 there" in refused.stderr
+
+
+def test_the_engines_are_measured_in_parts_with_goals_for_all_ranks_only(tmp_path: Path):
+    file = tmp_path / "found.json"
+    first = measured("engine.py", file, "--parts", "reference", "--fewer", "64", "--repetitions", "1")
+    both = measured("engine.py", file, "--parts", "events", "--fewer", "64", "--repetitions", "2", "--add")
+    assert both["rows"][-len(first["rows"]) :] == first["rows"]
+    rows = {row["name"]: row for row in both["rows"] if row["part"] == "events"}
+    for row in both["rows"]:
+        assert "at_most" not in row and "at_least" not in row
+        assert 0 < row["spread"][0] <= row["measured"] <= row["spread"][1] < 1e9
+    ring = "ring all-reduce, 16 ranks on a star, every latency different"
+    assert rows[f"{ring}: share of messages that end apart from all others"]["measured"] > 0.9
+    file.write_text(json.dumps({**both, "environment": {}}))
+    refused = benchmark("engine.py", "--parts", "reference", "--add", "-o", str(file))
+    assert refused.returncode == 2 and "measured elsewhere" in refused.stderr

@@ -57,6 +57,7 @@ def test_rings_are_cyclic_and_doubling_goes_in_parties():
     for name in ("all_reduce/recursive_doubling", "broadcast/binomial", "all_gather/bruck", "all_reduce/double_tree"):
         assert trace_cyclic(library()[name], 9) is None
         assert trace_parties(library()[name], 100) is not None, name
+    assert trace_parties(library()["all_reduce/bidirectional_ring"], 100) is not None  # in a group of everyone
 
 
 @given(random=st.randoms(use_true_random=False))
