@@ -18,10 +18,13 @@ from ringlab.troubled import under
 from scenarios import CollectiveQuestion, Scenario
 from simcomm import Cluster
 from simcomm.choose import settled
-from simcomm.programs import checked
+from simcomm.compiled.question import messages_of
+from simcomm.programs import checked, traced
+from simcomm.training import STEPS
 from simcomm.trouble import NONE, Trouble
 
 SCHEMA_VERSION = 1
+TOLD = 200_000  # messages in all repetitions, up to which it is told who waited for whom; each takes a kilobyte
 KEYS = ("collective", "algorithm", "gradient_sync", "world_size", "bytes")  # what an entry is about
 COMPARED = (*COLLECTIVE, *TRAINING)
 
@@ -72,18 +75,27 @@ def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, how: dict
     for algorithm, nbytes in _questions(question, cluster, how["calibration"]):
         assert question is not None
         simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked_of(question), **how)
-        collectives.append(_under(trouble, simulate, collective_entry, "time_s"))
+        collectives.append(_under(trouble, simulate, collective_entry, "time_s", _messages(algorithm, cluster)))
     training = []
     for job in (_decided(job, cluster, how["calibration"]) for job in predictable(scenario.trainings)):
         simulate = partial(simcomm.train, job, cluster, **how)
-        training.append(_under(trouble, simulate, partial(training_entry, training=job), "step_s"))
+        assert job.gradient_sync is not None
+        number = STEPS * _messages(job.gradient_sync, cluster)
+        training.append(_under(trouble, simulate, partial(training_entry, training=job), "step_s", number))
     return {"collectives": collectives, "training": training}
 
 
-def _under(trouble: Trouble, simulate: Callable[..., Trace], entry: Callable[[Trace], Entry], key: str) -> Entry:
+def _messages(algorithm: Algorithm, cluster: Cluster) -> int:
+    return messages_of(traced(algorithm, cluster.world_size))
+
+
+def _under(
+    trouble: Trouble, simulate: Callable[..., Trace], entry: Callable[[Trace], Entry], key: str, messages: int
+) -> Entry:
+    """The entry of a simulation of so many messages."""
     if trouble == NONE:
         return entry(simulate(record=False))
-    return under(trouble, lambda seeded: simulate(trouble=seeded), entry, key)
+    return under(trouble, simulate, entry, key, record=messages * trouble.runs <= TOLD)
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:

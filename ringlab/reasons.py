@@ -5,6 +5,7 @@ from typing import Any
 from collectives.units import format_size, format_time
 from ringlab.answer import Answer
 
+UNTOLD = "with this many messages nobody kept track of who waited for whom."
 FEW = 3  # ranks or legs named in a sentence
 
 
@@ -25,7 +26,7 @@ def _name(entry: dict[str, Any]) -> str:
 def _said(trouble: dict[str, Any]) -> str:
     said = [_never(trouble)] if trouble["never_ended"] else []
     if "median_s" in trouble:
-        said += [_waited(trouble), _path(trouble)]
+        said += [_waited(trouble), _path(trouble)] if "waited_for" in trouble else [UNTOLD]
     return " ".join(said)
 
 

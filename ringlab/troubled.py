@@ -17,13 +17,14 @@ Key = TypeVar("Key", int, str, tuple[int, int])
 SHOWN = 5  # of ranks that others waited for, and of the critical path
 
 
-def under(trouble: Trouble, simulate: Callable[[Trouble], Trace], entry: Callable[[Trace], Entry], key: str) -> Entry:
+def under(
+    trouble: Trouble, simulate: Callable[..., Trace], entry: Callable[[Trace], Entry], key: str, record: bool
+) -> Entry:
     """The entry of the run with the median ``key`` (seconds), and under "trouble" how all of them went.
 
-    One run is enough where nothing is drawn.
+    Why they took so long is told from their messages, if these are recorded.
     """
-    numbers = range(trouble.repetitions if trouble.is_random else 1)
-    traces = [simulate(trouble.seeded(number)) for number in numbers]
+    traces = [simulate(trouble=trouble.seeded(number), record=record) for number in range(trouble.runs)]
     ended = [(entry(trace), trace) for trace in traces if trace.ends]
     if not ended:
         return entry(traces[0]) | {"trouble": _stuck(traces)}
@@ -34,7 +35,7 @@ def under(trouble: Trouble, simulate: Callable[[Trouble], Trace], entry: Callabl
         "p95_s": float(np.percentile(seconds, 95)),
         "worst_s": float(seconds[-1]),
     }
-    about = _stuck(traces) | distribution | _reasons([trace for _, trace in ended])
+    about = _stuck(traces) | distribution | (_reasons([trace for _, trace in ended]) if record else {})
     return ended[(len(ended) - 1) // 2][0] | {"trouble": about}
 
 

@@ -19,6 +19,5 @@ def check_engine(engine: str | None) -> None:
 def chosen(engine: str | None, algorithm: Algorithm, world_size: int, root: int = 0, trouble: Trouble = NONE) -> str:
     """The engine asked for, or simpy for few messages in all repetitions, which it has done sooner; else compiled."""
     check_engine(engine)
-    repetitions = trouble.repetitions if trouble.is_random else 1
-    few = engine is None and repetitions * messages_of(traced(algorithm, world_size, root)) <= FEW
+    few = engine is None and trouble.runs * messages_of(traced(algorithm, world_size, root)) <= FEW
     return engine or ("simpy" if few else "compiled")

@@ -86,6 +86,11 @@ class Trouble:
         return self.messages is not None or self.compute is not None
 
     @property
+    def runs(self) -> int:
+        """How many runs show what it does: one where nothing is drawn."""
+        return self.repetitions if self.is_random else 1
+
+    @property
     def changes_on_the_way(self) -> bool:
         """Whether a rank or a link is not the same from the beginning to the end."""
         return self.stops or any(link.at > 0 or link.lasting < inf for link in self.links)

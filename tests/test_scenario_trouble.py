@@ -97,6 +97,18 @@ def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
     assert about["critical_path_s"] == pytest.approx(about["median_s"], rel=0.1)
 
 
+def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = load(scenario(tmp_path, STAR + TROUBLE))
+    (whole,) = predict(asked, None, "compiled")["collectives"]
+    monkeypatch.setattr("ringlab.answer.TOLD", 0)
+    answer = predict(asked, None, "compiled")
+    (entry,) = answer["collectives"]
+    assert entry["trouble"] == {key: whole["trouble"][key] for key in entry["trouble"]}
+    assert entry["trouble"].keys() == {"repetitions", "never_ended", "median_s", "p95_s", "worst_s"}
+    (said,) = reasons(answer)
+    assert "nobody kept track" in said
+
+
 def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
     text = STAR + '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h2", "s0"]\nshare = 0.1\n'
     answer = predict(load(scenario(tmp_path, text)), None)
