@@ -80,7 +80,9 @@ class Network:
         self._settling = False
         self._version = 0
 
-    def transfer(self, src: str, dst: str, nbytes: int, order: Order = ()) -> Generator[simpy.Event, Any, None]:
+    def transfer(
+        self, src: str, dst: str, nbytes: int, order: Order = ()
+    ) -> Generator[simpy.Event, Any, tuple[str, ...]]:
         """A process that ends when ``nbytes`` have gone from node src to node dst: latencies first, then sharing.
 
         Returns the nodes on the way.
