@@ -80,8 +80,13 @@ class Network:
         self._settling = False
         self._version = 0
 
-    def transfer(self, src: str, dst: str, nbytes: int, order: Order = ()) -> Generator[simpy.Event, Any, None]:
-        """A process that ends when ``nbytes`` have gone from node src to node dst: latencies first, then sharing."""
+    def transfer(
+        self, src: str, dst: str, nbytes: int, order: Order = ()
+    ) -> Generator[simpy.Event, Any, tuple[str, ...]]:
+        """A process that ends when ``nbytes`` have gone from node src to node dst: latencies first, then sharing.
+
+        Returns the nodes on the way.
+        """
         way = self.way(src, dst)
         yield self.env.timeout(way.latency)
         for edge in way.edges:
@@ -94,6 +99,7 @@ class Network:
             self._crossing[edge][flow] = None
         self._settle_soon(way.edges)
         yield flow.through
+        return way.nodes
 
     def way(self, src: str, dst: str) -> Way:
         """The way from node src to node dst, always the same. Raises InputError where no link leads there."""

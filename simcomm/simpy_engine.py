@@ -185,13 +185,13 @@ class Simulation:
         self._under_way[sender] = receiver
         late = float(self.trouble.delay(*name)) if self.trouble.messages else 0.0
         yield self.env.timeout(self.transport.overhead + late)
-        yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
+        route = yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
         del self._under_way[sender]
         receiver.data = sender.data
         self.messages.append(
             Message(
                 *(src, dst, sender.place.step, sender.op.chunk, nbytes, begin, self.env.now),
-                route=self.network.way(hosts[src], hosts[dst]).nodes,
+                route=route,
                 channel=sender.place.channel,
                 src_waited=begin - sender.posted,
                 dst_waited=begin - receiver.posted,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,11 @@ def test_the_engines_are_measured_in_parts_with_goals_for_all_ranks_only(tmp_pat
     file.write_text(json.dumps({**both, "environment": {}}))
     refused = benchmark("engine.py", "--parts", "reference", "--add", "-o", str(file))
     assert refused.returncode == 2 and "measured elsewhere" in refused.stderr
+
+
+def test_the_page_of_the_engines_has_what_was_measured():
+    script = FOLDER.parent / "docs" / "engine_table.py"
+    updated = runpy.run_path(str(script))["updated"]
+    page = script.with_name("engines.md").read_text(encoding="utf-8")
+    assert updated(page) == page, "make tables"
+    assert "whole command" in page and updated(page.replace("whole command", "")) != page.replace("whole command", "")
