@@ -52,9 +52,10 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 
 .PHONY: tables
-tables: $(STAMP) ## write the tables of algorithms, of winners and of the engines into docs
+tables: $(STAMP) ## write the tables of algorithms, of winners, of the engines and of the executor into docs
 	$(BIN)/python docs/algorithm_table.py
 	$(BIN)/python docs/engine_table.py
+	$(BIN)/python docs/executor_table.py
 
 .PHONY: bench
 bench: $(STAMP) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)

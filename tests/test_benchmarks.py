@@ -42,6 +42,16 @@ def test_a_benchmark_says_what_it_is_and_where_it_ran(name: str, tmp_path: Path)
     assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
 
 
+def test_the_executors_page_shows_what_was_measured():
+    script = FOLDER.parent / "docs" / "executor_table.py"
+    made, page = runpy.run_path(str(script)), script.with_name("executor.md").read_text(encoding="utf-8")
+    assert made["updated"](page) == page
+    found = json.loads((FOLDER / "results" / "against_gloo.json").read_text())
+    rings = [(row["ranks"], row["bytes"]) for row in found["all_reduce"] if row["algorithm"] == "ring"]
+    assert rings == [(ranks, 1024 * 4**k) for ranks in (2, 4, 8) for k in range(9)]
+    assert all(f"{row['ratio']:.2f} ({row['ratio_low']:.2f}" in page for row in found["all_reduce"])
+
+
 def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path):
     file = tmp_path / "found.json"
     first = measured("against_gloo.py", file, *SMALLEST["against_gloo.py"])

@@ -1,0 +1,59 @@
+"""Writes the figures in docs/executor.md from benchmarks/results/against_gloo.json."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from collectives.atomic import write_text
+from collectives.units import format_size
+
+PAGE = Path(__file__).with_name("executor.md")
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "against_gloo.json"
+BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+
+
+def figures(found: dict[str, Any]) -> str:
+    """Where it was measured, what a step costs, and a table for each algorithm: a row a size, a column a world size."""
+    where, step, rows = found["environment"], found["step"], found["all_reduce"]
+    tables = [_table(name, [row for row in rows if row["algorithm"] == name]) for name in _distinct(rows, "algorithm")]
+    return "\n".join([
+        f"Measured on {where['cpu']}, {where['cores']} cores, {where['system']}, torch {where['torch']}.\n",
+        f"A step takes {_us(step['executor_s'])} by the executor and {_us(step['bare_s'])} by the bare loop: "
+        f"{step['added_s'] * 1e6:+.1f} us, the median of {step['pairs']} pairs "
+        f"({step['added_s_low'] * 1e6:+.1f} to {step['added_s_high'] * 1e6:+.1f}).\n",
+        *tables,
+    ])  # fmt: skip
+
+
+def _table(name: str, rows: list[dict[str, Any]]) -> str:
+    ranks, cells = _distinct(rows, "ranks"), {(row["bytes"], row["ranks"]): _cell(row) for row in rows}
+    head = " | ".join(f"{p} ranks: ours, gloo | ratio" for p in ranks)
+    lines = [f"| `{name}` | {head} |", "| ---: |" + " ---: | ---: |" * len(ranks)]
+    for nbytes in _distinct(rows, "bytes"):
+        row = " | ".join(cells.get((nbytes, p), "- | -") for p in ranks)
+        lines.append(f"| {format_size(nbytes)} | {row} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: dict[str, Any]) -> str:
+    ratio = f"{row['ratio']:.2f} ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
+    return f"{_us(row['ours_s'])}, {_us(row['gloo_s'])} | {ratio}"
+
+
+def _distinct(rows: list[dict[str, Any]], key: str) -> list[Any]:
+    return sorted({row[key] for row in rows}, reverse=key == "algorithm")  # the ring first
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:,.0f} us"
+
+
+def updated(page: str) -> str:
+    """The page with the figures as they are now."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{figures(json.loads(RESULTS.read_text(encoding='utf-8')))}{END}{after}"
+
+
+if __name__ == "__main__":
+    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
