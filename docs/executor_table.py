@@ -21,8 +21,22 @@ def figures(found: dict[str, Any]) -> str:
         f"A step takes {_us(step['executor_s'])} by the executor and {_us(step['bare_s'])} by the bare loop: "
         f"{step['added_s'] * 1e6:+.1f} us, the median of {step['pairs']} pairs "
         f"({step['added_s_low'] * 1e6:+.1f} to {step['added_s_high'] * 1e6:+.1f}).\n",
+        f"Goal of the ring for 2 and 4 ranks: a ratio of at most 1 from 1 MiB up, and 1.5 below. {_judged(rows)}\n",
         *tables,
     ])  # fmt: skip
+
+
+def _judged(rows: list[dict[str, Any]]) -> str:
+    """Where the goal is missed, and where even the interval's lower end is above it."""
+    asked = [row for row in rows if row["algorithm"] == "ring" and row["ranks"] in (2, 4)]
+    goals = [(row, 1.0 if row["bytes"] >= 1 << 20 else 1.5) for row in asked]
+    missed = [_place(row) for row, goal in goals if row["ratio"] > goal]
+    surely = [_place(row) for row, goal in goals if row["ratio_low"] > goal]
+    return f"Above it: {', '.join(missed) or 'none'}; with the whole interval: {', '.join(surely) or 'none'}."
+
+
+def _place(row: dict[str, Any]) -> str:
+    return f"{row['ranks']} ranks at {format_size(row['bytes'])}"
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> str:
