@@ -71,7 +71,7 @@ class Network:
         self.carried: dict[Edge, float] = dict.fromkeys(self.capacities, 0.0)
         self.flows: list[Flow] = []
         self._crossing: dict[Edge, dict[Flow, None]] = {edge: {} for edge in self.whole}
-        self._changed: dict[Edge, None] = {}  # edges whose flows or capacity are others than when rates were shared out
+        self._changed: set[Edge] = set()  # edges whose flows or capacity are others than when rates were shared out
         self._routes = routing(graph)
         self._ways: dict[tuple[str, str], Way] = {}
         self.share_out = sharing
@@ -125,7 +125,7 @@ class Network:
 
     def _settle_soon(self, changed: Iterable[Edge]) -> None:
         """Share out anew at this instant, once for all that happens in it."""
-        self._changed.update(dict.fromkeys(changed))
+        self._changed.update(changed)
         if not self._settling:
             self._settling = True
             self.env.process(self._settle())
@@ -150,14 +150,14 @@ class Network:
 
         No other flow's rate can be another than it was, to the last bit.
         """
-        edges, found = dict(self._changed), set()
+        edges, found = set(self._changed), set()
         reached = list(edges)
         for edge in reached:
             for flow in self._crossing[edge]:
                 if flow not in found:
                     found.add(flow)
                     further = [other for other in flow.edges if other not in edges]
-                    edges.update(dict.fromkeys(further))
+                    edges.update(further)
                     reached += further
         return [flow for flow in self.flows if flow in found]
 

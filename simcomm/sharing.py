@@ -45,7 +45,7 @@ def fair(flows: Iterable[Flow], capacities: Capacities) -> None:
     and of edges that are equally tight the one that a flow came to first.
     """
     fillings = _fillings(flows, capacities)
-    heap = [(filling.share, filling.number, filling) for filling in fillings.values()]
+    heap = [(filling.left / filling.rising, filling.number, filling) for filling in fillings.values()]
     heapify(heap)
     while heap:
         share, _, tightest = heappop(heap)
@@ -53,7 +53,7 @@ def fair(flows: Iterable[Flow], capacities: Capacities) -> None:
             continue  # all flows there have their rates, or its share has changed and stands in the heap once more
         for filling in _freeze(tightest, fillings):
             if filling.rising:
-                heappush(heap, (filling.share, filling.number, filling))
+                heappush(heap, (filling.left / filling.rising, filling.number, filling))
 
 
 def _fillings(flows: Iterable[Flow], capacities: Capacities) -> dict[Edge, Filling]:
@@ -62,9 +62,10 @@ def _fillings(flows: Iterable[Flow], capacities: Capacities) -> dict[Edge, Filli
     for flow in flows:
         flow.rate = RISING if flow.edges else inf
         for edge in flow.edges:
-            if edge not in fillings:
-                fillings[edge] = Filling(len(fillings))
-            fillings[edge].flows.append(flow)
+            filling = fillings.get(edge)
+            if filling is None:
+                filling = fillings[edge] = Filling(len(fillings))
+            filling.flows.append(flow)
     for edge, filling in fillings.items():
         filling.rising = len(filling.flows)
         filling.left = capacities[edge][filling.rising > 1]
@@ -80,9 +81,10 @@ def _freeze(tightest: Filling, fillings: dict[Edge, Filling]) -> set[Filling]:
             for edge in flow.edges:
                 filling = fillings[edge]
                 filling.rising -= 1
-                if share < inf:
-                    filling.left = filling.left - share if filling.left > share else 0.0
-                touched.add(filling)
+                if filling.rising:
+                    touched.add(filling)
+                    if share < inf:
+                        filling.left = filling.left - share if filling.left > share else 0.0
     return touched
 
 

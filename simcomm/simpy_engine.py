@@ -5,6 +5,7 @@ It knows three verbs. *Post* an operation, *wait* for some, *compute* for a whil
 
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterable
+from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import simpy
 
 from collectives.catalogue import Algorithm
-from collectives.step import Kind, Operation, Step, extent, offset
+from collectives.step import Kind, Operation, Step, offset
 from collectives.trace import Message, Span, Unfinished
 from collectives.transport import Transport
 from simcomm.network import Network
@@ -61,11 +62,11 @@ class Buffer:
 
     def __init__(self, algorithm: Algorithm, world_size: int, n: int, itemsize: int, data: Array | None) -> None:
         self.n, self.itemsize, self.chunks = n, itemsize, algorithm.chunks(world_size)
-        total = offset(self.chunks + algorithm.scratch(world_size), n, self.chunks)
-        self.data = None if data is None else np.concatenate([data, np.zeros(total - n, data.dtype)])
+        self._first = _offsets(self.chunks + algorithm.scratch(world_size), n, self.chunks)
+        self.data = None if data is None else np.concatenate([data, np.zeros(self._first[-1] - n, data.dtype)])
 
     def nbytes(self, chunk: int, count: int) -> int:
-        return extent(chunk, count, self.n, self.chunks) * self.itemsize
+        return (self._first[chunk + count] - self._first[chunk]) * self.itemsize
 
     def read(self, chunk: int, count: int) -> Array | None:
         """A copy of some chunks, or None in a run without data."""
@@ -78,7 +79,13 @@ class Buffer:
         target[:] = COMBINE[operator](target, incoming) if op.kind.combines else incoming
 
     def _slice(self, chunk: int, count: int) -> slice:
-        return slice(offset(chunk, self.n, self.chunks), offset(chunk + count, self.n, self.chunks))
+        return slice(self._first[chunk], self._first[chunk + count])
+
+
+@lru_cache(maxsize=4)
+def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
+    """The first element of each of so many chunks, scratch included, and where the last one ends; ranks share them."""
+    return tuple(offset(index, n, chunks) for index in range(total + 1))
 
 
 class Simulation:
@@ -113,7 +120,8 @@ class Simulation:
 
     def compute(self, name: str, place: Place, seconds: float) -> Process:
         """The rank is busy by itself for a while, longer where it is slow."""
-        yield from self._alive(place.rank)
+        if self.trouble.ranks:
+            yield from self._alive(place.rank)
         if seconds > 0:
             begin, longer = self.env.now, 1.0
             if self.trouble.ranks or self.trouble.compute:
@@ -123,7 +131,7 @@ class Simulation:
 
     def _alive(self, rank: int) -> Process:
         """Goes on at once, or never where the rank has failed."""
-        if self.trouble.ranks and self.env.now >= self.trouble.fails_at(rank):
+        if self.env.now >= self.trouble.fails_at(rank):
             self.failed.setdefault(rank, self.trouble.fails_at(rank))
             yield self.env.event()
 
@@ -144,7 +152,8 @@ class Simulation:
         for number, step in enumerate(program):
             if not step:
                 continue
-            yield from self._alive(rank)
+            if self.trouble.ranks:
+                yield from self._alive(rank)
             place = Place(turn, rank, channel, number)
             halves = [self._post(place, op, buffer, nbytes) for op in step if (nbytes := self._travelling(op, buffer))]
             local = [(op, buffer.read(op.chunk, op.count)) for op in step if op.kind.is_local]
@@ -188,14 +197,7 @@ class Simulation:
         route = yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
         del self._under_way[sender]
         receiver.data = sender.data
-        self.messages.append(
-            Message(
-                *(src, dst, sender.place.step, sender.op.chunk, nbytes, begin, self.env.now),
-                route=route,
-                channel=sender.place.channel,
-                src_waited=begin - sender.posted,
-                dst_waited=begin - receiver.posted,
-            )
-        )
+        said = sender.place.step, sender.op.chunk, nbytes, begin, self.env.now, route, sender.place.channel
+        self.messages.append(Message(src, dst, *said, begin - sender.posted, begin - receiver.posted))
         sender.done.succeed()
         receiver.done.succeed()
