@@ -33,16 +33,20 @@ class Kind(IntEnum):
 
     @property
     def receives(self) -> bool:
-        return self in (Kind.RECV, Kind.RECV_REDUCE)
+        return self in RECEIVING
 
     @property
     def is_local(self) -> bool:
-        return self in (Kind.COPY, Kind.REDUCE)
+        return self in LOCAL
 
     @property
     def combines(self) -> bool:
         """Whether it adds to what its target chunk holds, rather than overwriting it."""
-        return self in (Kind.RECV_REDUCE, Kind.REDUCE)
+        return self in COMBINING
+
+
+SEND = Kind.SEND  # looking up a member of an enumeration takes longer than all else that is done with it
+RECEIVING, LOCAL, COMBINING = (Kind.RECV, Kind.RECV_REDUCE), (Kind.COPY, Kind.REDUCE), (Kind.RECV_REDUCE, Kind.REDUCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,6 @@ def on_group(
     apart = count if stride is None else stride
     for yielded in program:
         yield tuple(_on_group(op, ranks, count, first_chunk, apart) for op in as_step(yielded))
-
-
-SEND = Kind.SEND
 
 
 def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int, stride: int) -> Operation:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import simpy
 
 from collectives.catalogue import Algorithm
-from collectives.step import Kind, Operation, Step, offset
+from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.trace import Message, Span, Unfinished
 from collectives.transport import Transport
 from simcomm.network import Network
@@ -53,7 +53,7 @@ class Half:
 
     def unfinished(self, is_under_way: bool) -> Unfinished:
         """What it has waited for since it was posted."""
-        at, sends = self.place, self.op.kind is Kind.SEND
+        at, sends = self.place, self.op.kind is SEND
         return Unfinished(at.rank, self.op.peer, sends, at.step, at.channel, self.posted, is_under_way)
 
 
@@ -176,10 +176,10 @@ class Simulation:
 
     def _post(self, place: Place, op: Operation, buffer: Buffer, nbytes: int) -> Half:
         """Put one half of a message where the other finds it; the message starts when both are there."""
-        sends = op.kind is Kind.SEND
+        sends = op.kind is SEND
         half = Half(op, place, buffer.read(op.chunk, op.count) if sends else None, self.env.event())
         queue = self._waiting[(place.rank, op.peer, place.channel) if sends else (op.peer, place.rank, place.channel)]
-        if queue and (queue[0].op.kind is Kind.SEND) != sends:
+        if queue and (queue[0].op.kind is SEND) != sends:
             other = queue.popleft()
             sender, receiver = (half, other) if sends else (other, half)
             self.env.process(self._message(sender, receiver, nbytes))
