@@ -82,6 +82,7 @@ class Noise:
 
     def __init__(self, trouble: Trouble, turn: int, world_size: int, away: Ints) -> None:
         self.trouble, self.turn, self.ranks = trouble, turn, np.arange(world_size)
+        self.always = trouble.slowdown(turn, self.ranks, 0, 0)
         self.ways = [trouble.ways(turn, self.ranks, (self.ranks + distance) % world_size, 0) for distance in away]
 
     def late(self, rows: Rows, row: int) -> Floats:
@@ -95,6 +96,8 @@ class Noise:
 
     def slower(self, step: int) -> Floats:
         """Of each rank; [ranks]."""
+        if self.trouble.compute is None:
+            return self.always
         return self.trouble.slowdown(self.turn, self.ranks, 0, step)
 
 
