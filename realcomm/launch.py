@@ -16,7 +16,7 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from types import ModuleType
 from typing import Any
 
-from collectives.environment import threads_per_rank
+from collectives.environment import cores, threads_per_rank
 from collectives.errors import InputError
 from realcomm import torchrun
 from realcomm.failures import Failure, RankFailed, TimedOut, ended, root_cause
@@ -33,6 +33,7 @@ _PRELOADED_WITH_LAUNCHER = ("torchvision", "sklearn.datasets", "realcomm.trainin
 
 _FOR_OTHER_REPORTS = 1.0  # seconds to wait for the cause when the first news is of a lost connection
 _TO_LEAVE = 5.0  # seconds for a worker that is done to end by itself
+_RANKS_A_CORE = 32  # each a process with a connection to every other; a machine that has to start more is lost
 _BEYOND = 60.0  # torch's own timeout comes so much later than ours, which tells more
 
 
@@ -71,6 +72,11 @@ def launch(
 def _check(world_size: int, backend: str, timeout: float) -> None:
     if world_size < 1:
         raise InputError(f"a run needs at least one rank, not {world_size}")
+    most = _RANKS_A_CORE * cores()
+    if world_size > most and not under_torchrun():
+        raise InputError(
+            f"{world_size} ranks are too many for the {cores()} cores of this machine; up to {most} will do"
+        )
     if timeout <= 0:
         raise InputError(f"a timeout of {timeout} s leaves no time for anything")
     if backend not in ("gloo", "nccl"):
@@ -111,6 +117,7 @@ class _Team:
         with _only_needed_main(payload):
             _start_server()
             for rank in range(self.world_size):
+                self._check_time()
                 here, there = context.Pipe()
                 self.connections[rank] = here
                 place = Place(
@@ -129,9 +136,12 @@ class _Team:
             self._listen(self.deadline)
             if self.failures:
                 raise self._cause().error()
-            if time.monotonic() >= self.deadline:
-                raise TimedOut(self._where_all_are())
+            self._check_time()
         return [self.done[rank] for rank in range(self.world_size)]
+
+    def _check_time(self) -> None:
+        if time.monotonic() >= self.deadline:
+            raise TimedOut(self._where_all_are())
 
     def _listen(self, until: float) -> None:
         """Something was heard of a rank, or it is ``until``."""

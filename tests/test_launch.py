@@ -16,7 +16,7 @@ import pytest
 import real_workers
 import torch
 
-from collectives.environment import threads_per_rank
+from collectives.environment import cores, threads_per_rank
 from collectives.errors import InputError, RunFailed
 from realcomm.launch import RankFailed, TimedOut, doing, launch, report, under_torchrun
 
@@ -151,6 +151,19 @@ def test_a_hang_ends_in_time_and_tells_what_all_were_doing():
     assert isinstance(caught.value, RunFailed)
 
 
+def test_starting_too_many_processes_ends_in_time_too():
+    begin = time.monotonic()
+    with pytest.raises(TimedOut, match=r"not done after 0\.3 s; rank 0: .*; rank 31: starting"):
+        launch(real_workers.hang_on, 32, 1, timeout=0.3)
+    assert time.monotonic() - begin < 15
+
+
+def test_more_ranks_than_a_machine_can_bear_are_refused():
+    most = 32 * cores()
+    with pytest.raises(InputError, match=f"{most + 1} ranks are too many .* up to {most} will do"):
+        launch(real_workers.hang_on, most + 1, 1)
+
+
 @pytest.mark.parametrize("after", [0.0, 0.01, 0.1, 0.7])
 def test_an_interrupt_ends_all_also_while_they_start(after: float):
     timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
@@ -253,6 +266,7 @@ UNDER_TORCHRUN = """
 import os
 import numpy as np
 import real_workers, realcomm, simcomm
+from collectives.environment import cores
 from collectives.errors import InputError
 from realcomm.launch import RankFailed, TimedOut, launch, under_torchrun
 
