@@ -71,11 +71,13 @@ def predict(scenario: Scenario, calibration: Calibration | None, engine: str | N
 
 
 def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, how: dict[str, Any]) -> Answer:
-    collectives, question = [], scenario.collective
+    collectives, question = list[dict[str, Any]](), scenario.collective
     for algorithm, nbytes in _questions(question, cluster, how["calibration"]):
         assert question is not None
         simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked_of(question), **how)
         collectives.append(_under(trouble, simulate, collective_entry, "time_s", _messages(algorithm, cluster)))
+        if trouble.slows and cluster.transport is not None and cluster.transport.gamma == 0:
+            collectives[-1]["trouble"]["computing"] = "free"
     training = []
     for job in (_decided(job, cluster, how["calibration"]) for job in predictable(scenario.trainings)):
         simulate = partial(simcomm.train, job, cluster, **how)

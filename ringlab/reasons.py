@@ -6,6 +6,7 @@ from collectives.units import format_size, format_time
 from ringlab.answer import Answer
 
 UNTOLD = "with this many messages nobody kept track of who waited for whom."
+FREE = "Reducing takes no time on this transport, so ranks that are slow at it change nothing."
 FEW = 3  # ranks or legs named in a sentence
 
 
@@ -27,6 +28,7 @@ def _said(trouble: dict[str, Any]) -> str:
     said = [_never(trouble)] if trouble["never_ended"] else []
     if "median_s" in trouble:
         said += [_waited(trouble), _path(trouble)] if "waited_for" in trouble else [UNTOLD]
+    said += [FREE] if trouble.get("computing") == "free" else []
     return " ".join(said)
 
 
@@ -34,6 +36,7 @@ def _never(trouble: dict[str, Any]) -> str:
     runs, stuck = trouble["repetitions"], trouble["never_ended"]
     how_often = "it never ends" if runs == 1 else f"{stuck} of {runs} runs never end"
     failed = [f"rank {one['rank']} failed at {format_time(one['at_s'])}" for one in trouble["failed"]]
+    failed += [f"{' - '.join(one['between'])} is down since {format_time(one['at_s'])}" for one in trouble["down"]]
     waiting = [_waits(one) for one in trouble["unfinished"][:FEW]]
     more = len(trouble["unfinished"]) - FEW
     waiting += [f"{more} more wait for these"] if more > 0 else []

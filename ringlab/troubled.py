@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from math import inf
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -27,25 +28,34 @@ def under(
     traces = [simulate(trouble=trouble.seeded(number), record=record) for number in range(trouble.runs)]
     ended = [(entry(trace), trace) for trace in traces if trace.ends]
     if not ended:
-        return entry(traces[0]) | {"trouble": _stuck(traces)}
+        return entry(traces[0]) | {"trouble": _stuck(traces, trouble)}
     ended.sort(key=lambda pair: float(pair[0][key]))
-    seconds = np.array([float(found[key]) for found, _ in ended])
-    distribution = {
-        "median_s": float(np.median(seconds)),
-        "p95_s": float(np.percentile(seconds, 95)),
-        "worst_s": float(seconds[-1]),
-    }
-    about = _stuck(traces) | distribution | (_reasons([trace for _, trace in ended]) if record else {})
+    distribution = _distribution([float(found[key]) for found, _ in ended], len(traces))
+    about = _stuck(traces, trouble) | distribution | (_reasons([trace for _, trace in ended]) if record else {})
     return ended[(len(ended) - 1) // 2][0] | {"trouble": about}
 
 
-def _stuck(traces: Sequence[Trace]) -> Entry:
+def _distribution(seconds: Sequence[float], runs: int) -> Entry:
+    """Of all runs, of which these ended: one that never does is worse than any that does."""
+    never = runs - len(seconds)
+    every, how = [*seconds, *[inf] * never], "higher" if never else "linear"
+    shares = {"median_s": 0.5, "p95_s": 0.95, "worst_s": 1.0}
+    found = {name: float(np.quantile(every, share, method=how)) for name, share in shares.items()}  # type: ignore[call-overload]
+    return {name: value if value < inf else None for name, value in found.items()}
+
+
+def _stuck(traces: Sequence[Trace], trouble: Trouble) -> Entry:
     """How many runs there were, how many never ended, and why the first of those did not."""
     stuck = [trace for trace in traces if not trace.ends]
     about: Entry = {"repetitions": len(traces), "never_ended": len(stuck)}
     if stuck:
         about["failed"] = [{"rank": rank, "at_s": at} for rank, at in stuck[0].failed.items()]
         about["unfinished"] = [one._asdict() for one in stuck[0].unfinished]
+        about["down"] = [
+            {"between": list(link.between), "at_s": link.at}
+            for link in trouble.links
+            if link.share == 0 and link.at <= stuck[0].elapsed and link.lasting == inf
+        ]
     return about
 
 

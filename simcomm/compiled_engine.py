@@ -66,7 +66,9 @@ def answered(question: Question, op: str = "sum", messages: bool = False) -> Tim
 def by_max_plus(question: Question) -> Timing | None:
     """From step to step, if the program is cyclic and its messages never share a link; None if not."""
     program = question.program
-    if not isinstance(program, Cyclic) or not is_synchronous(program) or question.may_stop:
+    if question.trouble.fails or question.trouble.links_change:
+        return None
+    if not isinstance(program, Cyclic) or not is_synchronous(program):
         return None
     if not question.private[question.routes.hop_link].all():
         return None
@@ -99,8 +101,8 @@ def by_quotient(question: Question) -> Timing | None:
 
 def by_events(question: Question, messages: bool = False) -> Timing:
     """Every message on its own. What may keep ranks waiting for ever is told message by message in any case."""
-    messages = messages or question.may_stop
-    named = messages or question.in_turn or question.trouble != NONE
+    messages = messages or question.trouble.stops
+    named = messages or question.in_turn or question.trouble.touches_ranks
     if named or (isinstance(question.program, Cyclic) and question.travelling < question.posted):
         question = question.in_full()
     wires = wires_of(question)
@@ -145,7 +147,7 @@ def _change(world: "World", changes: Iterable[LinkChange]) -> None:
 def _timing(question: Question, agents: Floats, way: str) -> Timing:
     """``agents`` are the seconds of each channel of each rank. Raises ProgramError where some deadlock."""
     finished = agents.reshape(question.program.world_size, -1).max(axis=1)
-    if np.isinf(finished).any() and not question.may_stop:
+    if np.isinf(finished).any() and not question.trouble.stops:
         raise _deadlock(question, np.flatnonzero(np.isinf(finished)).tolist())
     return Timing(float(finished.max()), finished, question.travelling, way)
 

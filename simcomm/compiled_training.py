@@ -11,7 +11,7 @@ import numpy as np
 
 from collectives.trace import Message, Span, Trace
 from collectives.workload import ComputePhases
-from simcomm.compiled.question import Question
+from simcomm.compiled.question import MOST_RECORDED, Question
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import links_of, messages_of, reductions_of
 from simcomm.compiled.wires import Floats
@@ -43,9 +43,9 @@ def trained(question: Question, compute: ComputePhases, steps: int, record: bool
     or something fails or changes on the way.
     ``question`` is the gradient sync; its sum is divided by every rank at the end, at the transport's gamma.
     """
-    if question.trouble.changes_on_the_way:
+    if question.trouble.fails or question.trouble.links_change:
         return None
-    question = question.in_full() if record else question
+    question = question.in_full(MOST_RECORDED // steps) if record and steps else question
     scaling = question.transport.gamma * question.n * question.itemsize
     ready = np.zeros(question.program.world_size)
     ended, spans, syncs = 0.0, list[Span](), list[Sync]()

@@ -14,7 +14,7 @@ from collectives.trace import Trace, TracedLink
 from collectives.transport import Transport
 from collectives.workload import check_op, item_bytes
 from simcomm import compiled_engine
-from simcomm.compiled.question import Question
+from simcomm.compiled.question import MOST_MESSAGES, MOST_RECORDED, Question
 from simcomm.compiled.traces import recorded
 from simcomm.engine_choice import chosen
 from simcomm.programs import PROVED_UP_TO, checked, traced
@@ -88,13 +88,14 @@ def _engine(
 
 def _on_compiled(question: Question, op: str, record: bool) -> Trace:
     """That no rank waits for ever shows where nothing goes wrong and no chunk is empty: empty ones are not sent."""
-    shows = question.n >= question.program.chunks and not question.may_stop
+    shows = question.n >= question.program.chunks and not question.trouble.stops
     if question.program.world_size > PROVED_UP_TO and not shows:
         compiled_engine.answered(replace(question, n=max(question.n, question.program.chunks), trouble=NONE))
-    question = question.in_full() if record or question.may_stop else question
+    if record or question.trouble.stops:
+        question = question.in_full(MOST_RECORDED if record else MOST_MESSAGES)
     timing, size = compiled_engine.answered(question, op, record), float(question.n * question.itemsize)
     facts = {"nbytes": size, "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
-    return recorded(question, timing, op, facts)
+    return recorded(question, timing, op, facts, record)
 
 
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:

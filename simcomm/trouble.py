@@ -91,9 +91,27 @@ class Trouble:
         return self.repetitions if self.is_random else 1
 
     @property
-    def changes_on_the_way(self) -> bool:
-        """Whether a rank or a link is not the same from the beginning to the end."""
-        return self.stops or any(link.at > 0 or link.lasting < inf for link in self.links)
+    def touches_ranks(self) -> bool:
+        """Whether ranks or messages, not only links, are in trouble."""
+        return bool(self.ranks) or self.messages is not None or self.compute is not None
+
+    @property
+    def slows(self) -> bool:
+        """Whether some rank computes at another speed than it would."""
+        return self.compute is not None or any(one.slowdown != 1 for one in self.ranks)
+
+    @property
+    def links_change(self) -> bool:
+        """Whether a link is down, or not the same from the beginning to the end."""
+        return any(link.at > 0 or link.lasting < inf or link.share == 0 for link in self.links)
+
+    def shares(self) -> dict[Edge, float]:
+        """What edges have of their bandwidth, where links do not change; of overlapping troubles the worst counts."""
+        left: dict[Edge, float] = {}
+        for link in self.links:
+            for edge in (link.between, link.between[::-1]):
+                left[edge] = min(link.share, left.get(edge, 1.0))
+        return left
 
     def seeded(self, number: int) -> "Trouble":
         """The trouble of one repetition."""
@@ -101,6 +119,11 @@ class Trouble:
 
     @property
     def stops(self) -> bool:
+        """Whether a rank fails, or a link is down, so that ranks may wait for ever."""
+        return self.fails or any(link.share == 0 for link in self.links)
+
+    @property
+    def fails(self) -> bool:
         """Whether a rank fails."""
         return any(one.fails_at < inf for one in self.ranks)
 

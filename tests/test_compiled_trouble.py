@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from itertools import islice
 from math import inf
 from random import Random
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcomm
-from collectives import Trace, Transport, find_algorithm
+from collectives import InputError, Trace, Transport, find_algorithm
+from collectives.cyclic import Cyclic
 from collectives.schedule import trace
 from collectives.step import copy, recv, send
 from collectives.workload import ComputePhases, Training
@@ -218,3 +220,44 @@ def test_what_never_ends_is_told_without_a_record_too():
         told = simcomm.run("all_reduce/ring", STAR, 12_000, engine="compiled", trouble=trouble, record=False)
         assert not told.ends
         assert told.unfinished
+
+
+RACKS = star(256, "10 Gbit/s", "5 us")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Trouble((RankTrouble(3, fails_at=1e-3),)),
+        Trouble(links=(LinkTrouble(("h3", "s0"), 0.0),)),
+        Trouble(links=(LinkTrouble(("h3", "s0"), 0.5, 1e-3),)),
+    ],
+)
+def test_more_messages_than_fit_are_refused_before_they_are_written_down(
+    trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("simcomm.compiled.question.MOST_MESSAGES", 1000)
+    monkeypatch.setattr(import_module("simcomm.run"), "MOST_MESSAGES", 1000)
+    monkeypatch.setattr(Cyclic, "table", None)
+    with pytest.raises(InputError, match=r"its 130560 messages would have to be told one by one .* up to 1000 will do"):
+        simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=trouble, record=False)
+
+
+def test_a_record_of_more_messages_than_fit_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(import_module("simcomm.run"), "MOST_RECORDED", 1000)
+    with pytest.raises(InputError, match="up to 1000 will do"):
+        simcomm.run("all_reduce/ring", RACKS, 1 << 20)
+    assert simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).way == "max-plus"
+
+
+def test_a_link_that_is_thin_all_the_time_leaves_the_short_cuts():
+    thin = Trouble(links=(LinkTrouble(("h3", "s0"), 0.5), LinkTrouble(("s0", "h3"), 0.25)))
+    quick, full = (
+        simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=thin, record=record, engine="compiled")
+        for record in (False, True)
+    )
+    assert (quick.way, full.way) == ("max-plus", "events")
+    assert quick.elapsed == pytest.approx(full.elapsed, rel=CLOSE)
+    assert quick.elapsed > 1.5 * simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).elapsed
+    down = simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=Trouble(links=(LinkTrouble(("h3", "s0"), 0.0),)))
+    assert not down.ends

@@ -3,17 +3,21 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from collectives.errors import InputError
+from collectives.trace import Trace
 from ringlab.answer import predict
 from ringlab.reasons import reasons
+from ringlab.troubled import under
 from scenarios import load
 from simcomm.jitter import Jitter
 from simcomm.sharing import fifo
-from simcomm.trouble import LinkTrouble, RankTrouble
+from simcomm.trouble import LinkTrouble, RankTrouble, Trouble
 
 STAR = """
 [cluster]
@@ -104,7 +108,7 @@ def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatc
     answer = predict(asked, None, "compiled")
     (entry,) = answer["collectives"]
     assert entry["trouble"] == {key: whole["trouble"][key] for key in entry["trouble"]}
-    assert entry["trouble"].keys() == {"repetitions", "never_ended", "median_s", "p95_s", "worst_s"}
+    assert entry["trouble"].keys() == {"repetitions", "never_ended", "median_s", "p95_s", "worst_s", "computing"}
     (said,) = reasons(answer)
     assert "nobody kept track" in said
 
@@ -125,6 +129,36 @@ def test_a_run_that_never_ends_says_why(tmp_path: Path):
     assert answer["collectives"][0]["time_s"] is None
     (said,) = reasons(answer)
     assert "it never ends: rank 2 failed at 1 ms; rank 1 waits in step" in said
+
+
+def test_a_link_that_is_down_is_named(tmp_path: Path):
+    text = STAR + '[[trouble.link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n'
+    (said,) = reasons(predict(load(scenario(tmp_path, text)), None))
+    assert "it never ends: h3 - s0 is down since 10 us; rank" in said
+
+
+def next_of(runs: Iterator[Trace], **_: object) -> Trace:
+    return next(runs)
+
+
+def test_a_run_that_never_ends_is_worse_than_any_that_does():
+    ended = Trace("all_reduce/ring", "predicted", 1, 2.0)
+    stuck = Trace("all_reduce/ring", "predicted", 1, 1.0, failed={0: 1.0})
+    jittered = Trouble(messages=Jitter("uniform", 1.0), repetitions=3)
+    for never, found in ((0, [2.0, 2.0, 2.0]), (1, [2.0, None, None]), (2, [None, None, None])):
+        runs = iter([stuck] * never + [ended] * (3 - never))
+        about = under(jittered, partial(next_of, runs), lambda trace: {"s": trace.elapsed}, "s", record=False)[
+            "trouble"
+        ]
+        assert [about[f"{name}_s"] for name in ("median", "p95", "worst")] == found
+        assert about["never_ended"] == never
+
+
+def test_that_slow_ranks_reduce_for_nothing_is_said(tmp_path: Path):
+    slow, failing = "[[trouble.rank]]\nrank = 1\nslowdown = 2\n", '[[trouble.rank]]\nrank = 1\nfails_at = "1 s"\n'
+    for text, is_said in ((slow, True), (failing, False)):
+        (said,) = reasons(predict(load(scenario(tmp_path, STAR + text)), None))
+        assert ("Reducing takes no time" in said) == is_said
 
 
 def ringlab(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from simcomm.compiled.wires import MOST, Floats, Ints, Records, Wires, wired
 
 
 def disturbed(question: Question) -> Plan:
-    """The question's plan in its trouble. It must be in full unless the only trouble is of links."""
+    """The question's plan in its trouble. It must be in full where trouble touches ranks, or links serve in turn."""
     plan, trouble, channels = question.demand.plan, question.trouble, question.demand.channels
     if question.in_turn:
         plan = plan._replace(turn=_turns(question))
@@ -23,7 +23,7 @@ def disturbed(question: Question) -> Plan:
         plan = plan._replace(extra=trouble.delay(question.turn, *question.names))
     if len(plan.cost):
         plan = plan._replace(cost=plan.cost * slowdowns(question))
-    if trouble.stops:
+    if trouble.fails:
         fails_at = [trouble.fails_at(rank) for rank in range(question.program.world_size)]
         plan = plan._replace(fails_at=np.repeat(fails_at, channels))
     if question.starts is not None:
@@ -95,15 +95,17 @@ class LinkChange(NamedTuple):
 def wires_of(question: Question) -> Wires:
     """The network as the engine reads it, without links that hold nobody back whatever happens to them."""
     routes = question.routes
-    private = np.zeros_like(question.private) if question.trouble.links else question.private
-    if question.trouble.links or question.in_turn:
+    private = np.zeros_like(question.private) if question.trouble.links_change else question.private
+    if question.trouble.links_change or question.in_turn:
         finite = [np.minimum(rate, MOST) for rate in (routes.alone, routes.shared)]
         routes = routes._replace(alone=finite[0], shared=finite[1])
     return wired(routes, private)
 
 
 def link_changes(question: Question, wires: Wires) -> Iterator[LinkChange]:
-    """Every change of a link's bandwidth, in order of time."""
+    """Every change of a link's bandwidth, in order of time; none where it has the same share all the time."""
+    if not question.trouble.links_change:
+        return
     graph: nx.DiGraph[str] = question.cluster.graph
     number = {edge: link for link, edge in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(wires.routes), dtype=np.int32), wires.routes["hops"])

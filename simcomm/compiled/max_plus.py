@@ -62,7 +62,7 @@ def max_plus(
     p = cyclic.world_size
     rows, nbytes = _rows(cyclic, sizes)
     ring = Ring(routes.delay.reshape(-1, p), alone_rates(routes).reshape(-1, p), nbytes, sizes.gamma)
-    if trouble == NONE and starts is None and _is_uniform(rows, ring, p):
+    if not trouble.touches_ranks and starts is None and _is_uniform(rows, ring, p):
         return np.full(p, _one_for_all(rows, ring))
     times = np.zeros(p) if starts is None else starts.copy()
     if trouble.is_random:

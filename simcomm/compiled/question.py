@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from collectives.columns import StepTable
 from collectives.cyclic import Cyclic
 from collectives.errors import InputError
@@ -21,7 +23,8 @@ from simcomm.topology import Cluster
 from simcomm.trouble import NONE, Trouble
 
 Program = Schedule | Cyclic | StepTable
-MOST_MESSAGES = 100_000_000  # that are simulated one by one; each takes about 100 bytes
+MOST_RECORDED = 3_000_000  # that can be looked at one by one; each takes about a kilobyte
+MOST_MESSAGES = 50_000_000  # that are simulated one by one; each takes 100 to 300 bytes
 
 
 def messages_of(program: Program) -> int:
@@ -62,20 +65,20 @@ class Question:
     @property
     def alike(self) -> bool:
         """Whether nothing tells ranks apart but their program and the cluster."""
-        return self.trouble == NONE and self.starts is None and not self.in_turn
+        disturbed = self.trouble.touches_ranks or self.trouble.links_change or self.in_turn
+        return not disturbed and self.starts is None
 
     @property
     def in_turn(self) -> bool:
         """Whether a link serves one message at a time."""
         return self.cluster.sharing is fifo
 
-    @property
-    def may_stop(self) -> bool:
-        """Whether a rank or a link may keep others waiting for ever."""
-        return self.trouble.stops or bool(self.trouble.links)
+    def in_full(self, most: int = MOST_MESSAGES) -> "Question":
+        """The same with every message written down, so that it can be told what each of them is.
 
-    def in_full(self) -> "Question":
-        """The same with every message written down, so that it can be told what each of them is."""
+        Raises InputError where there are more than ``most``.
+        """
+        self._check_number(most)
         return replace(self, program=as_table(self.program)) if isinstance(self.program, Cyclic) else self
 
     @property
@@ -96,15 +99,18 @@ class Question:
 
         Raises InputError where there are too many to write down.
         """
-        if self.posted > MOST_MESSAGES:
-            program = self.program
-            raise InputError(
-                f"{setting(program.algorithm, program.world_size, program.root)}: its {self.posted} messages differ "
-                f"from rank to rank, or share links; up to {MOST_MESSAGES} can be simulated one by one"
-            )
+        self._check_number(MOST_MESSAGES)
         if isinstance(self.program, Cyclic):
             return cyclic_demand(self.program, self.sizes)
         return demand(as_table(self.program), self.sizes)
+
+    def _check_number(self, most: int) -> None:
+        if self.posted > most:
+            program = self.program
+            raise InputError(
+                f"{setting(program.algorithm, program.world_size, program.root)}: its {self.posted} messages would "
+                f"have to be told one by one here, which takes too much memory; up to {most} will do"
+            )
 
     @cached_property
     def names(self) -> Names:
@@ -122,8 +128,13 @@ class Question:
 
     @cached_property
     def routes(self) -> Routes:
-        """By pair."""
-        return routes_between(self.cluster, self.transport, self.pairs)
+        """By pair. Links that have only a share of their bandwidth all the time are narrower links."""
+        routes, trouble = routes_between(self.cluster, self.transport, self.pairs), self.trouble
+        if not trouble.links or trouble.links_change:
+            return routes
+        shares = trouble.shares()
+        left = np.array([shares.get(edge, 1.0) for edge in self.cluster.graph.edges])
+        return routes._replace(alone=routes.alone * left, shared=routes.shared * left)
 
     @cached_property
     def private(self) -> Bools:

@@ -22,24 +22,27 @@ Stage = tuple[int, int, int]  # rank, channel, step
 Indices = npt.NDArray[Any]
 
 
-def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float]) -> Trace:
-    """The same record that the simpy engine makes; of the times only where ``timing`` has none of its messages."""
+def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float], record: bool = True) -> Trace:
+    """The same record that the simpy engine makes; without ``record`` only of times, and of what never ended."""
     cluster, title = question.cluster, question.program.algorithm.full_name
     nodes, hosts = list(cluster.graph), list(cluster.hosts)
-    if timing.times is None:
+    if timing.times is None or (not record and timing.elapsed < inf):
         only = Trace(title, "predicted", cluster.world_size, timing.elapsed, nodes=nodes, hosts=hosts, facts=facts)
         return replace(only, engine="compiled", way=timing.way)
-    messages = sorted(messages_of(question, timing), key=lambda m: (m.begin, m.src))
-    spans = [*reductions_of(question, timing), *_scaling(question, timing, op)]
+    messages = sorted(messages_of(question, timing), key=lambda m: (m.begin, m.src)) if record else []
+    computes = question.transport.gamma > 0
+    spans = [*reductions_of(question, timing), *_scaling(question, timing, op)] if computes else []
     spans.sort(key=lambda span: (span.begin, span.rank))
     elapsed = timing.elapsed
     if elapsed == inf:
-        elapsed = max([span.end for span in spans] + [message.end for message in messages], default=0.0)
+        ends = timing.times.end[np.isfinite(timing.times.end)]
+        elapsed = max([span.end for span in spans], default=0.0)
+        elapsed = max(elapsed, float(ends.max(initial=0.0)))
         facts = facts | {"time_min_s": elapsed, "time_max_s": elapsed}
     fails_at = question.trouble.fails_at
     return Trace(
-        title, "predicted", cluster.world_size, elapsed, messages, spans, links_of(question, [timing]), nodes, hosts,
-        facts, "compiled", timing.way,
+        title, "predicted", cluster.world_size, elapsed, messages, spans if record else [],
+        links_of(question, [timing]) if record else [], nodes, hosts, facts, "compiled", timing.way,
         failed={rank: fails_at(rank) for rank in sorted(timing.failed, key=lambda rank: (fails_at(rank), rank))},
         unfinished=unfinished(question, timing),
     )  # fmt: skip
