@@ -100,8 +100,24 @@ def test_the_recursion_wants_links_that_are_never_shared():
     assert by_max_plus(question(everyone, cluster, 800)) is None
 
 
+def test_steps_that_take_all_ranks_the_same_are_skipped(monkeypatch: pytest.MonkeyPatch):
+    module, done = import_module("simcomm.compiled.max_plus"), list[int]()
+    advance = module._advancing()
+    monkeypatch.setattr(module, "_advancing", lambda: lambda *asked: done.append(advance(*asked)))
+    ring = trace_cyclic(library()["all_reduce/ring"], 64)
+    cluster = racks(64, 64, 1e12)
+    cluster.graph.edges["h3", "s1"]["bandwidth"] /= 3
+    for n, skips in ((6400, True), (6401, False)):  # unequal chunks go around, so that no step is like the next
+        asked = question(ring, cluster, n)
+        assert_equal(by_max_plus(asked), asked)
+        assert (done.pop() < 100) == skips  # of 126
+    asked = question(ring, cluster, 6400, Trouble(messages=Jitter("uniform", 1e-6)))
+    assert_equal(by_max_plus(asked), asked)
+    assert done == [1] * 126
+
+
 def test_ranks_that_are_alike_need_no_compiled_recursion(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(import_module("simcomm.compiled.max_plus"), "_compiled", None)
+    monkeypatch.setattr(import_module("simcomm.compiled.max_plus"), "_advancing", None)
     asked = question(trace_cyclic(library()["all_reduce/ring"], 64), racks(64, 64, 1e12), 6400)
     assert by_max_plus(asked) is not None
     with pytest.raises(TypeError):
