@@ -15,16 +15,17 @@ from simcomm.compiled.levels import settle
 from simcomm.compiled.pairing import take_due
 from simcomm.compiled.sharing import bring_up, place, retell, share_links, touch_route, withdraw
 from simcomm.compiled.turns import go_if_first, make_way, queue_up
-from simcomm.compiled.world import FREE, FRESH, READY, THROUGH, World
+from simcomm.compiled.world import DUE, FREE, FRESH, READY, THROUGH, World
 from simcomm.sharing import ONE_INSTANT
 
 SAME_INSTANT = 1e-13  # events within this share of the time happen together
+CLOSE = 4  # numbers for each message that is due
 SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but for rounding
 
 
 @inner
 def _start(w: World, stage: int, now: float) -> None:
-    """The stage has posted its halves, if its agent has not failed; messages whose other half was there have begun."""
+    """The stage has posted its halves, if its agent has not failed; messages whose other half was there are due."""
     if _fails(w, stage, now):
         return
     if len(w.started) > 0:
@@ -33,9 +34,12 @@ def _start(w: World, stage: int, now: float) -> None:
         _complete(w, stage, now)
     for at in range(w.stages[stage].first_op, w.stages[stage + 1].first_op):
         message = w.ops[at]
-        if w.messages[message].posted != 0:
-            _begin(w, message, now)
-        w.messages[message].posted = 1
+        if w.messages[message].posted == 0:
+            w.messages[message].posted = 1
+        else:
+            w.messages[message].posted = 2
+            w.flows[w.sizes[DUE]].due = message
+            w.sizes[DUE] += 1
 
 
 @inner
@@ -46,6 +50,26 @@ def _fails(w: World, stage: int, now: float) -> bool:
         return False
     w.agents[agent].failed = 1
     return True
+
+
+@inner
+def _begin_due(w: World, now: float) -> None:
+    """All messages that are due have begun, in the order of their numbers where they stand close: memory likes that."""
+    number = w.sizes[DUE]
+    w.sizes[DUE] = 0
+    first, last = w.flows[0].due, w.flows[0].due
+    for k in range(1, number):
+        first = min(first, w.flows[k].due)
+        last = max(last, w.flows[k].due)
+    if last - first > CLOSE * number:
+        for k in range(number):
+            w.messages[w.flows[k].due].posted = 1
+            _begin(w, w.flows[k].due, now)
+        return
+    for message in range(first, last + 1):
+        if w.messages[message].posted == 2:
+            w.messages[message].posted = 1
+            _begin(w, message, now)
 
 
 @inner
@@ -257,13 +281,15 @@ def _entry(version: int) -> Callable[[World, int, int, float], bool]:
                 w.clock[0] = max(now, w.clock[0])
                 _reach(w, w.clock[0])
             now = w.clock[0]
-            while w.sizes[THROUGH] + w.sizes[READY] > 0:
+            while w.sizes[THROUGH] + w.sizes[READY] + w.sizes[DUE] > 0:
                 if w.sizes[THROUGH] > 0:
                     w.sizes[THROUGH] -= 1
                     _end(w, w.flows[w.sizes[THROUGH]].through, now)
-                else:
+                elif w.sizes[READY] > 0:
                     w.sizes[READY] -= 1
                     _start(w, w.agents[w.sizes[READY]].ready, now)
+                else:
+                    _begin_due(w, now)
             _let_in(w, now)
             settle(w, now, patience)
             retell(w)

@@ -4,7 +4,7 @@ import numpy as np
 
 from simcomm.compiled.heap import Records
 from simcomm.compiled.wires import Floats, Ints
-from simcomm.compiled.world import FRESH, READY, STALE, THROUGH, World
+from simcomm.compiled.world import DUE, FRESH, READY, STALE, THROUGH, World
 
 CLOSE = 1e-9
 
@@ -12,7 +12,7 @@ CLOSE = 1e-9
 def check(world: World, before: float = 0.0) -> None:
     """Raise AssertionError unless the world is in order between two instants, the last not before ``before``."""
     assert world.clock[0] >= before, f"the clock ran back from {before} to {world.clock[0]}"
-    for stack in (FRESH, READY, STALE, THROUGH):
+    for stack in (DUE, FRESH, READY, STALE, THROUGH):
         assert world.sizes[stack] == 0, "something is left over from the last instant"
     assert world.dirty["place"][-1] == 0, "a link's level has not been put right"
     if len(world.turn):

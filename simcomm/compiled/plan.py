@@ -20,7 +20,7 @@ MESSAGE = np.dtype(
     [
         ("source", "i4"), ("sink", "i4"),  # the stages that send and receive it
         ("route", "i4"),
-        ("posted", "i4"),  # whether one half is there
+        ("posted", "i4"),  # 1 when one half is there, 2 when both are and it is about to begin, and then 1 again
         ("nbytes", "f8"),
     ],
     align=True,

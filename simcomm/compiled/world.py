@@ -28,6 +28,7 @@ FLOW = np.dtype(
         ("fair", "f8"), ("fair_hop", "i4"),  # while all is shared out afresh
         ("came", "f8"),  # where links serve one at a time: when it came; ``target`` is what is left while it waits
         ("free", "i4"), ("fresh", "i4"), ("through", "i4"),  # stacks of flows, whichever stand there
+        ("due", "i4"),  # and of messages whose halves are both posted
     ],
     align=True,
 )  # fmt: skip
@@ -54,7 +55,7 @@ LINK = np.dtype(
     align=True,
 )  # fmt: skip
 
-FREE, FRESH, THROUGH, READY, STALE, STACKS = range(6)  # sizes of the stacks
+FREE, FRESH, THROUGH, READY, STALE, DUE, STACKS = range(7)  # sizes of the stacks
 
 
 class World(NamedTuple):
