@@ -23,8 +23,10 @@ from collectives.workload import DATASETS, MODEL_PARAMETERS, check_op, item_byte
 from scenarios.clusters import HERE, MOST_RANKS, TOPOLOGIES, check_arguments, is_file
 from scenarios.section import Seconds, Section
 from scenarios.trouble import TroubleForm
+from simcomm.graph_files import SUFFIXES
 from simcomm.hardware import machines
 
+FILES = f", or a file that ends in {' or '.join(SUFFIXES)}"
 MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks
 
 
@@ -121,7 +123,7 @@ class ClusterForm(Section):
     @field_validator("topology")
     @classmethod
     def _check_topology(cls, topology: str) -> str:
-        return topology if is_file(topology) else _one_of(topology, "topology", tuple(TOPOLOGIES))
+        return topology if is_file(topology) else _one_of(topology, "topology", tuple(TOPOLOGIES), FILES)
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
@@ -230,9 +232,9 @@ class TrainingForm(Section):
         return _one_of(dataset, "dataset", DATASETS)
 
 
-def _one_of(value: str, what: str, known: tuple[str, ...]) -> str:
+def _one_of(value: str, what: str, known: tuple[str, ...], more: str = "") -> str:
     if value not in known:
-        raise InputError(f"{what} {value!r} is not known; {there_are(value, known)}")
+        raise InputError(f"{what} {value!r} is not known; {there_are(value, known, more)}")
     return value
 
 

@@ -106,10 +106,14 @@ class _Builder:
     def _trouble(self, form: "TroubleForm | None", cluster: Cluster, key: str) -> Trouble:
         if form is None:
             return NONE
-        with self._at(key):
-            trouble = form.trouble()
-            check_trouble(trouble, cluster.graph, cluster.world_size)
-            return trouble
+        trouble = form.trouble()
+        for number, rank in enumerate(trouble.ranks):
+            with self._at(f"{key}.rank.{number}"):
+                check_trouble(Trouble(ranks=(rank,)), cluster.graph, cluster.world_size)
+        for number, link in enumerate(trouble.links):
+            with self._at(f"{key}.link.{number}"):
+                check_trouble(Trouble(links=(link,)), cluster.graph, cluster.world_size)
+        return trouble
 
     def _cluster(self, form: "ClusterForm", key: str) -> Cluster:
         if form.preset == HERE:

@@ -1,16 +1,29 @@
 """``[trouble]`` in a scenario file: what goes wrong in a prediction."""
 
 from math import inf
-from typing import Any
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from collectives.errors import InputError
+from collectives.hints import there_are
+from collectives.units import format_time
 from scenarios.section import Seconds, Section
-from simcomm.jitter import Jitter
+from simcomm.jitter import DISTRIBUTIONS, Jitter
 from simcomm.trouble import LinkTrouble, RankTrouble, Trouble
 
 MOST_REPETITIONS = 100_000
-Draws = 'for example "exponential" (or "uniform", "lognormal")'
+
+
+def _known(distribution: str) -> str:
+    if distribution not in DISTRIBUTIONS:
+        raise InputError(f"{distribution!r} is not known; {there_are(distribution, DISTRIBUTIONS)}")
+    return distribution
+
+
+Distribution = Annotated[
+    str, AfterValidator(_known), Field(description='for example "exponential" (or "uniform", "lognormal")')
+]
 
 
 class RankForm(Section):
@@ -18,13 +31,37 @@ class RankForm(Section):
     slowdown: float = Field(1.0, gt=0, allow_inf_nan=False)
     fails_at: Seconds | None = None
 
+    @model_validator(mode="after")
+    def _check_happens(self) -> Self:
+        if self.fails_at is None and "slowdown" not in self.model_fields_set:
+            raise InputError(f'nothing happens to rank {self.rank}; give slowdown = 2, fails_at = "5 ms" or both')
+        return self
+
+    def trouble(self) -> RankTrouble:
+        return RankTrouble(self.rank, self.slowdown, _or_never(self.fails_at))
+
 
 class LinkForm(Section):
     between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
     share: float = Field(ge=0, le=1, description="how much of its bandwidth is left, from 0 (down) to 1")
     at: Seconds = 0.0
-    lasting: Seconds | None = None
+    lasting: Annotated[Seconds, Field(gt=0)] | None = None
     every: Seconds | None = None
+
+    @field_validator("every")
+    @classmethod
+    def _check_every(cls, every: float | None, info: ValidationInfo) -> float | None:
+        if every is None or "lasting" not in info.data:
+            return every
+        lasting = info.data["lasting"]
+        if lasting is None:
+            raise InputError(
+                f"again every {format_time(every)} needs an end each time: "
+                f'give lasting, shorter than that, for example lasting = "{format_time(every / 2)}"'
+            )
+        if every <= lasting:
+            raise InputError(f"every {format_time(every)} is too often for what lasts {format_time(lasting)}")
+        return every
 
     def trouble(self) -> LinkTrouble:
         a, b = self.between
@@ -32,15 +69,34 @@ class LinkForm(Section):
 
 
 class MessageJitterForm(Section):
-    distribution: str = Field(description=Draws)
+    distribution: Distribution
     mean: Seconds
-    deviation: Seconds = 0.0
+    deviation: Seconds | None = Field(None, validate_default=True)
+
+    @field_validator("deviation")
+    @classmethod
+    def _check(cls, deviation: float | None, info: ValidationInfo) -> float | None:
+        return _deviation(deviation, info, '"10 us"')
 
 
 class ComputeJitterForm(Section):
-    distribution: str = Field(description=Draws)
+    distribution: Distribution
     mean: float = Field(ge=0, allow_inf_nan=False, description="a share of the time it takes, for example 0.1")
-    deviation: float = Field(0.0, ge=0, allow_inf_nan=False)
+    deviation: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, validate_default=True)
+
+    @field_validator("deviation")
+    @classmethod
+    def _check(cls, deviation: float | None, info: ValidationInfo) -> float | None:
+        return _deviation(deviation, info, "0.1")
+
+
+def _deviation(deviation: float | None, info: ValidationInfo, example: str) -> float | None:
+    distribution = info.data.get("distribution")
+    if distribution == "lognormal" and not deviation:
+        raise InputError(f"lognormal needs one above zero, for example deviation = {example}")
+    if distribution in DISTRIBUTIONS and distribution != "lognormal" and deviation is not None:
+        raise InputError(f"{distribution} has none; leave the key out, or draw from lognormal")
+    return deviation
 
 
 class TroubleForm(Section):
@@ -52,15 +108,10 @@ class TroubleForm(Section):
     compute: ComputeJitterForm | None = None
 
     def trouble(self) -> Trouble:
-        """The same as the simulator takes it. Raises InputError."""
+        """The same as the simulator takes it."""
         return Trouble(
-            tuple(RankTrouble(one.rank, one.slowdown, _or_never(one.fails_at)) for one in self.rank),
-            tuple(
-                LinkTrouble(
-                    (one.between[0], one.between[1]), one.share, one.at, _or_never(one.lasting), _or_never(one.every)
-                )
-                for one in self.link
-            ),
+            tuple(one.trouble() for one in self.rank),
+            tuple(one.trouble() for one in self.link),
             _jitter(self.messages),
             _jitter(self.compute),
             self.seed,
@@ -72,5 +123,5 @@ def _or_never(seconds: float | None) -> float:
     return inf if seconds is None else seconds
 
 
-def _jitter(form: Any) -> Jitter | None:
-    return None if form is None else Jitter(form.distribution, form.mean, form.deviation)
+def _jitter(form: MessageJitterForm | ComputeJitterForm | None) -> Jitter | None:
+    return None if form is None else Jitter(form.distribution, form.mean, form.deviation or 0.0)

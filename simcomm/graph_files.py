@@ -47,13 +47,16 @@ def _from_graphml(path: Path) -> "nx.Graph[Any]":
 
 
 def _from_json(path: Path) -> "nx.Graph[Any]":
+    text = _text(path)
     try:
-        content = json.loads(_text(path))
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     edges = "links" if isinstance(content, dict) and "links" in content else "edges"
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("nodes", edges)):
         raise InputError(f'{path}: not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
+    if content.get("multigraph") is True:
+        return nx.MultiGraph()  # which is refused for being one, whatever is in it
     graph: nx.Graph[Any] = nx.DiGraph() if content.get("directed") is True else nx.Graph()
     for number, entry in enumerate(content["nodes"]):
         _add_node(graph, f"{path}: nodes.{number}", entry)

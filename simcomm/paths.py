@@ -80,10 +80,10 @@ class Paths:
         return costs
 
     @cached_property
-    def _scratch(self) -> tuple[Ints, Ints, Ints]:
-        """Of each node its distance, -1 between searches, and its cost; and a queue."""
+    def _scratch(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Of each node its distance, -1 between searches, and its cost; a queue; and links to choose from."""
         count = len(self.nodes)
-        return np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, np.int64)
+        return np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
     @cached_property
     def _lists(self) -> tuple[Any, Any]:
@@ -125,12 +125,12 @@ class Paths:
         """Lengths and links of paths sorted by door: the last node that is no leaf, searched back from only once."""
         cuts = [0, *(np.flatnonzero(np.diff(doors)) + 1).tolist(), len(doors)] if len(doors) else [0]
         large = len(cuts) * len(self._arrays.out) + len(doors) * LOOKS_ON_A_WALK > WORTH_COMPILING
-        kernel: Callable[..., Any] = _compiled() if large else _paths_to
+        paths_to = _compiled() if large else PLAIN
         net, scratch = (self._arrays, self._scratch) if large else self._lists
         counts, links = np.zeros(len(doors), np.int64), [np.zeros(0, np.int64)]
         for begin, end in pairwise(cuts):
             mine = [column[begin:end] if large else column[begin:end].tolist() for column in given]
-            found = kernel(net, int(doors[begin]), *mine, scratch, counts[begin:end])
+            found = paths_to(net, int(doors[begin]), mine, scratch, counts[begin:end])
             links.append(np.asarray(found, dtype=np.int64))
         return counts, np.concatenate(links)
 
@@ -139,7 +139,7 @@ class Paths:
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         door = target if net.down[target] < 0 else net.src[net.down[target]]
-        return self.nodes_of(_paths_to(net, door, [source], [start], [target], [spread], scratch, [0]).tolist())
+        return self.nodes_of(PLAIN(net, door, ([source], [start], [target], [spread]), scratch, [0]).tolist())
 
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
         """The nodes of a path of links, both ends included."""
@@ -169,27 +169,24 @@ def _reordered(order: Ints, counts: Ints, links: Ints) -> Ways:
     return Ways(first.astype(np.int32), links[at].astype(np.int32))
 
 
-@cache
-def _compiled() -> Callable[..., Any]:
-    """``_paths_to`` in machine code, kept on disk where there is a place for it."""
-    import numba  # slow to import, and worth it for large networks only
+class Kernels(NamedTuple):
+    """What finds paths: plain Python on lists, or the same compiled, on arrays."""
 
-    try:
-        kept: Callable[..., Any] = numba.njit(_paths_to, cache=True)
-    except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
-        kept = numba.njit(_paths_to)
-    return kept
+    search: Callable[..., int]
+    walk: Callable[..., Any]
+
+    def __call__(self, net: Any, door: int, given: Sequence[Any], scratch: Any, counts: Any) -> Any:
+        """Links of the paths to what is behind one door, one after the other; ``counts`` gets their lengths."""
+        seen = self.search(net, door, given[1], scratch)
+        return self.walk(net, door, *given, scratch, seen, counts)
 
 
-def _paths_to(
-    net: Any, door: int, sources: Any, starts: Any, targets: Any, spread: Any, scratch: Any, counts: Any
-) -> Any:
-    """Links of the paths from sources to targets behind one door, one after the other; ``counts`` gets their lengths.
+def _search(net: Any, door: int, starts: Any, scratch: Any) -> int:
+    """Breadth first, back from the door, until every start has its distance and its least cost.
 
-    Breadth first, back from the door, until every start has its distance and its least cost; then each source walks
-    downhill. Plain loops, the same for Python on lists and for numba on arrays.
+    How many nodes have then been seen, which the queue begins with. Plain loops, the same for Python and numba.
     """
-    level, best, queue = scratch
+    level, best, queue, _ = scratch
     level[door], best[door], queue[0] = 0, 0, door
     head, tail, depth = 0, 1, -1
     while head < tail:
@@ -209,7 +206,15 @@ def _paths_to(
                 tail += 1
             elif level[before] == level[node] + 1 and cost < best[before]:
                 best[before] = cost
-    links = [0]
+    return tail
+
+
+def _walk(
+    net: Any, door: int, sources: Any, starts: Any, targets: Any, spread: Any, scratch: Any, seen: int, counts: Any
+) -> Any:
+    """Each source walks downhill to the door, and on to its target; then no node has a distance any more."""
+    level, best, queue, choices = scratch
+    links = [0]  # which tells numba what is in the list
     for k in range(len(sources)):
         source, node, target, left, begin = sources[k], starts[k], targets[k], spread[k], len(links)
         if source == target or level[node] < 0:
@@ -218,21 +223,32 @@ def _paths_to(
             links.append(net.up[source])
         while node != door:
             equals = 0
-            for out in range(net.first_out[node], net.first_out[node + 1]):
-                after = net.dst[net.out[out]]
-                equals += level[after] == level[node] - 1 and best[after] + net.cost[net.out[out]] == best[node]
-            pick, left, nearer = left % equals, left // equals, level[node] - 1
-            for out in range(net.first_out[node], net.first_out[node + 1]):
-                after = net.dst[net.out[out]]
-                if level[after] == nearer and best[after] + net.cost[net.out[out]] == best[node]:
-                    if pick == 0:
-                        links.append(net.out[out])
-                        node = after
-                        break
-                    pick -= 1
+            for at in range(net.first_out[node], net.first_out[node + 1]):
+                link = net.out[at]
+                after = net.dst[link]
+                if level[after] == level[node] - 1 and best[after] + net.cost[link] == best[node]:
+                    choices[equals] = link
+                    equals += 1
+            link, left = choices[left % equals], left // equals
+            links.append(link)
+            node = net.dst[link]
         if net.down[target] >= 0:
             links.append(net.down[target])
         counts[k] = len(links) - begin
-    for at in range(tail):
+    for at in range(seen):
         level[queue[at]] = -1
     return np.array(links[1:])
+
+
+PLAIN = Kernels(_search, _walk)
+
+
+@cache
+def _compiled() -> Kernels:
+    """The same in machine code, kept on disk where there is a place for it."""
+    import numba  # slow to import, and worth it for large networks only
+
+    try:
+        return Kernels(*(numba.njit(kernel, cache=True) for kernel in PLAIN))
+    except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
+        return Kernels(*(numba.njit(kernel) for kernel in PLAIN))

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from scenarios import Scenario, load
+from simcomm.jitter import Jitter
+
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALLEST = {  # what makes each of them take seconds
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
@@ -83,6 +86,32 @@ def test_the_engines_are_measured_in_parts_with_goals_for_all_ranks_only(tmp_pat
     file.write_text(json.dumps({**both, "environment": {}}))
     refused = benchmark("engine.py", "--parts", "reference", "--add", "-o", str(file))
     assert refused.returncode == 2 and "measured elsewhere" in refused.stderr
+
+
+def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.MonkeyPatch):
+    commands, asked = runpy.run_path(str(FOLDER / "engine.py"))["commands"], list[Any]()
+
+    def once(arguments: list[str], repetitions: int) -> tuple[list[float], float]:
+        asked.append(load(arguments[3]) if arguments[:3] == ["-m", "ringlab", "predict"] else arguments)
+        return [1.0], 1.0
+
+    monkeypatch.setitem(commands.__globals__, "command", once)
+    rows = [row for row in commands(1, 64) if "memory" not in row["name"]]
+    scenarios = {row["name"]: one for row, one in zip(rows, asked, strict=True) if isinstance(one, Scenario)}
+    assert list(scenarios) == [row["name"] for row in rows if row["name"].startswith("predict ")]
+    (jittered,) = (one for one in scenarios.values() if one.trouble.is_random)
+    assert jittered is scenarios["predict a ring all-reduce, 256 ranks on a star, uniform jitter"]
+    assert (jittered.trouble.messages, jittered.trouble.repetitions) == (Jitter("uniform", 1e-6), 1)
+
+
+def test_goals_are_for_lockstep_and_for_different_latencies():
+    made = runpy.run_path(str(FOLDER / "engine.py"))
+    rows = {row["name"]: row for part in ("events", "reference") for row in made[part](1, 64)}
+    for name in ("direct all-to-all, 32 ranks on a tree, 4:1", "pairwise all-to-all, 32 ranks on a tree, 4:1"):
+        assert [rows[f"{name}{case}"]["at_least"] for case in ("", ", every latency different")] == [4e6, 1e6]
+    assert rows["direct all-to-all, 32 ranks on a tree, 4:1, every latency different: all of it"]["at_most"] == 10.0
+    shares = [row["at_least"] for name, row in rows.items() if name.endswith("by simpy's own")]
+    assert shares == [0.25] * 4
 
 
 def test_the_page_of_the_engines_has_what_was_measured():

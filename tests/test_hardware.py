@@ -37,7 +37,21 @@ def test_every_figure_has_a_value_that_can_be_read_and_a_source(kind: str):
             if quantity.startswith(("fp", "tf", "bf16")):
                 assert value.endswith(" TFLOP/s")
                 assert float(value.split()[0]) > 0
+            if quantity == "int8":
+                assert value.endswith(" TOP/s") and float(value.split()[0]) > 0
             READERS.get(quantity, str)(value)
+
+
+def test_what_is_said_of_a_gpu_can_be_looked_up():
+    published = ("http", "assumed: ", "NVIDIA ", "TensorFlow benchmarks")  # the last two are titles
+    for name, figures in parts("GPU").items():
+        for quantity, (_, source) in figures.items():
+            assert "http" in source or source.startswith(published), (name, quantity, source)
+    rates = ("fp32", "fp16", "memory", "memory_bandwidth")
+    for name in {entry["gpu"] for entry in machines().values()}:
+        assert set(rates) <= parts("GPU")[name].keys(), name
+    for name in ("L4", "L40S", "RTX 4090", "H100 SXM", "H200 SXM", "B200 SXM", "GB200"):
+        assert {"fp8", "int8"} <= parts("GPU")[name].keys(), name
 
 
 @pytest.mark.parametrize("name", machines())

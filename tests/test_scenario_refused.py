@@ -125,6 +125,10 @@ WRONG = {
         changed(STAR, '"star"', '"moebius"') + ASKS,
         "cluster.topology: topology 'moebius' is not known; there are star, ring, ",
     ),
+    "a topology in a file of another kind": (
+        '[cluster]\ntopology = "net.gml"\n' + ASKS,
+        "dragonfly, or a file that ends in .graphml or .json",
+    ),
     "unknown transport": (
         STAR + 'transport = "tcp"\n' + ASKS,
         "cluster.transport = \"tcp\" should be 'ideal' or 'gloo-tcp'",

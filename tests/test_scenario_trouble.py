@@ -49,6 +49,9 @@ at = "1 ms"
 lasting = "2 ms"
 every = "5 ms"
 """
+LINK = '[[trouble.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\n'
+MESSAGES = '[trouble.messages]\nmean = "1 us"\ndistribution = '
+COMPUTE = "[trouble.compute]\nmean = 0.1\ndistribution = "
 
 
 def scenario(tmp_path: Path, text: str) -> str:
@@ -74,12 +77,32 @@ def test_links_in_turn_are_asked_for(tmp_path: Path):
     ("line", "said"),
     [
         ("[trouble]\nslow = 1", "trouble.slow is no known key"),
-        ("[[trouble.rank]]\nrank = 4", "trouble: rank 4 is not there; ranks are 0..3"),
+        ("[[trouble.rank]]\nrank = 4", "trouble.rank.0: nothing happens to rank 4; give slowdown = 2"),
+        ("[[trouble.rank]]\nrank = 4\nslowdown = 2", "trouble.rank.0: rank 4 is not there; ranks are 0..3"),
         ("[[trouble.rank]]\nrank = 1\nslowdown = 0", "trouble.rank.0.slowdown = 0"),
-        ('[[trouble.link]]\nbetween = ["h0", "h1"]\nshare = 0', "trouble: no link between h0 and h1"),
+        ('[[trouble.link]]\nbetween = ["h0", "h1"]\nshare = 0', "trouble.link.0: no link between h0 and h1"),
         ('[[trouble.link]]\nbetween = ["h0", "s0"]\nshare = 2', "trouble.link.0.share = 2"),
         ('[[trouble.link]]\nbetween = ["h0", "s0"]', "trouble.link.0.share is missing; give how much"),
-        ('[trouble.messages]\ndistribution = "gauss"\nmean = "1 us"', "distribution 'gauss' is not known"),
+        (
+            LINK + 'every = "1 ms"',
+            "trouble.link.0.every: again every 1 ms needs an end each time: give lasting, shorter",
+        ),
+        (
+            LINK + 'lasting = "2 ms"\nevery = "1 ms"',
+            "trouble.link.0.every: every 1 ms is too often for what lasts 2 ms",
+        ),
+        (LINK + 'lasting = "0 ms"', "trouble.link.0.lasting = "),
+        (MESSAGES + '"gauss"', "trouble.messages.distribution: 'gauss' is not known; there are uniform, exponential"),
+        (
+            MESSAGES + '"lognormal"',
+            'trouble.messages.deviation: lognormal needs one above zero, for example deviation = "10',
+        ),
+        (MESSAGES + '"uniform"\ndeviation = "1 us"', "trouble.messages.deviation: uniform has none; leave the key out"),
+        (COMPUTE + '"gauss"', "trouble.compute.distribution: 'gauss' is not known"),
+        (
+            COMPUTE + '"lognormal"\ndeviation = 0',
+            "trouble.compute.deviation: lognormal needs one above zero, for example",
+        ),
         ('[trouble.messages]\ndistribution = "uniform"\nmean = 1', "trouble.messages.mean"),
         ('[[what_if]]\ntitle = "same"', "what_if.0: nothing differs"),
     ],
