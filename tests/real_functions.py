@@ -108,6 +108,18 @@ def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
     ]  # fmt: skip
 
 
+def unreducible(rank: int, world_size: int) -> list[bool]:
+    """Types that torch cannot add are carried all the same: whether each rank holds rank 1's."""
+    held = []
+    for dtype in (torch.uint16, torch.float8_e4m3fn, torch.bool):
+        tensor = torch.full((5,), rank, dtype=torch.uint8).to(dtype)
+        realcomm.broadcast(tensor, src=1)
+        gathered = torch.zeros(5 * world_size, dtype=torch.uint8).to(dtype)
+        realcomm.all_gather_into_tensor(gathered, tensor)
+        held.append(gathered.float().tolist() == [1.0] * 5 * world_size)
+    return held
+
+
 def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
     """A name of the library, an Algorithm with parameters, and a user's file."""
     results = []

@@ -33,6 +33,10 @@ def test_tensors_of_any_shape_and_kind():
         assert mirrored == [2 + 0j] * 3
 
 
+def test_what_only_travels_may_be_of_a_type_that_cannot_be_reduced():
+    assert launch(real_functions.unreducible, 2) == [[True] * 3] * 2
+
+
 def test_an_algorithm_is_a_name_an_object_or_in_a_file(tmp_path: Path):
     (tmp_path / "my.py").write_text(MINE)
     assert launch(real_functions.by_any_name, 2, tmp_path / "my.py") == [[3.0] * 3] * 2
