@@ -7,6 +7,7 @@ import pytest
 import real_functions
 import torch
 
+import realcomm
 from realcomm.launch import launch
 
 MINE = """
@@ -21,6 +22,11 @@ def mine(rank, world_size):
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_every_function_does_what_torchs_own_does(world_size: int):
     assert launch(real_functions.beside_torch, world_size) == [[]] * world_size
+
+
+def test_what_is_loaded_late_completes_and_is_there():
+    assert {"all_reduce", "all_gather", "classroom", "train", "launch"} <= {*dir(realcomm)}
+    assert all(hasattr(realcomm, name) for name in dir(realcomm))
 
 
 def test_tensors_of_any_shape_and_kind():
@@ -63,10 +69,14 @@ REFUSED = [
     r"gather_list\[0\] is \[3\] int32 on cpu and tensor",
     r"gather_list\[0\] is expanded", r"scatter_list\[0\] is \[4\] float32 on cpu and tensor is \[3\]",
     "of 2 was given, but this process is rank . of 2",
+    "src is 0 and group_src is 1; can't specify both", "group_dst 2 is not one of 0 to 1",
+    r"tensor_list\[1\] is \[4\] .* and tensor is \[3\] .*unequal parts", "input_list holds 1 tensors",
+    r"output_tensor_list\[1\] is \[4\] .* and input_tensor_list\[0\] is \[3\]", "input_tensor_list holds no tensors",
+    r"input_split_sizes is \[1, 3\] .*unequal parts are not supported",
 ]  # fmt: skip
 REFUSED_TYPES = [
     "tensor is a list", "algorithm is <RedOpType.SUM: 0>; .* stands before op", "algorithm is <torch.*ProcessGroup",
-    "rank '0' is no whole number", "rank None is no whole number", "group is 'all'", "gather_list is a Tensor",
+    "rank '0' is no whole number", "group_dst '1' is no whole number", "group is 'all'", "gather_list is a Tensor",
     r"scatter_list\[0\] is a NoneType",
 ]  # fmt: skip
 
