@@ -89,6 +89,12 @@ def test_help_names_every_command(ringlab):
         assert command in out
 
 
+def test_check_shows_how_many_times_the_least_an_algorithm_takes(ringlab):
+    status, out, _ = ringlab("check", "all_reduce/naive", "--world-sizes", "8")
+    (row,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["8"]]
+    assert status == 0 and row == ["8", "14", "(3)", "4.67", "14", "7", "(1.75)", "4"]
+
+
 def test_predict_as_json_is_only_json_and_the_simulator_s_numbers(ringlab, star):
     status, out, err = ringlab("predict", star, "--json", "-")
     answer = json.loads(out)
