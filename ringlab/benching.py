@@ -20,6 +20,7 @@ from collectives.spec import find_spec
 from collectives.summary import COLLECTIVE, Entry, collective_entry
 from collectives.trace import Trace
 from collectives.workload import check_op, item_bytes
+from realcomm.launch import check_launch
 from realcomm.measurement import Plan
 from realcomm.sweep import Figures, sweep
 from ringlab.sizes import growing
@@ -216,6 +217,7 @@ def bench(question: Question, backend: str, timeout: float, console: Console) ->
 
     Raises InputError for what cannot be asked, and RunFailed.
     """
+    check_launch(question.ranks, backend, timeout)
     calibration = calibration_for(question.ranks, backend)
     plans = question.plans(calibration)
     table = Table(question, calibration, console, widths_for(plans))
