@@ -82,7 +82,7 @@ class Algorithm:
             return rule(world_size, **{key: value for key, value in values.items() if key in accepted})
         except InputError as error:
             raise type(error)(f"{self.full_name}, world size {world_size}: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = describe(error, self.source)
             raise InputError(
                 f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}"
@@ -251,7 +251,7 @@ def describe(error: BaseException, source: Path | None) -> str:
         frame = frame.tb_next
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     where = f" (line {line} of {source.name})" if source and line else ""
-    return f"{type(error).__name__}: {message}{where}"
+    return f"{type(error).__name__}{message and f': {message}'}{where}"
 
 
 def find_algorithm(reference: str, collective: str | None = None, folder: Path | None = None) -> Algorithm:

@@ -135,7 +135,7 @@ def _programs(algorithm: Algorithm, root: int, check: RankCheck) -> tuple[tuple[
                 programs[number].append(step)
     except Undefined as error:
         raise Undefined(f"{setting(algorithm, check.world_size, root)}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command
         at = len(programs[-1])
         problem = str(error) if isinstance(error, InputError) else _failure(error, algorithm)
         raise ProgramError(f"{where}{channel}, step {at}: {problem}", check.world_size, check.rank, at) from error
@@ -143,7 +143,7 @@ def _programs(algorithm: Algorithm, root: int, check: RankCheck) -> tuple[tuple[
     return tuple(tuple(program) for program in programs)
 
 
-def _failure(error: Exception, algorithm: Algorithm) -> str:
+def _failure(error: BaseException, algorithm: Algorithm) -> str:
     return f"the program fails with {describe(error, algorithm.source)}"
 
 

@@ -35,7 +35,7 @@ def trace_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> Cyclic
             for op in step
         ]
         numbers = np.array(rows, dtype=np.int32).reshape(-1, 12).T
-    except (Diverges, Exception):
+    except (Diverges, Exception, SystemExit):
         return None
     step, kind, peer_turns, peer, peer_plus, count = numbers[:6]
     turns, turn, plus = (tuple(numbers[[k, k + 3]]) for k in (6, 7, 8))
@@ -81,7 +81,7 @@ def trace_parties(algorithm: Algorithm, world_size: int, root: int = 0) -> StepT
         return None
     try:
         columns = merged(_blocks(algorithm, world_size, root))
-    except (Diverges, Exception):
+    except (Diverges, Exception, SystemExit):
         return None
     paired = matched(columns, world_size)
     if paired is None:

@@ -18,13 +18,12 @@ _FUNCTIONS = (
     "all_to_all_single",
     "barrier",
     "broadcast",
-    "gather",
     "reduce",
     "reduce_scatter_tensor",
-    "scatter",
 )
+_LISTS = ("all_gather", "all_to_all", "gather", "reduce_scatter", "scatter")
 
-__all__ = ["calibrate", "classroom", "launch", "run", "train", *_FUNCTIONS]
+__all__ = ["calibrate", "classroom", "launch", "run", "train", *_FUNCTIONS, *_LISTS]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,4 +33,11 @@ def __getattr__(name: str) -> Any:
         return import_module("realcomm.classroom")
     if name in _FUNCTIONS:
         return getattr(import_module("realcomm.functional"), name)
+    if name in _LISTS:
+        return getattr(import_module("realcomm.lists"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is there to complete, also what is only loaded when it is asked for."""
+    return sorted({*globals(), *__all__})

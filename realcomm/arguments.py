@@ -125,6 +125,25 @@ def group_root(group: Group, root: int | None) -> int:
         raise InputError(f"rank {root} is not one of the group's: {', '.join(map(str, members))}") from None
 
 
+def world_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
+    """The rank of the world that ``src`` or ``dst`` names, or ``group_src`` or ``group_dst``; 0 where neither does.
+
+    Raises InputError where both do, or for a number that is no rank of the group. A rank outside the group gets 0.
+    """
+    if ranks_of(group) is None or root is None is in_group:
+        return 0
+    if in_group is None:
+        return dist.get_process_group_ranks(whole(group))[group_root(group, root)]
+    if root is not None:
+        raise InputError(f"{name} is {root!r} and group_{name} is {in_group!r}; can't specify both")
+    members = dist.get_process_group_ranks(whole(group))
+    if not isinstance(in_group, int):
+        raise WrongType(f"group_{name} {in_group!r} is no whole number")
+    if not 0 <= in_group < len(members):
+        raise InputError(f"group_{name} {in_group} is not one of 0 to {len(members) - 1}, the ranks of the group")
+    return members[in_group]
+
+
 def check_tensor(tensor: object, name: str, group: Group, is_result: bool) -> None:
     """Raise InputError unless the group can carry it, and for a result unless each element has memory of its own."""
     if not isinstance(tensor, torch.Tensor):
@@ -162,8 +181,12 @@ def check_list(
     where: str,
     group: Group,
     is_result: bool,
+    like: str = "tensor",
 ) -> Sequence[torch.Tensor]:
-    """The tensors of a list that one rank gives. Raises InputError unless there are as many, like ``tensor``."""
+    """The tensors of a list that one rank gives. Raises InputError unless there are as many, like ``tensor``.
+
+    ``like`` is what ``tensor`` is called, and ``where`` the rank that gives them.
+    """
     parts = () if given is None else given
     if not isinstance(parts, list | tuple):
         raise WrongType(f"{name} is a {type(parts).__name__}; it must be a list of tensors")
@@ -173,8 +196,34 @@ def check_list(
     for number, part in enumerate(parts):
         check_tensor(part, f"{name}[{number}]", group, is_result)
         if (part.shape, part.dtype, part.device) != (tensor.shape, tensor.dtype, tensor.device):
-            raise InputError(f"{name}[{number}] is {told(part)} and tensor is {told(tensor)}; they must be alike")
+            raise InputError(
+                f"{name}[{number}] is {told(part)} and {like} is {told(tensor)}; they must be alike, as unequal parts "
+                f"are not supported"
+            )
     return parts
+
+
+def first_of(given: object, name: str, group: Group) -> torch.Tensor:
+    """The first tensor of a list. Raises InputError where there is none."""
+    if not isinstance(given, list | tuple):
+        raise WrongType(f"{name} is a {type(given).__name__}; it must be a list of tensors")
+    if not given:
+        raise InputError(f"{name} holds no tensors; there must be one for each rank")
+    check_tensor(given[0], f"{name}[0]", group, is_result=False)
+    first: torch.Tensor = given[0]
+    return first
+
+
+def check_splits(sizes: Sequence[int] | None, name: str, tensor: torch.Tensor, world_size: int) -> None:
+    """Raise InputError for sizes along the first dimension that are not the equal ones, which need not be given."""
+    if not sizes:
+        return
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if [world_size * size for size in sizes] != [rows] * world_size:
+        raise InputError(
+            f"{name} is {list(sizes)} and the tensor is {told(tensor)}; unequal parts are not supported: the "
+            f"{world_size} sizes must be equal and add up to its first dimension"
+        )
 
 
 def told(tensor: torch.Tensor) -> str:

@@ -46,7 +46,7 @@ def execute(
 ) -> None:
     """``tensor``, of the same length on every rank of ``group``, holds what the collective promises this rank.
 
-    Raises InputError for a tensor that is not contiguous, or that ``op`` cannot reduce.
+    Raises InputError for a tensor that is not contiguous, or that ``op`` cannot reduce where it must.
     """
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     executor = Executor(algorithm, rank, world_size, tensor.numel(), tensor.dtype, op, root, group, tensor.device)
@@ -74,10 +74,12 @@ class Executor:
     ) -> None:
         """On a GPU connections to peers, and a communicator for each channel, are made: all ranks must come here.
 
-        Raises InputError for an ``op`` that is not known or cannot reduce ``dtype``, and for a length that the
-        algorithm cannot work on.
+        Raises InputError for an ``op`` that is not known or, in a reduction, cannot reduce ``dtype``, and for a length
+        that the algorithm cannot work on.
         """
-        check_reduces(op, dtype)
+        check_known(op)
+        if algorithm.spec.reduces:
+            check_reduces(op, dtype)
         check_length(algorithm, n, world_size)
         self.rank, self.world_size, self.n, self.dtype = rank, world_size, n, dtype
         self.bytes_sent = 0
@@ -211,10 +213,14 @@ class Executor:
             recording.local(0, max(map(len, self._arrangement.programs)), whole, begin)
 
 
-def check_reduces(op: str, dtype: torch.dtype) -> None:
-    """Raise InputError unless ``op`` is known and torch can reduce elements of ``dtype`` with it."""
+def check_known(op: str) -> None:
+    """Raise InputError unless ``op`` is known."""
     if op not in COMBINE:
         raise InputError(f"op {op!r} is not known; there are {', '.join(OPS)}")
+
+
+def check_reduces(op: str, dtype: torch.dtype) -> None:
+    """Raise InputError unless torch can reduce elements of ``dtype`` with ``op``, which is known."""
     kind = str(dtype).removeprefix("torch.")
     if op == "mean" and not (dtype.is_floating_point or dtype.is_complex):
         raise InputError(f"op 'mean' needs a floating dtype, not {kind!r}")

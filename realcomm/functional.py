@@ -1,9 +1,10 @@
 """The collectives as functions on tensors, with the argument names of ``torch.distributed`` and an ``algorithm``.
 
 ``algorithm`` is a name of the library (``ringlab list``), ``"my.py:name"``, or an Algorithm. ``op`` is ``"sum"``,
-``"mean"``, ``"min"``, ``"max"``, ``"product"`` or a ``dist.ReduceOp``. Ranks are those of the world, also in a
-``group``. Tensors need not be contiguous. With ``async_op`` the call returns at once what can be waited for; until then
-the tensors are not to be touched. A rank outside the group does nothing. All raise InputError, a ValueError, for
+``"mean"``, ``"min"``, ``"max"``, ``"product"`` or a ``dist.ReduceOp``. ``src`` and ``dst`` are ranks of the world, also
+in a ``group``; ``group_src`` and ``group_dst``, given instead, are the group's own. Where neither is given it is rank 0
+of the world. Tensors need not be contiguous. With ``async_op`` the call returns at once what can be waited for; until
+then the tensors are not to be touched. A rank outside the group does nothing. All raise InputError, a ValueError, for
 arguments that do not fit.
 """
 
@@ -16,16 +17,17 @@ from collectives.catalogue import Algorithm
 from collectives.errors import InputError
 from realcomm.arguments import (
     Op,
-    check_list,
     check_parts,
+    check_splits,
     check_tensor,
     executor_for,
-    group_root,
     ranks_of,
     resolved,
     told,
     whole,
+    world_root,
 )
+from realcomm.copying import copy, is_plain, part
 from realcomm.work import GpuWork, Work, start
 
 Group = dist.ProcessGroup | None
@@ -45,25 +47,29 @@ def all_reduce(
 
 def broadcast(
     tensor: torch.Tensor,
-    src: int = 0,
+    src: int | None = None,
     algorithm: str | Algorithm = "binomial",
     group: Group = None,
     async_op: bool = False,
+    group_src: int | None = None,
 ) -> Handle:
     """``tensor``, of the same shape on every rank, holds what it holds on ``src``."""
-    return _in_place("broadcast", tensor, algorithm, "sum", src, group, async_op)
+    root = world_root(group, src, group_src, "src")
+    return _in_place("broadcast", tensor, algorithm, "sum", root, group, async_op)
 
 
 def reduce(
     tensor: torch.Tensor,
-    dst: int = 0,
+    dst: int | None = None,
     algorithm: str | Algorithm = "binomial",
     op: Op = "sum",
     group: Group = None,
     async_op: bool = False,
+    group_dst: int | None = None,
 ) -> Handle:
     """On ``dst``, ``tensor`` holds the reduction of all; on the others it holds anything."""
-    return _in_place("reduce", tensor, algorithm, op, dst, group, async_op)
+    root = world_root(group, dst, group_dst, "dst")
+    return _in_place("reduce", tensor, algorithm, op, root, group, async_op)
 
 
 def all_gather_into_tensor(
@@ -83,10 +89,10 @@ def all_gather_into_tensor(
     executor = executor_for("all_gather", algorithm, output_tensor, "sum", None, group)
 
     def action() -> None:
-        buffer = output_tensor if _is_plain(output_tensor) else executor.buffer
-        _copy(input_tensor, _part(buffer, rank, world_size))
+        buffer = output_tensor if is_plain(output_tensor) else executor.buffer
+        copy(input_tensor, part(buffer, rank, world_size))
         executor.run(buffer)
-        _copy(buffer, output_tensor)
+        copy(buffer, output_tensor)
 
     return start(action, whole(group), output_tensor.device, [output_tensor], async_op)
 
@@ -109,9 +115,9 @@ def reduce_scatter_tensor(
     executor = executor_for("reduce_scatter", algorithm, input, op, None, group)
 
     def action() -> None:
-        _copy(input, executor.buffer)
+        copy(input, executor.buffer)
         executor.run(executor.buffer)
-        _copy(_part(executor.buffer, rank, world_size), output)
+        copy(part(executor.buffer, rank, world_size), output)
 
     return start(action, whole(group), input.device, [output], async_op)
 
@@ -122,6 +128,8 @@ def all_to_all_single(
     algorithm: str | Algorithm = "pairwise",
     group: Group = None,
     async_op: bool = False,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
 ) -> Handle:
     """Part i of ``output`` holds part ``rank`` of rank i's ``input``; both are cut in ``world_size`` equal parts."""
     if (ranks := ranks_of(group)) is None:
@@ -134,68 +142,16 @@ def all_to_all_single(
             f"all_to_all_single: output is {told(output)} and input is {told(input)}; both need the same dtype and "
             f"number of elements, a multiple of {world_size}"
         )
+    check_splits(output_split_sizes, "output_split_sizes", output, world_size)
+    check_splits(input_split_sizes, "input_split_sizes", input, world_size)
     executor = executor_for("all_to_all", algorithm, input, "sum", None, group)
 
     def action() -> None:
-        _copy(input, executor.buffer)
+        copy(input, executor.buffer)
         executor.run(executor.buffer)
-        _copy(executor.buffer, output)
+        copy(executor.buffer, output)
 
     return start(action, whole(group), input.device, [output], async_op)
-
-
-def gather(
-    tensor: torch.Tensor,
-    gather_list: Sequence[torch.Tensor] | None = None,
-    dst: int = 0,
-    algorithm: str | Algorithm = "binomial",
-    group: Group = None,
-    async_op: bool = False,
-) -> Handle:
-    """On ``dst``, ``gather_list`` holds every rank's ``tensor`` by rank; elsewhere it is not given."""
-    if (ranks := ranks_of(group)) is None:
-        return None
-    rank, world_size = ranks
-    holds = group_root(group, dst) == rank
-    check_tensor(tensor, "tensor", group, is_result=False)
-    wanted = world_size if holds else 0
-    parts = check_list(gather_list, "gather_list", tensor, wanted, f"dst {dst}", group, is_result=True)
-    executor = executor_for("gather", algorithm, tensor, "sum", dst, group, world_size)
-
-    def action() -> None:
-        _copy(tensor, _part(executor.buffer, rank, world_size))
-        executor.run(executor.buffer)
-        for number, part in enumerate(parts):
-            _copy(_part(executor.buffer, number, world_size), part)
-
-    return start(action, whole(group), tensor.device, parts, async_op)
-
-
-def scatter(
-    tensor: torch.Tensor,
-    scatter_list: Sequence[torch.Tensor] | None = None,
-    src: int = 0,
-    algorithm: str | Algorithm = "binomial",
-    group: Group = None,
-    async_op: bool = False,
-) -> Handle:
-    """``tensor`` holds entry ``rank`` of the ``scatter_list`` of ``src``; elsewhere that is not given."""
-    if (ranks := ranks_of(group)) is None:
-        return None
-    rank, world_size = ranks
-    holds = group_root(group, src) == rank
-    check_tensor(tensor, "tensor", group, is_result=True)
-    wanted = world_size if holds else 0
-    parts = check_list(scatter_list, "scatter_list", tensor, wanted, f"src {src}", group, is_result=False)
-    executor = executor_for("scatter", algorithm, tensor, "sum", src, group, world_size)
-
-    def action() -> None:
-        for number, part in enumerate(parts):
-            _copy(part, _part(executor.buffer, number, world_size))
-        executor.run(executor.buffer)
-        _copy(_part(executor.buffer, rank, world_size), tensor)
-
-    return start(action, whole(group), tensor.device, [tensor], async_op)
 
 
 def barrier(group: Group = None, async_op: bool = False, algorithm: str | Algorithm = "dissemination") -> Handle:
@@ -227,29 +183,12 @@ def _in_place(
     executor = executor_for(collective, algorithm, tensor, op, root, group)
 
     def action() -> None:
-        buffer = tensor if _is_plain(tensor) else executor.buffer
-        _copy(tensor, buffer)
+        buffer = tensor if is_plain(tensor) else executor.buffer
+        copy(tensor, buffer)
         executor.run(buffer)
-        _copy(buffer, tensor)
+        copy(buffer, tensor)
 
     return start(action, whole(group), tensor.device, [tensor], async_op)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its memory holds the elements one after the other as they are, so that it can be worked on there."""
-    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-
-
-def _copy(data: torch.Tensor, into: torch.Tensor) -> None:
-    """``into`` holds the same elements in the same order, whatever the shapes; nothing happens where it is ``data``."""
-    if into is not data:
-        into.detach().copy_(data.detach().reshape(into.shape))
-
-
-def _part(buffer: torch.Tensor, part: int, world_size: int) -> torch.Tensor:
-    """One of ``world_size`` equal parts of a contiguous tensor."""
-    size = buffer.numel() // world_size
-    return buffer.detach().view(-1)[part * size : (part + 1) * size]
 
 
 def _device(group: Group) -> torch.device:

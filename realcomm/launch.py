@@ -24,7 +24,7 @@ from realcomm.status import Board, Slot
 from realcomm.torchrun import under_torchrun
 from realcomm.worker import FAILURE, PROGRESS, RESULT, Place, Progress, Worker, doing, main, report
 
-__all__ = ["RankFailed", "TimedOut", "doing", "launch", "report", "under_torchrun"]
+__all__ = ["RankFailed", "TimedOut", "check_launch", "doing", "launch", "report", "under_torchrun"]
 
 # The server that workers are forked from imports these once. The last ones only if the launcher has them too: they
 # take seconds, and only a training needs them.
@@ -56,7 +56,7 @@ def launch(
     Raises RankFailed that names the rank that failed first and what it was doing, TimedOut that tells what all of
     them were doing, and InputError that a worker raised, or if there is no such backend or number of ranks here.
     """
-    _check(world_size, backend, timeout)
+    check_launch(world_size, backend, timeout)
     if under_torchrun():
         return torchrun.work(worker, world_size, args, backend, threads, timeout, progress)
     payload = pickle.dumps((worker, args), protocol=pickle.HIGHEST_PROTOCOL)
@@ -69,7 +69,8 @@ def launch(
             team.end()
 
 
-def _check(world_size: int, backend: str, timeout: float) -> None:
+def check_launch(world_size: int, backend: str, timeout: float) -> None:
+    """Raise InputError unless ``launch`` can start so many ranks here; for those who have long work to do before."""
     if world_size < 1:
         raise InputError(f"a run needs at least one rank, not {world_size}")
     most = _RANKS_A_CORE * cores()

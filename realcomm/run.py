@@ -18,7 +18,7 @@ from collectives.step import Kind, extent
 from collectives.trace import Message, Span, Trace
 from collectives.verify import verify
 from collectives.workload import check_op, item_bytes
-from realcomm.launch import launch
+from realcomm.launch import check_launch, launch
 from realcomm.measurement import Event, Measured, Plan
 from realcomm.worker import Progress
 
@@ -63,6 +63,7 @@ def run(
     check_op(op, dtype)
     check_length(algorithm, n, cluster.world_size)
     _check_counts(warmup, repetitions)
+    check_launch(cluster.world_size, backend, timeout)
     verify(algorithm, cluster.world_size, root)
     with _saved(buffers) as inputs:
         plan = Plan(algorithm, n, dtype, op, root, warmup, repetitions, inputs)

@@ -17,9 +17,10 @@ from collectives.environment import environment
 from collectives.errors import InputError
 from collectives.lengths import check_length, rounded_down
 from collectives.spec import find_spec
-from collectives.summary import Entry, collective_entry
+from collectives.summary import COLLECTIVE, Entry, collective_entry
 from collectives.trace import Trace
 from collectives.workload import check_op, item_bytes
+from realcomm.launch import check_launch
 from realcomm.measurement import Plan
 from realcomm.sweep import Figures, sweep
 from ringlab.sizes import growing
@@ -28,6 +29,7 @@ from simcomm.programs import checked
 
 USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
 WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
+NOTHING_SENT = "N/A"  # also where nothing was checked
 HEADINGS = (
     ("size", "count", "type", "redop", "root", "algorithm", "time", "algbw", "busbw", "#wrong", "predicted", "error"),
     ("(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", ""),
@@ -90,6 +92,7 @@ class Table:
     question: Question
     calibration: Calibration | None
     console: Console
+    widths: tuple[int, ...] = WIDTHS
     rows: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
 
@@ -98,18 +101,18 @@ class Table:
         asked = self.question
         self._line(f"# {asked.collective} on {asked.ranks} ranks of this machine, in place", "#")
         for titles in HEADINGS:
-            self._line(_aligned(titles))
+            self._line(_aligned(titles, self.widths))
 
     def add(self, plan: Plan, figures: Figures) -> None:
         """One more row is known and shown."""
         self.rows.append(self._row(plan, figures))
-        self._line(_aligned(_cells(self.rows[-1])))
+        self._line(_aligned(_cells(self.rows[-1]), self.widths))
 
     def foot(self) -> None:
         """What it comes to is shown, in nccl-tests' words."""
         wrong = self.wrong
-        busbw = [row["busbw_GBps"] for row in self.rows]
-        told = ("OK" if not wrong else "FAILED") if self.question.check else "not checked"
+        busbw = [row["busbw_GBps"] for row in self.rows if row["bytes"]]
+        told = ("OK" if not wrong else "FAILED") if self.question.check and (busbw or not self.rows) else "not checked"
         lines = [f"# Out of bounds values : {wrong} {told}"]
         lines += [f"# Avg bus bandwidth    : {sum(busbw) / len(busbw):g} GB/s"] if busbw else []
         if self.calibration is None:
@@ -142,7 +145,7 @@ class Table:
     def _row(self, plan: Plan, figures: Figures) -> dict[str, Any]:
         asked, spec = self.question, plan.algorithm.spec
         predicted = self._predicted(plan)
-        return {
+        row = {
             **_entry(plan, asked.ranks, figures),
             "count": plan.n // asked.ranks if spec.has_parts else plan.n,  # as nccl-tests counts
             "dtype": plan.dtype,
@@ -152,6 +155,8 @@ class Table:
             "predicted_s": predicted,
             "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
         }
+        nothing_sent = dict.fromkeys((*COLLECTIVE, "wrong", "predicted_s", "error"))
+        return row if plan.n else row | nothing_sent
 
     def _predicted(self, plan: Plan) -> float | None:
         if self.calibration is None:
@@ -176,18 +181,27 @@ def _entry(plan: Plan, ranks: int, figures: Figures) -> Entry:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    unknown = "-" if row["bytes"] else NOTHING_SENT
+
     def of(key: str, form: str, scale: float = 1.0) -> str:
-        return "-" if row[key] is None else format(row[key] * scale, form)
+        return unknown if row[key] is None else format(row[key] * scale, form)
 
     return (
         str(row["bytes"]), str(row["count"]), row["dtype"], row["op"], str(row["root"]), row["algorithm"],
         of("time_s", ".2f", 1e6), of("algbw_GBps", ".2f"), of("busbw_GBps", ".2f"),
-        "N/A" if row["wrong"] is None else str(row["wrong"]), of("predicted_s", ".2f", 1e6), of("error", "+.0%"),
+        NOTHING_SENT if row["wrong"] is None else str(row["wrong"]), of("predicted_s", ".2f", 1e6), of("error", "+.0%"),
     )  # fmt: skip
 
 
-def _aligned(cells: Iterable[str]) -> str:
-    return "  ".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+def widths_for(plans: Iterable[Plan]) -> tuple[int, ...]:
+    """Those of the columns, as wide as the longest name of an algorithm needs."""
+    place = HEADINGS[0].index("algorithm")
+    widest = max((len(plan.algorithm.label) for plan in plans), default=0)
+    return (*WIDTHS[:place], max(WIDTHS[place], widest), *WIDTHS[place + 1 :])
+
+
+def _aligned(cells: Iterable[str], widths: tuple[int, ...]) -> str:
+    return "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def calibration_for(ranks: int, backend: str) -> Calibration | None:
@@ -203,9 +217,10 @@ def bench(question: Question, backend: str, timeout: float, console: Console) ->
 
     Raises InputError for what cannot be asked, and RunFailed.
     """
+    check_launch(question.ranks, backend, timeout)
     calibration = calibration_for(question.ranks, backend)
     plans = question.plans(calibration)
-    table = Table(question, calibration, console)
+    table = Table(question, calibration, console, widths_for(plans))
     table.head()
     try:
         sweep(plans, question.ranks, table.add, backend=backend, timeout=timeout)

@@ -44,16 +44,20 @@ class Verdict:
         }
 
 
-def _figures(algorithm: Algorithm, report: Report) -> dict[str, float | int]:
-    collective, p = algorithm.spec.name, report.world_size
+def _figures(algorithm: Algorithm, report: Report) -> dict[str, float | int | None]:
+    """Of one world size what it takes, the least that any could, and how many times that it is."""
+    p = report.world_size
+    steps, sent = least_steps(p, max(1, report.ports)), least_sent_share(algorithm.spec.name, p)
     return {
         "world_size": p,
         "steps": report.steps,
-        "least_steps": least_steps(p, max(1, report.ports)),
+        "least_steps": steps,
+        "steps_ratio": report.steps / steps if steps else None,
         "ports": report.ports,
         "messages": report.messages,
         "sent_share": report.sent_share,
-        "least_sent_share": least_sent_share(collective, p),
+        "least_sent_share": sent,
+        "sent_ratio": report.sent_share / sent if sent else None,
     }
 
 

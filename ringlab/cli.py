@@ -111,11 +111,13 @@ def run(
     set_keys: SetOpt = None,
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
+    from realcomm.launch import check_launch
     from ringlab import answer, calibrating
     from scenarios import load
 
     _check_emulate(emulate)
     asked = load(scenario, set_keys or ())
+    check_launch(asked.cluster.world_size, backend, timeout)
     progress = Progress()
     if not asked.cluster.is_here:
         progress.console.print(
@@ -150,6 +152,7 @@ def compare(
 ) -> None:
     """Predict and run, and show the error of each prediction."""
     from collectives.errors import InputError
+    from realcomm.launch import check_launch
     from ringlab import answer, calibrating
     from scenarios import load
     from simcomm.trouble import NONE
@@ -165,6 +168,7 @@ def compare(
             f"{asked.path}: trouble: it cannot be brought about on this machine; "
             "leave [trouble] out, or predict it beside as [what_if.trouble]"
         )
+    check_launch(asked.cluster.world_size, backend, timeout)
     progress = Progress()
     numbers = calibrating.find_or_make(asked, calibration, timeout, progress)
     predicted = answer.predict(asked, numbers)
@@ -193,17 +197,9 @@ def animate(
 ) -> None:
     """Draw the messages of a collective: moving over the topology, or ranks against time."""
     import viz
-    from collectives.trace import read_trace
-    from collectives.units import parse_size
-    from ringlab import answer, calibrating
-    from scenarios import load
+    from ringlab.drawing import to_draw
 
-    if source.endswith(".json"):
-        shown = read_trace(Path(source))
-    else:
-        asked = load(source, set_keys or ())
-        nbytes = None if size is None else parse_size(size)
-        shown = answer.one_trace(asked, calibrating.find(asked, calibration), algorithm, nbytes)
+    shown = to_draw(source, algorithm, size, calibration, set_keys or (), Progress().console)
     viz.draw(shown, output)
     drawn = {"schema_version": 1, "kind": "picture", "title": shown.title, "file": str(output)}
     give(drawn, json_to, lambda console: console.print(f"{shown.title}: {output}", markup=False, soft_wrap=True))

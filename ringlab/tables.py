@@ -178,15 +178,21 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
 
 
 FEW = 5  # algorithms
-COSTS = ["steps\n(least)", "messages", "buffers sent by\nthe busiest (least)"]
+COSTS = ["steps\n(least)", "times\nthe least", "messages", "buffers sent by\nthe busiest (least)", "times\nthe least"]
 
 
 def _costs(figures: dict[str, Any]) -> Row:
     return [
         f"{figures['steps']} ({figures['least_steps']})",
+        _or_nothing(figures["steps_ratio"], _times),
         str(figures["messages"]),
         f"{figures['sent_share']:.3g} ({figures['least_sent_share']:.3g})",
+        _or_nothing(figures["sent_ratio"], _times),
     ]
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}"
 
 
 def _by_size(verdict: Verdict) -> list[Row]:

@@ -75,6 +75,20 @@ def beside_torch(rank: int, world_size: int) -> list[str]:
 def _lists(rank: int, world_size: int, dtype: torch.dtype, root: int, same: Callable[..., None]) -> None:
     ours, theirs = ([torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)] for _ in range(2))
     own = numbers(rank, 4, dtype).view(2, 2)
+    realcomm.all_gather(ours, own)
+    dist.all_gather(theirs, own)
+    for one, other in zip(ours, theirs, strict=True):
+        same("all_gather", one, other)
+    mine = [numbers(rank + 2 * number, 4, dtype).view(2, 2) for number in range(world_size)]
+    one, other = torch.zeros(2, 2, dtype=dtype), torch.zeros(2, 2, dtype=dtype)
+    work = realcomm.reduce_scatter(one, mine, op=dist.ReduceOp.SUM, async_op=True)
+    assert work is not None and work.wait()
+    dist.reduce_scatter(other, mine)
+    same("reduce_scatter", one, other)
+    exchanged = [torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)]
+    realcomm.all_to_all(exchanged, mine)
+    dist.all_to_all_single(together := torch.zeros(2 * world_size, 2, dtype=dtype), torch.cat(mine))
+    same("all_to_all", torch.cat(exchanged), together)  # gloo has none for lists
     realcomm.gather(own, ours if rank == root else None, dst=root)
     dist.gather(own, theirs if rank == root else None, root)
     for one, other in zip(ours, theirs, strict=True):
@@ -106,6 +120,18 @@ def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
         table.flatten().tolist(), turned.flatten().tolist(), weight.tolist(),
         gathered.flatten().tolist(), [turning.imag.item()], mirrored.tolist(),
     ]  # fmt: skip
+
+
+def unreducible(rank: int, world_size: int) -> list[bool]:
+    """Types that torch cannot add are carried all the same: whether each rank holds rank 1's."""
+    held = []
+    for dtype in (torch.uint16, torch.float8_e4m3fn, torch.bool):
+        tensor = torch.full((5,), rank, dtype=torch.uint8).to(dtype)
+        realcomm.broadcast(tensor, src=1)
+        gathered = torch.zeros(5 * world_size, dtype=torch.uint8).to(dtype)
+        realcomm.all_gather_into_tensor(gathered, tensor)
+        held.append(gathered.float().tolist() == [1.0] * 5 * world_size)
+    return held
 
 
 def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
@@ -142,7 +168,22 @@ def in_a_group(rank: int, world_size: int) -> list[float]:
     other = torch.full((2,), float(rank))
     realcomm.broadcast(other, src=3, group=group)
     realcomm.barrier(group=group)
+    if group != dist.GroupMember.NON_GROUP_MEMBER:
+        _by_the_groups_ranks(rank, group)
     return [tensor[0].item(), other[0].item()]
+
+
+def _by_the_groups_ranks(rank: int, group: dist.ProcessGroup) -> None:
+    """What ``group_src`` and ``group_dst`` name is what they name in torch's own."""
+    for one in (dist, realcomm):
+        sent, total, share = torch.full((2,), float(rank)), torch.full((2,), float(rank)), torch.zeros(2)
+        one.broadcast(sent, group_src=1, group=group)
+        one.reduce(total, group_dst=1, group=group)
+        gathered = [torch.zeros(2), torch.zeros(2)] if rank == 3 else None
+        one.gather(torch.full((2,), float(rank)), gathered, group_dst=1, group=group)
+        one.scatter(share, gathered, group_src=1, group=group)
+        assert sent.tolist() == [3.0, 3.0] and share.tolist() == [float(rank)] * 2
+        assert rank != 3 or total.tolist() == [4.0, 4.0]
 
 
 def refused(call: Callable[[], object]) -> tuple[str, bool]:
@@ -178,11 +219,18 @@ def refusals(rank: int, world_size: int) -> list[tuple[str, bool]]:
         lambda: realcomm.gather(three, [torch.zeros(1).expand(3)] * world_size, dst=rank),
         lambda: realcomm.scatter(three, [torch.zeros(4)] * world_size, src=rank),
         lambda: classroom.ring_all_reduce(three, rank + 1, world_size),
+        lambda: realcomm.broadcast(three, 0, group_src=1),
+        lambda: realcomm.reduce(three, group_dst=2),
+        lambda: realcomm.all_gather([three, torch.zeros(4)], three),
+        lambda: realcomm.reduce_scatter(three, [three]),
+        lambda: realcomm.all_to_all([three, torch.zeros(4)], [three, three]),
+        lambda: realcomm.all_to_all([three, three], []),
+        lambda: realcomm.all_to_all_single(torch.zeros(4), torch.zeros(4), input_split_sizes=[1, 3]),
         lambda: realcomm.all_reduce([1.0, 2.0]),
         lambda: realcomm.all_reduce(three, dist.ReduceOp.SUM),
         lambda: realcomm.broadcast(three, 0, all_ranks),
         lambda: realcomm.broadcast(three, "0"),
-        lambda: realcomm.reduce(three, None),
+        lambda: realcomm.reduce(three, group_dst="1"),
         lambda: realcomm.barrier("all"),
         lambda: realcomm.gather(three, torch.zeros(world_size, 3), dst=rank),
         lambda: realcomm.scatter(three, [None] * world_size, src=rank),

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 
 import pytest
 from rich.console import Console
 
 from collectives.errors import InputError
 from ringlab.bench import bench as command
-from ringlab.benching import Question, bench
+from ringlab.benching import Question, Table, bench
 from ringlab.cli import app
 from ringlab.sizes import read_size
 
@@ -68,6 +69,32 @@ def test_every_row_has_the_figures_of_nccl_tests():
         assert row["algbw_GBps"] == pytest.approx(row["bytes"] / row["time_s"] / 1e9)
         assert row["busbw_GBps"] == pytest.approx(row["algbw_GBps"] / 2)
         assert row["time_min_s"] <= row["time_s"] <= row["time_max_s"]
+
+
+def shown(asked: Question) -> tuple[list[str], Table]:
+    console = Console(file=StringIO(), width=300)
+    table = bench(asked, "gloo", 60, console)
+    return console.file.getvalue().splitlines(), table
+
+
+def test_sizes_without_an_element_are_not_called_right_or_fast():
+    lines, table = shown(Question(begin="1", end="8", factor=8, iterations=2))
+    empty, one = table.answer()["collectives"]
+    assert (empty["bytes"], empty["time_s"], empty["busbw_GBps"], empty["error"], empty["wrong"]) == (0, *[None] * 4)
+    assert one["bytes"] == 8 and one["wrong"] == 0 and one["time_s"] > 0
+    assert lines[4].split()[6:] == ["N/A"] * 6
+    assert lines[-3 if table.calibration is None else -2].endswith("0 OK")
+    lines, _ = shown(Question(begin="1", end="2", factor=2, iterations=2))
+    assert any(line.endswith("0 not checked") for line in lines) and not any("Avg" in line for line in lines)
+
+
+def test_the_columns_are_as_wide_as_the_longest_algorithm():
+    wide = "hierarchical[gpus=2, rail=recursive_doubling]"
+    asked = Question(algorithms=("ring", wide), begin="1K", end="1K", iterations=2, check=False)
+    lines, _ = shown(asked)
+    ends = {line.index(word) + len(word) for line, word in zip(lines[2:6:2], ("algorithm", "ring"), strict=True)}
+    assert len(ends) == 1 and lines[5].index(wide) + len(wide) in ends
+    assert len({len(line) for line in (lines[2], *lines[4:6])}) == 1
 
 
 def test_the_answer_on_standard_output_is_json_alone():

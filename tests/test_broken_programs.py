@@ -1,5 +1,6 @@
 """Programs that cannot work: each way to be wrong is found, and named by rank, step, chunk and peer."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -234,6 +235,24 @@ def test_a_program_that_raises() -> None:
     assert refusal("all_reduce", wrong, 2).startswith(
         "all_reduce/wrong, world size 2, rank 0, step 0: the program fails with ZeroDivisionError: "
     )
+
+
+def test_a_program_that_exits_ends_itself_and_not_the_command() -> None:
+    def wrong(rank, world_size):
+        yield ()
+        sys.exit(*[3] * rank)
+
+    expected = "all_reduce/wrong, world size 2, rank 0, step 1: the program fails with SystemExit"
+    assert refusal("all_reduce", wrong, 2) == expected
+
+
+def test_an_interrupt_inside_a_program_is_no_fault_of_it() -> None:
+    def wrong(rank, world_size):
+        yield ()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify(declared("all_reduce", wrong), 2)
 
 
 def test_a_program_that_refuses_a_world_size_is_heard() -> None:

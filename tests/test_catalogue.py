@@ -132,6 +132,12 @@ def test_a_rule_that_fails_is_named() -> None:
         wrong.chunks(2)
 
 
+def test_a_rule_that_exits_is_named() -> None:
+    wrong = declared("all_reduce", idle, chunks=lambda world_size: sys.exit(world_size))
+    with pytest.raises(InputError, match="world size 2: its number of chunks fails with SystemExit: 2"):
+        wrong.chunks(2)
+
+
 def test_an_unknown_parameter_is_refused() -> None:
     with pytest.raises(InputError, match="all_reduce/chain has no parameter 'slice'; it has: slices"):
         declared("all_reduce", chain).with_parameters(slice=3)

@@ -37,6 +37,12 @@ def test_a_barrier_wastes_nothing_as_its_bytes_mean_nothing() -> None:
     assert check(find_algorithm("all_reduce/naive"), range(1, 9)).wasteful_from == 4
 
 
+def test_the_cost_is_also_told_as_a_multiple_of_the_least() -> None:
+    alone, *_, eight = check(find_algorithm("all_reduce/naive"), [1, 8]).as_entry()["world_sizes"]
+    assert (alone["steps_ratio"], alone["sent_ratio"]) == (None, None)
+    assert (eight["steps_ratio"], eight["sent_ratio"]) == (14 / 3, 4.0)
+
+
 def test_the_table_of_algorithms_in_the_documentation_is_up_to_date() -> None:
     script = Path(__file__).parent.parent / "docs" / "algorithm_table.py"
     made = runpy.run_path(str(script))

@@ -89,6 +89,12 @@ def test_help_names_every_command(ringlab):
         assert command in out
 
 
+def test_check_shows_how_many_times_the_least_an_algorithm_takes(ringlab):
+    status, out, _ = ringlab("check", "all_reduce/naive", "--world-sizes", "8")
+    (row,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["8"]]
+    assert status == 0 and row == ["8", "14", "(3)", "4.67", "14", "7", "(1.75)", "4"]
+
+
 def test_predict_as_json_is_only_json_and_the_simulator_s_numbers(ringlab, star):
     status, out, err = ringlab("predict", star, "--json", "-")
     answer = json.loads(out)
@@ -113,6 +119,24 @@ def test_predict_shows_a_table_and_a_sentence_and_writes_what_was_asked_for(ring
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_animate_says_which_algorithm_it_draws_where_nobody_did(ringlab, star, tmp_path):
+    status, _, err = ringlab("animate", star, "-o", tmp_path / "a.png")
+    assert (status, err) == (0, "drawn is ring, the last of naive, ring; --algorithm NAME draws another\n")
+    assert ringlab("animate", star, "-o", tmp_path / "a.png", "--algorithm", "naive")[::2] == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["bench", "--ranks", "2000"], ["run", "HERE", "--set", "cluster.world_size=2000"]],
+    ids=["bench", "run"],
+)
+def test_more_ranks_than_the_machine_can_bear_are_refused_at_once(here, arguments):
+    call = [sys.executable, "-m", "ringlab", *(str(here) if word == "HERE" else word for word in arguments)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "2000 ranks are too many for the" in done.stderr
+
+
 def test_set_changes_a_key(ringlab, star):
     slow = json.loads(ringlab("predict", star, "--set", "cluster.bandwidth=1 Gbit/s", "--json", "-")[1])
     fast = json.loads(ringlab("predict", star, "--json", "-")[1])
@@ -132,6 +156,7 @@ def test_set_changes_a_key(ringlab, star):
         (["compare", "STAR"], "is not this machine; comparing it needs --emulate"),
         (["compare", "HERE", "--emulate"], "--emulate: not yet"),
         (["run", "HERE", "--backend", "mpi"], "backend 'mpi' is not known"),
+        (["bench", "--backend", "mpi"], "backend 'mpi' is not known"),
         (["animate", "STAR", "-o", "a.bmp"], "a.bmp"),
         (["animate", "STAR", "-o", "a.png", "--algorithm", "star"], "'star'"),
         (["animate", "none.trace.json", "-o", "a.png"], "none.trace.json"),

@@ -1,6 +1,7 @@
 """Tracing without asking every rank says what asking every rank says, or leaves it to that."""
 
 import operator
+import sys
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -193,7 +194,15 @@ def stumbles(rank: int, world_size: int) -> Program:
     yield send((rank + 1) % world_size, 1 // (rank - rank))
 
 
-@pytest.mark.parametrize(("program", "scratch"), [(nowhere, 0), (unheard, 4), (twice, 4), (endless, 4), (stumbles, 0)])
+def leaves(rank: int, world_size: int) -> Program:
+    yield send((rank + 1) % world_size, 0), recv((rank - 1) % world_size, 0)
+    sys.exit()
+
+
+REFUSED = [(nowhere, 0), (unheard, 4), (twice, 4), (endless, 4), (stumbles, 0), (leaves, 0)]
+
+
+@pytest.mark.parametrize(("program", "scratch"), REFUSED)
 def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
     for module in ("collectives.schedule", "collectives.tracing"):
         monkeypatch.setattr(f"{module}.MOST_STEPS", 50)

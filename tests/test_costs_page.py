@@ -10,6 +10,7 @@ import pytest
 from collectives import find_algorithm, library
 from collectives.closed_forms import BOUNDS, Model, closed_form
 from collectives.cost import least_sent_share, least_steps
+from collectives.schedule import trace
 from collectives.spec import SPECS
 
 PAGE = (Path(__file__).parent.parent / "docs" / "costs.md").read_text(encoding="utf-8")
@@ -29,6 +30,20 @@ def value(formula: str, m: Model, s: int = 8) -> float:
     """What a formula of the page gives."""
     known = {"p": m.p, "n": m.nbytes, "α": m.alpha, "β": m.beta, "γ": m.gamma, "L": m.doublings, "s": s, "sqrt": sqrt}
     return float(eval(formula.replace("·", "*"), {"__builtins__": {}}, known))
+
+
+STEPS = re.compile(r"((?:ceil\(log2 p\)|log2 p|\b[pgrcs]\b|[-+/()\d ])+) (?:steps|messages deep)")
+
+
+def stated_steps(docstring: str, m: Model, s: int = 8) -> float:
+    """What the number of steps in the first line of a docstring comes to; squares where there are rows and columns."""
+    if "One step" in docstring:
+        return 1.0
+    found = STEPS.search(docstring)
+    assert found is not None, docstring
+    formula = re.sub(r"\b(\d) (?=[(L])", r"\1*", found[1].replace("ceil(log2 p)", "L").replace("log2 p", "L"))
+    side = sqrt(m.p)
+    return float(eval(formula.strip(), {"p": m.p, "L": m.doublings, "s": s, "g": side, "r": side, "c": side}))
 
 
 def test_the_page_has_every_algorithm_and_every_collective() -> None:
@@ -62,13 +77,31 @@ def test_each_lower_bound_is_the_library_s(collective: str) -> None:
 
 
 @pytest.mark.parametrize("name", library())
-def test_every_algorithm_says_its_steps_its_bytes_and_where_it_is_from(name: str) -> None:
+def test_every_algorithm_says_its_bytes_and_where_it_is_from(name: str) -> None:
     found = find_algorithm(name)
-    first = (found.function.__doc__ or "").partition("\n")[0]
-    assert re.search(r"\bsteps?\b|messages deep", first)
     assert re.search(r"\b[Nn]o(ne| rank) sends|\bbytes\b|\btoken\b", found.function.__doc__ or "")
     family = sys.modules[found.function.__module__].__doc__ or ""
     assert re.search(r"\b(19|20)\d\d\b", family + (found.function.__doc__ or ""))
+
+
+@pytest.mark.parametrize("name", library())
+def test_the_steps_that_an_algorithm_states_are_those_of_the_page(name: str) -> None:
+    formula, holds, _ = FORMULAS[name]
+    first = (find_algorithm(name).function.__doc__ or "").partition("\n")[0]
+    assert ("At most" in first) == (name in BOUNDS)
+    for p in (p for p in range(2, 37) if HOLDS[holds](p)):
+        latency_alone = Model(p, 1.0, 1.0, 0.0, 0.0)
+        assert stated_steps(first, latency_alone) == pytest.approx(value(formula, latency_alone))
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce", "all_reduce"])
+def test_the_two_trees_send_no_more_than_they_say(collective: str) -> None:
+    said = (find_algorithm(f"{collective}/double_tree").function.__doc__ or "").partition("\n")[0]
+    most = 2 if "2 n bytes" in said else 1
+    assert "n bytes" in said
+    assert {trace(find_algorithm(f"{collective}/double_tree"), p).elements_sent(16).max() for p in (8, 16, 33)} == {
+        16 * most
+    }
 
 
 def test_every_reference_that_is_cited_is_listed() -> None:

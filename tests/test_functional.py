@@ -7,6 +7,7 @@ import pytest
 import real_functions
 import torch
 
+import realcomm
 from realcomm.launch import launch
 
 MINE = """
@@ -23,6 +24,11 @@ def test_every_function_does_what_torchs_own_does(world_size: int):
     assert launch(real_functions.beside_torch, world_size) == [[]] * world_size
 
 
+def test_what_is_loaded_late_completes_and_is_there():
+    assert {"all_reduce", "all_gather", "classroom", "train", "launch"} <= {*dir(realcomm)}
+    assert all(hasattr(realcomm, name) for name in dir(realcomm))
+
+
 def test_tensors_of_any_shape_and_kind():
     for table, turned, weight, gathered, turning, mirrored in launch(real_functions.of_any_shape, 2):
         assert table == [0.0, 1.0] * 3
@@ -31,6 +37,10 @@ def test_tensors_of_any_shape_and_kind():
         assert gathered == [0.0, 10.0, 1.0, 11.0]
         assert turning == [1.0]
         assert mirrored == [2 + 0j] * 3
+
+
+def test_what_only_travels_may_be_of_a_type_that_cannot_be_reduced():
+    assert launch(real_functions.unreducible, 2) == [[True] * 3] * 2
 
 
 def test_an_algorithm_is_a_name_an_object_or_in_a_file(tmp_path: Path):
@@ -59,10 +69,14 @@ REFUSED = [
     r"gather_list\[0\] is \[3\] int32 on cpu and tensor",
     r"gather_list\[0\] is expanded", r"scatter_list\[0\] is \[4\] float32 on cpu and tensor is \[3\]",
     "of 2 was given, but this process is rank . of 2",
+    "src is 0 and group_src is 1; can't specify both", "group_dst 2 is not one of 0 to 1",
+    r"tensor_list\[1\] is \[4\] .* and tensor is \[3\] .*unequal parts", "input_list holds 1 tensors",
+    r"output_tensor_list\[1\] is \[4\] .* and input_tensor_list\[0\] is \[3\]", "input_tensor_list holds no tensors",
+    r"input_split_sizes is \[1, 3\] .*unequal parts are not supported",
 ]  # fmt: skip
 REFUSED_TYPES = [
     "tensor is a list", "algorithm is <RedOpType.SUM: 0>; .* stands before op", "algorithm is <torch.*ProcessGroup",
-    "rank '0' is no whole number", "rank None is no whole number", "group is 'all'", "gather_list is a Tensor",
+    "rank '0' is no whole number", "group_dst '1' is no whole number", "group is 'all'", "gather_list is a Tensor",
     r"scatter_list\[0\] is a NoneType",
 ]  # fmt: skip
 

@@ -1,8 +1,9 @@
 """Two binary trees at once, each for half of the buffer: whoever has children in one is a leaf of the other.
 
 Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35
-(2009); as NCCL builds them (its trees.cc). In a single tree half of the ranks never send and the others send
-everything twice; in two trees every rank sends each half once or twice, n bytes in all, in O(log p + s) steps.
+(2009); as NCCL builds them (its trees.cc). In a single tree half of the ranks never pass anything on and the others
+pass everything on twice; in two trees a rank passes on one of the halves only, n bytes at most. With ``s`` slices it is
+O(log p + s) messages deep.
 """
 
 from typing import NamedTuple
@@ -74,14 +75,14 @@ def two_halves(world_size: int, slices: int) -> int:
 
 @algorithm("broadcast", name="double_tree", chunks=two_halves)
 def double_tree_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
-    """Every rank holds root's buffer. No rank sends more than n bytes; about 2 (s + log2 p) messages deep."""
+    """Every rank holds root's buffer. At most ceil(log2 p) + s - 1 messages deep; no rank sends more than n bytes."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_broadcast(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
 
 @algorithm("reduce", name="double_tree", chunks=two_halves)
 def double_tree_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
-    """Root holds the sum. Every other rank sends n bytes, the least possible; about 2 (s + log2 p) messages deep."""
+    """Root holds the sum. At most 2 (ceil(log2 p) + s - 1) messages deep; every other rank sends n bytes, the least."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
@@ -94,6 +95,6 @@ def up_and_down(node: Node, first: int, slices: int) -> Program:
 
 @algorithm("all_reduce", name="double_tree", chunks=two_halves)
 def double_tree_all_reduce(rank: int, world_size: int, slices: int = 8) -> tuple[Program, ...]:
-    """Every rank holds the sum: up both trees and down; 4 (s + log2 p) messages deep. No rank sends over 2 n bytes."""
+    """Every rank holds the sum. At most 3 (ceil(log2 p) + s - 1) messages deep; no rank sends more than 2 n bytes."""
     nodes = [node_of(rank, world_size, 0, tree) for tree in range(2)]
     return tuple(up_and_down(node, tree * slices, slices) for tree, node in enumerate(nodes))
