@@ -75,7 +75,9 @@ def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, how: dict
     for algorithm, nbytes in _questions(question, cluster, how["calibration"]):
         assert question is not None
         simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked_of(question), **how)
-        collectives.append(_under(trouble, simulate, collective_entry, "time_s", _messages(algorithm, cluster)))
+        collectives.append(
+            _under(trouble, simulate, collective_entry, "time_s", _messages(algorithm, cluster, question.root))
+        )
         if trouble.slows and cluster.transport is not None and cluster.transport.gamma == 0:
             collectives[-1]["trouble"]["computing"] = "free"
     training = []
@@ -87,8 +89,8 @@ def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, how: dict
     return {"collectives": collectives, "training": training}
 
 
-def _messages(algorithm: Algorithm, cluster: Cluster) -> int:
-    return messages_of(traced(algorithm, cluster.world_size))
+def _messages(algorithm: Algorithm, cluster: Cluster, root: int = 0) -> int:
+    return messages_of(traced(algorithm, cluster.world_size, root))
 
 
 def _under(

@@ -21,8 +21,7 @@ from collectives.step import Kind
 from simcomm.compiled.cyclic_plans import distances
 from simcomm.compiled.plans import Sizes
 from simcomm.compiled.wires import Floats, Ints, Routes, alone_rates
-from simcomm.jitter import further, share
-from simcomm.trouble import NONE, Trouble, place
+from simcomm.trouble import NONE, Trouble
 
 LOOKS = 16  # steps, after which it is seen whether they take all ranks the same
 ROUNDING = 4e-16  # of the time, by which they may differ; over a hundred thousand steps it comes to less than 1e-10
@@ -96,8 +95,10 @@ class Noise:
         jitter, drawn = self.trouble.messages, np.zeros(len(self.ranks))
         if jitter is None:
             return drawn
+        from simcomm.compiled.draws import draw  # numba is slow to import, and often not needed
+
         at = [np.uint64(number[row]) for number in (rows.step, rows.turn, rows.plus)]
-        _drawing()(self.ways[rows.route[row]], *at, rows.turns[row], drawn)
+        draw(self.ways[rows.route[row]], *at, rows.turns[row], drawn)
         return jitter.at(drawn)
 
     def slower(self, step: int) -> Floats:
@@ -230,21 +231,3 @@ def _advancing() -> Callable[..., int]:
     from simcomm.compiled.jit import kept  # numba is slow to import, and not needed where one number stands for all
 
     return kept(_advance)
-
-
-@cache
-def _drawing() -> Callable[..., None]:
-    """A function that draws a share, from 0 to 1, for the message that each rank sends."""
-    from simcomm.compiled.jit import inner, kept, sources
-
-    more, drawn, where, version = inner(further), inner(share), inner(place), sources()
-
-    def draw(ways: Any, step: Any, turn: Any, plus: Any, turns: bool, into: Any) -> int:
-        p = np.uint64(len(ways))
-        for rank in range(len(ways)):
-            turned = turn + np.uint64(rank)
-            turned -= p if turned >= p else np.uint64(0)
-            into[rank] = drawn(more(ways[rank], where(step, plus + (turned if turns else np.uint64(0)))))
-        return version
-
-    return kept(draw)
