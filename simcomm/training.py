@@ -50,7 +50,7 @@ def train(
     check_trouble(trouble, cluster.graph, cluster.world_size)
     steps, found = STEPS if steps is None else steps, None
     if chosen(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
-        program = traced(training.gradient_sync, cluster.world_size)
+        program = traced(training.gradient_sync, cluster.world_size, 0)
         question = Question(program, cluster, transport, training.gradient_bytes // 4, 4, trouble=trouble)
         found = trained(question, together, steps, record)
     found = found or _on_simpy(training, cluster, transport, together, steps, trouble)

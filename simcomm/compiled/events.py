@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from simcomm.compiled.arrivals import let_in
 from simcomm.compiled.calendar import release, schedule
 from simcomm.compiled.heap import drop, least
 from simcomm.compiled.jit import entry, inner, sources
 from simcomm.compiled.levels import settle
 from simcomm.compiled.pairing import take_due
-from simcomm.compiled.sharing import bring_up, place, retell, share_links, touch_route, withdraw
-from simcomm.compiled.turns import go_if_first, make_way, queue_up
+from simcomm.compiled.sharing import bring_up, retell, touch_route, withdraw
+from simcomm.compiled.turns import make_way
 from simcomm.compiled.world import DUE, FREE, FRESH, READY, THROUGH, World
-from simcomm.sharing import ONE_INSTANT
 
 SAME_INSTANT = 1e-13  # events within this share of the time happen together
 CLOSE = 4  # numbers for each message that is due
@@ -199,71 +199,6 @@ def _reach(w: World, now: float) -> None:
             node = following
 
 
-@inner
-def _let_in(w: World, now: float) -> None:
-    """Flows that came have their rates: alone on their links at once, or beside others in a group."""
-    if len(w.turn) > 0:
-        _line_up(w, now)
-        return
-    together = 0
-    for k in range(w.sizes[FRESH]):
-        flow = w.flows[k].fresh
-        if _is_alone(w, w.flows[flow].route):
-            _go_alone(w, flow, now)
-        else:
-            w.flows[together].fresh = flow
-            together += 1
-    for k in range(together):
-        _disturb(w, w.flows[k].fresh, now)
-    for k in range(together):
-        flow = np.int64(w.flows[k].fresh)
-        place(w, flow, w.messages[w.flows[flow].message].nbytes, now)
-    for k in range(together):
-        touch_route(w, w.flows[w.flows[k].fresh].route)
-    w.sizes[FRESH] = 0
-
-
-@inner
-def _line_up(w: World, now: float) -> None:
-    """Flows that came stand in queues, or go if they are first in all of theirs."""
-    if now > w.clock[1] * (1 + ONE_INSTANT):
-        w.clock[1] = now
-    for k in range(w.sizes[FRESH]):
-        queue_up(w, np.int64(w.flows[k].fresh), now)
-    for k in range(w.sizes[FRESH]):
-        go_if_first(w, np.int64(w.flows[k].fresh), now)
-    w.sizes[FRESH] = 0
-
-
-@inner
-def _is_alone(w: World, route: int) -> bool:
-    first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)  # down, it is as good as shared
-    for at in range(first, first + w.routes[route].hops):
-        most = max(most, w.links[w.hops[at].link].crossing)
-    return most <= 1
-
-
-@inner
-def _go_alone(w: World, flow: int, now: float) -> None:
-    route = w.flows[flow].route
-    first = w.routes[route].first_hop
-    for at in range(first, first + w.routes[route].hops):
-        w.links[w.hops[at].link].solo = flow
-    w.flows[flow].until = now + w.messages[w.flows[flow].message].nbytes / w.routes[route].alone_rate
-    schedule(w.calendar, np.int64(flow), w.flows[flow].until)
-
-
-@inner
-def _disturb(w: World, flow: int, now: float) -> None:
-    """Flows that had a link of this one's route for themselves are in groups from now on."""
-    route = w.flows[flow].route
-    first = w.routes[route].first_hop
-    for at in range(first, first + w.routes[route].hops):
-        other = np.int64(w.links[w.hops[at].link].solo)
-        if other >= 0:
-            share_links(w, other, now)
-
-
 def _entry(version: int) -> Callable[[World, int, int, float], bool]:
     @entry
     def advance(w: World, instants: int, patience: int, until: float) -> bool:
@@ -290,7 +225,7 @@ def _entry(version: int) -> Callable[[World, int, int, float], bool]:
                     _start(w, w.agents[w.sizes[READY]].ready, now)
                 else:
                     _begin_due(w, now)
-            _let_in(w, now)
+            let_in(w, now)
             settle(w, now, patience)
             retell(w)
         return False
