@@ -106,7 +106,8 @@ def by_events(question: Question, messages: bool = False) -> Timing:
     if named or (isinstance(question.program, Cyclic) and question.travelling < question.posted):
         question = question.in_full()
     wires = wires_of(question)
-    world = simulate(disturbed(question), wires, messages, link_changes(question, wires))
+    changes = link_changes(question, wires) if question.trouble.links_change else ()
+    world = simulate(disturbed(question), wires, messages, changes)
     fail_late(question, world.agents)
     timing = _timing(question, world.agents["finished"], "events")
     if not messages:
@@ -123,7 +124,8 @@ def simulate(plan: Plan, wires: Wires, messages: bool = False, changes: Iterable
     from simcomm.compiled.world import new_world
 
     world = new_world(plan, wires, most_in_flight(plan), messages)
-    _change(world, changes)
+    if changes:
+        _change(world, changes)
     advance(world, ALL, PATIENCE, np.inf)
     return world
 

@@ -3,7 +3,9 @@
 from functools import lru_cache
 
 from collectives.catalogue import Algorithm
+from collectives.columns import StepTable
 from collectives.completion import completion_order
+from collectives.cyclic import Cyclic
 from collectives.schedule import Schedule, trace
 from collectives.tracing import trace_cyclic, trace_table
 from collectives.verify import verify
@@ -35,8 +37,13 @@ def traced(algorithm: Algorithm, world_size: int, root: int = 0) -> Program:
 
     Raises ProgramError when the algorithm, up to 64 ranks, does not achieve its spec.
     """
-    proved = _proved(algorithm, world_size, root) if world_size <= PROVED_UP_TO else None
-    cyclic = trace_cyclic(algorithm, world_size, root)
-    if cyclic is not None or proved is not None:
-        return cyclic or proved  # type: ignore[return-value]  # one of them is there
-    return trace_table(algorithm, world_size, root)
+    if world_size > PROVED_UP_TO:
+        return unproved(algorithm, world_size, root)
+    proved = _proved(algorithm, world_size, root)
+    return trace_cyclic(algorithm, world_size, root) or proved
+
+
+@lru_cache(maxsize=32)
+def unproved(algorithm: Algorithm, world_size: int, root: int = 0) -> Cyclic | StepTable:
+    """The same of an algorithm that is known to achieve its spec, or too large to be proved."""
+    return trace_cyclic(algorithm, world_size, root) or trace_table(algorithm, world_size, root)

@@ -6,17 +6,13 @@ more than a few ranks.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from collectives.calibration import Calibration
 from collectives.catalogue import Algorithm
 from collectives.closed_forms import BOUNDS, Model, closed_form, least_seconds
-from collectives.columns import StepTable
-from collectives.cyclic import Cyclic
 from collectives.lengths import rounded_down
-from collectives.tracing import trace_cyclic, trace_table
 from collectives.workload import check_op, item_bytes
-from simcomm.programs import checked
+from simcomm.programs import checked, unproved
 from simcomm.run import ready, run
 from simcomm.topology import Cluster
 
@@ -67,7 +63,7 @@ class Asked:
             checked(found, self.world_size, self.root)  # the library's own have been proved
         itemsize = item_bytes(self.dtype)
         n = rounded_down(found, self.nbytes // itemsize, self.world_size)
-        program = _traced(found, self.world_size, self.root)
+        program = unproved(found, self.world_size, self.root)
         return compiled_engine.run(program, self.cluster, self.cluster.transport, n, itemsize, self.op).elapsed
 
 
@@ -102,12 +98,6 @@ def predicted_seconds(found: Algorithm, cluster: Cluster, nbytes: int, dtype: st
 
 def _name(found: Algorithm) -> str:
     return f"{found.spec.name}/{found.name}"
-
-
-@lru_cache(maxsize=32)
-def _traced(found: Algorithm, world_size: int, root: int) -> Cyclic | StepTable:
-    """Kept, as one question is often asked of several sizes."""
-    return trace_cyclic(found, world_size, root) or trace_table(found, world_size, root)
 
 
 def star_model(cluster: Cluster, nbytes: int) -> Model | None:

@@ -187,7 +187,8 @@ def check_trouble(trouble: Trouble, graph: "nx.DiGraph[str]", world_size: int) -
         if not 0 <= one.rank < world_size:
             raise InputError(f"rank {one.rank} is not there; ranks are 0..{world_size - 1}")
         if not 0 < one.slowdown < inf or not one.fails_at >= 0:
-            raise InputError(f"rank {one.rank}: slowdown must be above zero and fails_at from zero on")
+            said = f"rank {one.rank}: slowdown {one.slowdown}, fails_at {one.fails_at} s"
+            raise InputError(f"{said}: slowdown must be above zero and finite, and fails_at from zero on")
     for link in trouble.links:
         a, b = link.between
         if not graph.has_edge(a, b) or not graph.has_edge(b, a):
@@ -204,6 +205,6 @@ def _check_times(link: LinkTrouble) -> None:
     if not 0 <= link.share <= 1:
         raise InputError(f"{name}: a share of {link.share} of its bandwidth; give a number from 0 (down) to 1")
     if not 0 <= link.at < inf or not link.lasting > 0:
-        raise InputError(f"{name}: it must begin at a time from zero on and last above zero seconds")
+        raise InputError(f"{name}: at {link.at} s, lasting {link.lasting} s: from zero on, and above zero, is needed")
     if link.every != inf and not link.every > link.lasting:
         raise InputError(f"{name}: every {link.every} s it lasts {link.lasting} s; it has to last shorter than that")

@@ -55,7 +55,7 @@ def fail_late(question: Question, agents: Records) -> None:
     The engine takes all computing of a stage at once, so it sees a failure in between only when the next stage begins.
     """
     channels = question.demand.channels
-    for one in question.trouble.ranks:
+    for one in (one for one in question.trouble.ranks if one.fails_at < np.inf):
         for agent in range(one.rank * channels, (one.rank + 1) * channels):
             finished = float(agents["finished"][agent])
             if np.isfinite(finished) and finished - _last_computing(question, agent) >= one.fails_at:
@@ -103,9 +103,7 @@ def wires_of(question: Question) -> Wires:
 
 
 def link_changes(question: Question, wires: Wires) -> Iterator[LinkChange]:
-    """Every change of a link's bandwidth, in order of time; none where it has the same share all the time."""
-    if not question.trouble.links_change:
-        return
+    """Every change of a link's bandwidth, in order of time."""
     graph: nx.DiGraph[str] = question.cluster.graph
     number = {edge: link for link, edge in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(wires.routes), dtype=np.int32), wires.routes["hops"])

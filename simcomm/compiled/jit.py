@@ -1,6 +1,7 @@
 """Compiling with numba, its machine code kept on disk where there is a place for it."""
 
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,9 +49,10 @@ def kept(function: Function, **options: Any) -> Function:
     return compiled
 
 
+@cache
 def sources() -> int:
     """A number that changes with the text of any module of this package, or of those that it compiles parts of."""
     here = Path(__file__).parent
-    paths = [*sorted(here.glob("*.py")), here.parent / "jitter.py", here.parent / "trouble.py"]
+    paths = [*sorted(here.glob("*.py")), *(here.parent / name for name in ("jitter.py", "sharing.py", "trouble.py"))]
     texts = [path.read_bytes() for path in paths]
     return int.from_bytes(sha256(b"\0".join(texts)).digest()[:6])
