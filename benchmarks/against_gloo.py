@@ -20,18 +20,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from collectives.atomic import write_text
 from collectives.catalogue import Algorithm, find_algorithm
-from collectives.environment import environment, threads_per_rank
 from collectives.errors import InputError
+from collectives.records.environment import environment, threads_per_rank
+from collectives.records.files import write_text
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.units import format_size
-from realcomm import pipeline
-from realcomm.execute import TAG, Executor
-from realcomm.launch import launch
-from realcomm.timing import all_intervals, first_to_last, together, undisturbed
-from ringlab.sizes import read_size
+from realcomm.execution import pipeline
+from realcomm.execution.executor import TAG, Executor
+from realcomm.launching.launcher import launch
+from realcomm.measuring.common_start import all_intervals, first_to_last, together, undisturbed
+from ringlab.answers.sizes import read_size
 
 SIZES = tuple(str(1024 * 4**k) for k in range(9))  # 1 KiB to 64 MiB
 FEWER = 16 << 20  # bytes from which on a third of the repetitions must do

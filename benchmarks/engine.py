@@ -29,17 +29,17 @@ import simpy
 
 import simcomm
 from collectives import Transport, find_algorithm
-from collectives.atomic import write_text
-from collectives.environment import environment
+from collectives.records.environment import environment
+from collectives.records.files import write_text
+from collectives.schedule.build import build_cyclic, build_table
 from collectives.step import Kind
-from collectives.tracing import trace_cyclic, trace_table
 from simcomm import Cluster
-from simcomm.builders import two_level_tree
-from simcomm.compiled.question import Question
-from simcomm.compiled.wires import wired
-from simcomm.compiled_engine import simulate
-from simcomm.programs import checked
-from simcomm.simpy_engine import Buffer, Simulation
+from simcomm.cluster.topologies import two_level_tree
+from simcomm.compiled.engine import simulate
+from simcomm.compiled.engine_input import EngineInput
+from simcomm.compiled.routes import wired
+from simcomm.reference.engine import Buffer, Simulation
+from simcomm.schedules import checked
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "engine.json"
@@ -66,12 +66,12 @@ messages = { distribution = "uniform", mean = "1 us" }
 BY_EVENTS = """
 import sys, simcomm
 from collectives import Transport, find_algorithm
-from simcomm.compiled.question import Question
-from simcomm.compiled_engine import by_events
-from simcomm.programs import traced
+from simcomm.compiled.engine_input import EngineInput
+from simcomm.compiled.engine import by_events
+from simcomm.schedules import traced
 ranks = int(sys.argv[1])
 program = traced(find_algorithm("all_reduce/ring"), ranks)
-print(by_events(Question(program, simcomm.star(ranks, "100 Gbit/s", "1 us"), Transport(), 1 << 24, 4)).elapsed)
+print(by_events(EngineInput(program, simcomm.star(ranks, "100 Gbit/s", "1 us"), Transport(), 1 << 24, 4)).elapsed)
 """
 
 
@@ -145,9 +145,9 @@ class Events:
 
     def __init__(self, name: str, cluster: Cluster) -> None:
         algorithm = find_algorithm(name)
-        program = trace_cyclic(algorithm, cluster.world_size) or trace_table(algorithm, cluster.world_size)
-        question = Question(program, cluster, Transport(), ELEMENTS, 4)
-        self.plan, self.wires = question.demand.plan, wired(question.routes, question.private)
+        program = build_cyclic(algorithm, cluster.world_size) or build_table(algorithm, cluster.world_size)
+        inputs = EngineInput(program, cluster, Transport(), ELEMENTS, 4)
+        self.plan, self.wires = inputs.demand.plan, wired(inputs.routes, inputs.private)
 
     def rates(self, repetitions: int) -> list[float]:
         """Messages a second."""

@@ -2,11 +2,11 @@
 
 from collectives.catalogue import Algorithm, algorithm, find_algorithm, library
 from collectives.errors import InputError, ProgramError, Undefined
-from collectives.schedule import Schedule
+from collectives.proof.verifier import verify
+from collectives.records.trace import Message, Span, Trace
+from collectives.schedule.schedule import Schedule
 from collectives.step import Kind, Operation, copy, on_group, recv, recv_reduce, reduce, send
-from collectives.trace import Message, Span, Trace
 from collectives.transport import Transport
-from collectives.verify import verify
 
 __all__ = [
     "Algorithm",

@@ -14,17 +14,17 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from collectives.errors import InputError
-from collectives.hints import there_are
 from collectives.parameters import Parameter, arguments_of, check_parameters, positional, split_brackets
 from collectives.spec import Spec, find_spec
 from collectives.step import Program, Step, as_step
+from collectives.suggestions import suggest
 
 CountRule = int | Callable[..., int] | None
 Programs = Program | tuple[Program, ...]  # several: one a channel
 AUTO = "auto"  # in place of an algorithm's name
 UNDECIDED = (
     "is no algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python ask "
-    'simcomm.choose.choose("all_reduce", cluster, nbytes).algorithm and pass that'
+    'simcomm.selection.choose("all_reduce", cluster, nbytes).algorithm and pass that'
 )
 Declared = TypeVar("Declared", bound=Callable[..., Programs])
 
@@ -56,7 +56,7 @@ class Algorithm:
 
     @property
     def is_auto(self) -> bool:
-        """Whether it only stands for the algorithm that ``simcomm.choose`` will find for a size and a cluster."""
+        """Whether it only stands for the algorithm that ``simcomm.selection`` will find for a size and a cluster."""
         return self.function is _undecided
 
     def chunks(self, world_size: int) -> int:
@@ -147,7 +147,7 @@ def _find_again(
 
 
 def auto(collective: str) -> Algorithm:
-    """What stands for the fastest algorithm until ``simcomm.choose.settled`` finds it. Raises InputError."""
+    """What stands for the fastest algorithm until ``simcomm.selection.settled`` finds it. Raises InputError."""
     return Algorithm(find_spec(collective), AUTO, _undecided, chunks_rule=1)
 
 
@@ -269,7 +269,7 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
         raise InputError(f"{full_name} {UNDECIDED}")
     if full_name not in library():
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
-        raise InputError(f"no algorithm is called {full_name!r}; {there_are(full_name, known, ', or FILE.py:NAME')}")
+        raise InputError(f"no algorithm is called {full_name!r}; {suggest(full_name, known, ', or FILE.py:NAME')}")
     found = library()[full_name]
     _require(found, collective)
     return found

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from collectives.errors import InputError
-from collectives.hints import there_are
+from collectives.suggestions import suggest
 
 Contributors = frozenset[int]
 Contents = Callable[[int, int, int, int], Contributors | None]  # (rank, part, world_size, root) -> who is in the part
@@ -112,5 +112,5 @@ SPECS = {
 def find_spec(name: str) -> Spec:
     """The spec of a collective. Raises InputError that lists the known ones."""
     if name not in SPECS:
-        raise InputError(f"no collective is called {name!r}; {there_are(name, SPECS)}")
+        raise InputError(f"no collective is called {name!r}; {suggest(name, SPECS)}")
     return SPECS[name]

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from collectives import Algorithm, library, verify
-from collectives.atomic import write_text
-from collectives.cost import least_sent_share, least_steps
+from collectives.costs.bounds import least_sent_share, least_steps
+from collectives.records.files import write_text
 from collectives.units import format_size
-from ringlab import winning
+from ringlab.answers import winners
 from simcomm import star
 
 PAGE = Path(__file__).with_name("algorithms.md")
@@ -33,8 +33,8 @@ def _row(found: Algorithm) -> str:
 
 def winners_table() -> str:
     """For each number of ranks and size the fastest all_reduce on a star, and how many times as fast as the next."""
-    question = winning.question("all_reduce", star(HOSTS, *LINK), None, (SMALLEST, LARGEST, FACTOR))
-    found = winning.winners(question, None)
+    question = winners.question("all_reduce", star(HOSTS, *LINK), None, (SMALLEST, LARGEST, FACTOR))
+    found = winners.winners(question, None)
     sizes = " | ".join(format_size(nbytes) for nbytes in found.sizes)
     lines = [f"| ranks | {sizes} |", "| ---: |" + " --- |" * len(found.sizes)]
     for world_size, row in zip(found.world_sizes, found.choices, strict=True):

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from collectives.atomic import write_text
+from collectives.records.files import write_text
 
 PAGE = Path(__file__).with_name("engines.md")
 MEASURED = PAGE.parent.parent / "benchmarks" / "results" / "engine.json"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from collectives.atomic import write_text
+from collectives.records.files import write_text
 from collectives.units import format_size
 
 PAGE = Path(__file__).with_name("executor.md")

@@ -8,9 +8,9 @@ Importing this imports no torch; workers do, and what needs it when it is first 
 from importlib import import_module
 from typing import Any
 
-from realcomm.calibrate import calibrate
-from realcomm.launch import launch
-from realcomm.run import run
+from realcomm.launching.launcher import launch
+from realcomm.measuring.calibration import calibrate
+from realcomm.measuring.collective import run
 
 _FUNCTIONS = (
     "all_gather_into_tensor",
@@ -28,13 +28,13 @@ __all__ = ["calibrate", "classroom", "launch", "run", "train", *_FUNCTIONS, *_LI
 
 def __getattr__(name: str) -> Any:
     if name == "train":
-        return import_module("realcomm.training").train
+        return import_module("realcomm.training.trainer").train
     if name == "classroom":
         return import_module("realcomm.classroom")
     if name in _FUNCTIONS:
-        return getattr(import_module("realcomm.functional"), name)
+        return getattr(import_module("realcomm.functions.tensors"), name)
     if name in _LISTS:
-        return getattr(import_module("realcomm.lists"), name)
+        return getattr(import_module("realcomm.functions.tensor_lists"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

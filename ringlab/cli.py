@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ringlab.bench import bench
-from ringlab.ending import ending_in_order
-from ringlab.giving import give
-from ringlab.options import (
+from ringlab.commands.bench import bench
+from ringlab.commands.winners import winners
+from ringlab.terminal.options import (
     BackendOpt,
     CalibrationOpt,
     EmulateOpt,
@@ -22,8 +21,9 @@ from ringlab.options import (
     TimeoutOpt,
     TraceOpt,
 )
-from ringlab.progress import Progress, is_first_rank
-from ringlab.winners import winners
+from ringlab.terminal.output import give
+from ringlab.terminal.progress import Progress, is_first_rank
+from ringlab.terminal.shutdown import ending_in_order
 
 app = typer.Typer(
     help="Predict, run, compare and see how a training job scales.",
@@ -67,8 +67,8 @@ def root(
 
 
 def _finish(answer: dict[str, Any], scenario: Any, json_to: str | None) -> None:
-    from ringlab.conclusions import conclude
-    from ringlab.tables import show
+    from ringlab.answers.conclusions import conclude
+    from ringlab.terminal.tables import show
 
     answer["conclusions"] = conclude(answer, scenario)
     give(answer, json_to, lambda console: show(answer, console))
@@ -86,13 +86,13 @@ def predict(
     set_keys: SetOpt = None,
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency."""
-    from ringlab import answer, calibrating
+    from ringlab.answers import answer, calibration_source
     from scenarios import load
     from simcomm.engine_choice import check_engine
 
     check_engine(engine)
     asked = load(scenario, set_keys or ())
-    numbers = calibrating.find(asked, calibration)
+    numbers = calibration_source.find(asked, calibration)
     found = answer.predict(asked, numbers, engine)
     if trace is not None:
         answer.one_trace(asked, numbers, None, None, engine).write(trace)
@@ -111,8 +111,8 @@ def run(
     set_keys: SetOpt = None,
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
-    from realcomm.launch import check_launch
-    from ringlab import answer, calibrating
+    from realcomm.launching.launcher import check_launch
+    from ringlab.answers import answer, calibration_source
     from scenarios import load
 
     _check_emulate(emulate)
@@ -125,7 +125,7 @@ def run(
             "over this machine's memory",
             markup=False,
         )
-    numbers = calibrating.to_choose(asked, calibration, timeout, progress)
+    numbers = calibration_source.to_choose(asked, calibration, timeout, progress)
     found, measured = answer.measure(asked, numbers, backend, timeout, progress)
     if trace is not None and measured is not None and is_first_rank():
         measured.write(trace)
@@ -152,10 +152,10 @@ def compare(
 ) -> None:
     """Predict and run, and show the error of each prediction."""
     from collectives.errors import InputError
-    from realcomm.launch import check_launch
-    from ringlab import answer, calibrating
+    from realcomm.launching.launcher import check_launch
+    from ringlab.answers import answer, calibration_source
     from scenarios import load
-    from simcomm.trouble import NONE
+    from simcomm.model.trouble import NONE
 
     _check_emulate(emulate)
     asked = load(scenario, set_keys or ())
@@ -170,13 +170,13 @@ def compare(
         )
     check_launch(asked.cluster.world_size, backend, timeout)
     progress = Progress()
-    numbers = calibrating.find_or_make(asked, calibration, timeout, progress)
+    numbers = calibration_source.find_or_make(asked, calibration, timeout, progress)
     predicted = answer.predict(asked, numbers)
     measured, _ = answer.measure(asked, numbers, backend, timeout, progress)
     found = answer.compare(predicted, measured)
     _finish(found, asked, json_to)
     if report is not None and is_first_rank():
-        from ringlab.reporting import write_report
+        from ringlab.answers.report import write_report
 
         write_report(found, asked, numbers, report)
 
@@ -197,7 +197,7 @@ def animate(
 ) -> None:
     """Draw the messages of a collective: moving over the topology, or ranks against time."""
     import viz
-    from ringlab.drawing import to_draw
+    from ringlab.answers.pictured_trace import to_draw
 
     shown = to_draw(source, algorithm, size, calibration, set_keys or (), Progress().console)
     viz.draw(shown, output)
@@ -212,9 +212,9 @@ def check(
     json_to: JsonOpt = None,
 ) -> None:
     """Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least possible."""
-    from ringlab.checking import check as prove
-    from ringlab.checking import chosen, parse_world_sizes
-    from ringlab.tables import show_verdicts
+    from ringlab.answers.proofs import check as prove
+    from ringlab.answers.proofs import chosen, parse_world_sizes
+    from ringlab.terminal.tables import show_verdicts
 
     sizes = parse_world_sizes(world_sizes)
     verdicts = [prove(algorithm, sizes) for algorithm in chosen(algorithms)]
@@ -241,15 +241,15 @@ def calibrate(
     """Measure this machine's messages, reductions and training phases, and keep them for predictions."""
     from dataclasses import asdict
 
-    from collectives.calibration import cache_file
-    from ringlab import calibrating
-    from ringlab.tables import show_calibration
+    from collectives.records.calibration import cache_file
+    from ringlab.answers import calibration_source
+    from ringlab.terminal.tables import show_calibration
     from scenarios import load
 
     asked = load(scenario, set_keys or ()) if scenario is not None else None
-    ranks = (calibrating.needed_ranks(asked) or ranks) if asked else ranks
+    ranks = (calibration_source.needed_ranks(asked) or ranks) if asked else ranks
     trainings = list(asked.trainings) if asked else []
-    found = calibrating.make(ranks, trainings, timeout, Progress())
+    found = calibration_source.make(ranks, trainings, timeout, Progress())
     answer = {"kind": "calibration", "file": str(cache_file(ranks)), **asdict(found)}
     give(answer, json_to, lambda console: show_calibration(found, cache_file(ranks), console))
 
@@ -257,8 +257,8 @@ def calibrate(
 @app.command()
 def doctor(json_to: JsonOpt = None) -> None:
     """Look at what this machine can run, and what is missing."""
-    from ringlab.doctor import examine
-    from ringlab.tables import show_findings
+    from ringlab.answers.doctor import examine
+    from ringlab.terminal.tables import show_findings
 
     findings = examine()
     answer = {"schema_version": 1, "kind": "doctor", "findings": [finding._asdict() for finding in findings]}
@@ -273,7 +273,7 @@ def hardware(
     json_to: JsonOpt = None,
 ) -> None:
     """List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology."""
-    from ringlab.hardware import look_up
+    from ringlab.answers.hardware import look_up
 
     found, show = look_up(name, output, nodes)
     give(found, json_to, lambda console: show(found, console))
@@ -282,8 +282,8 @@ def hardware(
 @app.command(name="list")
 def list_all(json_to: JsonOpt = None) -> None:
     """List the algorithms, presets and scenarios that there are."""
-    from ringlab.listing import listing
-    from ringlab.tables import show_listing
+    from ringlab.answers.listing import listing
+    from ringlab.terminal.tables import show_listing
 
     found = listing()
     give(found, json_to, lambda console: show_listing(found, console))

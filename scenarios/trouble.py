@@ -6,18 +6,18 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from collectives.errors import InputError
-from collectives.hints import there_are
+from collectives.suggestions import suggest
 from collectives.units import format_time
-from scenarios.section import Seconds, Section
-from simcomm.jitter import DISTRIBUTIONS, Jitter
-from simcomm.trouble import LinkTrouble, RankTrouble, Trouble
+from scenarios.fields import Seconds, Section
+from simcomm.model.jitter import DISTRIBUTIONS, Jitter
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
 MOST_REPETITIONS = 100_000
 
 
 def _known(distribution: str) -> str:
     if distribution not in DISTRIBUTIONS:
-        raise InputError(f"{distribution!r} is not known; {there_are(distribution, DISTRIBUTIONS)}")
+        raise InputError(f"{distribution!r} is not known; {suggest(distribution, DISTRIBUTIONS)}")
     return distribution
 
 

@@ -1,9 +1,9 @@
 """Virtual ranks in virtual time: clusters, the network, the engine and the training timeline."""
 
-from simcomm.graph_files import read_cluster
-from simcomm.hardware import preset
-from simcomm.run import run
-from simcomm.topology import Cluster, from_graph, from_links, star, this_machine
+from simcomm.cluster.cluster import Cluster, from_graph, from_links, star, this_machine
+from simcomm.cluster.files import read_cluster
+from simcomm.cluster.hardware import preset
+from simcomm.simulate import run
 from simcomm.training import train
 
 __all__ = ["Cluster", "from_graph", "from_links", "preset", "read_cluster", "run", "star", "this_machine", "train"]

@@ -2,9 +2,9 @@
 
 from collectives.catalogue import Algorithm
 from collectives.errors import InputError
-from simcomm.compiled.question import messages_of
-from simcomm.programs import traced
-from simcomm.trouble import NONE, Trouble
+from simcomm.compiled.engine_input import message_count
+from simcomm.model.trouble import NONE, Trouble
+from simcomm.schedules import traced
 
 ENGINES = ("simpy", "compiled")
 FEW = 1_000  # messages: fewer are simulated before the compiled engine's machine code is loaded
@@ -19,5 +19,5 @@ def check_engine(engine: str | None) -> None:
 def chosen(engine: str | None, algorithm: Algorithm, world_size: int, root: int = 0, trouble: Trouble = NONE) -> str:
     """The engine asked for, or simpy for few messages in all repetitions, which it has done sooner; else compiled."""
     check_engine(engine)
-    few = engine is None and trouble.runs * messages_of(traced(algorithm, world_size, root)) <= FEW
+    few = engine is None and trouble.runs * message_count(traced(algorithm, world_size, root)) <= FEW
     return engine or ("simpy" if few else "compiled")

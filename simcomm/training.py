@@ -2,21 +2,21 @@
 
 from dataclasses import replace
 
-from collectives.calibration import Calibration, cached_calibration
-from collectives.environment import cores, threads_per_rank
 from collectives.errors import InputError
-from collectives.schedule import Schedule
-from collectives.trace import Span, Trace
+from collectives.records.calibration import Calibration, cached_calibration
+from collectives.records.environment import cores, threads_per_rank
+from collectives.records.trace import Span, Trace
+from collectives.schedule.schedule import Schedule
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
-from simcomm.compiled.question import Question
-from simcomm.compiled_training import trained
+from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.engine_input import EngineInput
+from simcomm.compiled.training import trained
 from simcomm.engine_choice import chosen
-from simcomm.programs import checked, traced
-from simcomm.run import CALIBRATED_RANKS, as_trace, ready
-from simcomm.simpy_engine import Buffer, Place, Process, Simulation
-from simcomm.topology import Cluster
-from simcomm.trouble import BACKWARD, FORWARD, NONE, OPTIMIZER, OUTSIDE, Trouble, check_trouble
+from simcomm.model.trouble import BACKWARD, FORWARD, NONE, OPTIMIZER, OUTSIDE, Trouble, check_trouble
+from simcomm.reference.engine import Buffer, Place, Process, Simulation
+from simcomm.schedules import checked, traced
+from simcomm.simulate import CALIBRATED_RANKS, as_trace, ready
 
 STEPS = 3
 
@@ -51,8 +51,8 @@ def train(
     steps, found = STEPS if steps is None else steps, None
     if chosen(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
         program = traced(training.gradient_sync, cluster.world_size, 0)
-        question = Question(program, cluster, transport, training.gradient_bytes // 4, 4, trouble=trouble)
-        found = trained(question, together, steps, record)
+        inputs = EngineInput(program, cluster, transport, training.gradient_bytes // 4, 4, trouble=trouble)
+        found = trained(inputs, together, steps, record)
     found = found or _on_simpy(training, cluster, transport, together, steps, trouble)
     facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
     return replace(found, title=f"training/{training.sync_name}", facts=facts)

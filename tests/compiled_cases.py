@@ -9,14 +9,14 @@ from typing import Any
 import networkx as nx
 
 from collectives.catalogue import Algorithm
-from collectives.schedule import Schedule, trace
+from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.spec import find_spec
 from collectives.step import Operation, Step, copy, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
-from simcomm.jitter import Jitter
-from simcomm.simpy_engine import Buffer, Simulation
-from simcomm.topology import Cluster
-from simcomm.trouble import NONE, LinkTrouble, RankTrouble, Trouble
+from simcomm.cluster.cluster import Cluster
+from simcomm.model.jitter import Jitter
+from simcomm.model.trouble import NONE, LinkTrouble, RankTrouble, Trouble
+from simcomm.reference.engine import Buffer, Simulation
 
 Programs = list[list[list[Step]]]  # [rank][channel][step]
 Row = tuple[float, ...]
@@ -44,7 +44,7 @@ def random_case(random: Random, most_ranks: int, tree: bool = False) -> Case:
     chunks, channels = random.choice([1, p, 2 * p, 4 * p]), random.choice([1, 1, 2])
     n = random.choice([1, chunks, 3 * chunks, 17 * chunks + 5, 100_000])
     programs = random_programs(random, p, chunks, channels)
-    return Case(trace(as_algorithm(programs, channels * chunks), p), cluster, n)
+    return Case(build_schedule(as_algorithm(programs, channels * chunks), p), cluster, n)
 
 
 def as_algorithm(programs: Programs, chunks: int) -> Algorithm:
@@ -198,7 +198,7 @@ def lifted(case: Case, copies: int) -> Case:
             graph.add_edge(a, b, **{**data, "bandwidth": copies * data["bandwidth"]})
     hosts = tuple(f"{host}x{k}" for host in case.cluster.hosts for k in range(copies))
     cluster = Cluster("lifted", graph, hosts, case.transport)
-    return Case(trace(as_algorithm(programs, schedule.chunks), len(hosts)), cluster, case.n)
+    return Case(build_schedule(as_algorithm(programs, schedule.chunks), len(hosts)), cluster, case.n)
 
 
 def _moved(op: Operation, copies: int, copy_: int) -> Operation:

@@ -10,11 +10,10 @@ import torch.distributed as dist
 import realcomm
 from collectives.catalogue import Algorithm, library
 from collectives.lengths import rounded_down
-from collectives.schedule import trace
 from collectives.spec import Spec
-from realcomm import execute, pipeline
-from realcomm.exact import part_of
-from realcomm.execute import Executor
+from realcomm.execution import executor, pipeline
+from realcomm.execution.executor import Executor
+from realcomm.measuring.exact_inputs import part_of
 
 REDUCE_OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -62,7 +61,7 @@ def cases(world_size: int, whole: bool) -> Iterator[Case]:
 def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
     """How many cases were tried, and those in which this rank holds, or has sent, something else than it must."""
     tried, wrong = 0, []
-    own, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(trace)
+    own, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(build_schedule)
     for case in cases(world_size, whole=asked) if isinstance(asked, bool) else asked:
         tried += 1
         algorithm, root = case.algorithm, case.root
@@ -82,7 +81,7 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
 
 def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
     """The same as NCCL needs it, a step of a channel in one group, and a communicator for each channel."""
-    execute.posts_together = lambda device: True
+    executor.posts_together = lambda device: True
     return compare_with_torch(rank, world_size, asked)
 
 

@@ -15,14 +15,15 @@ from collectives.catalogue import Algorithm, library
 from collectives.errors import InputError
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
-from realcomm import execute as executor_module
-from realcomm import pipeline, probes
-from realcomm.exact import exact_input, exact_result
-from realcomm.execute import Executor, execute
-from realcomm.launch import doing
-from realcomm.measure import measure
-from realcomm.measurement import Event, Plan
-from realcomm.timing import together
+from realcomm.execution import executor as executor_module
+from realcomm.execution import pipeline
+from realcomm.execution.executor import Executor, execute
+from realcomm.launching.launcher import doing
+from realcomm.measuring import probes
+from realcomm.measuring.common_start import together
+from realcomm.measuring.exact_inputs import exact_input, exact_result
+from realcomm.measuring.one_rank import measure
+from realcomm.measuring.records import Event, Plan
 
 
 def ad_hoc(

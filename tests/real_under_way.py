@@ -12,7 +12,7 @@ from real_cases import start
 from torch import nn
 
 import realcomm
-from realcomm.functional import Handle
+from realcomm.functions.tensors import Handle
 
 LENGTHS = 3, 0, 200_000, 1, 1_000_003, 17, 4096
 ALGORITHMS = "ring", "naive", "bidirectional_ring", "recursive_doubling", "chain", "halving_doubling", "double_tree"

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.errors import InputError
-from realcomm.launch import doing, report
+from realcomm.launching.launcher import doing, report
 
 
 def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, float]:

@@ -12,11 +12,11 @@ from collectives import InputError, find_algorithm
 from collectives.catalogue import auto
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
-from ringlab import answer
-from ringlab.conclusions import conclude
-from ringlab.tables import PHASES, show
+from ringlab.answers import answer
+from ringlab.answers.conclusions import conclude
+from ringlab.terminal.tables import PHASES, show
 from scenarios import CollectiveQuestion, Scenario, WhatIf
-from simcomm.choose import choose
+from simcomm.selection import choose
 
 STAR2, STAR8 = (simcomm.star(p, "10 Gbit/s", "5 us") for p in (2, 8))
 JOBS = tuple(

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from collectives.errors import InputError
-from ringlab.bench import bench as command
-from ringlab.benching import Question, Table, bench
+from ringlab.answers.bench import Question, Table, bench
+from ringlab.answers.sizes import read_size
 from ringlab.cli import app
-from ringlab.sizes import read_size
+from ringlab.commands.bench import bench as command
 
 QUIET = Console(quiet=True)
 

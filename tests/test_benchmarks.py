@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scenarios import Scenario, load
-from simcomm.jitter import Jitter
+from simcomm.model.jitter import Jitter
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALLEST = {  # what makes each of them take seconds

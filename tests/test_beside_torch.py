@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from real_cases import TYPED_OPS, Case
 
 from collectives.catalogue import Algorithm, library
-from realcomm.launch import launch
+from realcomm.launching.launcher import launch
 
 slow = pytest.mark.skipif("RINGLAB_SLOW" not in os.environ, reason="takes minutes; set RINGLAB_SLOW=1 to run it")
 AT_ONCE = 250  # random cases for one start of the processes

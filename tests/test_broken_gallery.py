@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from collectives.catalogue import load_file
-from ringlab.checking import check, parse_world_sizes
+from ringlab.answers.proofs import check, parse_world_sizes
 
 GALLERY = Path(__file__).parent / "broken"
 CAUGHT = {  # smallest world size and root, and what is said

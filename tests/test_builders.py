@@ -9,33 +9,33 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError
-from simcomm import builders, nodes
-from simcomm.fabric import kind_of
-from simcomm.topology import Cluster
+from simcomm.cluster import machines, topologies
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.graph import kind_of
 
 LINK = ("10 Gbit/s", "0 us")
 RATE = 1.25e9
 NETWORKS = {
     "star": simcomm.star(5, *LINK),
-    "one host": builders.ring(1, *LINK),
-    "ring of two": builders.ring(2, *LINK),
-    "ring": builders.ring(7, *LINK),
-    "fully connected": builders.fully_connected(5, *LINK),
-    "2-D torus": builders.torus([3, 4], *LINK),
-    "3-D torus": builders.torus([2, 3, 2], *LINK),
-    "two-level tree": builders.two_level_tree(3, 2, *LINK, oversubscription=2),
-    "fat tree": builders.fat_tree(4, *LINK),
-    "smallest fat tree": builders.fat_tree(2, *LINK),
-    "dragonfly": builders.dragonfly(1, 2, 1, *LINK),
-    "dragonfly of fewer groups": builders.dragonfly(2, 2, 2, *LINK, groups=3),
-    "PCIe": nodes.pcie_tree(4, *LINK, switches=2),
-    "PCIe, two sockets, no P2P": nodes.pcie_tree(
+    "one host": topologies.ring(1, *LINK),
+    "ring of two": topologies.ring(2, *LINK),
+    "ring": topologies.ring(7, *LINK),
+    "fully connected": topologies.fully_connected(5, *LINK),
+    "2-D torus": topologies.torus([3, 4], *LINK),
+    "3-D torus": topologies.torus([2, 3, 2], *LINK),
+    "two-level tree": topologies.two_level_tree(3, 2, *LINK, oversubscription=2),
+    "fat tree": topologies.fat_tree(4, *LINK),
+    "smallest fat tree": topologies.fat_tree(2, *LINK),
+    "dragonfly": topologies.dragonfly(1, 2, 1, *LINK),
+    "dragonfly of fewer groups": topologies.dragonfly(2, 2, 2, *LINK, groups=3),
+    "PCIe": machines.pcie_tree(4, *LINK, switches=2),
+    "PCIe, two sockets, no P2P": machines.pcie_tree(
         8, *LINK, sockets=2, switches=4, socket_bandwidth="10 GB/s", peer_to_peer=False, memory_bandwidth="100 GB/s"
     ),
-    "NVLink pairs": nodes.nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us"),
-    "cube mesh": nodes.cube_mesh("25 GB/s", "1 us"),
-    "cube mesh of P100": nodes.cube_mesh("20 GB/s", "1 us", bricks=4),
-    "NVSwitch": nodes.nvswitch(8, "450 GB/s", "1 us"),
+    "NVLink pairs": machines.nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us"),
+    "cube mesh": machines.cube_mesh("25 GB/s", "1 us"),
+    "cube mesh of P100": machines.cube_mesh("20 GB/s", "1 us", bricks=4),
+    "NVSwitch": machines.nvswitch(8, "450 GB/s", "1 us"),
 }
 
 
@@ -91,7 +91,7 @@ def bisection(cluster: Cluster) -> float:
 
 @given(st.integers(3, 12))
 def test_ring(hosts: int):
-    cluster = builders.ring(hosts, *LINK)
+    cluster = topologies.ring(hosts, *LINK)
     assert {degree for _, degree in cluster.graph.out_degree()} == {2}
     assert diameter(cluster) == hosts // 2
     assert bisection(cluster) == 2 * RATE
@@ -99,7 +99,7 @@ def test_ring(hosts: int):
 
 @given(st.integers(2, 8))
 def test_fully_connected(hosts: int):
-    cluster = builders.fully_connected(hosts, *LINK)
+    cluster = topologies.fully_connected(hosts, *LINK)
     assert cluster.graph.number_of_edges() == hosts * (hosts - 1)
     assert diameter(cluster) == 1
     assert bisection(cluster) == (hosts // 2) * (hosts - hosts // 2) * RATE
@@ -108,7 +108,7 @@ def test_fully_connected(hosts: int):
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=3))
 @settings(max_examples=20, deadline=None)
 def test_torus_distances_are_those_of_a_grid_that_closes(dimensions: list[int]):
-    cluster = builders.torus(dimensions, *LINK)
+    cluster = topologies.torus(dimensions, *LINK)
     places = dict(zip(cluster.hosts, product(*map(range, dimensions)), strict=True))
     for a, row in distances(cluster).items():
         for b, distance in row.items():
@@ -117,16 +117,16 @@ def test_torus_distances_are_those_of_a_grid_that_closes(dimensions: list[int]):
 
 
 def test_torus_bisection_and_degree():
-    cluster = builders.torus([4, 4], *LINK)
+    cluster = topologies.torus([4, 4], *LINK)
     assert {degree for _, degree in cluster.graph.out_degree()} == {4}
     assert bisection(cluster) == 2 * 4 * RATE  # each column is cut twice
-    assert bisection(builders.torus([4, 4, 4], *LINK)) == 2 * 16 * RATE
+    assert bisection(topologies.torus([4, 4, 4], *LINK)) == 2 * 16 * RATE
 
 
 @given(st.integers(2, 5), st.integers(1, 6), st.sampled_from([0.5, 1, 2, 4, 3.5]))
 @settings(max_examples=30, deadline=None)
 def test_two_level_tree_bisection_is_its_hosts_rate_over_the_oversubscription(racks: int, per_rack: int, ratio: float):
-    cluster = builders.two_level_tree(2 * (racks // 2), per_rack, *LINK, oversubscription=ratio)
+    cluster = topologies.two_level_tree(2 * (racks // 2), per_rack, *LINK, oversubscription=ratio)
     half = cluster.world_size // 2
     assert bisection(cluster) == pytest.approx(half * RATE / max(ratio, 1), rel=1e-12)
     trunk = cluster.graph.edges["s0", f"s{2 * (racks // 2)}"]["bandwidth"]
@@ -135,7 +135,7 @@ def test_two_level_tree_bisection_is_its_hosts_rate_over_the_oversubscription(ra
 
 @pytest.mark.parametrize("k", [2, 4, 6, 8])
 def test_fat_tree(k: int):
-    cluster = builders.fat_tree(k, *LINK)
+    cluster = topologies.fat_tree(k, *LINK)
     graph = cluster.graph
     assert cluster.world_size == k**3 // 4
     switches = [node for node in graph if node not in cluster.hosts]
@@ -147,7 +147,7 @@ def test_fat_tree(k: int):
 
 @pytest.mark.parametrize(("p", "a", "h"), [(1, 1, 1), (2, 3, 1), (2, 4, 2), (1, 2, 3)])
 def test_dragonfly(p: int, a: int, h: int):
-    cluster = builders.dragonfly(p, a, h, *LINK)
+    cluster = topologies.dragonfly(p, a, h, *LINK)
     groups = a * h + 1
     assert cluster.world_size == groups * a * p
     switches = [f"s{i}" for i in range(groups * a)]
@@ -160,12 +160,12 @@ def test_dragonfly(p: int, a: int, h: int):
 
 
 def test_dragonfly_bisection_is_its_global_links():
-    assert bisection(builders.dragonfly(2, 3, 1, *LINK)) == 4 * RATE  # groups 0 and 1 to groups 2 and 3
+    assert bisection(topologies.dragonfly(2, 3, 1, *LINK)) == 4 * RATE  # groups 0 and 1 to groups 2 and 3
 
 
 @pytest.mark.parametrize(("bricks", "rate"), [(4, 20e9), (6, 25e9)])
 def test_each_gpu_of_a_cube_mesh_uses_all_its_nvlinks(bricks: int, rate: float):
-    cluster = nodes.cube_mesh(f"{rate / 1e9:g} GB/s", "0 us", bricks)
+    cluster = machines.cube_mesh(f"{rate / 1e9:g} GB/s", "0 us", bricks)
     for gpu in cluster.hosts:
         assert sum(data["bandwidth"] for _, _, data in cluster.graph.out_edges(gpu, data=True)) == bricks * rate
         assert cluster.graph.out_degree(gpu) == 4
@@ -184,7 +184,7 @@ def test_the_cube_mesh_is_that_of_a_dgx_1():
         0 0 1 0 1 2 0 2
         0 0 0 1 2 1 2 0"""
     expected = [[int(entry) for entry in row.split()] for row in printed.split("\n")[1:]]
-    cluster = nodes.cube_mesh("25 GB/s", "0 us")
+    cluster = machines.cube_mesh("25 GB/s", "0 us")
     edges = cluster.graph.edges
     found = [
         [round(edges[a, b]["bandwidth"] / 25e9) if (a, b) in edges else 0 for b in cluster.hosts] for a in cluster.hosts
@@ -201,21 +201,21 @@ def test_a_pcie_tree_spreads_its_gpus_over_switches_and_sockets():
 
 
 WRONG = {
-    "hosts = 0; a whole number from 1 on is needed": lambda: builders.ring(0, *LINK),
-    "hosts = 2.0; a whole number from 1 on is needed": lambda: builders.fully_connected(2.0, *LINK),
-    "a torus of 1 dimensions; 2 or 3 are built": lambda: builders.torus([4], *LINK),
-    "every dimension = 0; a whole number from 1 on": lambda: builders.torus([4, 0], *LINK),
-    "racks = 0; a whole number from 1 on": lambda: builders.two_level_tree(0, 4, *LINK),
-    "oversubscription 0; a number above 0 is needed, 4 for 4:1": lambda: builders.two_level_tree(
+    "hosts = 0; a whole number from 1 on is needed": lambda: topologies.ring(0, *LINK),
+    "hosts = 2.0; a whole number from 1 on is needed": lambda: topologies.fully_connected(2.0, *LINK),
+    "a torus of 1 dimensions; 2 or 3 are built": lambda: topologies.torus([4], *LINK),
+    "every dimension = 0; a whole number from 1 on": lambda: topologies.torus([4, 0], *LINK),
+    "racks = 0; a whole number from 1 on": lambda: topologies.two_level_tree(0, 4, *LINK),
+    "oversubscription 0; a number above 0 is needed, 4 for 4:1": lambda: topologies.two_level_tree(
         2, 4, *LINK, oversubscription=0
     ),
-    "5 ports; half of a fat tree's ports go up, so their number is even": lambda: builders.fat_tree(5, *LINK),
-    "6 groups; 2 routers of 2 global links join 1 to 5": lambda: builders.dragonfly(1, 2, 2, *LINK, groups=6),
-    "global_links = -1; a whole number from 0 on is needed": lambda: builders.dragonfly(1, 2, -1, *LINK),
-    "'10 Gb/s' is no bandwidth": lambda: builders.ring(3, "10 Gb/s", "1 us"),
-    "2 sockets without socket_bandwidth": lambda: nodes.pcie_tree(4, *LINK, sockets=2),
-    "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: nodes.cube_mesh(*LINK, 5),
-    "gpus = 0; at least 1 is needed": lambda: nodes.nvswitch(0, *LINK),
+    "5 ports; half of a fat tree's ports go up, so their number is even": lambda: topologies.fat_tree(5, *LINK),
+    "6 groups; 2 routers of 2 global links join 1 to 5": lambda: topologies.dragonfly(1, 2, 2, *LINK, groups=6),
+    "global_links = -1; a whole number from 0 on is needed": lambda: topologies.dragonfly(1, 2, -1, *LINK),
+    "'10 Gb/s' is no bandwidth": lambda: topologies.ring(3, "10 Gb/s", "1 us"),
+    "2 sockets without socket_bandwidth": lambda: machines.pcie_tree(4, *LINK, sockets=2),
+    "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: machines.cube_mesh(*LINK, 5),
+    "gpus = 0; at least 1 is needed": lambda: machines.nvswitch(0, *LINK),
 }
 
 

@@ -8,18 +8,19 @@ import real_programs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.calibration import Calibration, ComputePoint, read_calibration
-from collectives.environment import cores, threads_per_rank
+from collectives.records.calibration import Calibration, ComputePoint, read_calibration
+from collectives.records.environment import cores, threads_per_rank
 from collectives.step import Kind
 from collectives.workload import ComputePhases, Training
-from realcomm import calibrate, probes
-from realcomm.calibrate import NO_MESSAGES, fit_line
-from realcomm.probes import IN_A_ROW
+from realcomm import calibrate
+from realcomm.measuring import probes
+from realcomm.measuring.calibration import NO_MESSAGES, fit_line
+from realcomm.measuring.probes import IN_A_ROW
 
 
 @pytest.fixture(autouse=True)
 def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("realcomm.calibrate"), "_worker", real_programs.probe_small)
+    monkeypatch.setattr(import_module("realcomm.measuring.calibration"), "_worker", real_programs.probe_small)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -68,7 +69,7 @@ def settings_of(ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
         asked.append((training.dataset, processes, threads))
         return ComputePoint("resnet18", training.dataset, 32, processes, threads, ComputePhases(1, 2, 3), 0.0)
 
-    monkeypatch.setattr("realcomm.compute.measure_phases", measure_phases)
+    monkeypatch.setattr("realcomm.training.compute_phases.measure_phases", measure_phases)
     found = calibrate(ranks, [Training(None), Training(None, dataset="cifar10")])
     assert [(point.dataset, point.processes, point.threads) for point in found.compute] == asked
     assert found.phases(Training(None), ranks, threads_per_rank(ranks)) == ComputePhases(1, 2, 3)

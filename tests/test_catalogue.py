@@ -11,7 +11,7 @@ import pytest
 
 from collectives import Algorithm, InputError, algorithm, find_algorithm, library, send, verify
 from collectives.catalogue import load_file
-from collectives.schedule import trace
+from collectives.schedule.schedule import build_schedule
 
 MINE = """
 from collections.abc import Iterator
@@ -236,7 +236,7 @@ def test_a_user_s_algorithm_survives_pickling_with_its_parameters(mine: Path) ->
         original = find_algorithm(f"{mine}:{reference}", None if reference != "mine" else "all_reduce")
         again = pickle.loads(pickle.dumps(original))
         assert (again.full_name, again.source) == (original.full_name, mine)
-        assert trace(again, 4).programs == trace(original, 4).programs
+        assert build_schedule(again, 4).programs == build_schedule(original, 4).programs
     sliced = find_algorithm(f"{mine}:sliced").with_parameters(slices=5)
     assert pickle.loads(pickle.dumps(sliced)).chunks(2) == 5
 

@@ -22,8 +22,8 @@ from collectives import (
     verify,
 )
 from collectives.algorithms.ring import ring_all_reduce
-from collectives.completion import completion_order
-from collectives.schedule import trace
+from collectives.proof.completion import completion_order
+from collectives.schedule.schedule import build_schedule
 
 # mypy: allow-untyped-defs
 
@@ -55,7 +55,7 @@ def test_two_channels_are_proved_together(p: int) -> None:
 
 
 def test_a_schedule_lists_the_channels_of_a_rank_one_after_the_other() -> None:
-    schedule = trace(TWO_RINGS, 3)
+    schedule = build_schedule(TWO_RINGS, 3)
     assert schedule.channels == 2
     assert [len(channels) for channels in schedule.programs] == [2, 2, 2]
     assert schedule.channel.tolist() == ([0] * 8 + [1] * 8) * 3

@@ -4,7 +4,7 @@ import runpy
 from pathlib import Path
 
 from collectives import find_algorithm, library
-from ringlab.checking import EVERY_ROOT_UP_TO, check, chosen, roots
+from ringlab.answers.proofs import EVERY_ROOT_UP_TO, check, chosen, roots
 
 
 def test_an_algorithm_that_does_not_exist_for_some_sizes_is_proved_for_the_others() -> None:

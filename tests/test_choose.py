@@ -7,9 +7,9 @@ import pytest
 import simcomm
 from collectives import InputError, Transport, find_algorithm, library, verify
 from collectives.catalogue import auto
-from collectives.cost import least_sent_share
-from simcomm.choose import candidates, choose, settled, winner_map
-from simcomm.seconds import predicted_seconds, star_model
+from collectives.costs.bounds import least_sent_share
+from simcomm.estimate import predicted_seconds, star_model
+from simcomm.selection import candidates, choose, settled, winner_map
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
@@ -85,7 +85,7 @@ def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
 
 def test_auto_is_no_algorithm_by_itself() -> None:
     for name in ("all_reduce/auto", "auto"):
-        with pytest.raises(InputError, match=r"auto is no algorithm: the model chooses one .* ask simcomm.choose"):
+        with pytest.raises(InputError, match=r"auto is no algorithm: the model chooses one .* ask simcomm.selection"):
             find_algorithm(name, "all_reduce")
     with pytest.raises(InputError, match="'auto' is no algorithm"):
         auto("all_reduce").channels(0, 2)

@@ -6,7 +6,7 @@ import torch
 
 from collectives.errors import InputError
 from realcomm import classroom
-from realcomm.launch import launch
+from realcomm.launching.launcher import launch
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 import simcomm
 from collectives import InputError, ProgramError, Trace, Transport, library
 from collectives.lengths import rounded_down
-from collectives.schedule import trace
+from collectives.schedule.build import build_cyclic, build_table
+from collectives.schedule.schedule import build_schedule
 from collectives.step import recv, send
-from collectives.tracing import trace_cyclic, trace_table
-from simcomm import Cluster, compiled_engine
-from simcomm.compiled.question import Question
+from simcomm import Cluster
+from simcomm.compiled import engine
+from simcomm.compiled.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import recorded
-from simcomm.jitter import Jitter
-from simcomm.trouble import NONE, Trouble
+from simcomm.model.jitter import Jitter
+from simcomm.model.trouble import NONE, Trouble
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 TINY = 1e-150  # seconds: an infinitely wide link takes no time in one engine, and next to none in the other
@@ -34,7 +35,7 @@ def rows(timing: Timing) -> list[Row]:
 
 
 def simulated(case: Case, trouble: Trouble = NONE) -> Timing:
-    return compiled_engine.run(
+    return engine.run(
         case.schedule, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble, messages=True
     )
 
@@ -69,7 +70,7 @@ def test_a_link_that_limits_several_messages_but_not_one_leaves_other_links_thei
         for rank in range(6)
     ]
     cluster = Cluster("odd", graph, tuple(f"h{rank}" for rank in range(6)), Transport())
-    case = Case(trace(as_algorithm(programs, 14), 6), cluster, 14 * 250)
+    case = Case(build_schedule(as_algorithm(programs, 14), 6), cluster, 14 * 250)
     _, wanted = reference(case)
     assert [row[7] for row in wanted] == pytest.approx([14e-6, 4e-6, 17e-6 + 1000 / 0.85e9, 17e-6])
     assert_same(case, simulated(case))
@@ -77,7 +78,7 @@ def test_a_link_that_limits_several_messages_but_not_one_leaves_other_links_thei
 
 @pytest.mark.parametrize("patience", [0, 3])
 def test_sharing_out_afresh_gives_the_same(patience: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compiled_engine, "PATIENCE", patience)
+    monkeypatch.setattr(engine, "PATIENCE", patience)
     for seed in range(15):
         case = random_case(Random(seed), 20)
         assert_same(case, simulated(case))
@@ -105,9 +106,9 @@ def test_the_library_takes_the_same_time_by_every_way(name: str, op: str):
         cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)
         n = max(1, rounded_down(algorithm, 3000, p))
         wanted = simcomm.run(name, cluster, 4 * n, op=op if algorithm.spec.reduces else "sum").elapsed
-        for program in (trace(algorithm, p), trace_table(algorithm, p), trace_cyclic(algorithm, p)):
+        for program in (build_schedule(algorithm, p), build_table(algorithm, p), build_cyclic(algorithm, p)):
             if program is not None:
-                timing = compiled_engine.run(program, cluster, TRANSPORT, n, 4, op)
+                timing = engine.run(program, cluster, TRANSPORT, n, 4, op)
                 assert timing.elapsed == pytest.approx(wanted, rel=1e-9), type(program)
 
 
@@ -115,9 +116,9 @@ def test_the_library_takes_the_same_time_by_every_way(name: str, op: str):
 def test_the_trace_is_the_simpy_engines(name: str):
     cluster = simcomm.star(6, "10 Gbit/s", "5 us", TRANSPORT)
     wanted = simcomm.run(name, cluster, 4 * 1003, op="mean", engine="simpy")
-    question = Question(trace(library()[name], 6), cluster, TRANSPORT, 1003, 4)
-    timing = compiled_engine.run(*(question.program, cluster, TRANSPORT, 1003, 4), op="mean", messages=True)
-    found = recorded(question, timing, "mean", wanted.facts)
+    inputs = EngineInput(build_schedule(library()[name], 6), cluster, TRANSPORT, 1003, 4)
+    timing = engine.run(*(inputs.schedule, cluster, TRANSPORT, 1003, 4), op="mean", messages=True)
+    found = recorded(inputs, timing, "mean", wanted.facts)
     assert rounded(found) == rounded(wanted)
     apart = {"messages": [], "spans": [], "elapsed": 0.0, "engine": ""}
     assert replace(found, **apart) == replace(wanted, **apart)
@@ -141,21 +142,21 @@ def test_the_same_run_twice_gives_the_same_numbers_to_the_last_bit():
 
 def test_ranks_that_wait_for_each_other_are_named():
     circle = [[[(send(1, 0),), (recv(1, 0),)]], [[(send(0, 0),), (recv(0, 0),)]]]
-    program = trace(as_algorithm(circle, 1), 2)
+    program = build_schedule(as_algorithm(circle, 1), 2)
     with pytest.raises(ProgramError, match="deadlock: rank 0 in step 0 waits for rank 1") as caught:
-        compiled_engine.run(program, simcomm.star(2, "1 GB/s", "1 us"), TRANSPORT, 8, 4)
+        engine.run(program, simcomm.star(2, "1 GB/s", "1 us"), TRANSPORT, 8, 4)
     assert caught.value.world_size == 2
 
 
 def test_nothing_to_do_takes_no_time():
     for p in (1, 3):
-        program = trace(as_algorithm([[[]] for _ in range(p)], 1), p)
-        timing = compiled_engine.run(program, simcomm.star(p, "1 GB/s", "1 us"), TRANSPORT, 8, 4, messages=True)
+        program = build_schedule(as_algorithm([[[]] for _ in range(p)], 1), p)
+        timing = engine.run(program, simcomm.star(p, "1 GB/s", "1 us"), TRANSPORT, 8, 4, messages=True)
         assert (timing.elapsed, timing.messages, rows(timing)) == (0.0, 0, [])
 
 
 def test_too_many_messages_to_write_down_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("simcomm.compiled.question.MOST_MESSAGES", 10)
-    program = trace_table(library()["all_reduce/ring"], 4)
+    monkeypatch.setattr("simcomm.compiled.engine_input.MOST_MESSAGES", 10)
+    program = build_table(library()["all_reduce/ring"], 4)
     with pytest.raises(InputError, match="all_reduce/ring, world size 4: its 24 messages"):
-        compiled_engine.run(program, simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT, 8, 4)
+        engine.run(program, simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT, 8, 4)

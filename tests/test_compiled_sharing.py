@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from compiled_cases import Case, lifted, random_case
 
-from simcomm import compiled_engine
-from simcomm.compiled.events import advance
-from simcomm.compiled.invariants import check, check_ends
-from simcomm.compiled.plans import most_in_flight
-from simcomm.compiled.question import Question
-from simcomm.compiled.wires import wired
-from simcomm.compiled.world import World, new_world
+from simcomm.compiled import engine
+from simcomm.compiled.demand import most_in_flight
+from simcomm.compiled.engine_input import EngineInput
+from simcomm.compiled.kernel.events import advance
+from simcomm.compiled.kernel.invariants import check, check_ends
+from simcomm.compiled.kernel.world import World, new_world
+from simcomm.compiled.routes import wired
 
 
-def question_of(case: Case) -> Question:
-    return Question(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
+def inputs_of(case: Case) -> EngineInput:
+    return EngineInput(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
 
 
 def new_run(case: Case) -> World:
-    question = question_of(case)
-    plan = question.demand.plan
-    return new_world(plan, wired(question.routes, question.private), most_in_flight(plan), messages=True)
+    inputs = inputs_of(case)
+    plan = inputs.demand.plan
+    return new_world(plan, wired(inputs.routes, inputs.private), most_in_flight(plan), messages=True)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -66,8 +66,7 @@ def test_a_case_blown_up_takes_the_same_time(seed: int, copies: int):
     small = random_case(Random(seed), 12, tree=True)
     large = lifted(small, copies)
     one, other = (
-        compiled_engine.run(case.schedule, case.cluster, case.transport, case.n, 4, messages=True)
-        for case in (small, large)
+        engine.run(case.schedule, case.cluster, case.transport, case.n, 4, messages=True) for case in (small, large)
     )
     assert other.elapsed == pytest.approx(one.elapsed, rel=1e-9)
     np.testing.assert_allclose(other.finished, np.repeat(one.finished, copies), rtol=1e-9)

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from collectives import Transport, library
 from collectives.catalogue import Algorithm
-from collectives.cyclic import Cyclic
+from collectives.schedule.build import build_cyclic, build_table
+from collectives.schedule.cyclic import CyclicSchedule
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
-from collectives.tracing import trace_cyclic, trace_table
 from simcomm import Cluster
-from simcomm.compiled.question import Question
-from simcomm.compiled_engine import by_events, by_max_plus, by_quotient, run
-from simcomm.jitter import Jitter
-from simcomm.trouble import NONE, RankTrouble, Trouble
+from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, run
+from simcomm.compiled.engine_input import EngineInput
+from simcomm.model.jitter import Jitter
+from simcomm.model.trouble import NONE, RankTrouble, Trouble
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 NOISES = [
@@ -65,11 +65,11 @@ def racks(hosts: int, each: int, trunk: float, random: Random | None = None) -> 
     return Cluster("racks", graph, tuple(f"h{i}" for i in range(hosts)), TRANSPORT)
 
 
-def question(program: object, cluster: Cluster, n: int, trouble: Trouble = NONE) -> Question:
-    return Question(program, cluster, TRANSPORT, n, 4, trouble=trouble)  # type: ignore[arg-type]
+def inputs(program: object, cluster: Cluster, n: int, trouble: Trouble = NONE) -> EngineInput:
+    return EngineInput(program, cluster, TRANSPORT, n, 4, trouble=trouble)  # type: ignore[arg-type]
 
 
-def assert_equal(short: object, asked: Question) -> None:
+def assert_equal(short: object, asked: EngineInput) -> None:
     full = by_events(asked)
     assert short is not None
     np.testing.assert_allclose(short.finished, full.finished, rtol=1e-12)  # type: ignore[attr-defined]
@@ -85,59 +85,59 @@ def assert_equal(short: object, asked: Question) -> None:
 )
 @settings(max_examples=15, deadline=None)
 def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Random | None, trouble: Trouble):
-    program = trace_cyclic(library()[name], p)
-    asked = question(program, racks(p, p, 1e12, random), n, trouble)
+    program = build_cyclic(library()[name], p)
+    asked = inputs(program, racks(p, p, 1e12, random), n, trouble)
     assert_equal(by_max_plus(asked), asked)
-    assert_equal(by_max_plus(asked), question(trace_table(library()[name], p), asked.cluster, n, trouble))
+    assert_equal(by_max_plus(asked), inputs(build_table(library()[name], p), asked.cluster, n, trouble))
 
 
 def test_the_recursion_wants_links_that_are_never_shared():
     cluster = racks(8, 4, 1e9)
-    ring, everyone = trace_cyclic(library()["all_reduce/ring"], 8), trace_cyclic(all_to_all(direct), 8)
-    assert by_max_plus(question(ring, cluster, 800)) is not None  # in the order of the racks, each trunk has one pair
+    ring, everyone = build_cyclic(library()["all_reduce/ring"], 8), build_cyclic(all_to_all(direct), 8)
+    assert by_max_plus(inputs(ring, cluster, 800)) is not None  # in the order of the racks, each trunk has one pair
     scattered = Cluster("racks", cluster.graph, tuple(f"h{i * 3 % 8}" for i in range(8)), TRANSPORT)
-    assert by_max_plus(question(ring, scattered, 800)) is None
-    assert by_max_plus(question(everyone, cluster, 800)) is None
+    assert by_max_plus(inputs(ring, scattered, 800)) is None
+    assert by_max_plus(inputs(everyone, cluster, 800)) is None
 
 
 def test_steps_that_take_all_ranks_the_same_are_skipped(monkeypatch: pytest.MonkeyPatch):
-    module, done = import_module("simcomm.compiled.max_plus"), list[int]()
+    module, done = import_module("simcomm.compiled.shortcuts.max_plus"), list[int]()
     advance = module._advancing()
     monkeypatch.setattr(module, "_advancing", lambda: lambda *asked: done.append(advance(*asked)))
-    ring = trace_cyclic(library()["all_reduce/ring"], 64)
+    ring = build_cyclic(library()["all_reduce/ring"], 64)
     cluster = racks(64, 64, 1e12)
     cluster.graph.edges["h3", "s1"]["bandwidth"] /= 3
     for n, skips in ((6400, True), (6401, False)):  # unequal chunks go around, so that no step is like the next
-        asked = question(ring, cluster, n)
+        asked = inputs(ring, cluster, n)
         assert_equal(by_max_plus(asked), asked)
         assert (done.pop() < 100) == skips  # of 126
-    asked = question(ring, cluster, 6400, Trouble(messages=Jitter("uniform", 1e-6)))
+    asked = inputs(ring, cluster, 6400, Trouble(messages=Jitter("uniform", 1e-6)))
     assert_equal(by_max_plus(asked), asked)
     assert done == [1] * 126
 
 
 def test_ranks_that_are_alike_need_no_compiled_recursion(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(import_module("simcomm.compiled.max_plus"), "_advancing", None)
-    asked = question(trace_cyclic(library()["all_reduce/ring"], 64), racks(64, 64, 1e12), 6400)
+    monkeypatch.setattr(import_module("simcomm.compiled.shortcuts.max_plus"), "_advancing", None)
+    asked = inputs(build_cyclic(library()["all_reduce/ring"], 64), racks(64, 64, 1e12), 6400)
     assert by_max_plus(asked) is not None
     with pytest.raises(TypeError):
-        by_max_plus(question(asked.program, asked.cluster, 6401))
+        by_max_plus(inputs(asked.schedule, asked.cluster, 6401))
 
 
 @pytest.mark.parametrize("trunk", [1e9, 4e9])
 @pytest.mark.parametrize("program", [direct, shifted])
 def test_one_of_each_class_stands_for_all(program: object, trunk: float):
-    cyclic = trace_cyclic(all_to_all(program), 24)
-    assert isinstance(cyclic, Cyclic)
+    cyclic = build_cyclic(all_to_all(program), 24)
+    assert isinstance(cyclic, CyclicSchedule)
     for form in (cyclic, cyclic.table()):
-        asked = question(form, racks(24, 4, trunk), 240)
+        asked = inputs(form, racks(24, 4, trunk), 240)
         assert_equal(by_quotient(asked), asked)
 
 
 @pytest.mark.parametrize("name", library())
 def test_the_library_folded_takes_the_same_time(name: str):
     p = 16
-    asked = question(trace_table(library()[name], p), racks(p, 4, 2e9), 16 * 2 * 8 * 3)
+    asked = inputs(build_table(library()[name], p), racks(p, 4, 2e9), 16 * 2 * 8 * 3)
     folded = by_quotient(asked)
     if folded is not None:
         assert_equal(folded, asked)
@@ -145,16 +145,16 @@ def test_the_library_folded_takes_the_same_time(name: str):
 
 
 def test_different_speeds_do_not_fold():
-    table = trace_table(library()["all_reduce/recursive_doubling"], 32)
-    assert by_quotient(question(table, racks(32, 8, 4e9, Random(1)), 320)) is None
-    assert by_quotient(question(table, racks(32, 8, 4e9), 320)) is not None
-    assert by_quotient(question(table, racks(32, 8, 4e9), 320, Trouble(messages=Jitter("uniform", 1e-6)))) is None
+    table = build_table(library()["all_reduce/recursive_doubling"], 32)
+    assert by_quotient(inputs(table, racks(32, 8, 4e9, Random(1)), 320)) is None
+    assert by_quotient(inputs(table, racks(32, 8, 4e9), 320)) is not None
+    assert by_quotient(inputs(table, racks(32, 8, 4e9), 320, Trouble(messages=Jitter("uniform", 1e-6)))) is None
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_case_blown_up_folds_back(seed: int):
     large = lifted(random_case(Random(seed), 8, tree=True), 6)
-    asked = Question(large.schedule, large.cluster, large.transport, large.n, 4)
+    asked = EngineInput(large.schedule, large.cluster, large.transport, large.n, 4)
     folded = by_quotient(asked)
     assert folded is not None
     assert_equal(folded, asked)
@@ -162,8 +162,8 @@ def test_a_case_blown_up_folds_back(seed: int):
 
 def test_a_wrong_partition_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """With hashes that mislead, all agents, links and pairs of a kind seem alike; counting says that they are not."""
-    partition = import_module("simcomm.compiled.partition")
-    asked = question(trace_table(library()["all_reduce/binomial"], 16), racks(16, 4, 2e9), 160)
+    partition = import_module("simcomm.compiled.shortcuts.partition")
+    asked = inputs(build_table(library()["all_reduce/binomial"], 16), racks(16, 4, 2e9), 160)
     right = by_quotient(asked)
     monkeypatch.setattr(partition, "_sums", lambda hashes, where, size: np.zeros(size, np.uint64))
     monkeypatch.setattr(partition, "_salted", lambda numbers, salt: np.zeros(len(numbers), np.uint64))
@@ -173,8 +173,8 @@ def test_a_wrong_partition_is_noticed(monkeypatch: pytest.MonkeyPatch):
 
 def test_run_takes_the_quickest_way(monkeypatch: pytest.MonkeyPatch):
     cluster, ring = racks(8, 8, 1e12), library()["all_reduce/ring"]
-    assert run(trace_cyclic(ring, 8), cluster, TRANSPORT, 80, 4).way == "max-plus"  # type: ignore[arg-type]
-    assert run(trace_table(ring, 8), cluster, TRANSPORT, 80, 4).way == "events"
-    monkeypatch.setattr("simcomm.compiled_engine.MANY", 1)
-    assert run(trace_table(ring, 8), cluster, TRANSPORT, 80, 4).way == "quotient"
-    assert run(trace_table(ring, 8), cluster, TRANSPORT, 80, 4, messages=True).way == "events"
+    assert run(build_cyclic(ring, 8), cluster, TRANSPORT, 80, 4).way == "max-plus"  # type: ignore[arg-type]
+    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4).way == "events"
+    monkeypatch.setattr("simcomm.compiled.engine.MANY", 1)
+    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4).way == "quotient"
+    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4, messages=True).way == "events"

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from collectives import InputError, ProgramError, library
 from collectives.catalogue import Algorithm
-from collectives.columns import Columns, StepTable, ends_agree, is_sound, matched, step_table
-from collectives.schedule import trace
+from collectives.schedule.build import build_by_parties, build_cyclic, build_table
+from collectives.schedule.schedule import build_schedule
+from collectives.schedule.symbolic_rank import LARGEST, Diverges, Lanes, Shift, lanes
+from collectives.schedule.table import Columns, StepTable, ends_agree, is_sound, matched, step_table
 from collectives.spec import find_spec
-from collectives.standins import LARGEST, Diverges, Lanes, Shift, lanes
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
-from collectives.tracing import trace_cyclic, trace_parties, trace_table
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]
 
@@ -40,13 +40,13 @@ def test_the_library_is_traced_alike_by_every_way(name: str, p: int):
     algorithm = library()[name]
     for root in {0, p - 1} if algorithm.spec.rooted else {0}:
         try:
-            wanted = step_table(trace(algorithm, p, root))
+            wanted = step_table(build_schedule(algorithm, p, root))
         except InputError as refused:
             with pytest.raises(type(refused)):
-                trace_table(algorithm, p, root)
+                build_table(algorithm, p, root)
             continue
-        cyclic, parties = trace_cyclic(algorithm, p, root), trace_parties(algorithm, p, root)
-        assert_same(trace_table(algorithm, p, root), wanted)
+        cyclic, parties = build_cyclic(algorithm, p, root), build_by_parties(algorithm, p, root)
+        assert_same(build_table(algorithm, p, root), wanted)
         for found in (cyclic and cyclic.table(), parties):
             if found is not None:
                 assert_same(found, wanted)
@@ -54,11 +54,11 @@ def test_the_library_is_traced_alike_by_every_way(name: str, p: int):
 
 def test_rings_are_cyclic_and_doubling_goes_in_parties():
     for name in ("all_reduce/ring", "all_gather/ring", "reduce_scatter/ring", "barrier/dissemination"):
-        assert trace_cyclic(library()[name], 9) is not None, name
+        assert build_cyclic(library()[name], 9) is not None, name
     for name in ("all_reduce/recursive_doubling", "broadcast/binomial", "all_gather/bruck", "all_reduce/double_tree"):
-        assert trace_cyclic(library()[name], 9) is None
-        assert trace_parties(library()[name], 100) is not None, name
-    assert trace_parties(library()["all_reduce/bidirectional_ring"], 100) is not None  # in a group of everyone
+        assert build_cyclic(library()[name], 9) is None
+        assert build_by_parties(library()[name], 100) is not None, name
+    assert build_by_parties(library()["all_reduce/bidirectional_ring"], 100) is not None  # in a group of everyone
 
 
 @given(random=st.randoms(use_true_random=False))
@@ -66,7 +66,7 @@ def test_rings_are_cyclic_and_doubling_goes_in_parties():
 def test_programs_drawn_from_pieces_are_traced_alike(random: Random):
     p = random.choice([2, 3, 4, 5, 8, 13, 16])
     algorithm = here(drawn_program(random, p), scratch=p)
-    assert_same(trace_table(algorithm, p), step_table(trace(algorithm, p)))
+    assert_same(build_table(algorithm, p), step_table(build_schedule(algorithm, p)))
 
 
 def drawn_program(random: Random, p: int) -> Callable[[int, int], Program]:
@@ -141,7 +141,7 @@ def test_checking_and_matching_at_once_is_as_strict_as_one_by_one(random: Random
     programs = random_programs(random, p, chunks, random.choice([1, 2]))
     total = chunks * len(programs[0])
     algorithm = as_algorithm(programs, total)
-    table = step_table(trace(algorithm, p))
+    table = step_table(build_schedule(algorithm, p))
     if not len(table.columns.kind):
         return
     at, name = random.randrange(len(table.columns.kind)), random.choice(["peer", "chunk", "count", "into"])
@@ -166,7 +166,7 @@ def plain_trace_of(columns: Columns, programs: Any, total: int, p: int) -> Any:
     for rank, channel, step, kind, *numbers in zip(*(column.tolist() for column in columns[:8]), strict=True):
         said[rank][channel][step] += (Operation(Kind(kind), *numbers),)
     try:
-        return trace(as_algorithm(said, total), p)
+        return build_schedule(as_algorithm(said, total), p)
     except ProgramError:
         return None
 
@@ -204,12 +204,12 @@ REFUSED = [(nowhere, 0), (unheard, 4), (twice, 4), (endless, 4), (stumbles, 0), 
 
 @pytest.mark.parametrize(("program", "scratch"), REFUSED)
 def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
-    for module in ("collectives.schedule", "collectives.tracing"):
+    for module in ("collectives.schedule.schedule", "collectives.schedule.build"):
         monkeypatch.setattr(f"{module}.MOST_STEPS", 50)
     with pytest.raises(ProgramError) as plain:
-        trace(here(program, scratch=scratch), 4)
+        build_schedule(here(program, scratch=scratch), 4)
     with pytest.raises(ProgramError) as quick:
-        trace_table(here(program, scratch=scratch), 4)
+        build_table(here(program, scratch=scratch), 4)
     assert str(quick.value) == str(plain.value)
 
 

@@ -16,24 +16,24 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError, Trace, Transport, find_algorithm
-from collectives.cyclic import Cyclic
-from collectives.schedule import trace
+from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.schedule import build_schedule
 from collectives.step import copy, recv, send
 from collectives.workload import ComputePhases, Training
-from simcomm import compiled_engine
-from simcomm.compiled.changes import alter
-from simcomm.compiled.disturbed import disturbed, link_changes, wires_of
-from simcomm.compiled.events import advance
-from simcomm.compiled.invariants import check
-from simcomm.compiled.plans import most_in_flight
-from simcomm.compiled.question import Question
+from simcomm.cluster.cluster import star
+from simcomm.compiled import engine
+from simcomm.compiled.demand import most_in_flight
+from simcomm.compiled.engine_input import EngineInput
+from simcomm.compiled.kernel.bandwidth_changes import alter
+from simcomm.compiled.kernel.events import advance
+from simcomm.compiled.kernel.invariants import check
+from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.traces import recorded
-from simcomm.compiled.world import World, new_world
-from simcomm.jitter import Jitter
-from simcomm.run import as_trace
-from simcomm.sharing import fair, fifo
-from simcomm.topology import star
-from simcomm.trouble import NONE, LinkTrouble, RankTrouble, Trouble
+from simcomm.compiled.trouble import disturbed, link_changes, wires_of
+from simcomm.model.jitter import Jitter
+from simcomm.model.sharing import fair, fifo
+from simcomm.model.trouble import NONE, LinkTrouble, RankTrouble, Trouble
+from simcomm.simulate import as_trace
 
 ENGINES = ("simpy", "compiled")
 CLOSE, TINY = 1e-9, 1e-150  # an infinitely wide link takes no time in one engine, and next to none in the other
@@ -44,9 +44,9 @@ def both(case: Case, trouble: Trouble) -> list[Trace]:
     """What each engine records."""
     simulation, elapsed = simulated_by_simpy(case, trouble)
     program = case.schedule
-    question = Question(program, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
-    timing = compiled_engine.answered(question, messages=True)
-    return [as_trace(simulation, "all_reduce/random", elapsed, {}), recorded(question, timing, "sum", {})]
+    inputs = EngineInput(program, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
+    timing = engine.answered(inputs, messages=True)
+    return [as_trace(simulation, "all_reduce/random", elapsed, {}), recorded(inputs, timing, "sum", {})]
 
 
 def assert_agree(one: Trace, other: Trace) -> None:
@@ -116,10 +116,10 @@ def test_every_instant_is_in_order_while_links_change(seed: int):
     case = replace(case, cluster=replace(case.cluster, sharing=(fair, fifo)[seed % 2]))
     _, longest = simulated_by_simpy(case)
     trouble = random_trouble(random, case, longest)
-    question = Question(case.schedule, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
-    wires, plan = wires_of(question), disturbed(question)
+    inputs = EngineInput(case.schedule, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
+    wires, plan = wires_of(inputs), disturbed(inputs)
     world, before = new_world(plan, wires, most_in_flight(plan), messages=True), 0.0
-    for change in islice(link_changes(question, wires), 20):
+    for change in islice(link_changes(inputs, wires), 20):
         before = go_on(world, before, change.time)
         world.clock[0] = max(before, change.time)
         alter(world, *change[1:], 1 << 40)
@@ -144,9 +144,9 @@ def test_the_check_notices_a_flow_that_jumps_its_queue():
     for seed in range(100):
         case = random_case(Random(seed), 20)
         case = replace(case, cluster=replace(case.cluster, sharing=fifo))
-        question = Question(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
-        plan = disturbed(question)
-        world = new_world(plan, wires_of(question), most_in_flight(plan), messages=True)
+        inputs = EngineInput(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
+        plan = disturbed(inputs)
+        world = new_world(plan, wires_of(inputs), most_in_flight(plan), messages=True)
         while not advance(world, 1, 1 << 40, inf):
             behind = np.flatnonzero((world.chain["before"] >= 0) & (world.chain["after"] >= 0))
             queued = [link for link in world.links if link["front"] != link["back"]]
@@ -208,7 +208,7 @@ def test_a_rank_that_fails_while_it_reduces_has_not_ended():
     programs = [[[(recv(1, 2, 2),), (copy(2, 0), copy(3, 1))]], [[(send(0, 0, 2),)]]]
     transport = Transport("test", overhead=0.0, goodput=1.0, gamma=1e-9)
     cluster = star(2, "1 GB/s", "0 us", transport)
-    case = Case(trace(as_algorithm(programs, 2), 2), cluster, 500_000)
+    case = Case(build_schedule(as_algorithm(programs, 2), 2), cluster, 500_000)
     for fails_at, ends in ((3.5e-3, True), (2.5e-3, False), (1.5e-3, False)):
         one, other = both(case, Trouble((RankTrouble(0, fails_at=fails_at),)))
         assert one.ends == ends
@@ -236,15 +236,15 @@ RACKS = star(256, "10 Gbit/s", "5 us")
 def test_more_messages_than_fit_are_refused_before_they_are_written_down(
     trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("simcomm.compiled.question.MOST_MESSAGES", 1000)
-    monkeypatch.setattr(import_module("simcomm.run"), "MOST_MESSAGES", 1000)
-    monkeypatch.setattr(Cyclic, "table", None)
+    monkeypatch.setattr("simcomm.compiled.engine_input.MOST_MESSAGES", 1000)
+    monkeypatch.setattr(import_module("simcomm.simulate"), "MOST_MESSAGES", 1000)
+    monkeypatch.setattr(CyclicSchedule, "table", None)
     with pytest.raises(InputError, match=r"its 130560 messages would have to be told one by one .* up to 1000 will do"):
         simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=trouble, record=False)
 
 
 def test_a_record_of_more_messages_than_fit_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(import_module("simcomm.run"), "MOST_RECORDED", 1000)
+    monkeypatch.setattr(import_module("simcomm.simulate"), "MOST_RECORDED", 1000)
     with pytest.raises(InputError, match="up to 1000 will do"):
         simcomm.run("all_reduce/ring", RACKS, 1 << 20)
     assert simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).way == "max-plus"

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Algorithm, Kind, Transport, find_algorithm, library, verify
-from collectives.closed_forms import BOUNDS, FORMS, Model, closed_form, least_seconds
-from collectives.completion import completion_order
-from collectives.cost import bus_factor, least_sent_share, least_steps
-from collectives.schedule import Schedule, trace
+from collectives.costs.bounds import bus_factor, least_sent_share, least_steps
+from collectives.costs.closed_forms import BOUNDS, FORMS, Model, closed_form, least_seconds
+from collectives.proof.completion import completion_order
+from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.spec import SPECS
 from collectives.step import Operation, extent
 
@@ -145,7 +145,7 @@ def _matches(schedule: Schedule, rank: int, number: int) -> list[int]:
 @pytest.mark.parametrize("costs", [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (5.0, 0.25, 0.125)])
 def test_closed_forms_equal_a_replay(name: str, p: int, costs: tuple[float, float, float]) -> None:
     nbytes, found = 64 * p, find_algorithm(name)
-    expected = replay(trace(found, p), nbytes, *costs)
+    expected = replay(build_schedule(found, p), nbytes, *costs)
     assert closed_form(found, Model(p, nbytes, *costs)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -182,7 +182,7 @@ def test_bus_factor_of_all_reduce_is_that_of_nccl_tests(p: int, factor: float) -
 
 
 def test_the_replay_counts_a_step_s_operations_at_once() -> None:
-    schedule = trace(find_algorithm("all_reduce/ring"), 2)
+    schedule = build_schedule(find_algorithm("all_reduce/ring"), 2)
     assert all(len(step) == 2 and step[0].kind is Kind.SEND for step in schedule.programs[0][0])
     assert replay(schedule, 2, alpha=1.0, beta=0.0, gamma=0.0) == 2.0
 

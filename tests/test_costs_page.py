@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from collectives import find_algorithm, library
-from collectives.closed_forms import BOUNDS, Model, closed_form
-from collectives.cost import least_sent_share, least_steps
-from collectives.schedule import trace
+from collectives.costs.bounds import least_sent_share, least_steps
+from collectives.costs.closed_forms import BOUNDS, Model, closed_form
+from collectives.schedule.schedule import build_schedule
 from collectives.spec import SPECS
 
 PAGE = (Path(__file__).parent.parent / "docs" / "costs.md").read_text(encoding="utf-8")
@@ -99,9 +99,9 @@ def test_the_two_trees_send_no_more_than_they_say(collective: str) -> None:
     said = (find_algorithm(f"{collective}/double_tree").function.__doc__ or "").partition("\n")[0]
     most = 2 if "2 n bytes" in said else 1
     assert "n bytes" in said
-    assert {trace(find_algorithm(f"{collective}/double_tree"), p).elements_sent(16).max() for p in (8, 16, 33)} == {
-        16 * most
-    }
+    assert {
+        build_schedule(find_algorithm(f"{collective}/double_tree"), p).elements_sent(16).max() for p in (8, 16, 33)
+    } == {16 * most}
 
 
 def test_every_reference_that_is_cited_is_listed() -> None:

@@ -10,8 +10,8 @@ import torch
 
 from collectives.errors import InputError
 from collectives.workload import Training
-from realcomm.data import load
-from realcomm.shard import Shard
+from realcomm.training.data import load
+from realcomm.training.shard import Shard
 
 
 class EndsThePython:

@@ -12,12 +12,12 @@ import pytest
 
 import simcomm
 from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
-from collectives.calibration import Calibration, ComputePoint, Line
-from collectives.environment import threads_per_rank
-from collectives.record import write_record
+from collectives.records.calibration import Calibration, ComputePoint, Line
+from collectives.records.environment import threads_per_rank
+from collectives.records.json_records import write_record
+from collectives.records.trace import read_trace
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
-from collectives.trace import read_trace
 from collectives.workload import ComputePhases, Training
 from ringlab import cli
 from simcomm import engine_choice

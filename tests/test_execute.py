@@ -6,8 +6,8 @@ import torch
 
 from collectives.catalogue import library
 from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
-from realcomm.launch import TimedOut, launch
-from realcomm.placement import Memory, PlacedStep, placed, staging_elements
+from realcomm.execution.memory import Memory, PlacedStep, placed, staging_elements
+from realcomm.launching.launcher import TimedOut, launch
 
 
 @pytest.mark.gpu

@@ -8,7 +8,7 @@ import real_functions
 import torch
 
 import realcomm
-from realcomm.launch import launch
+from realcomm.launching.launcher import launch
 
 MINE = """
 from collectives import algorithm, recv_reduce, send

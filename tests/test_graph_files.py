@@ -9,7 +9,7 @@ import pytest
 
 import simcomm
 from collectives import InputError
-from simcomm import hardware
+from simcomm.cluster import hardware
 
 GOOD = {"bandwidth": 1.25e9, "latency": 5e-6}
 

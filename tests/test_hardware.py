@@ -9,9 +9,9 @@ import pytest
 import simcomm
 from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
-from ringlab.hardware import details, look_up, overview
-from simcomm.hardware import TABLES, find_machine, find_part, find_wire, machines, parts, preset
-from simcomm.topology import Cluster, usable
+from ringlab.answers.hardware import details, look_up, overview
+from simcomm.cluster.cluster import Cluster, usable
+from simcomm.cluster.hardware import TABLES, find_machine, find_part, find_wire, machines, parts, preset
 
 READERS = {
     "memory": parse_size,

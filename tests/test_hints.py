@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from collectives import InputError, find_algorithm
-from collectives.hints import there_are
 from collectives.spec import find_spec
-from ringlab.checking import parse_world_sizes
+from collectives.suggestions import suggest
+from ringlab.answers.proofs import parse_world_sizes
 from scenarios import load
-from simcomm.hardware import preset
+from simcomm.cluster.hardware import preset
 
 KNOWN = ("all_reduce/ring", "all_gather/ring", "all_reduce/chain")
 
@@ -24,11 +24,11 @@ KNOWN = ("all_reduce/ring", "all_gather/ring", "all_reduce/chain")
     ],
 )
 def test_what_is_close_is_offered_first(name: str, start: str) -> None:
-    assert there_are(name, KNOWN).startswith(start)
+    assert suggest(name, KNOWN).startswith(start)
 
 
 def test_more_is_said_at_the_end() -> None:
-    assert there_are("x", ["a", "b"], ", or FILE.py:NAME") == "there are a, b, or FILE.py:NAME"
+    assert suggest("x", ["a", "b"], ", or FILE.py:NAME") == "there are a, b, or FILE.py:NAME"
 
 
 def test_names_of_all_sorts_are_helped(tmp_path: Path) -> None:

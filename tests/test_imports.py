@@ -88,7 +88,7 @@ def test_importing_leaves_torch_out(names: str) -> None:
     "names, slow",
     [
         ("ringlab.cli", {"numpy", "networkx", "pydantic"}),
-        ("ringlab.answer", {"scipy", "numba", "matplotlib", "pandas"}),
+        ("ringlab.answers.answer", {"scipy", "numba", "matplotlib", "pandas"}),
     ],
 )
 def test_a_command_starts_without_what_is_slow_to_import(names: str, slow: set[str]) -> None:

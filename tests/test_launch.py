@@ -16,9 +16,9 @@ import pytest
 import real_workers
 import torch
 
-from collectives.environment import cores, threads_per_rank
 from collectives.errors import InputError, RunFailed
-from realcomm.launch import RankFailed, TimedOut, doing, launch, report, under_torchrun
+from collectives.records.environment import cores, threads_per_rank
+from realcomm.launching.launcher import RankFailed, TimedOut, doing, launch, report, under_torchrun
 
 TESTS = Path(__file__).parent
 
@@ -187,14 +187,14 @@ def test_nccl_without_a_gpu_is_refused():
 
 
 PLAIN = """
-from realcomm.launch import launch
+from realcomm.launching.launcher import launch
 print(launch(max, 2))
 """
 
 ASLEEP = """
 import os, sys, time
 from pathlib import Path
-from realcomm.launch import launch
+from realcomm.launching.launcher import launch
 
 def sleep(rank, world_size):
     Path(f"{rank}.pid").write_text(str(os.getpid()))
@@ -266,9 +266,9 @@ UNDER_TORCHRUN = """
 import os
 import numpy as np
 import real_workers, realcomm, simcomm
-from collectives.environment import cores
+from collectives.records.environment import cores
 from collectives.errors import InputError
-from realcomm.launch import RankFailed, TimedOut, launch, under_torchrun
+from realcomm.launching.launcher import RankFailed, TimedOut, launch, under_torchrun
 
 def error_of(kind, *args, **settings):
     try:

@@ -9,9 +9,9 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcomm.network import Flow, Network
-from simcomm.sharing import fair
-from simcomm.topology import star
+from simcomm.cluster.cluster import star
+from simcomm.model.sharing import fair
+from simcomm.reference.network import Flow, Network
 
 ENV = simpy.Environment()
 

@@ -4,14 +4,14 @@ import pytest
 
 import simcomm
 from collectives import InputError
-from simcomm import builders, hardware, placement
+from simcomm.cluster import hardware, placement, topologies
 
 LINK = ("10 Gbit/s", "0 us")
 RATE = 1.25e9
 
 
 def test_block_fills_one_group_after_the_other_and_round_robin_takes_one_of_each_in_turn():
-    cluster = builders.two_level_tree(2, 3, *LINK)
+    cluster = topologies.two_level_tree(2, 3, *LINK)
     spread = placement.round_robin(cluster)
     assert spread.hosts == ("h0", "h3", "h1", "h4", "h2", "h5")
     assert placement.block(spread).hosts == cluster.hosts == placement.block(cluster).hosts
@@ -27,7 +27,7 @@ def test_groups_are_machines_and_need_not_be_of_one_size():
 
 
 def test_hosts_without_a_switch_stand_alone():
-    cluster = builders.ring(4, *LINK)
+    cluster = topologies.ring(4, *LINK)
     assert placement.groups(cluster) == [[host] for host in cluster.hosts]
     assert placement.round_robin(cluster).hosts == cluster.hosts
 
@@ -36,7 +36,7 @@ def test_hosts_without_a_switch_stand_alone():
 @pytest.mark.parametrize("ratio", [1, 2, 4])
 def test_a_ring_that_alternates_between_two_racks_pays_the_oversubscription(per_rack: int, ratio: int):
     """All of a rack's hosts send over the trunk, which gives 1/ratio of their rate together; in order only one does."""
-    cluster = builders.two_level_tree(2, per_rack, *LINK, oversubscription=ratio)
+    cluster = topologies.two_level_tree(2, per_rack, *LINK, oversubscription=ratio)
     p = 2 * per_rack
     nbytes = p << 16
     in_order, alternating = (

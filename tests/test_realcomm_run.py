@@ -13,14 +13,14 @@ import realcomm
 import simcomm
 from collectives.catalogue import library
 from collectives.errors import InputError
-from collectives.schedule import ProgramError
-from collectives.trace import Trace, read_trace
+from collectives.records.trace import Trace, read_trace
+from collectives.schedule.schedule import ProgramError
 from collectives.workload import FLOATING, ITEM_BYTES, OPS
-from realcomm.exact import exact_input, exact_result, neutral
-from realcomm.execute import COMBINE
-from realcomm.launch import launch
-from realcomm.measurement import Plan
-from realcomm.timing import enough, first_to_last, median_index
+from realcomm.execution.executor import COMBINE
+from realcomm.launching.launcher import launch
+from realcomm.measuring.common_start import enough, first_to_last, median_index
+from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral
+from realcomm.measuring.records import Plan
 
 SHORT = {"warmup": 0, "repetitions": 3}
 
@@ -141,7 +141,7 @@ def test_a_users_own_file_runs(tmp_path: Path):
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(settings: dict, message: str, monkeypatch):
     never = lambda *args, **named: pytest.fail("a process was started")  # noqa: E731
-    monkeypatch.setattr(import_module("realcomm.run"), "launch", never)
+    monkeypatch.setattr(import_module("realcomm.measuring.collective"), "launch", never)
     with pytest.raises(InputError, match=message):
         run("all_reduce/ring", 2, **settings)
 

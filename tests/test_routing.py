@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError
-from simcomm import builders, nodes, paths
-from simcomm.fabric import Wire, empty, join
-from simcomm.paths import Paths
-from simcomm.pods import on_rails
-from simcomm.routing import Routing, ecmp, listed, rail_aware, shortest
-from simcomm.topology import Cluster
+from simcomm.cluster import machines, paths, topologies
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.graph import Wire, empty, join
+from simcomm.cluster.paths import Paths
+from simcomm.cluster.racks import on_rails
+from simcomm.cluster.routing import Routing, ecmp, listed, rail_aware, shortest
 
 LINK = ("10 Gbit/s", "0 us")
 
@@ -65,7 +65,7 @@ def slowness(graph: "nx.DiGraph[str]", way: tuple[str, ...]) -> float:
 @given(st.integers(0, 2**62))
 @settings(max_examples=5, deadline=None)
 def test_every_equal_path_can_be_picked_and_compiled_code_picks_the_same(spread: int):
-    cluster = builders.fat_tree(8, *LINK)
+    cluster = topologies.fat_tree(8, *LINK)
     net = Paths(cluster.graph)
     pairs = all_pairs(cluster)[:3000]
     numbers = (np.arange(len(pairs)) * 7919 + spread) % 2**62
@@ -77,11 +77,11 @@ def test_every_equal_path_can_be_picked_and_compiled_code_picks_the_same(spread:
     assert np.array_equal(found.link, compiled.link)
 
 
-NO_P2P = nodes.pcie_tree(8, "12 GB/s", "0 us", sockets=2, switches=4, socket_bandwidth="20 GB/s", peer_to_peer=False)
+NO_P2P = machines.pcie_tree(8, "12 GB/s", "0 us", sockets=2, switches=4, socket_bandwidth="20 GB/s", peer_to_peer=False)
 POD = on_rails(
-    nodes.Machine(
+    machines.Machine(
         "test machine", 4, Wire(12e9), sockets=2, pcie_switches=4, socket=Wire(10e9), nics=4, nic=Wire(6e9),
-        nvlinks=lambda graph, name, gpus: nodes.all_to_switch(graph, name, gpus, Wire(100e9)), p2p_level="PXB",
+        nvlinks=lambda graph, name, gpus: machines.all_to_switch(graph, name, gpus, Wire(100e9)), p2p_level="PXB",
     ),
     nodes=4,
     nodes_per_leaf=2,
@@ -91,7 +91,7 @@ CASES = [
     (POD, shortest),
     (POD, ecmp(3)),
     (POD, rail_aware),
-    (builders.torus([3, 3], *LINK), ecmp(1)),
+    (topologies.torus([3, 3], *LINK), ecmp(1)),
     (simcomm.star(3, *LINK), listed([("h0", "s0", "h1")])),
     (simcomm.this_machine(3), shortest),
 ]
@@ -117,7 +117,7 @@ def test_no_links_are_needed_to_stay():
 @pytest.mark.parametrize("k", [4, 6, 8])
 def test_by_default_no_shift_of_a_fat_tree_shares_a_link(k: int):
     """D-mod-k is free of contention for every shift permutation (Zahavi, 2012)."""
-    cluster = builders.fat_tree(k, *LINK)
+    cluster = topologies.fat_tree(k, *LINK)
     hosts = cluster.hosts
     for shift in range(1, len(hosts)):
         ways = cluster.routes().many([(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)])
@@ -131,7 +131,7 @@ def heaviest(cluster: Cluster, policy: Routing, shift: int) -> int:
 
 
 def test_ecmp_collides_and_another_seed_collides_elsewhere():
-    cluster = builders.fat_tree(8, *LINK)
+    cluster = topologies.fat_tree(8, *LINK)
     pairs = all_pairs(cluster)
     one, again, other = (ecmp(seed)(cluster.graph).many(pairs) for seed in (1, 1, 2))
     assert np.array_equal(one.link, again.link)
@@ -141,7 +141,7 @@ def test_ecmp_collides_and_another_seed_collides_elsewhere():
 
 
 def test_ecmp_spreads_flows_evenly_over_the_core():
-    cluster = builders.fat_tree(8, *LINK)
+    cluster = topologies.fat_tree(8, *LINK)
     ways = ecmp(5)(cluster.graph).many([(a, b) for a in cluster.hosts[:16] for b in cluster.hosts[64:]])
     edges = list(cluster.graph.edges)
     through = Counter(edges[link][1] for link in ways.link if cluster.graph.nodes[edges[link][1]].get("tier") == 3)
@@ -152,7 +152,7 @@ def test_ecmp_spreads_flows_evenly_over_the_core():
 
 
 def test_ecmp_collisions_cost_time_in_a_run():
-    cluster = builders.fat_tree(4, *LINK)
+    cluster = topologies.fat_tree(4, *LINK)
     cluster = replace(cluster, hosts=tuple(f"h{5 * rank % 16}" for rank in range(16)))  # every message leaves its pod
     times = [
         simcomm.run("all_reduce/ring", replace(cluster, routing=policy), nbytes=16 << 16).elapsed
@@ -163,10 +163,10 @@ def test_ecmp_collisions_cost_time_in_a_run():
 
 def test_wider_links_win_where_the_number_of_links_is_the_same():
     """Two GPUs on one PCIe switch and on one NVSwitch."""
-    machine = nodes.Machine(
-        "", 2, Wire(12e9), pcie_switches=1, nvlinks=lambda g, n, gpus: nodes.all_to_switch(g, n, gpus, Wire(100e9))
+    machine = machines.Machine(
+        "", 2, Wire(12e9), pcie_switches=1, nvlinks=lambda g, n, gpus: machines.all_to_switch(g, n, gpus, Wire(100e9))
     )
-    assert nodes.one(machine).routes()("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.nvswitch", "n0.gpu1")
+    assert machines.one(machine).routes()("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.nvswitch", "n0.gpu1")
 
 
 def test_without_peer_to_peer_messages_go_through_the_receivers_memory():
@@ -183,11 +183,13 @@ def test_without_peer_to_peer_messages_go_through_the_receivers_memory():
 
 def test_two_cards_behind_one_switch_without_p2p_are_half_as_fast_as_on_two_sockets():
     """As NCCL's maintainers say of GeForce cards: https://github.com/NVIDIA/nccl/issues/1309."""
-    together = nodes.pcie_tree(2, "12 GB/s", "0 us", switches=1, peer_to_peer=False)
-    apart = nodes.pcie_tree(2, "12 GB/s", "0 us", sockets=2, switches=2, socket_bandwidth="12 GB/s", peer_to_peer=False)
+    together = machines.pcie_tree(2, "12 GB/s", "0 us", switches=1, peer_to_peer=False)
+    apart = machines.pcie_tree(
+        2, "12 GB/s", "0 us", sockets=2, switches=2, socket_bandwidth="12 GB/s", peer_to_peer=False
+    )
     times = [simcomm.run("all_reduce/ring", cluster, nbytes=1 << 24).elapsed for cluster in (together, apart)]
     assert times[0] == pytest.approx(2 * times[1], rel=1e-9)
-    direct = nodes.pcie_tree(2, "12 GB/s", "0 us", switches=1)
+    direct = machines.pcie_tree(2, "12 GB/s", "0 us", switches=1)
     assert simcomm.run("all_reduce/ring", direct, nbytes=1 << 24).elapsed == pytest.approx(times[1], rel=1e-9)
 
 
@@ -196,14 +198,14 @@ def test_two_cards_behind_one_switch_without_p2p_are_half_as_fast_as_on_two_sock
     [("NVL", True, True, True), ("PXB", False, True, True), ("PHB", False, False, True), ("SYS", False, False, False)],
 )
 def test_p2p_levels_mean_what_nccl_means_by_them(level: str, same_switch: bool, same_socket: bool, other_socket: bool):
-    machine = nodes.Machine("", 8, Wire(12e9), sockets=2, pcie_switches=4, socket=Wire(9e9), p2p_level=level)
-    routes = nodes.one(machine).routes()
+    machine = machines.Machine("", 8, Wire(12e9), sockets=2, pcie_switches=4, socket=Wire(9e9), p2p_level=level)
+    routes = machines.one(machine).routes()
     for dst, staged in (("n0.gpu1", same_switch), ("n0.gpu2", same_socket), ("n0.gpu7", other_socket)):
         assert any("memory" in node for node in routes("n0.gpu0", dst)) is staged
 
 
 def test_nvlink_needs_no_host_memory_and_what_lies_beyond_it_does():
-    routes = nodes.nvlink_pairs(4, "56 GB/s", "24 GB/s", "0 us").routes()
+    routes = machines.nvlink_pairs(4, "56 GB/s", "24 GB/s", "0 us").routes()
     assert routes("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.gpu1")
     assert "n0.memory0" in routes("n0.gpu1", "n0.gpu2")
 
@@ -229,7 +231,7 @@ def test_rail_aware_messages_change_rails_inside_the_sender_and_cross_no_spine()
 
 
 def test_a_route_that_is_written_down_is_taken_in_its_direction_only():
-    cluster = builders.ring(5, "10 Gbit/s", "1 us")
+    cluster = topologies.ring(5, "10 Gbit/s", "1 us")
     long_way = ("h0", "h4", "h3", "h2", "h1")
     routed = replace(cluster, routing=listed([long_way]))
     assert routed.routes()("h0", "h1") == long_way

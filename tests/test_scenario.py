@@ -9,7 +9,7 @@ from scenario_texts import ASKS, HERE, LINKS, STAR, TRAINS, write
 from collectives import InputError
 from collectives.workload import ComputePhases, Training
 from scenarios import load, shipped
-from simcomm.topology import IDEAL
+from simcomm.cluster.cluster import IDEAL
 
 
 @pytest.mark.parametrize("name", ["quickstart", "star8", "two-racks"])

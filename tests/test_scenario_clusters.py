@@ -8,25 +8,25 @@ from scenario_texts import ASKS, HERE, STAR, check_refused, write
 
 import simcomm
 from scenarios import load
-from scenarios.clusters import TOPOLOGIES
-from simcomm import builders, hardware, placement
-from simcomm.topology import Cluster
+from scenarios.topologies import TOPOLOGIES
+from simcomm.cluster import hardware, placement, topologies
+from simcomm.cluster.cluster import Cluster
 
 EACH = 'bandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
 LINK = ("10 Gbit/s", "5 us")
 BUILT = {
     "star": ("hosts = 4", simcomm.star(4, *LINK)),
-    "ring": ("hosts = 4", builders.ring(4, *LINK)),
-    "fully-connected": ("hosts = 3", builders.fully_connected(3, *LINK)),
-    "torus": ("dimensions = [2, 3]", builders.torus([2, 3], *LINK)),
+    "ring": ("hosts = 4", topologies.ring(4, *LINK)),
+    "fully-connected": ("hosts = 3", topologies.fully_connected(3, *LINK)),
+    "torus": ("dimensions = [2, 3]", topologies.torus([2, 3], *LINK)),
     "two-level-tree": (
         "racks = 2\nhosts_per_rack = 3\noversubscription = 1.5",
-        builders.two_level_tree(2, 3, *LINK, oversubscription=1.5),
+        topologies.two_level_tree(2, 3, *LINK, oversubscription=1.5),
     ),
-    "fat-tree": ("ports = 4", builders.fat_tree(4, *LINK)),
+    "fat-tree": ("ports = 4", topologies.fat_tree(4, *LINK)),
     "dragonfly": (
         "hosts_per_router = 1\nrouters_per_group = 2\nglobal_links = 1\ngroups = 2",
-        builders.dragonfly(1, 2, 1, *LINK, groups=2),
+        topologies.dragonfly(1, 2, 1, *LINK, groups=2),
     ),
 }
 POD = '[cluster]\npreset = "dgx-h100"\nnodes = 4\ngpus_per_node = 2\n'

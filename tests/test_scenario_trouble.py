@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from collectives.errors import InputError
-from collectives.trace import Trace
-from ringlab.answer import predict
-from ringlab.reasons import reasons
-from ringlab.troubled import under
+from collectives.records.trace import Trace
+from ringlab.answers.answer import predict
+from ringlab.answers.repetitions import under
+from ringlab.answers.trouble_reasons import reasons
 from scenarios import load
-from simcomm.jitter import Jitter
-from simcomm.sharing import fifo
-from simcomm.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.model.jitter import Jitter
+from simcomm.model.sharing import fifo
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
 STAR = """
 [cluster]
@@ -127,7 +127,7 @@ def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
 def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = load(scenario(tmp_path, STAR + TROUBLE))
     (whole,) = predict(asked, None, "compiled")["collectives"]
-    monkeypatch.setattr("ringlab.answer.TOLD", 0)
+    monkeypatch.setattr("ringlab.answers.answer.TOLD", 0)
     answer = predict(asked, None, "compiled")
     (entry,) = answer["collectives"]
     assert entry["trouble"] == {key: whole["trouble"][key] for key in entry["trouble"]}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import Algorithm, InputError, Kind, ProgramError, algorithm, find_algorithm, library, recv, send
-from collectives.schedule import MOST_STEPS, operation, trace
+from collectives.schedule.schedule import MOST_STEPS, build_schedule, operation
 from collectives.step import Operation, Step, extent
 
 SIZES = range(1, 18)
@@ -32,26 +32,29 @@ def declared(function: Callable[..., Any], **options: Any) -> Algorithm:
 @pytest.mark.parametrize("p", SIZES)
 def test_counts_of_the_naive_algorithms(p: int) -> None:
     for name, times in (("broadcast/naive", 1), ("reduce/naive", 1), ("all_reduce/naive", 2)):
-        schedule = trace(find_algorithm(name), p)
+        schedule = build_schedule(find_algorithm(name), p)
         assert (schedule.steps, schedule.messages) == (times * (p - 1), times * (p - 1))
 
 
 @pytest.mark.parametrize("p", SIZES)
 def test_counts_of_the_ring(p: int) -> None:
-    schedule = trace(find_algorithm("all_reduce/ring"), p)
+    schedule = build_schedule(find_algorithm("all_reduce/ring"), p)
     assert (schedule.steps, schedule.messages) == (2 * (p - 1), 2 * p * (p - 1))
 
 
 @pytest.mark.parametrize("p", SIZES)
 def test_counts_of_the_unchunked_ring(p: int) -> None:
-    schedule = trace(find_algorithm("all_reduce/unchunked_ring"), p)
+    schedule = build_schedule(find_algorithm("all_reduce/unchunked_ring"), p)
     assert (schedule.steps, schedule.messages) == (1 + 2 * (p - 1), p * (p - 1))
 
 
 @pytest.mark.parametrize("p", SIZES)
 def test_bytes_of_the_docstrings_for_a_buffer_that_divides(p: int) -> None:
     n, root = 60 * p, p - 1
-    sent = {name: trace(find_algorithm(name), p, root if name[0] != "a" else 0).elements_sent(n) for name in library()}
+    sent = {
+        name: build_schedule(find_algorithm(name), p, root if name[0] != "a" else 0).elements_sent(n)
+        for name in library()
+    }
     others = np.full(p - 1, n)
     assert sent["broadcast/naive"].tolist() == [0] * (p - 1) + [(p - 1) * n]
     assert sent["reduce/naive"].tolist() == [*others, 0]
@@ -63,7 +66,7 @@ def test_bytes_of_the_docstrings_for_a_buffer_that_divides(p: int) -> None:
 @settings(deadline=None)
 @given(st.sampled_from(sorted(library())), st.integers(1, 9), st.integers(0, 40))
 def test_elements_sent_add_up_whatever_the_length(name: str, p: int, n: int) -> None:
-    schedule = trace(find_algorithm(name), p)
+    schedule = build_schedule(find_algorithm(name), p)
     by_hand = [
         sum(extent(op.chunk, op.count, n, schedule.chunks) for op in said(programs) if op.kind is Kind.SEND)
         for programs in schedule.programs
@@ -74,7 +77,7 @@ def test_elements_sent_add_up_whatever_the_length(name: str, p: int, n: int) -> 
 @every_algorithm
 @pytest.mark.parametrize("p", [1, 2, 5, 8])
 def test_matching_is_mutual_and_joins_equal_ends(name: str, p: int) -> None:
-    schedule = trace(find_algorithm(name), p)
+    schedule = build_schedule(find_algorithm(name), p)
     for index, match in enumerate(schedule.match.tolist()):
         op = operation(schedule, index)
         if op.kind.is_local:
@@ -95,24 +98,24 @@ def test_the_k_th_send_meets_the_k_th_receive() -> None:
             yield recv(0, 0)
             yield recv(0, 1)
 
-    schedule = trace(declared(twice), 2)
+    schedule = build_schedule(declared(twice), 2)
     assert schedule.match.tolist() == [2, 3, 0, 1]
     assert schedule.step.tolist() == [0, 0, 0, 1]
 
 
 @every_algorithm
 def test_the_arrays_say_what_the_programs_yielded(name: str) -> None:
-    schedule = trace(find_algorithm(name), 4)
+    schedule = build_schedule(find_algorithm(name), 4)
     yielded = [op for programs in schedule.programs for op in said(programs)]
     assert [operation(schedule, index) for index in range(len(schedule.rank))] == yielded
 
 
 def test_a_world_without_ranks_or_a_root_outside_is_refused() -> None:
     with pytest.raises(InputError, match="world size 0: at least one rank is needed"):
-        trace(find_algorithm("all_reduce/ring"), 0)
+        build_schedule(find_algorithm("all_reduce/ring"), 0)
     for root in (-1, 4):
         with pytest.raises(InputError, match=rf"root {root} is not one of the ranks 0..3"):
-            trace(find_algorithm("broadcast/naive"), 4, root)
+            build_schedule(find_algorithm("broadcast/naive"), 4, root)
 
 
 def test_a_program_that_never_ends_is_stopped() -> None:
@@ -121,11 +124,11 @@ def test_a_program_that_never_ends_is_stopped() -> None:
             yield ()
 
     with pytest.raises(ProgramError, match=f"rank 0, step {MOST_STEPS}.*it yields more than {MOST_STEPS} steps"):
-        trace(declared(endless), 2)
+        build_schedule(declared(endless), 2)
 
 
 def test_an_empty_step_is_a_step() -> None:
     def waits(rank, world_size):  # type: ignore[no-untyped-def]
         yield ()
 
-    assert trace(declared(waits), 3).steps == 1
+    assert build_schedule(declared(waits), 3).steps == 1

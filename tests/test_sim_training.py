@@ -4,9 +4,9 @@ import pytest
 
 import simcomm
 from collectives import InputError, find_algorithm
-from collectives.calibration import Calibration, ComputePoint, Line
-from collectives.environment import cores, threads_per_rank
-from collectives.summary import training_entry
+from collectives.records.calibration import Calibration, ComputePoint, Line
+from collectives.records.environment import cores, threads_per_rank
+from collectives.records.summary import training_entry
 from collectives.workload import ComputePhases, Training
 
 PHASES = ComputePhases(forward=0.1, backward=0.2, optimizer=0.05)

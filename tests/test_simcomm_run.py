@@ -5,7 +5,7 @@ import pytest
 
 import simcomm
 from collectives import InputError, ProgramError, Transport, library
-from collectives.verify import verify
+from collectives.proof.verifier import verify
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 

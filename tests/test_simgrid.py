@@ -14,10 +14,10 @@ from oracle.cases import Case, channels_of, read_cases, sent, text_of
 from oracle.run_simgrid import answered, has_equal_latencies, simgrid, why_not
 
 from collectives import Message
-from simcomm import compiled_engine
-from simcomm.compiled.question import Question
+from simcomm.compiled import engine
+from simcomm.compiled.engine_input import EngineInput
 from simcomm.compiled.traces import recorded
-from simcomm.simpy_engine import Buffer, Simulation
+from simcomm.reference.engine import Buffer, Simulation
 
 TOLERANCE = 1e-9
 MADE_BY, CASES = read_cases()
@@ -36,8 +36,8 @@ def on_simpy(case: Case) -> list[Message]:
 
 def on_compiled(case: Case) -> list[Message]:
     assert case.cluster.transport is not None
-    question = Question(case.schedule, case.cluster, case.cluster.transport, case.nbytes, itemsize=1)
-    return recorded(question, compiled_engine.answered(question, messages=True), "sum", {}).messages
+    inputs = EngineInput(case.schedule, case.cluster, case.cluster.transport, case.nbytes, itemsize=1)
+    return recorded(inputs, engine.answered(inputs, messages=True), "sum", {}).messages
 
 
 ENGINES: dict[str, Callable[[Case], list[Message]]] = {"simpy": on_simpy, "compiled": on_compiled}

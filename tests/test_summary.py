@@ -3,7 +3,7 @@
 import pytest
 
 from collectives import Span, Trace, find_algorithm
-from collectives.summary import collective_entry, training_entry
+from collectives.records.summary import collective_entry, training_entry
 from collectives.workload import Training
 
 JOB = Training(find_algorithm("all_reduce/ring"), batch_size=10)

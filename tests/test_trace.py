@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collectives import InputError, Message, Span, Trace
-from collectives.trace import TracedLink, read_trace
+from collectives.records.trace import TracedLink, read_trace
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from torchvision.models import get_model
 from collectives import InputError, find_algorithm, recv, send
 from collectives.catalogue import algorithm
 from collectives.workload import MODEL_PARAMETERS, ComputePhases, Training
-from realcomm.compute import measure_phases, slowest_phases
-from realcomm.launch import launch
-from realcomm.replica import Stopwatch, build_model, make_replica, no_sync, training_step
-from realcomm.shard import Shard, held_out_batches
-from realcomm.training import RankResult, as_trace, averaging, synchronised, train, train_rank
+from realcomm.launching.launcher import launch
+from realcomm.training.compute_phases import measure_phases, slowest_phases
+from realcomm.training.replica import Stopwatch, build_model, make_replica, no_sync, training_step
+from realcomm.training.shard import Shard, held_out_batches
+from realcomm.training.trainer import RankResult, as_trace, averaging, synchronised, train, train_rank
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
@@ -204,7 +204,7 @@ def test_every_held_out_image_is_tested_by_one_rank():
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_any_process_starts(training, steps, message, monkeypatch):
-    monkeypatch.setattr("realcomm.training.launch", lambda *args, **named: pytest.fail("a process was started"))
+    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
     with pytest.raises(InputError, match=message):
         train(training, TWO, steps=steps)
 
@@ -215,7 +215,7 @@ def forgets_to_add(rank, world_size):
 
 
 def test_an_algorithm_that_does_not_average_is_refused(monkeypatch):
-    monkeypatch.setattr("realcomm.training.launch", lambda *args, **named: pytest.fail("a process was started"))
+    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
     with pytest.raises(InputError, match="misses the contribution of rank 0"):
         train(small(forgets_to_add.__algorithm__), TWO)
 

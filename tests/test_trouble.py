@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 import simcomm
 from collectives.catalogue import Algorithm, library
 from collectives.errors import InputError
+from collectives.records.waits import critical_path, waits
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.transport import Transport
-from collectives.waits import critical_path, waits
 from collectives.workload import ComputePhases, Training
-from simcomm.jitter import Jitter, uniform
-from simcomm.network import Flow
-from simcomm.sharing import fifo
-from simcomm.topology import Cluster, star
-from simcomm.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.cluster.cluster import Cluster, star
+from simcomm.model.jitter import Jitter, uniform
+from simcomm.model.sharing import fifo
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.reference.network import Flow
 
 RATE = 1e9  # bytes/s of every link
 MEGABYTE = 1_000_000  # 1 ms on a link

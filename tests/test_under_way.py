@@ -2,7 +2,7 @@
 
 import real_under_way
 
-from realcomm.launch import launch
+from realcomm.launching.launcher import launch
 
 
 def test_a_collective_goes_on_while_the_rank_computes():

@@ -21,9 +21,9 @@ from collectives import (
     send,
     verify,
 )
-from collectives.completion import completion_order
-from collectives.schedule import trace
-from ringlab.checking import check
+from collectives.proof.completion import completion_order
+from collectives.schedule.schedule import build_schedule
+from ringlab.answers.proofs import check
 
 # mypy: allow-untyped-defs
 
@@ -147,7 +147,7 @@ def test_recursive_doubling_sends_what_was_there_before_the_step() -> None:
 @settings(deadline=None)
 @given(st.sampled_from(sorted(library())), st.integers(1, 9))
 def test_steps_complete_once_each_and_in_order(name: str, p: int) -> None:
-    schedule = trace(find_algorithm(name), p)
+    schedule = build_schedule(find_algorithm(name), p)
     done = list(completion_order(schedule))
     assert len(done) == len(set(done)) == sum(len(program) for programs in schedule.programs for program in programs)
     for rank, programs in enumerate(schedule.programs):

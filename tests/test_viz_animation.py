@@ -13,9 +13,9 @@ from PIL import Image, ImageSequence
 
 import viz
 from collectives.errors import InputError
-from collectives.trace import Message, Trace
-from viz.animation import HEIGHT, Film
+from collectives.records.trace import Message, Trace
 from viz.colours import chunk_colours, ink_on, rgb
+from viz.film.animation import HEIGHT, Film
 from viz.words import busiest_link, clock, describe
 
 
@@ -193,7 +193,7 @@ def test_other_suffixes_are_refused_with_the_accepted_ones(tmp_path: Path, name:
 def test_drawing_leaves_no_figure_and_importing_no_library() -> None:
     code = (
         "import sys, viz; print(sorted({'matplotlib', 'PIL', 'jinja2', 'networkx'} & set(sys.modules)));"
-        "import viz.animation, viz.timeline; print('matplotlib.pyplot' in sys.modules)"
+        "import viz.film.animation, viz.space_time; print('matplotlib.pyplot' in sys.modules)"
     )
     root = Path(viz.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simcomm
-from collectives.trace import Trace, TracedLink
-from simcomm import builders
-from simcomm.hardware import machines, preset
-from simcomm.topology import Cluster
-from viz.geometry import Box, Layout
-from viz.layout import lay_out
+from collectives.records.trace import Trace, TracedLink
+from simcomm.cluster import topologies
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.hardware import machines, preset
+from viz.layout.geometry import Box, Layout
+from viz.layout.layout import lay_out
 
 BOX = Box(50, 100, 450, 400)
 
@@ -121,13 +121,13 @@ NETWORKS: dict[str, Callable[[], Cluster]] = {
     **{name: partial(preset, name) for name in machines()},
     "2 x DGX A100": partial(preset, "dgx-a100", 2),
     "2 x g4dn": partial(preset, "g4dn.12xlarge", 2),
-    "torus 4 x 4": partial(builders.torus, [4, 4], *LINK),
-    "torus 3 x 5": partial(builders.torus, [3, 5], *LINK),
-    "torus 2 x 4 x 2": partial(builders.torus, [2, 4, 2], *LINK),
-    "torus 4 x 4 x 4": partial(builders.torus, [4, 4, 4], *LINK),
-    "fat tree": partial(builders.fat_tree, 4, *LINK),
-    "dragonfly": partial(builders.dragonfly, 2, 4, 1, *LINK),
-    "two racks": partial(builders.two_level_tree, 2, 4, *LINK),
+    "torus 4 x 4": partial(topologies.torus, [4, 4], *LINK),
+    "torus 3 x 5": partial(topologies.torus, [3, 5], *LINK),
+    "torus 2 x 4 x 2": partial(topologies.torus, [2, 4, 2], *LINK),
+    "torus 4 x 4 x 4": partial(topologies.torus, [4, 4, 4], *LINK),
+    "fat tree": partial(topologies.fat_tree, 4, *LINK),
+    "dragonfly": partial(topologies.dragonfly, 2, 4, 1, *LINK),
+    "two racks": partial(topologies.two_level_tree, 2, 4, *LINK),
 }
 
 
@@ -171,7 +171,7 @@ def test_nvlinks_past_other_gpus_are_arcs_below_them() -> None:
 
 
 def test_a_torus_stands_in_rows_and_columns_with_arcs_back() -> None:
-    layout = lay_out(predicted(builders.torus([3, 5], *LINK)), BOX)
+    layout = lay_out(predicted(topologies.torus([3, 5], *LINK)), BOX)
     assert len({round(y) for _, y in layout.places.values()}) == 3
     assert len({round(x) for x, _ in layout.places.values()}) == 5
     assert layout.places["h0"][1] > layout.places["h5"][1]
@@ -180,7 +180,7 @@ def test_a_torus_stands_in_rows_and_columns_with_arcs_back() -> None:
 
 
 def test_planes_of_a_torus_stand_one_behind_the_other() -> None:
-    layout = lay_out(predicted(builders.torus([3, 2, 4], *LINK)), BOX)
+    layout = lay_out(predicted(topologies.torus([3, 2, 4], *LINK)), BOX)
     (x, y), (u, v), (far, high) = (layout.places[f"h{index}"] for index in (0, 8, 16))
     assert (u - x, v - y) == pytest.approx((far - u, high - v))
     assert 0 < u - x < (layout.places["h1"][0] - x) / 2
@@ -188,5 +188,5 @@ def test_planes_of_a_torus_stand_one_behind_the_other() -> None:
 
 
 def test_a_ring_of_hosts_is_no_torus() -> None:
-    places = lay_out(predicted(builders.ring(8, *LINK)), BOX).places
+    places = lay_out(predicted(topologies.ring(8, *LINK)), BOX).places
     assert len({round(y) for _, y in places.values()}) > 3

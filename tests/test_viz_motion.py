@@ -8,12 +8,12 @@ import viz_traces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.trace import Message, Span, Trace
-from viz.contributions import contributions
-from viz.geometry import Box
-from viz.layout import lay_out
-from viz.motion import Motion, along, frame_times, link_use, motion
-from viz.steps import Steps
+from collectives.records.trace import Message, Span, Trace
+from viz.film.contributions import contributions
+from viz.film.motion import Motion, along, frame_times, link_use, motion
+from viz.film.steps import Steps
+from viz.layout.geometry import Box
+from viz.layout.layout import lay_out
 
 BOX = Box(50, 100, 450, 400)
 CORNER = np.array([(0.0, 0.0), (30.0, 0.0), (30.0, 10.0)])

@@ -13,9 +13,9 @@ from PIL import Image
 
 import viz
 from collectives.errors import InputError
-from viz.document import render
-from viz.tables import collectives_table, percent, rate, signed_percent, training_tables
-from viz.timeline import render as spacetime
+from viz.report.document import render
+from viz.report.tables import collectives_table, percent, rate, signed_percent, training_tables
+from viz.space_time import render as spacetime
 
 Entry = dict[str, Any]
 

@@ -11,9 +11,9 @@ from PIL import Image
 
 import viz
 from collectives.errors import InputError
-from collectives.trace import Message, Trace
+from collectives.records.trace import Message, Trace
 from viz.colours import PHASES, chunk_colours, rgb
-from viz.timeline import render
+from viz.space_time import render
 
 
 def pixels(trace: Trace) -> np.ndarray:

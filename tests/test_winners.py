@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import simcomm
 from collectives import InputError
-from ringlab import winning
+from ringlab.answers import winners
 from ringlab.cli import app
-from simcomm.choose import choose
+from simcomm.selection import choose
 from viz.winners import Winners, colours_of, draw_winners, shade
 
 STAR = simcomm.star(8, "100 Gbit/s", "2 us")
@@ -22,8 +22,8 @@ NAMES = [["ring", "ring", "naive"], ["naive", "ring", "ring"]]
 
 
 def test_every_cell_says_what_choose_says() -> None:
-    asked = winning.question("all_reduce", STAR, "2,5,8", ("1K", "1M", 32))
-    answer = winning.as_answer(winning.winners(asked, None), asked)
+    asked = winners.question("all_reduce", STAR, "2,5,8", ("1K", "1M", 32))
+    answer = winners.as_answer(winners.winners(asked, None), asked)
     assert [(cell["world_size"], cell["bytes"]) for cell in answer["cells"]] == [
         (p, nbytes) for p in (2, 5, 8) for nbytes in (1 << 10, 1 << 15, 1 << 20)
     ]
@@ -37,9 +37,9 @@ def test_every_cell_says_what_choose_says() -> None:
 
 
 def test_the_table_has_a_row_for_each_stretch() -> None:
-    asked = winning.question("all_reduce", STAR, "8", ("1K", "64M", 4), ["recursive_doubling", "ring"])
+    asked = winners.question("all_reduce", STAR, "8", ("1K", "64M", 4), ["recursive_doubling", "ring"])
     console = Console(file=io.StringIO(), width=80)
-    winning.show_winners(winning.winners(asked, None), console)
+    winners.show_winners(winners.winners(asked, None), console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert [line.split()[:5] for line in shown.splitlines() if "iB" in line] == [
         ["8", "1", "KiB", "to", "256"], ["1", "MiB", "to", "64", "MiB"]
@@ -48,7 +48,7 @@ def test_the_table_has_a_row_for_each_stretch() -> None:
 
 @pytest.mark.parametrize(("most", "ranks"), [(1, [1]), (2, [2]), (5, [2, 3, 4, 5]), (24, [2, 3, 4, 6, 8, 12, 16, 24])])
 def test_ranks_double_with_one_between(most: int, ranks: list[int]) -> None:
-    assert winning.doublings(most) == ranks
+    assert winners.doublings(most) == ranks
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_ranks_double_with_one_between(most: int, ranks: list[int]) -> None:
 )
 def test_what_cannot_be_asked_is_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        winning.question(*arguments)
+        winners.question(*arguments)
 
 
 def test_the_command_draws_and_writes_and_shows(tmp_path: Path) -> None:

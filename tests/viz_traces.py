@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import pairwise
 from math import inf
 
-from collectives.trace import Message, Span, Trace, TracedLink
+from collectives.records.trace import Message, Span, Trace, TracedLink
 
 BANDWIDTH, LATENCY = 1.25e9, 5e-6
 

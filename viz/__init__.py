@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
-from collectives.trace import Trace
+from collectives.records.trace import Trace
 
 _LATER = (".html", ".mp4", ".json")
 
@@ -26,21 +26,21 @@ def draw(trace: Trace, path: Path | str) -> None:
 
 
 def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float = 12) -> None:
-    """Write a GIF of the messages moving over the topology; see ``viz.animation.animate``."""
-    from viz import animation
+    """Write a GIF of the messages moving over the topology; see ``viz.film.animation.animate``."""
+    from viz.film import animation
 
     animation.animate(trace, path, seconds=seconds, fps=fps)
 
 
 def spacetime(trace: Trace, path: Path | str) -> None:
-    """Write a PNG of ranks over time; see ``viz.timeline.spacetime``."""
-    from viz import timeline
+    """Write a PNG of ranks over time; see ``viz.space_time.spacetime``."""
+    from viz import space_time
 
-    timeline.spacetime(trace, path)
+    space_time.spacetime(trace, path)
 
 
 def report(comparison: Mapping[str, Any], pictures: Mapping[str, bytes | Path], path: Path | str) -> None:
-    """Write a report as one HTML file; see ``viz.document.report``."""
-    from viz import document
+    """Write a report as one HTML file; see ``viz.report.document.report``."""
+    from viz.report import document
 
     document.report(comparison, pictures, path)

@@ -13,8 +13,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from collectives.atomic import write_bytes
 from collectives.errors import InputError
+from collectives.records.files import write_bytes
 from collectives.units import format_size
 from viz.colours import FAINT, GREY, INK, PAPER, chunk_colours, ink_on
 

@@ -3,10 +3,10 @@
 from math import floor, inf, isfinite, log10
 
 from collectives.errors import InputError
-from collectives.trace import Trace, TracedLink
+from collectives.records.trace import Trace, TracedLink
 from collectives.units import TIMES, format_bandwidth, format_size, format_time
-from viz.geometry import Edge, natural
-from viz.layout import is_through_memory
+from viz.layout.geometry import Edge, natural
+from viz.layout.layout import is_through_memory
 
 
 def check_something_happens(trace: Trace) -> None:

@@ -1,1 +1,1 @@
-"""The parts of the compiled engine; ``simcomm.compiled_engine`` puts them together."""
+"""The compiled engine: the reference engine's answer at scale."""

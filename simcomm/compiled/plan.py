@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcomm.compiled.wires import Floats, Ints, Records
+from simcomm.compiled.routes import Floats, Ints, Records
 
 NONE, NOBODY = np.zeros(0), np.zeros(0, np.int32)
 STAGE = np.dtype(

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from simcomm.compiled.wires import Floats, Ints
+from simcomm.compiled.routes import Floats, Ints
 
 
 class MessageTimes(NamedTuple):

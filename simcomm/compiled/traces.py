@@ -10,28 +10,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collectives.records.trace import Message, Span, Trace, TracedLink, Unfinished
+from collectives.schedule.build import as_table
 from collectives.step import Kind, extent
-from collectives.trace import Message, Span, Trace, TracedLink, Unfinished
-from collectives.tracing import as_table
-from simcomm.compiled.question import Question
-from simcomm.compiled.scaling import scaling_seconds, steps_of
+from simcomm.compiled.engine_input import EngineInput
+from simcomm.compiled.mean_division import scaling_seconds, steps_of
+from simcomm.compiled.routes import Floats
 from simcomm.compiled.timing import MessageTimes, Timing
-from simcomm.compiled.wires import Floats
 
 Stage = tuple[int, int, int]  # rank, channel, step
 Indices = npt.NDArray[Any]
 
 
-def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float], record: bool = True) -> Trace:
+def recorded(inputs: EngineInput, timing: Timing, op: str, facts: dict[str, float], record: bool = True) -> Trace:
     """The same record that the simpy engine makes; without ``record`` only of times, and of what never ended."""
-    cluster, title = question.cluster, question.program.algorithm.full_name
+    cluster, title = inputs.cluster, inputs.schedule.algorithm.full_name
     nodes, hosts = list(cluster.graph), list(cluster.hosts)
     if timing.times is None or (not record and timing.elapsed < inf):
         only = Trace(title, "predicted", cluster.world_size, timing.elapsed, nodes=nodes, hosts=hosts, facts=facts)
         return replace(only, engine="compiled", way=timing.way)
-    messages = sorted(messages_of(question, timing), key=lambda m: (m.begin, m.src)) if record else []
-    computes = question.transport.gamma > 0
-    spans = [*reductions_of(question, timing), *_scaling(question, timing, op)] if computes else []
+    messages = sorted(recorded_messages(inputs, timing), key=lambda m: (m.begin, m.src)) if record else []
+    computes = inputs.transport.gamma > 0
+    spans = [*reductions_of(inputs, timing), *_scaling(inputs, timing, op)] if computes else []
     spans.sort(key=lambda span: (span.begin, span.rank))
     elapsed = timing.elapsed
     if elapsed == inf:
@@ -39,18 +39,18 @@ def recorded(question: Question, timing: Timing, op: str, facts: dict[str, float
         elapsed = max([span.end for span in spans], default=0.0)
         elapsed = max(elapsed, float(ends.max(initial=0.0)))
         facts = facts | {"time_min_s": elapsed, "time_max_s": elapsed}
-    fails_at = question.trouble.fails_at
+    fails_at = inputs.trouble.fails_at
     return Trace(
         title, "predicted", cluster.world_size, elapsed, messages, spans if record else [],
-        links_of(question, [timing]) if record else [], nodes, hosts, facts, "compiled", timing.way,
+        links_of(inputs, [timing]) if record else [], nodes, hosts, facts, "compiled", timing.way,
         failed={rank: fails_at(rank) for rank in sorted(timing.failed, key=lambda rank: (fails_at(rank), rank))},
-        unfinished=unfinished(question, timing),
+        unfinished=unfinished(inputs, timing),
     )  # fmt: skip
 
 
-def messages_of(question: Question, timing: Timing) -> Iterator[Message]:
+def recorded_messages(inputs: EngineInput, timing: Timing) -> Iterator[Message]:
     """Those that arrived, in the order in which they did."""
-    routes, hosts, times, posted = question.cluster.routes(), question.cluster.hosts, timing.times, timing.posted
+    routes, hosts, times, posted = inputs.cluster.routes(), inputs.cluster.hosts, timing.times, timing.posted
     assert times is not None
     assert posted is not None
     columns: list[Indices] = [*times, times.begin - posted.src, times.begin - posted.dst]
@@ -61,14 +61,14 @@ def messages_of(question: Question, timing: Timing) -> Iterator[Message]:
         yield Message(src, dst, step, chunk, int(nbytes), begin, end, routes(hosts[src], hosts[dst]), channel, *late)
 
 
-def unfinished(question: Question, timing: Timing) -> list[Unfinished]:
+def unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
     """Halves that were posted, of messages that never arrived."""
     times, posted = timing.times, timing.posted
     assert times is not None
     assert posted is not None
-    columns, found = as_table(question.program).columns, list[Unfinished]()
+    columns, found = as_table(inputs.schedule).columns, list[Unfinished]()
     stuck = np.flatnonzero(np.isnan(times.end))
-    for sends, since, ends in zip((True, False), posted, _halves(question), strict=True):
+    for sends, since, ends in zip((True, False), posted, _halves(inputs), strict=True):
         there = stuck[np.isfinite(since[stuck])]
         said = [column[ends[there]].tolist() for column in (columns.rank, columns.peer, columns.step, columns.channel)]
         under_way = np.isfinite(times.begin[there]).tolist()
@@ -77,64 +77,64 @@ def unfinished(question: Question, timing: Timing) -> list[Unfinished]:
     return sorted(found, key=lambda one: (one.since, one))
 
 
-def _halves(question: Question) -> tuple[Indices, Indices]:
+def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
     """Of each message the send and the receive in the table of operations."""
-    columns, sends = as_table(question.program).columns, question.demand.sends
+    columns, sends = as_table(inputs.schedule).columns, inputs.demand.sends
     assert sends is not None
     return sends, columns.match[sends]
 
 
-def reductions_of(question: Question, timing: Timing) -> Iterator[Span]:
+def reductions_of(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
     """Each reduction and copy of each rank: a step's come after all its messages, received ones first."""
     assert timing.times is not None
-    columns, n, itemsize = as_table(question.program).columns, question.n, question.itemsize
-    through, now = _through(question, timing.times), dict[tuple[int, int], float]()
+    columns, n, itemsize = as_table(inputs.schedule).columns, inputs.n, inputs.itemsize
+    through, now = _through(inputs, timing.times), dict[tuple[int, int], float]()
     order = np.lexsort((columns.kind >= Kind.COPY, columns.step, columns.channel, columns.rank))
-    slower = _slowdowns(question)[order].tolist()
+    slower = _slowdowns(inputs)[order].tolist()
     said = (column[order].tolist() for column in (*columns[:4], columns.into, columns.count))
     for stage, operations in groupby(zip(*said, slower, strict=True), key=itemgetter(0, 1, 2)):
         rank, channel, step = stage
-        starts = 0.0 if question.starts is None else float(question.starts[rank])
+        starts = 0.0 if inputs.starts is None else float(inputs.starts[rank])
         begin = max(now.get((rank, channel), starts), through.get(stage, 0.0))
-        fails_at = question.trouble.fails_at(rank)
+        fails_at = inputs.trouble.fails_at(rank)
         for _, _, _, kind, into, count, factor in operations:
-            seconds = question.transport.gamma * extent(into, count, n, question.program.chunks) * itemsize * factor
+            seconds = inputs.transport.gamma * extent(into, count, n, inputs.schedule.chunks) * itemsize * factor
             if kind > Kind.RECV and seconds > 0 and begin < fails_at:
                 yield Span(rank, "reduce", step, begin, begin + seconds)
                 begin += seconds
         now[rank, channel] = begin if begin < fails_at else inf
 
 
-def _slowdowns(question: Question) -> Floats:
+def _slowdowns(inputs: EngineInput) -> Floats:
     """How many times as long each operation computes."""
-    columns, trouble = as_table(question.program).columns, question.trouble
-    return trouble.slowdown(question.turn, columns.rank, columns.channel, columns.step)
+    columns, trouble = as_table(inputs.schedule).columns, inputs.trouble
+    return trouble.slowdown(inputs.turn, columns.rank, columns.channel, columns.step)
 
 
-def _through(question: Question, times: MessageTimes) -> dict[Stage, float]:
+def _through(inputs: EngineInput, times: MessageTimes) -> dict[Stage, float]:
     """When the last message of each (rank, channel, step) was through."""
-    columns = as_table(question.program).columns
+    columns = as_table(inputs.schedule).columns
     latest: dict[Stage, float] = {}
-    for ends in _halves(question):
+    for ends in _halves(inputs):
         stages = zip(*(column[ends].tolist() for column in columns[:3]), strict=True)
         for stage, end in zip(stages, np.nan_to_num(times.end, nan=inf).tolist(), strict=True):
             latest[stage] = max(latest.get(stage, 0.0), end)
     return latest
 
 
-def _scaling(question: Question, timing: Timing, op: str) -> Iterator[Span]:
+def _scaling(inputs: EngineInput, timing: Timing, op: str) -> Iterator[Span]:
     """The mean's division at the end of each rank that holds a result; ``timing`` includes it."""
     if op != "mean":
         return
-    last = steps_of(question.program)
-    for rank, (end, busy) in enumerate(zip(timing.finished.tolist(), scaling_seconds(question).tolist(), strict=True)):
+    last = steps_of(inputs.schedule)
+    for rank, (end, busy) in enumerate(zip(timing.finished.tolist(), scaling_seconds(inputs).tolist(), strict=True)):
         if busy > 0 and end < inf:
             yield Span(rank, "reduce", last, end - busy, end)
 
 
-def links_of(question: Question, timings: Iterable[Timing]) -> list[TracedLink]:
+def links_of(inputs: EngineInput, timings: Iterable[Timing]) -> list[TracedLink]:
     """With the bytes of messages that came on their way in any of these runs."""
-    graph, hosts, routes = question.cluster.graph, question.cluster.hosts, question.cluster.routes()
+    graph, hosts, routes = inputs.cluster.graph, inputs.cluster.hosts, inputs.cluster.routes()
     carried = dict.fromkeys(graph.edges, 0.0)
     for times in (timing.times for timing in timings):
         assert times is not None

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from collectives import Algorithm, Kind, Operation, Transport, copy, find_algorithm, recv, recv_reduce, send
-from collectives.atomic import write_text
-from collectives.schedule import Schedule, trace
+from collectives.records.files import write_text
+from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.spec import find_spec
 from collectives.step import Step, extent
 from simcomm import Cluster, from_links
@@ -68,7 +68,7 @@ class Case:
 
     @property
     def schedule(self) -> Schedule:
-        return trace(self._program(), len(self.hosts))
+        return build_schedule(self._program(), len(self.hosts))
 
     def _program(self) -> Algorithm:
         if self.algorithm:

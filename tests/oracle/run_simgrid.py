@@ -14,7 +14,7 @@ import networkx as nx
 from oracle.cases import Case, sent
 
 from collectives import Kind
-from collectives.schedule import Schedule
+from collectives.schedule.schedule import Schedule
 from collectives.step import extent
 
 SOURCE = Path(__file__).with_name("simgrid_runner.cpp")

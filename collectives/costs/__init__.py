@@ -1,0 +1,1 @@
+"""Closed-form costs of the algorithms, and lower bounds of any algorithm."""

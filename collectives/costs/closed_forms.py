@@ -1,0 +1,296 @@
+"""Closed-form costs, in the field's alpha (s a message), beta (s a byte), gamma (s a byte reduced or copied).
+
+They hold on a symmetric network without contention: every rank has a link of its own, full duplex, into a switch that
+never fills, and what a rank sends at the same time shares its link. Buffers fall into equal chunks. There they are what
+the simulator says to the last digit, but for those in ``BOUNDS``, which no run exceeds.
+
+Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007); Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009)
+for the ring; Sanders, Speck, Träff (2009) for the two trees; the rest follows from the programs by counting.
+"""
+
+from collections.abc import Callable
+from math import isqrt
+from typing import NamedTuple
+
+from collectives.algorithms.double_tree import in_order_tree
+from collectives.catalogue import Algorithm
+from collectives.costs.one_link import Shares, on_one_link
+from collectives.nesting import inside
+
+
+class Model(NamedTuple):
+    """How many ranks, how large a buffer in bytes, and what a network costs."""
+
+    p: int
+    nbytes: float
+    alpha: float
+    beta: float
+    gamma: float
+
+    def messages(self, number: float, share: float) -> float:
+        """Seconds of so many messages, one after the other, each of a share of the buffer."""
+        return number * (self.alpha + share * self.nbytes * self.beta)
+
+    def work(self, share: float) -> float:
+        """Seconds to reduce or copy so many buffers."""
+        return share * self.nbytes * self.gamma
+
+    def of(self, p: int, share: float = 1.0) -> "Model":
+        """The same network for fewer ranks and a share of the buffer."""
+        return self._replace(p=p, nbytes=self.nbytes * share)
+
+    @property
+    def doublings(self) -> int:
+        """ceil(log2 p)."""
+        return (self.p - 1).bit_length()
+
+    @property
+    def core(self) -> int:
+        """The largest power of two among the ranks."""
+        return 1 << (self.p.bit_length() - 1)
+
+    @property
+    def others(self) -> float:
+        """(p - 1) / p, the share of the buffer that belongs to others."""
+        return (self.p - 1) / self.p
+
+
+def naive_broadcast(m: Model) -> float:
+    return m.messages(m.p - 1, 1)
+
+
+def naive_reduce(m: Model) -> float:
+    return naive_broadcast(m) + m.work(m.p - 1)
+
+
+def naive_scatter(m: Model) -> float:
+    return m.messages(m.p - 1, 1 / m.p)
+
+
+def naive_all_to_all(m: Model) -> float:
+    return m.messages(1, m.others) if m.p > 1 else 0.0
+
+
+def binomial_broadcast(m: Model) -> float:
+    return m.messages(m.doublings, 1)
+
+
+def binomial_reduce(m: Model) -> float:
+    return m.messages(m.doublings, 1) + m.work(m.doublings)
+
+
+def binomial_scatter(m: Model) -> float:
+    """Each step's message is half as long as the one before: together all but the root's own part."""
+    return m.messages(m.doublings, 0) + m.messages(1, m.others) - m.alpha
+
+
+def chain_broadcast(m: Model, slices: int = 8) -> float:
+    return m.messages(m.p + slices - 2, 1 / slices) if m.p > 1 else 0.0
+
+
+def chain_reduce(m: Model, slices: int = 8) -> float:
+    return chain_broadcast(m, slices) + m.work((m.p + slices - 2) / slices if m.p > 1 else 0)
+
+
+def ring_all_gather(m: Model) -> float:
+    return m.messages(m.p - 1, 1 / m.p)
+
+
+def ring_reduce_scatter(m: Model) -> float:
+    return ring_all_gather(m) + m.work(m.others)
+
+
+def bidirectional_ring_reduce_scatter(m: Model) -> float:
+    """Both channels share the link, but each reduces its half while the other does."""
+    return ring_all_gather(m) + m.work(m.others / 2)
+
+
+def unchunked_ring_all_reduce(m: Model) -> float:
+    return m.messages(m.p - 1, 1) + m.work(m.p)
+
+
+def handed_over(m: Model) -> float:
+    """What the spare ranks add where p is no power of two: the whole buffer to a core rank, reduced, and back."""
+    return m.messages(2, 1) + m.work(1) if m.p > m.core else 0.0
+
+
+def recursive_doubling_all_reduce(m: Model) -> float:
+    doublings = m.core.bit_length() - 1
+    return m.messages(doublings, 1) + m.work(doublings) + handed_over(m)
+
+
+def halving_doubling_all_reduce(m: Model) -> float:
+    share = (m.core - 1) / m.core
+    return m.alpha * 2 * (m.core.bit_length() - 1) + m.nbytes * m.beta * 2 * share + m.work(share) + handed_over(m)
+
+
+def parts_exchanged(m: Model) -> list[float]:
+    """The share that rank 0 exchanges in each step of doubling: its parts, and those that spare ranks gave it."""
+    spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
+    return [(count + min(count, spare)) / m.p for count in counts]
+
+
+def recursive_doubling_all_gather(m: Model) -> float:
+    spare = m.messages(1, 1 / m.p) + m.messages(1, m.others) if m.p > m.core else 0.0
+    return sum(m.messages(1, share) for share in parts_exchanged(m)) + spare
+
+
+def recursive_halving_reduce_scatter(m: Model) -> float:
+    spare = m.messages(1, 1) + m.work(1) + m.messages(1, 1 / m.p) if m.p > m.core else 0.0
+    return sum(m.messages(1, share) + m.work(share) for share in parts_exchanged(m)) + spare
+
+
+def bruck_all_gather(m: Model) -> float:
+    return m.alpha * m.doublings + m.others * m.nbytes * m.beta
+
+
+def bruck_all_to_all(m: Model) -> float:
+    """A part travels once for each bit of its distance, packed and unpacked each time; two rotations besides."""
+    if m.p == 1:
+        return 0.0
+    travelled = sum(distance.bit_count() for distance in range(m.p)) / m.p
+    return m.alpha * m.doublings + travelled * m.nbytes * m.beta + m.work(2 + 2 * travelled)
+
+
+def pairwise_all_to_all(m: Model) -> float:
+    return m.messages(m.p - 1 + m.p % 2, 1 / m.p) if m.p > 1 else 0.0
+
+
+def dissemination_barrier(m: Model) -> float:
+    return m.messages(m.doublings, 1) + m.work(m.doublings)
+
+
+def double_tree_broadcast(m: Model, slices: int = 8) -> float:
+    """A bound: no link carries more than two of the messages, of n / 2s bytes, at once."""
+    if m.p == 1:
+        return 0.0
+
+    def depth(place: int) -> int:
+        return max((1 + depth(child) for child in in_order_tree(place, m.p).children), default=0)
+
+    return m.messages(depth(0) + slices - 1, 1 / slices)
+
+
+def double_tree_reduce(m: Model, slices: int = 8) -> float:
+    """A bound: likewise, with a step for each child; what a rank hears of one slice it passes on with the next."""
+    if m.p == 1:
+        return 0.0
+    turns = 1 if m.p < 4 else 2  # most children of a rank
+
+    def begins(place: int) -> int:
+        children = in_order_tree(place, m.p).children
+        return max((turns + begins(child) - turn for turn, child in enumerate(children)), default=-turns)
+
+    steps = begins(0) + turns * (slices - 1) + 1
+    return m.messages(steps, 1 / slices) + m.work(steps / (2 * slices))
+
+
+def double_tree_least(m: Model, collective: str, slices: int) -> float:
+    """What two trees cannot do without.
+
+    The last slice of each tree goes all the way, after the others; the root's link carries all of the buffer; and a
+    rank with two children, which there is from four ranks on, hears them in turn.
+    """
+
+    def depth(place: int) -> int:
+        return max((1 + depth(child) for child in in_order_tree(place, m.p).children), default=0)
+
+    hop = m.messages(1, 1 / (2 * slices))
+    one_way = max((depth(0) + slices - 1) * hop, m.messages(1, 1) + (depth(0) - 1) * hop)
+    if collective != "all_reduce":
+        return max(one_way, 2 * slices * hop) if collective == "reduce" and m.p >= 4 else one_way
+    both_ways = one_way + (depth(0) + slices - 1) * hop
+    return max(both_ways, 2 * slices * hop + m.messages(slices, 1 / slices)) if m.p >= 4 else both_ways
+
+
+def squarest(p: int, wanted: int | None) -> int:
+    """The width that the two-dimensional algorithms choose."""
+    return wanted or next(width for width in range(isqrt(p), 0, -1) if p % width == 0)
+
+
+def torus_all_reduce(m: Model, columns: int | None = None) -> float:
+    """One channel begins in the rows, the other in the columns; what they send at the same time shares the link."""
+    c = squarest(m.p, columns)
+    seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
+    return on_one_link([_torus_channel(m, c, m.p // c), _torus_channel(m, m.p // c, c)], *seconds)
+
+
+def _torus_channel(m: Model, c: int, r: int) -> list[Shares]:
+    """Each step of a channel, which has half of the buffer."""
+    row, column = 1 / (2 * c), 1 / (2 * m.p)
+    down = [Shares(row, row)] * (c - 1) + [Shares(column, column)] * (r - 1)
+    return down + [Shares(column, 0.0)] * (r - 1) + [Shares(row, 0.0)] * (c - 1)
+
+
+def hierarchical_all_reduce(
+    m: Model, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
+) -> float | None:
+    """The closed forms of what runs inside, one after the other; None where that has several channels."""
+    width = squarest(m.p, gpus)
+    inner, across = m.of(width), m.of(m.p // width, 1 / width)
+    dimensions = [
+        (inside("reduce_scatter", node, inner.p), inner),
+        (inside("all_reduce", rail, across.p), across),
+        (inside("all_gather", gather or node, inner.p), inner),
+    ]
+    if any(len(channels) > 1 for channels, _ in dimensions):
+        return None
+    seconds = [closed_form(channels[0].algorithm, model) for channels, model in dimensions]
+    return None if None in seconds else sum(filter(None, seconds))
+
+
+FORMS: dict[str, Callable[..., float | None]] = {
+    "broadcast/naive": naive_broadcast,
+    "broadcast/binomial": binomial_broadcast,
+    "broadcast/chain": chain_broadcast,
+    "broadcast/double_tree": double_tree_broadcast,
+    "reduce/naive": naive_reduce,
+    "reduce/binomial": binomial_reduce,
+    "reduce/chain": chain_reduce,
+    "reduce/double_tree": double_tree_reduce,
+    "all_reduce/naive": lambda m: naive_reduce(m) + naive_broadcast(m),
+    "all_reduce/binomial": lambda m: binomial_reduce(m) + binomial_broadcast(m),
+    "all_reduce/chain": lambda m, slices=8: chain_reduce(m, slices) + chain_broadcast(m, slices),
+    "all_reduce/double_tree": lambda m, slices=8: double_tree_reduce(m, slices) + double_tree_broadcast(m, slices),
+    "all_reduce/ring": lambda m: ring_reduce_scatter(m) + ring_all_gather(m),
+    "all_reduce/bidirectional_ring": lambda m: bidirectional_ring_reduce_scatter(m) + ring_all_gather(m),
+    "all_reduce/unchunked_ring": unchunked_ring_all_reduce,
+    "all_reduce/recursive_doubling": recursive_doubling_all_reduce,
+    "all_reduce/halving_doubling": halving_doubling_all_reduce,
+    "all_reduce/hierarchical": hierarchical_all_reduce,
+    "all_reduce/torus": torus_all_reduce,
+    "scatter/naive": naive_scatter,
+    "scatter/binomial": binomial_scatter,
+    "gather/naive": naive_scatter,
+    "gather/binomial": binomial_scatter,
+    "all_gather/naive": lambda m: naive_scatter(m) + naive_broadcast(m),
+    "all_gather/ring": ring_all_gather,
+    "all_gather/bidirectional_ring": ring_all_gather,
+    "all_gather/bruck": bruck_all_gather,
+    "all_gather/recursive_doubling": recursive_doubling_all_gather,
+    "reduce_scatter/naive": lambda m: naive_reduce(m) + naive_scatter(m),
+    "reduce_scatter/ring": ring_reduce_scatter,
+    "reduce_scatter/bidirectional_ring": bidirectional_ring_reduce_scatter,
+    "reduce_scatter/recursive_halving": recursive_halving_reduce_scatter,
+    "all_to_all/naive": naive_all_to_all,
+    "all_to_all/pairwise": pairwise_all_to_all,
+    "all_to_all/bruck": bruck_all_to_all,
+    "barrier/naive": lambda m: naive_reduce(m) + naive_broadcast(m),
+    "barrier/binomial": lambda m: binomial_reduce(m) + binomial_broadcast(m),
+    "barrier/dissemination": dissemination_barrier,
+}
+BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/double_tree"}
+
+
+def closed_form(algorithm: Algorithm, model: Model) -> float | None:
+    """Seconds that the formula of a library algorithm gives, with its parameters as they are set; None without one."""
+    form = FORMS.get(f"{algorithm.spec.name}/{algorithm.name}") if algorithm.source is None else None
+    return None if form is None else form(model, **algorithm.parameters)
+
+
+def least_seconds(algorithm: Algorithm, model: Model) -> float:
+    """What no run of a library algorithm goes below, its chunks being equally large; 0 where nothing is known."""
+    name = f"{algorithm.spec.name}/{algorithm.name}"
+    if algorithm.source is not None or name not in BOUNDS or model.p == 1:
+        return 0.0
+    return double_tree_least(model, name.partition("/")[0], int(algorithm.parameters.get("slices") or 8))

@@ -1,0 +1,1 @@
+"""Proofs about schedules: no deadlock, and every rank ends with what the spec says."""

@@ -1,0 +1,93 @@
+"""In which order the steps of all ranks can complete, or who waits for whom in a circle.
+
+Rendezvous is assumed: neither half of a message completes before the other is posted, so what finishes here needs no
+buffering from any backend. Matching is static, so this one order stands for every interleaving.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from collectives.errors import ProgramError
+from collectives.schedule.schedule import Schedule, operation, setting
+
+
+class Completed(NamedTuple):
+    """A step of one channel of a rank."""
+
+    rank: int
+    channel: int
+    step: int
+
+
+Meeting = tuple[int, int, int]  # where the other half of an operation is: actor and step; and the index of ours
+
+
+def completion_order(schedule: Schedule) -> Iterator[Completed]:
+    """Each step of each channel of each rank in an order in which they can complete.
+
+    A step is posted when the one before it on its channel is complete, and completes when the other halves of its
+    messages are posted. Raises ProgramError on a deadlock.
+    """
+    actors = [(rank, channel) for rank, own in enumerate(schedule.programs) for channel in range(len(own))]
+    meetings = _meetings(schedule, {actor: number for number, actor in enumerate(actors)})
+    position = [0] * len(actors)
+    ready = list(range(len(actors)))
+    while ready:
+        actor = ready.pop()
+        steps = meetings[actor]
+        at = position[actor]
+        while at < len(steps) and _all_posted(steps[at], position):
+            yield Completed(*actors[actor], at)
+            position[actor] = at = at + 1
+            if at < len(steps):
+                ready += [peer for peer, step, _ in steps[at] if position[peer] == step]
+    if any(at < len(steps) for at, steps in zip(position, meetings, strict=True)):
+        raise _deadlock(schedule, actors, position, meetings)
+
+
+def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
+    for actor, step, _ in meetings:  # noqa: SIM110 (asked of every step, and `all` takes three times as long)
+        if position[actor] < step:
+            return False
+    return True
+
+
+def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[list[list[Meeting]]]:
+    """Of each step of each actor, whom it meets."""
+    meetings: list[list[list[Meeting]]] = [
+        [[] for _ in program] for channels in schedule.programs for program in channels
+    ]
+    steps = schedule.step.tolist()
+    actor = [number[key] for key in zip(schedule.rank.tolist(), schedule.channel.tolist(), strict=True)]
+    for index, match in enumerate(schedule.match.tolist()):
+        if match >= 0:
+            meetings[actor[index]][steps[index]].append((actor[match], steps[match], index))
+    return meetings
+
+
+def _deadlock(
+    schedule: Schedule, actors: list[tuple[int, int]], position: list[int], meetings: list[list[list[Meeting]]]
+) -> ProgramError:
+    """The circle of ranks that wait for each other."""
+    blocking = {
+        actor: next(met for met in meetings[actor][at] if position[met[0]] < met[1])
+        for actor, at in enumerate(position)
+        if at < len(meetings[actor])
+    }
+    circle: list[int] = []
+    actor = min(blocking)
+    while actor not in circle:
+        circle.append(actor)
+        actor = blocking[actor][0]
+    circle = circle[circle.index(actor) :]
+    waits = "; ".join(_wait(schedule, actors, actor, position[actor], blocking[actor]) for actor in circle)
+    rank, step = actors[circle[0]][0], position[circle[0]]
+    name = setting(schedule.algorithm, schedule.world_size, schedule.root)
+    advice = "What must overlap belongs in one step: yield send(...), recv(...)"
+    return ProgramError(f"{name}: deadlock: {waits}. {advice}", schedule.world_size, rank, step)
+
+
+def _wait(schedule: Schedule, actors: list[tuple[int, int]], actor: int, step: int, met: Meeting) -> str:
+    (rank, channel), peer = actors[actor], actors[met[0]][0]
+    where = f"step {step} of channel {channel}" if schedule.channels > 1 else f"step {step}"
+    return f"rank {rank} in {where} waits for rank {peer} in {operation(schedule, met[2])}"

@@ -1,0 +1,201 @@
+"""Whether an algorithm achieves its spec: a symbolic run in which chunks hold contributors, never numbers.
+
+Values can match by luck, provenance cannot. A chunk holds the set of ranks whose data is in it, as the bits of an
+integer (0: undefined), and the chunk of their buffers that this data comes from. Steps complete in the order that
+``collectives.proof.completion`` finds; it stands for every interleaving.
+"""
+
+from dataclasses import dataclass
+from operator import and_, or_
+
+from collectives.catalogue import Algorithm
+from collectives.errors import ProgramError
+from collectives.proof.completion import completion_order
+from collectives.schedule.schedule import Schedule, build_schedule, on_channel, operation, setting
+from collectives.spec import Contents, Contributors
+from collectives.step import Kind, Operation
+
+SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a correct algorithm costs at one world size."""
+
+    world_size: int
+    root: int
+    steps: int
+    messages: int
+    sent_share: float  # bytes that the busiest rank sends, as a share of the buffer's bytes
+    ports: int  # most ranks that a rank sends to, or receives from, at the same time
+
+
+def verify(algorithm: Algorithm, world_size: int, root: int = 0) -> Report:
+    """Prove that every rank ends with what the spec says, each contribution counted once, without deadlock.
+
+    Raises ProgramError that names the rank, step, chunk and peer where it goes wrong.
+    """
+    schedule = build_schedule(algorithm, world_size, root)
+    run = _SymbolicRun(schedule)
+    for rank, channel, step in completion_order(schedule):
+        run.complete(rank, channel, step)
+    run.check_end()
+    n = schedule.chunks
+    busiest = int(schedule.elements_sent(n).max(initial=0))
+    return Report(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports)
+
+
+class _SymbolicRun:
+    """The chunks of every rank while the steps complete one after the other."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.spec = schedule.algorithm.spec
+        self.match = schedule.match.tolist()
+        self.first = _first_indices(schedule)
+        self.who = [self._start(rank) for rank in range(schedule.world_size)]
+        places = [*range(schedule.chunks), *[-1] * schedule.scratch]
+        self.place = [list(places) for _ in range(schedule.world_size)]
+        self.in_flight: dict[int, tuple[list[int], list[int]]] = {}  # by index of the send
+        for rank, channels in enumerate(schedule.programs):
+            for channel in range(len(channels)):
+                self._post(rank, channel, 0)
+
+    def _start(self, rank: int) -> list[int]:
+        spec, p = self.spec, self.schedule.world_size
+        parts = self._parts(spec.start, rank)
+        chunks = self.schedule.chunks
+        return [*(parts[chunk * p // chunks] for chunk in range(chunks)), *[0] * self.schedule.scratch]
+
+    def _parts(self, contents: Contents, rank: int) -> list[int]:
+        """Who is in each part of a rank's buffer."""
+        p, root = self.schedule.world_size, self.schedule.root
+        if not self.spec.has_parts:
+            return [_bits(contents(rank, 0, p, root))] * p
+        return [_bits(contents(rank, part, p, root)) for part in range(p)]
+
+    def _post(self, rank: int, channel: int, step: int) -> None:
+        """A send carries the chunk as it was before the step: taken when the step is posted."""
+        program = self.schedule.programs[rank][channel]
+        if step < len(program):
+            first = self.first[rank][channel][step]
+            for index, op in enumerate(program[step], first):
+                if op.kind is SEND:
+                    self.in_flight[index] = self._read(rank, index, op)
+
+    def _read(self, rank: int, index: int, op: Operation) -> tuple[list[int], list[int]]:
+        chunks = slice(op.chunk, op.chunk + op.count)
+        values = self.who[rank][chunks]
+        if 0 in values:
+            raise self._wrong(index, self._empty(op.chunk + values.index(0)))
+        return values, self.place[rank][chunks]
+
+    def complete(self, rank: int, channel: int, step: int) -> None:
+        """What the step receives, copies and reduces lands; everything was read before."""
+        landing, match, who, place = [], self.match, self.who[rank], self.place[rank]
+        for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):
+            if op.kind is not SEND:
+                other = match[index]
+                landing.append((index, op, self.in_flight.pop(other) if other >= 0 else self._read(rank, index, op)))
+        for index, op, (values, places) in landing:
+            if op.kind in COMBINING:
+                values = self._combined(rank, index, op, values, places)
+            if op.count == 1:
+                who[op.into], place[op.into] = values[0], places[0]
+            else:
+                chunks = slice(op.into, op.into + op.count)
+                who[chunks], place[chunks] = values, places
+        self._post(rank, channel, step + 1)
+
+    def _combined(self, rank: int, index: int, op: Operation, values: list[int], places: list[int]) -> list[int]:
+        held = self.who[rank][op.into : op.into + op.count]
+        at = self.place[rank][op.into : op.into + op.count]
+        if 0 not in held and at == places and (self.spec.repeats or not any(map(and_, held, values))):
+            return [*map(or_, held, values)]
+        for chunk, one, other, place in zip(op.target, held, values, places, strict=True):
+            if one == 0:
+                raise self._wrong(index, f"{self._empty(chunk)}, so nothing can be reduced into it")
+            if self.place[rank][chunk] != place:
+                raise self._wrong(
+                    index, f"data of chunk {place} would be added to data of chunk {self.place[rank][chunk]}"
+                )
+            if one & other and not self.spec.repeats:
+                raise self._wrong(
+                    index,
+                    f"the contribution of {_ranks(one & other)} would be counted twice: chunk {chunk} already holds "
+                    f"{_ranks(one)} and {_ranks(other)} would be added",
+                )
+        raise AssertionError("one of the reasons above holds")
+
+    def check_end(self) -> None:
+        """Raise ProgramError unless every rank holds what the spec says."""
+        spec, p, chunks = self.spec, self.schedule.world_size, self.schedule.chunks
+        for rank in range(p):
+            wanted = self._parts(spec.end, rank)
+            for chunk in range(chunks):
+                part = chunk * p // chunks
+                if wanted[part]:
+                    origin = chunk + (spec.origin(rank, part) - part) * chunks // p
+                    self._check_chunk(rank, chunk, wanted[part], origin)
+
+    def _check_chunk(self, rank: int, chunk: int, expected: int, origin: int) -> None:
+        value, place = self.who[rank][chunk], self.place[rank][chunk]
+        if value == expected and place == origin:
+            return
+        if value == 0:
+            raise self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}")
+        if self.spec.moves:
+            problem = f"holds {self._data(value, place)}; it should hold {self._data(expected, origin)}"
+            raise self._wrong_end(rank, chunk, problem)
+        raise self._wrong_end(rank, chunk, f"misses the contribution of {_ranks(expected & ~value)}")
+
+    def _data(self, ranks: int, place: int) -> str:
+        return f"chunk {place} of {_ranks(ranks)}" if self.spec.moves else f"the data of {_ranks(ranks)}"
+
+    def _empty(self, chunk: int) -> str:
+        """Why there is nothing in a chunk: undefined data never moves, so it has been so from the start."""
+        scratch = chunk >= self.schedule.chunks
+        why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
+        return f"chunk {chunk} holds nothing yet ({why})"
+
+    def _wrong(self, index: int, problem: str) -> ProgramError:
+        schedule, op = self.schedule, operation(self.schedule, index)
+        rank, step = int(schedule.rank[index]), int(schedule.step[index])
+        name = setting(schedule.algorithm, schedule.world_size, schedule.root)
+        where = f"{name}, rank {rank}{on_channel(schedule, index)}, step {step}"
+        return ProgramError(f"{where}: {op}: {problem}", schedule.world_size, rank, step)
+
+    def _wrong_end(self, rank: int, chunk: int, problem: str) -> ProgramError:
+        schedule = self.schedule
+        name = setting(schedule.algorithm, schedule.world_size, schedule.root)
+        hint = "" if schedule.steps else "; no rank yields a step (`yield` a step, `yield from` another program)"
+        message = f"{name}: at the end chunk {chunk} of rank {rank} {problem}{hint}"
+        return ProgramError(message, schedule.world_size, rank)
+
+
+def _first_indices(schedule: Schedule) -> list[list[list[int]]]:
+    """Index of the first operation of each step; [rank][channel][step]."""
+    index, first = 0, list[list[list[int]]]()
+    for channels in schedule.programs:
+        first.append([])
+        for program in channels:
+            first[-1].append([])
+            for step in program:
+                first[-1][-1].append(index)
+                index += len(step)
+    return first
+
+
+def _bits(ranks: Contributors | None) -> int:
+    if not ranks:
+        return 0
+    return sum([1 << rank for rank in ranks]) if len(ranks) > 1 else 1 << next(iter(ranks))
+
+
+def _ranks(bits: int) -> str:
+    """``rank 3``, ``ranks 0, 2``; of many the first few."""
+    ranks = [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
+    first = ", ".join(map(str, ranks[:8]))
+    if len(ranks) == 1:
+        return f"rank {first}"
+    return f"ranks {first}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

@@ -1,0 +1,102 @@
+"""What was measured of a machine to predict runs on it: written by the real wing, read by the simulated one."""
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from collectives.errors import InputError
+from collectives.records.environment import environment
+from collectives.records.json_records import read_record, write_record
+from collectives.transport import Transport
+from collectives.workload import ComputePhases, Training
+
+FRESH_FOR = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Line:
+    """``seconds = fixed + per_byte * nbytes``, fitted to the points beside it."""
+
+    fixed: float
+    per_byte: float
+    worst_residual: float  # largest |fitted - measured| / measured
+    points: list[tuple[int, float]] = field(default_factory=list)  # (nbytes, seconds), each a median
+
+
+@dataclass(frozen=True)
+class ComputePoint:
+    """Phases of one model's training step, in ``processes`` communication-free processes at once."""
+
+    model: str
+    dataset: str
+    batch_size: int
+    processes: int
+    threads: int  # of each process
+    phases: ComputePhases
+    spread: float  # interquartile range of the step time over its median
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One machine as ``ranks`` processes see it."""
+
+    ranks: int
+    threads: int  # per rank, while measuring
+    one_way: Line  # one message at a time, from rank 0 to rank 1
+    both_ways: Line  # every rank sends to its right neighbour and receives from its left at once
+    reduction: Line  # every rank reduces a buffer into another at once
+    backend: str = "gloo"
+    compute: list[ComputePoint] = field(default_factory=list)
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    environment: dict[str, str | int] = field(default_factory=environment)
+
+    def transport(self, goodput: float) -> Transport:
+        """What this machine's software adds to a network whose payload gets ``goodput`` of the wire rate."""
+        return Transport(
+            f"{self.backend}-tcp", self.one_way.fixed, goodput, self.reduction.per_byte, f"calibrated {self.created}"
+        )
+
+    def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
+        """The measured phases of such a step, if they are here."""
+        for point in self.compute:
+            of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
+            if of_point == (training.model, training.dataset, training.batch_size, processes, threads):
+                return point.phases
+        return None
+
+    def is_fresh(self) -> bool:
+        """Made within a day, on this machine with this software."""
+        age = datetime.now(UTC) - datetime.fromisoformat(self.created)
+        return age < FRESH_FOR and self.environment == environment()
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all."""
+        write_record(path, self, indent=1)
+
+
+def cache_file(ranks: int, backend: str = "gloo") -> Path:
+    """Where the calibration of this machine with so many ranks is kept."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "ringlab" / f"calibration-{backend}-{ranks}.json"
+
+
+def read_calibration(path: Path) -> Calibration:
+    """The calibration in a file. Raises InputError that names the file and what is wrong."""
+    return read_record(path, Calibration, "calibration")
+
+
+def cached_calibration(ranks: int) -> Calibration:
+    """The fresh calibration of this machine with so many ranks. Raises InputError that says how to make one."""
+    path = cache_file(ranks)
+    if not path.is_file():
+        raise InputError(
+            f"no calibration of this machine for {ranks} ranks; make one with `ringlab calibrate --ranks {ranks}`"
+        )
+    calibration = read_calibration(path)
+    if not calibration.is_fresh():
+        raise InputError(
+            f"{path}: this calibration is older than a day or was made with other software or hardware; "
+            f"renew it with `ringlab calibrate --ranks {ranks}`"
+        )
+    return calibration

@@ -1,0 +1,71 @@
+"""What a Trace comes down to: the entries that predict, run and compare print and write, the same for both wings."""
+
+from statistics import median
+
+from collectives.costs.bounds import bus_factor
+from collectives.records.trace import Trace
+from collectives.workload import Training
+
+Entry = dict[str, str | int | float | None]  # times and rates of a run that never ends are None
+PHASES = ("forward", "backward", "sync", "optimizer")
+COLLECTIVE = ("time_s", "time_min_s", "time_max_s", "algbw_GBps", "busbw_GBps")
+TRAINING = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_s", "scaling_efficiency")
+
+
+def collective_entry(trace: Trace) -> Entry:
+    """The nccl-tests figures of one collective; GB is 1e9 bytes."""
+    collective, _, algorithm = trace.title.partition("/")
+    nbytes = int(trace.facts["nbytes"])
+    algbw = nbytes / trace.elapsed / 1e9 if trace.elapsed > 0 else 0.0
+    entry: Entry = {
+        "collective": collective,
+        "algorithm": algorithm,
+        "world_size": trace.world_size,
+        "bytes": nbytes,
+        "time_s": trace.elapsed,
+        "time_min_s": trace.facts["time_min_s"],
+        "time_max_s": trace.facts["time_max_s"],
+        "algbw_GBps": algbw,
+        "busbw_GBps": algbw * bus_factor(collective, trace.world_size),
+        **_simulated_by(trace),
+    }
+    return entry if trace.ends else _without(entry, COLLECTIVE)
+
+
+def _simulated_by(trace: Trace) -> Entry:
+    """Of a prediction the engine, and the way that it took."""
+    return {"engine": trace.engine, "way": trace.way} if trace.engine else {}
+
+
+def training_entry(trace: Trace, training: Training) -> Entry:
+    """Medians over the steps after warm-up; of each step the slowest rank counts, and for a phase the mean rank."""
+    entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size}
+    if not trace.ends:
+        return _without(entry, TRAINING) | _simulated_by(trace)
+    steps = _seconds(trace, int(trace.facts["warmup_steps"]))
+    step_s = median(max(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())
+    entry["step_s"] = step_s
+    for name in PHASES:
+        entry[f"{name}_s"] = median(
+            sum(phases.get(name, 0.0) for phases in ranks.values()) / len(ranks) for ranks in steps.values()
+        )
+    entry["samples_per_s"] = trace.world_size * trace.facts["batch_size"] / step_s
+    entry["scaling_efficiency"] = trace.facts["single_rank_step_s"] / step_s
+    for fact in ("test_accuracy", "examples_seen"):
+        if fact in trace.facts:
+            entry[fact] = trace.facts[fact]
+    return entry | _simulated_by(trace)
+
+
+def _without(entry: Entry, names: tuple[str, ...]) -> Entry:
+    return entry | dict.fromkeys(names)
+
+
+def _seconds(trace: Trace, warmup: int) -> dict[int, dict[int, dict[str, float]]]:
+    """Seconds by step after warm-up, rank and phase; all of them when the run was no longer than its warm-up."""
+    steps: dict[int, dict[int, dict[str, float]]] = {}
+    for span in trace.spans:
+        if span.name in PHASES:
+            phases = steps.setdefault(span.step, {}).setdefault(span.rank, {})
+            phases[span.name] = phases.get(span.name, 0.0) + span.end - span.begin
+    return {step: ranks for step, ranks in steps.items() if step >= warmup} or steps

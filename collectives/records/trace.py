@@ -1,0 +1,127 @@
+"""The one record of what happened, simulated or measured alike; everything that draws reads it.
+
+Times are seconds from the common start. On disk it is JSON with a schema version, topology included.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from collectives.errors import InputError
+from collectives.records.json_records import read_record, write_record
+
+
+class Message(NamedTuple):
+    """One message: ``begin`` when both halves were posted or sending began, ``end`` when its bytes had arrived."""
+
+    src: int
+    dst: int
+    step: int  # of the sender's program on this channel
+    chunk: int  # first of its chunks
+    nbytes: int
+    begin: float
+    end: float
+    route: tuple[str, ...] = ()  # node names from src to dst; empty where it is not known
+    channel: int = 0  # of the sender's and the receiver's programs
+    src_waited: float = 0.0  # seconds that the sender's half was posted before the receiver's, where it is known
+    dst_waited: float = 0.0  # and the receiver's before the sender's
+
+
+class Span(NamedTuple):
+    """A rank in one phase: ``reduce``, or of a training step ``forward``, ``backward``, ``sync``, ``optimizer``."""
+
+    rank: int
+    name: str
+    step: int  # of its program, or the training step
+    begin: float
+    end: float
+
+
+class TracedLink(NamedTuple):
+    """One direction of a link as it was: bytes per second, seconds, and the bytes that crossed it."""
+
+    src: str
+    dst: str
+    bandwidth: float
+    latency: float
+    nbytes: float
+
+
+class Unfinished(NamedTuple):
+    """What a rank waited for when nothing more could happen: a peer's half, or a message that is on its way."""
+
+    rank: int
+    peer: int
+    sends: bool
+    step: int
+    channel: int
+    since: float
+    is_under_way: bool
+
+
+@dataclass
+class Trace:
+    """Ranks, messages, spans of computing, links and when it was all done.
+
+    ``facts`` are numbers that belong to the whole: for a collective ``nbytes``, ``time_min_s``, ``time_max_s``; for
+    training ``batch_size``, ``single_rank_step_s`` and, where measured, ``test_accuracy`` and ``examples_seen``.
+    """
+
+    title: str  # the algorithm's full name, or "training/ring"
+    kind: Literal["predicted", "measured"]
+    world_size: int
+    elapsed: float  # first rank's start to last rank's end, seconds
+    messages: list[Message] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    links: list[TracedLink] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)  # node of each rank
+    facts: dict[str, float] = field(default_factory=dict)
+    engine: str = ""  # what simulated it: "simpy" or "compiled"; of a measurement none
+    way: str = ""  # how it did: "events", one by one, or an exact short cut, "max-plus" or "quotient"
+    failed: dict[int, float] = field(default_factory=dict)  # ranks that failed, and when
+    unfinished: list[Unfinished] = field(default_factory=list)  # of a run that never ends
+
+    @property
+    def ends(self) -> bool:
+        """Whether all ranks came to their end; if not, ``elapsed`` is when the last thing happened."""
+        return not self.unfinished and not self.failed
+
+    def bytes_sent(self) -> list[int]:
+        """Bytes that each rank sent."""
+        sent = [0] * self.world_size
+        for message in self.messages:
+            sent[message.src] += message.nbytes
+        return sent
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all."""
+        write_record(path, self)
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in a file that ``Trace.write`` wrote. Raises InputError that names the file and what is wrong."""
+    trace = read_record(path, Trace, "trace")
+    for problem in _problems(trace):
+        raise InputError(f"{path}: not a trace: {problem}")
+    return trace
+
+
+def _problems(trace: Trace) -> Iterator[str]:
+    """What no run can have left: ranks that are not there, nodes without a name, time that runs back."""
+    ranks = range(trace.world_size)
+    if trace.world_size < 1:
+        yield f"world_size is {trace.world_size}"
+    if trace.hosts and len(trace.hosts) != trace.world_size:
+        yield f"hosts has {len(trace.hosts)} entries for {trace.world_size} ranks"
+    for number, message in enumerate(trace.messages):
+        if message.src not in ranks or message.dst not in ranks:
+            yield f"messages.{number} goes from rank {message.src} to rank {message.dst} of {trace.world_size}"
+        if not message.begin <= message.end:
+            yield f"messages.{number} ends at {message.end} but begins at {message.begin}"
+    for number, span in enumerate(trace.spans):
+        if span.rank not in ranks:
+            yield f"spans.{number} is of rank {span.rank} of {trace.world_size}"
+        if not span.begin <= span.end:
+            yield f"spans.{number} ends at {span.end} but begins at {span.begin}"

@@ -1,0 +1,1 @@
+"""Rank programs carried out on tensors over torch.distributed."""

@@ -1,0 +1,244 @@
+"""The executor: any rank program on a real tensor, over torch.distributed's point-to-point calls.
+
+A step keeps the contract of ``collectives.step``. Receives are posted before sends: gloo's notice that a receiver is
+ready otherwise queues behind the outgoing data on the same connection, which doubles the time of an exchange.
+"""
+
+import weakref
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+
+from collectives.catalogue import Algorithm
+from collectives.errors import InputError
+from collectives.lengths import check_length
+from collectives.step import reduce
+from collectives.workload import OPS
+from realcomm.execution.memory import Landing
+from realcomm.execution.nccl import communicators, connect, posted_together, posts_together
+from realcomm.execution.pipeline import Arrangement, Pipeline, Turn
+from realcomm.execution.recording import Recording
+from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, padded
+from realcomm.launching.worker import own_slot
+from realcomm.measuring.records import Event
+
+# (target, incoming): target holds both afterwards
+COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "sum": torch.Tensor.add_,
+    "mean": torch.Tensor.add_,  # divided once, at the end
+    "min": lambda target, incoming: torch.minimum(target, incoming, out=target),
+    "max": lambda target, incoming: torch.maximum(target, incoming, out=target),
+    "product": torch.Tensor.mul_,
+}
+
+TAG = 1 << 24  # the first of ours: far from those that a user's own messages have
+
+
+def execute(
+    algorithm: Algorithm,
+    tensor: torch.Tensor,
+    op: str = "sum",
+    root: int = 0,
+    group: dist.ProcessGroup | None = None,
+    record: list[Event] | None = None,
+) -> None:
+    """``tensor``, of the same length on every rank of ``group``, holds what the collective promises this rank.
+
+    Raises InputError for a tensor that is not contiguous, or that ``op`` cannot reduce where it must.
+    """
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    executor = Executor(algorithm, rank, world_size, tensor.numel(), tensor.dtype, op, root, group, tensor.device)
+    executor.run(tensor, record)
+
+
+class Executor:
+    """One rank's part of one collective on buffers of ``n`` elements, ready to run many times.
+
+    Scratch and staging are allocated once; slices are resolved once, as long as the same tensor comes again.
+    ``bytes_sent`` counts what this rank has handed over to be sent.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        rank: int,
+        world_size: int,
+        n: int,
+        dtype: torch.dtype = torch.float32,
+        op: str = "sum",
+        root: int = 0,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """On a GPU connections to peers, and a communicator for each channel, are made: all ranks must come here.
+
+        Raises InputError for an ``op`` that is not known or, in a reduction, cannot reduce ``dtype``, and for a length
+        that the algorithm cannot work on.
+        """
+        check_known(op)
+        if algorithm.spec.reduces:
+            check_reduces(op, dtype)
+        check_length(algorithm, n, world_size)
+        self.rank, self.world_size, self.n, self.dtype = rank, world_size, n, dtype
+        self.bytes_sent = 0
+        self._device = torch.device(device)
+        together = posts_together(self._device)
+        self._arrangement = Arrangement(algorithm, rank, world_size, root, n, dtype, self._device, together)
+        whole = group or dist.group.WORLD
+        assert whole is not None
+        self._groups: tuple[dist.ProcessGroup, ...] = ()
+        if together:
+            self._groups = communicators(whole, len(self._arrangement.programs), self._device)
+            connect(self._groups, self._arrangement.programs, self._device)
+        self._send, self._receive = whole.send, whole.recv
+        self._post = self._post_together if together else self._post_each
+        self._combine = COMBINE[op]
+        self._divided = _parts(algorithm.spec.result(rank, world_size, root), n, world_size)
+        self._divides = op == "mean" and algorithm.spec.reduces and self._divided.stop > self._divided.start
+        self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
+        self._tensor: Callable[[], torch.Tensor | None] = _nothing
+        self._address = 0
+        self._pipeline = Pipeline([], [])
+
+    def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
+        """``tensor`` of ``n`` elements holds the result; what was done when is appended to ``record``.
+
+        Raises InputError for another length or type, or a tensor that is not contiguous, and RuntimeError of
+        torch.distributed when a peer is lost.
+        """
+        if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
+            self._place(tensor)
+        recording = None if record is None else Recording(self._device)
+        slot = own_slot()
+        slot.collective[:] = self._label
+        for turn in self._pipeline.begin:
+            self._post(turn, recording)
+        for turn in self._pipeline.turns:
+            self._complete(turn, slot.waits, recording)
+            if turn.next is not None:
+                self._post(turn.next, recording)
+        slot.waits[0] = slot.waits[1] = NOT_WAITING
+        if self._divides:
+            self._divide(tensor.detach().view(-1), recording)
+        if record is not None and recording is not None:
+            record += recording.events()
+
+    @cached_property
+    def buffer(self) -> torch.Tensor:
+        """A tensor of the executor's own to run on, for data that does not lie as it must."""
+        return torch.empty(self.n, dtype=self.dtype, device=self._device)
+
+    def _place(self, tensor: torch.Tensor) -> None:
+        if tensor.numel() != self.n or tensor.dtype != self.dtype:
+            raise InputError(
+                f"a tensor of {tensor.numel()} {tensor.dtype} was given where {self.n} {self.dtype} were announced"
+            )
+        if not tensor.is_contiguous():
+            raise InputError(f"a tensor of shape {list(tensor.shape)} and strides {tensor.stride()} is not contiguous")
+        if tensor.is_conj() or tensor.is_neg():  # its memory holds something else
+            raise InputError("a tensor that is conjugated or negated only when it is read; resolve_conj() it before")
+        self._pipeline = self._arrangement.on(tensor.detach().view(-1))
+        self._tensor, self._address = weakref.ref(tensor, self._forget), tensor.data_ptr()
+
+    def _forget(self, gone: object) -> None:
+        """The memory of a tensor that nobody else has any more is let go."""
+        if self._tensor is gone:
+            self._pipeline, self._tensor = Pipeline([], []), _nothing
+
+    def _post_each(self, turn: Turn, recording: Recording | None) -> None:
+        send, receive, tag = self._send, self._receive, TAG + turn.chain
+        for message in turn.first:
+            message.work = receive(message.data_list, message.peer, tag)
+        if recording is not None:  # before they are posted: a message may arrive sooner than posting it returns
+            _stamp(turn, recording.now())
+        for message in turn.step.sends:
+            self.bytes_sent += message.nbytes
+            message.work = send(message.data_list, message.peer, tag)
+        for message in turn.ahead:
+            message.work = receive(message.data_list, message.peer, tag)
+        self._begin_local(turn, recording)
+
+    def _post_together(self, turn: Turn, recording: Recording | None) -> None:
+        """The same for NCCL, where messages that are posted one by one would wait for each other."""
+        if recording is not None:
+            _stamp(turn, recording.now())
+        receives = [(message.peer, message.data) for message in turn.first]
+        sends = [(message.peer, message.data) for message in turn.step.sends]
+        together = posted_together(self._groups[turn.channel], receives, sends)
+        for message in (*turn.first, *turn.step.sends):
+            message.work = together
+        self.bytes_sent += sum(message.nbytes for message in turn.step.sends)
+        self._begin_local(turn, recording)
+
+    def _begin_local(self, turn: Turn, recording: Recording | None) -> None:
+        for data, kept in turn.step.kept:
+            kept.copy_(data)
+        for landing in turn.step.local:
+            self._land(landing, turn, recording)
+
+    def _complete(self, turn: Turn, waits: memoryview, recording: Recording | None) -> None:
+        waits[0] = turn.step.number
+        for message in turn.step.receives:
+            waits[1] = message.peer
+            message.work.wait()
+            if recording is not None:
+                recording.message(turn.channel, message)
+            if message.landing is not None:
+                self._land(message.landing, turn, recording)
+        for message in turn.due:
+            waits[1] = message.peer
+            message.work.wait()
+            if recording is not None:
+                recording.message(turn.channel, message)
+        for landing in turn.step.late:
+            self._land(landing, turn, recording)
+
+    def _land(self, landing: Landing, turn: Turn, recording: Recording | None) -> None:
+        begin = 0.0 if recording is None else recording.now()
+        if landing.combines:
+            self._combine(landing.target, landing.data)
+        else:
+            landing.target.copy_(landing.data)
+        if recording is not None:
+            recording.local(turn.channel, turn.step.number, landing, begin)
+
+    def _divide(self, buffer: torch.Tensor, recording: Recording | None) -> None:
+        """The sum is the mean. It is noted as a reduction of the whole buffer, in a step after the last."""
+        begin = 0.0 if recording is None else recording.now()
+        buffer[self._divided].div_(self.world_size)
+        if recording is not None:
+            whole = Landing(reduce(0, into=0, count=self._arrangement.chunks), buffer, buffer, combines=True)
+            recording.local(0, max(map(len, self._arrangement.programs)), whole, begin)
+
+
+def check_known(op: str) -> None:
+    """Raise InputError unless ``op`` is known."""
+    if op not in COMBINE:
+        raise InputError(f"op {op!r} is not known; there are {', '.join(OPS)}")
+
+
+def check_reduces(op: str, dtype: torch.dtype) -> None:
+    """Raise InputError unless torch can reduce elements of ``dtype`` with ``op``, which is known."""
+    kind = str(dtype).removeprefix("torch.")
+    if op == "mean" and not (dtype.is_floating_point or dtype.is_complex):
+        raise InputError(f"op 'mean' needs a floating dtype, not {kind!r}")
+    try:
+        COMBINE[op](torch.zeros(1, dtype=dtype), torch.zeros(1, dtype=dtype))
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"op {op!r} cannot reduce dtype {kind!r}: {error}") from error
+
+
+def _parts(parts: range, n: int, world_size: int) -> slice:
+    """The elements of some consecutive parts of a buffer."""
+    return slice(parts.start * n // world_size, parts.stop * n // world_size)
+
+
+def _stamp(turn: Turn, now: float) -> None:
+    for message in (*turn.first, *turn.step.sends, *turn.ahead):
+        message.posted = now
+
+
+def _nothing() -> None:
+    return None

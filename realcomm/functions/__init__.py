@@ -1,0 +1,1 @@
+"""The collectives as functions on tensors, with the signatures of torch.distributed."""

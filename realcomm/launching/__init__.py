@@ -1,0 +1,1 @@
+"""Processes that work as ranks: started together, watched, and ended together."""

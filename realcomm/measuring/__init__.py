@@ -1,0 +1,1 @@
+"""Collectives and calibrations measured on real ranks."""

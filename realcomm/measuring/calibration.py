@@ -1,0 +1,69 @@
+"""What this machine's messages, reductions and training steps cost: measured here, used by the simulated wing."""
+
+from collections.abc import Sequence
+
+from collectives.records.calibration import Calibration, ComputePoint, Line
+from collectives.records.environment import cores, threads_per_rank
+from collectives.workload import Training
+from realcomm.launching.launcher import launch
+from realcomm.launching.worker import Progress
+
+Points = list[tuple[int, float]]  # (nbytes, seconds)
+NO_MESSAGES = Line(0.0, 0.0, 0.0)
+
+
+def calibrate(
+    ranks: int,
+    trainings: Sequence[Training] = (),
+    *,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    progress: Progress | None = None,
+) -> Calibration:
+    """This machine as ``ranks`` processes see it, each with its share of the cores.
+
+    Messages and reductions are fitted with lines, whose points are medians; with one rank there are no messages, and
+    their lines are zero. Each of ``trainings`` is timed without communication in as many processes, and alone with
+    one rank's threads and with all cores. Raises InputError, RankFailed and TimedOut as ``launch`` does, each launch
+    having ``timeout`` seconds.
+    """
+    points = launch(_worker, ranks, backend=backend, timeout=timeout, progress=progress)[0]
+    lines = {name: fit_line(found) for name, found in points.items()}
+    distinct = {(job.model, job.dataset, job.batch_size): job for job in trainings}.values()
+    compute = [point for training in distinct for point in _compute_points(training, ranks, timeout, progress)]
+    return Calibration(
+        ranks,
+        threads_per_rank(ranks),
+        one_way=lines.get("one_way", NO_MESSAGES),
+        both_ways=lines.get("both_ways", NO_MESSAGES),
+        reduction=lines["reduction"],
+        backend=backend,
+        compute=compute,
+    )
+
+
+def _worker(rank: int, world_size: int) -> dict[str, Points]:
+    from realcomm.measuring.probes import probe  # torch comes with it
+
+    return probe(rank, world_size)
+
+
+def fit_line(points: Points) -> Line:
+    """The line with the least sum of squared relative errors, neither of its coefficients below zero."""
+    import numpy as np
+    from scipy.optimize import nnls  # slow to import
+
+    nbytes, seconds = np.array(points, dtype=float).T
+    relative = np.stack([1 / seconds, nbytes / seconds], axis=1)  # times (fixed, per_byte): fitted over measured
+    (fixed, per_byte), _ = nnls(relative, np.ones(len(points)))
+    worst = float(np.abs(relative @ (fixed, per_byte) - 1).max())
+    return Line(float(fixed), float(per_byte), worst, points)
+
+
+def _compute_points(training: Training, ranks: int, timeout: float, progress: Progress | None) -> list[ComputePoint]:
+    """The training's phases in every setting that a prediction asks for."""
+    from realcomm.training.compute_phases import measure_phases  # torch and torchvision come with it
+
+    threads = threads_per_rank(ranks)
+    settings = dict.fromkeys([(ranks, threads), (1, threads), (1, cores())])
+    return [measure_phases(training, processes, each, timeout, progress) for processes, each in settings]

@@ -1,0 +1,55 @@
+"""Inputs whose reduced result is exact whatever the order, so that a result can be checked with ``==``.
+
+The idea is nccl-tests' (its ``verifiable`` folder): small whole numbers, which no dtype rounds.
+"""
+
+import torch
+
+from collectives.catalogue import Algorithm
+from realcomm.execution.executor import COMBINE
+
+PERIOD = 1009  # a prime, so that chunks of equal length hold different data
+
+
+def exact_input(rank: int, n: int, dtype: torch.dtype, op: str) -> torch.Tensor:
+    """``n`` elements that differ from place to place and rank to rank: -1, 0 or 1; for products few above 1."""
+    pattern = (torch.arange(PERIOD) * (rank + 2) + rank) % 3 - 1
+    if op == "product":
+        pattern = pattern + 2 if rank < 4 else 1 - 2 * pattern.abs()
+    return pattern.to(dtype).repeat(-(-n // PERIOD))[:n].clone()
+
+
+def exact_result(
+    algorithm: Algorithm, rank: int, world_size: int, n: int, dtype: torch.dtype, op: str, root: int
+) -> tuple[slice, torch.Tensor] | None:
+    """Where ``rank`` holds something defined after the collective on everyone's ``exact_input``, and what.
+
+    None where there is nothing to compare: nothing is defined, or as in a barrier contributions may count repeatedly.
+    """
+    spec = algorithm.spec
+    parts = spec.result(rank, world_size, root)
+    if not parts or spec.repeats:
+        return None
+    contributors = {part: spec.end(rank, part, world_size, root) or frozenset() for part in parts}
+    result, filled = torch.empty(n, dtype=dtype), set[int]()
+    for contributor in sorted(frozenset().union(*contributors.values())):
+        data = exact_input(contributor, n, dtype, op)
+        for part in (part for part in parts if contributor in contributors[part]):
+            target, incoming = (
+                result[part_of(part, n, world_size)],
+                data[part_of(spec.origin(rank, part), n, world_size)],
+            )
+            (COMBINE[op] if part in filled else torch.Tensor.copy_)(target, incoming)
+            filled.add(part)
+    where = slice(parts.start * n // world_size, parts.stop * n // world_size)
+    return where, result[where] / world_size if op == "mean" and spec.reduces else result[where]
+
+
+def part_of(part: int, n: int, world_size: int) -> slice:
+    """The elements of one of ``world_size`` parts of a buffer."""
+    return slice(part * n // world_size, (part + 1) * n // world_size)
+
+
+def neutral(n: int, dtype: torch.dtype, op: str, device: torch.device) -> torch.Tensor:
+    """A buffer that reducing it with its like leaves as it is, so that it can be used again and again."""
+    return torch.full((n,), 1 if op == "product" else 0, dtype=dtype, device=device)

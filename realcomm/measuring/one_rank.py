@@ -1,0 +1,121 @@
+"""One collective measured by one rank among its peers: checked once, carried out on real data, then timed."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median_low
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from realcomm.execution.executor import Executor
+from realcomm.launching.worker import doing, own_device, report
+from realcomm.measuring.common_start import (
+    all_intervals,
+    enough,
+    first_to_last,
+    median_index,
+    slowest,
+    together,
+    total,
+    undisturbed,
+)
+from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral
+from realcomm.measuring.records import Event, Measured, Plan
+from realcomm.measuring.sweep import Figures
+
+ENOUGH = 1.0  # seconds of repetitions, unless their number is given ...
+LEAST, MOST = 5, 49  # ... and their number within these
+REPORT_EVERY = 0.25  # seconds
+
+
+def measure(rank: int, world_size: int, plan: Plan) -> Measured:
+    """What this rank finds; all ranks call it with the same plan."""
+    dtype, device = getattr(torch, plan.dtype), own_device()
+    executor = Executor(plan.algorithm, rank, world_size, plan.n, dtype, plan.op, plan.root, device=device)
+    doing(f"checking {plan.algorithm.full_name}")
+    begin = perf_counter()
+    wrong = _wrong_elements(executor, rank, world_size, plan) if plan.check else 0
+    doing(f"carrying data by {plan.algorithm.full_name}")
+    data = None if plan.inputs is None else _carried(executor, plan.inputs / f"{rank}.npy")
+    buffer = neutral(plan.n, dtype, plan.op, device)
+    with undisturbed():
+        each = _warm_up(executor, buffer, plan, perf_counter() - begin)
+        repetitions = plan.repetitions or enough(each, ENOUGH, LEAST, MOST)
+        seconds, start, events = _repeat(executor, buffer, plan, repetitions)
+    return Measured(seconds, start, events, wrong, data)
+
+
+def figures(rank: int, world_size: int, plan: Plan) -> Figures:
+    """The same in short, and alike on all ranks."""
+    measured = measure(rank, world_size, plan)
+    seconds = measured.seconds
+    return Figures(median_low(seconds), min(seconds), max(seconds), total(measured.wrong))
+
+
+def _wrong_elements(executor: Executor, rank: int, world_size: int, plan: Plan) -> int:
+    """How many elements of the result on exact inputs are not equal to what they must be."""
+    tensor = exact_input(rank, plan.n, executor.dtype, plan.op).to(own_device())
+    executor.run(tensor)
+    kind = plan.n, executor.dtype, plan.op, plan.root
+    expected = exact_result(plan.algorithm, rank, world_size, *kind)
+    if expected is None:
+        return 0
+    where, values = expected
+    return int(torch.count_nonzero(tensor.cpu()[where] != values))
+
+
+def _carried(executor: Executor, file: Path) -> npt.NDArray[np.generic]:
+    tensor = torch.from_numpy(np.load(file, allow_pickle=False)).to(own_device())
+    executor.run(tensor)
+    result: npt.NDArray[np.generic] = tensor.cpu().numpy()
+    return result
+
+
+def _warm_up(executor: Executor, buffer: torch.Tensor, plan: Plan, so_far: float) -> float:
+    """Seconds of the last repetition before those that count, agreed by all ranks."""
+    doing(f"warming up {plan.algorithm.full_name}")
+    last = so_far
+    for _ in range(plan.warmup):
+        begin, end = together(partial(executor.run, buffer))
+        last = end - begin
+    return slowest(last)
+
+
+def _repeat(
+    executor: Executor, buffer: torch.Tensor, plan: Plan, repetitions: int
+) -> tuple[list[float], float, list[Event]]:
+    """Seconds of every repetition; begin of the one that took the median time, and this rank's events in it."""
+    doing(f"timing {plan.algorithm.full_name}")
+    records: list[list[Event]] = [[] for _ in range(repetitions)]
+    intervals, tell = [], _sparing_report(executor.rank, repetitions, plan.algorithm.full_name)
+    for done, record in enumerate(records):
+        tell(done)
+        intervals.append(together(partial(executor.run, buffer, None if buffer.is_cuda else record)))
+    whole = first_to_last(all_intervals(intervals))
+    begins, seconds, middle = [begin for begin, _ in whole], [end - begin for begin, end in whole], median_index(whole)
+    if buffer.is_cuda:  # recording waits for the GPU in every step there, so it has a repetition of its own
+        begins[middle], records[middle] = _recorded(executor, buffer)
+    return seconds, begins[middle], records[middle]
+
+
+def _recorded(executor: Executor, buffer: torch.Tensor) -> tuple[float, list[Event]]:
+    record: list[Event] = []
+    interval = together(partial(executor.run, buffer, record))
+    ((begin, _),) = first_to_last(all_intervals([interval]))
+    return begin, record
+
+
+def _sparing_report(rank: int, repetitions: int, text: str) -> Callable[[int], None]:
+    """Rank 0 reports now and then: every report wakes the launcher, which takes a core for a moment."""
+    last = perf_counter()
+
+    def tell(done: int) -> None:
+        nonlocal last
+        if rank == 0 and perf_counter() - last > REPORT_EVERY:
+            last = perf_counter()
+            report(done, repetitions, text)
+
+    return tell

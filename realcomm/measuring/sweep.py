@@ -1,0 +1,49 @@
+"""Many collectives measured by the same ranks, one after the other, each told of as soon as it is known."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from realcomm.launching.launcher import launch
+from realcomm.launching.worker import report
+from realcomm.measuring.records import Plan
+
+FOUND = "found "  # begins what a worker reports of a plan, before its figures
+
+
+class Figures(NamedTuple):
+    """What came of one plan: seconds from first rank's start to last rank's end over its repetitions."""
+
+    median_s: float
+    least_s: float
+    most_s: float
+    wrong: int  # elements of all ranks that were not what they must be
+
+
+def sweep(
+    plans: Sequence[Plan],
+    ranks: int,
+    found: Callable[[Plan, Figures], None],
+    *,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+) -> None:
+    """Every plan was measured by ``ranks`` processes of this machine, and ``found`` was called with its figures.
+
+    Raises RankFailed, TimedOut and InputError as ``launch`` does; by then ``found`` knows all that was done.
+    """
+
+    def hear(rank: int, done: int, total: int, text: str) -> None:
+        if text.startswith(FOUND):
+            found(plans[done], Figures(*json.loads(text.removeprefix(FOUND))))
+
+    launch(_worker, ranks, list(plans), backend=backend, timeout=timeout, progress=hear)
+
+
+def _worker(rank: int, world_size: int, plans: Sequence[Plan]) -> None:
+    from realcomm.measuring.one_rank import figures  # torch comes with it
+
+    for number, plan in enumerate(plans):
+        measured = figures(rank, world_size, plan)
+        if rank == 0:
+            report(number, len(plans), FOUND + json.dumps(measured))

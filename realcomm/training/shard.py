@@ -1,0 +1,70 @@
+"""Which rank sees which images: batches to train on, and a share of the held-out images."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, Subset
+
+from collectives.errors import InputError
+from collectives.workload import Training
+from realcomm.training.data import load
+from realcomm.training.replica import own_device
+
+TEST_BATCH_SIZE = 256  # only speed depends on it
+
+Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], labels int64 [batch]
+
+
+class Shard:
+    """One rank's batches, epoch after epoch: an epoch deals every image to at most one rank, shuffled anew each time.
+
+    All batches are full, so that the mean over the ranks is the mean over their joined batch. What is left over,
+    fewer than ``world_size * batch_size`` images and others in every epoch, is not seen in that epoch.
+    """
+
+    def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
+        """All batches of all epochs, or the first ``steps`` of them. Raises InputError if there is not even one."""
+        dataset = load(training.dataset, train=True, folder=training.data_folder)
+        self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
+        self.sampler: DistributedSampler[Any] = DistributedSampler(
+            dataset, world_size, rank, seed=training.seed, drop_last=True
+        )
+        self.loader = DataLoader(dataset, training.batch_size, sampler=self.sampler, drop_last=True)
+        available = self.epochs * len(self.loader)
+        self.steps = available if steps is None else min(steps, available)
+        if self.steps < 1:
+            raise InputError(_nothing_to_do(training, world_size, steps, len(dataset)))  # type: ignore[arg-type]
+
+    def epoch(self, step: int) -> float:
+        """How many epochs are over after ``step`` steps."""
+        return step / len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return islice(self._all(), self.steps)
+
+    def _all(self) -> Iterator[Batch]:
+        for epoch in range(self.epochs):
+            self.sampler.set_epoch(epoch)
+            for images, labels in self.loader:
+                yield images.to(own_device()), labels.to(own_device())
+
+
+def _nothing_to_do(training: Training, world_size: int, steps: int | None, images: int) -> str:
+    if steps is not None and steps < 1:
+        return f"a training takes at least one step, not {steps}"
+    if training.epochs < 1:
+        return f"a training takes at least one epoch, not {training.epochs}"
+    return (
+        f"batch_size {training.batch_size} on {world_size} ranks takes {world_size * training.batch_size} images "
+        f"a step, but {training.dataset} has {images} to train on; choose at most {images // world_size}"
+    )
+
+
+def held_out_batches(training: Training, rank: int, world_size: int) -> Iterator[Batch]:
+    """This rank's share of the held-out images: every image goes to exactly one rank."""
+    dataset = load(training.dataset, train=False, folder=training.data_folder)
+    share = Subset(dataset, range(rank, len(dataset), world_size))  # type: ignore[arg-type]
+    for images, labels in DataLoader(share, TEST_BATCH_SIZE):
+        yield images.to(own_device()), labels.to(own_device())

@@ -1,0 +1,89 @@
+"""What this machine can run, and what is missing."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from collectives.records.calibration import cache_file, read_calibration
+from collectives.records.environment import cores, environment
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    subject: str
+    works: bool
+    detail: str
+
+
+def examine() -> list[Finding]:
+    """Look at everything; nothing is started or changed."""
+    return [look() for look in (_python, _packages, _processor, _memory, _gloo, _gpus, _calibration, _disk)]
+
+
+def _python() -> Finding:
+    return Finding("Python", sys.version_info >= (3, 11), f"{environment()['python']} (3.11 or later is needed)")
+
+
+def _packages() -> Finding:
+    names = ("torch", "torchvision", "simpy", "networkx", "numba", "scipy", "matplotlib", "sklearn", "pydantic")
+    missing = [name for name in names if find_spec(name) is None]
+    return Finding("packages", not missing, f"missing: {', '.join(missing)}" if missing else "all there")
+
+
+def _processor() -> Finding:
+    return Finding("processor", True, f"{environment()['cpu']}, {cores()} cores: that many ranks without sharing any")
+
+
+def _memory() -> Finding:
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return Finding("memory", True, "unknown on this system")
+    return Finding("memory", free > 2 * 2**30, f"{free / 2**30:.1f} GiB free (a ResNet-18 rank takes about 1)")
+
+
+def _torch(subject: str, look: Callable[[], Finding]) -> Finding:
+    return look() if find_spec("torch") else Finding(subject, False, "torch is not installed")
+
+
+def _gloo() -> Finding:
+    def look() -> Finding:
+        import torch.distributed as dist
+
+        works = dist.is_available() and dist.is_gloo_available()
+        return Finding("gloo (CPU ranks)", works, "torch was built with it" if works else "torch was built without it")
+
+    return _torch("gloo (CPU ranks)", look)
+
+
+def _gpus() -> Finding:
+    def look() -> Finding:
+        import torch
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(count)}))
+        return Finding("GPUs (NCCL ranks)", count > 0, f"{count}: {names}" if count else "none that torch can use")
+
+    return _torch("GPUs (NCCL ranks)", look)
+
+
+def _calibration() -> Finding:
+    found = []
+    for file in sorted(cache_file(1).parent.glob("calibration-*.json")):
+        try:
+            calibration = read_calibration(file)
+        except InputError:
+            continue
+        found.append(f"{calibration.ranks} ranks ({'fresh' if calibration.is_fresh() else 'stale'})")
+    return Finding("calibration", bool(found), ", ".join(found) or "none yet: `ringlab calibrate` makes one")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free
+    return Finding("disk", free > 10**9, f"{free / 1e9:.0f} GB free here")

@@ -1,0 +1,21 @@
+"""The report of a comparison: its tables and the pictures that belong to it, in one file."""
+
+import tempfile
+from pathlib import Path
+
+import viz
+from collectives.records.calibration import Calibration
+from ringlab.answers.answer import Answer, one_trace
+from scenarios import Scenario
+
+
+def write_report(answer: Answer, scenario: Scenario, calibration: Calibration | None, path: Path) -> None:
+    """Write the answer as one HTML page with, for each algorithm, its messages as ranks against time."""
+    names = [algorithm.label for algorithm in scenario.collective.algorithms] if scenario.collective else []
+    with tempfile.TemporaryDirectory() as folder:
+        pictures: dict[str, bytes | Path] = {}
+        for number, name in enumerate(names):
+            picture = Path(folder) / f"{number}.png"
+            viz.draw(one_trace(scenario, calibration, name, None), picture)
+            pictures[f"{name}, predicted: ranks against time"] = picture.read_bytes()
+        viz.report(answer, pictures, path)

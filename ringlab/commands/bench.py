@@ -1,0 +1,46 @@
+"""The command ``ringlab bench``, with nccl-tests' options."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ringlab.terminal.progress import is_first_rank
+
+
+def bench(
+    begin: Annotated[str, typer.Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 8, 32K, 1M.")] = "1K",
+    end: Annotated[str, typer.Option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")] = "16M",
+    factor: Annotated[float, typer.Option("-f", "--stepfactor", help="From one size to the next.")] = 4.0,
+    iterations: Annotated[int, typer.Option("-n", "--iters", min=1, help="Repetitions of each.")] = 20,
+    warmup: Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Repetitions before those.")] = 5,
+    check: Annotated[int, typer.Option("-c", "--check", min=0, max=1, help="Count wrong elements: 0 or 1.")] = 1,
+    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of this machine.")] = 2,
+    collective: Annotated[str, typer.Option(metavar="NAME", help="Such as all_reduce.")] = "all_reduce",
+    algorithm: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE.py:NAME|auto", help="Can be repeated; else the usual one.")
+    ] = None,
+    dtype: Annotated[str, typer.Option("-d", "--dtype", metavar="TYPE")] = "float32",
+    op: Annotated[str, typer.Option("-o", "--op", metavar="OP", help="sum, mean, min, max or product.")] = "sum",
+    root_rank: Annotated[int, typer.Option("-r", "--root", min=0, metavar="RANK")] = 0,
+    backend: Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")] = "gloo",
+    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End the run after so long.")] = 600.0,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+    ] = None,
+) -> None:
+    """Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done."""
+    from ringlab.answers import bench
+
+    asked = bench.Question(
+        collective, tuple(algorithm or ()), ranks, begin, end, factor, iterations, warmup, bool(check), dtype, op,
+        root_rank,
+    )  # fmt: skip
+    console = Console(highlight=False, quiet=json_to == "-" or not is_first_rank())
+    table = bench.bench(asked, backend, timeout, console)
+    if is_first_rank():
+        table.write(json_to)
+    if table.interrupted:
+        raise typer.Exit(130)
+    if table.wrong:
+        raise typer.Exit(1)

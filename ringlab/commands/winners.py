@@ -1,0 +1,56 @@
+"""The command ``ringlab winners``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
+from ringlab.terminal.output import give
+
+
+def winners(
+    scenario: Annotated[
+        str | None, typer.Argument(metavar="[SCENARIO]", help="Its cluster and collective; else a star of --hosts.")
+    ] = None,
+    collective: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Else the scenario's, or all_reduce."),
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Such as 2-16,64; else doubling, with one between.")
+    ] = None,
+    begin: Annotated[str, typer.Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 256, 1K.")] = "256",
+    end: Annotated[str, typer.Option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")] = "256M",
+    factor: Annotated[float, typer.Option("-f", "--stepfactor", help="From one size to the next.")] = 2.0,
+    algorithm: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE.py:NAME", help="Can be repeated; else all of the library.")
+    ] = None,
+    hosts: Annotated[int, typer.Option(min=1, metavar="N", help="Of the star, without a scenario.")] = 64,
+    bandwidth: Annotated[str, typer.Option(metavar="RATE", help="Of each of its links.")] = "100 Gbit/s",
+    latency: Annotated[str, typer.Option(metavar="TIME", help="Of each of its links.")] = "2 us",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Draw the map: .png, .svg or .pdf.")
+    ] = None,
+    calibration: CalibrationOpt = None,
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Show where each algorithm wins by the model: the size of the buffer against the number of ranks."""
+    from collectives.errors import InputError
+    from ringlab.answers import calibration_source, winners
+    from scenarios import load
+    from simcomm import star
+
+    if scenario is None and set_keys:
+        raise InputError("--set changes a scenario, and none is given")
+    asked = load(scenario, set_keys or ()) if scenario is not None else None
+    cluster = asked.cluster if asked else star(hosts, bandwidth, latency)
+    name, dtype = (
+        (asked.collective.name, asked.collective.dtype) if asked and asked.collective else ("all_reduce", "float32")
+    )
+    wanted = winners.question(collective or name, cluster, ranks, (begin, end, factor), algorithm or (), dtype)
+    found = winners.winners(wanted, calibration_source.find(asked, calibration) if asked else None)
+    if output is not None:
+        winners.draw(found, output)
+    give(winners.as_answer(found, wanted), json_to, winners.shower(found, output))

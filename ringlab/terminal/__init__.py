@@ -1,0 +1,1 @@
+"""What all commands share on a terminal: options, progress, tables, endings."""

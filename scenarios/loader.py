@@ -1,0 +1,177 @@
+"""A scenario: one question about a cluster, read from a TOML file."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collectives.catalogue import AUTO, Algorithm, auto, find_algorithm
+from collectives.errors import InputError
+from collectives.workload import ComputePhases, Training, item_bytes
+from scenarios import toml_files
+from scenarios.topologies import HERE, build_network, placed, routed
+from simcomm.cluster.cluster import Cluster, this_machine
+from simcomm.model.sharing import fifo
+from simcomm.model.trouble import NONE, Trouble, check_trouble
+
+if TYPE_CHECKING:
+    from scenarios.forms import ClusterForm, CollectiveForm, Reference, ScenarioForm, TrainingForm, WhatIfForm
+    from scenarios.trouble import TroubleForm
+
+DEFAULT_RANKS = 2  # of this machine
+
+
+@dataclass(frozen=True)
+class CollectiveQuestion:
+    """Which algorithms of one collective to compare, on buffers of which sizes."""
+
+    name: str
+    algorithms: tuple[Algorithm, ...]
+    sizes: tuple[int, ...]  # bytes, whole elements
+    dtype: str
+    op: str
+    root: int
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Another cluster or other trouble, for which predictions stand beside."""
+
+    title: str
+    cluster: Cluster
+    trouble: Trouble = NONE
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a scenario file asks."""
+
+    title: str
+    path: Path
+    cluster: Cluster
+    collective: CollectiveQuestion | None
+    trainings: tuple[Training, ...]  # one for each gradient_sync
+    what_ifs: tuple[WhatIf, ...]
+    trouble: Trouble = NONE
+
+
+def load(reference: str, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides applied in turn.
+
+    Files that it names are sought beside it, for a shipped scenario in the current folder. Naming an algorithm's file
+    executes it; nothing else does. Raises InputError that names the file, the key, the value and what would be
+    accepted.
+    """
+    from scenarios.messages import read_form  # pydantic is slow to import
+
+    path = toml_files.find(reference)
+    where = f"{path} with --set {', --set '.join(overrides)}" if overrides else str(path)
+    folder = Path() if reference in toml_files.shipped() else path.parent
+    return _Builder(where, path, folder).scenario(read_form(toml_files.tables(path, overrides), where))
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """Turns a form that is right in itself into what it names: clusters, algorithms, trainings."""
+
+    where: str  # how messages begin
+    path: Path
+    folder: Path  # of the files that it names
+
+    @contextmanager
+    def _at(self, key: str) -> Iterator[None]:
+        """Whatever is refused inside is refused in the name of this key."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"{self.where}: {key}: {error}") from error
+
+    def scenario(self, form: "ScenarioForm") -> Scenario:
+        cluster = self._cluster(form.cluster, "cluster")
+        what_ifs = tuple(
+            self._what_if(other, f"what_if.{number}", cluster) for number, other in enumerate(form.what_if)
+        )
+        clusters = (cluster, *(other.cluster for other in what_ifs))
+        collective = self._collective(form.collective, clusters) if form.collective else None
+        trainings = self._trainings(form.training, clusters) if form.training else ()
+        trouble = self._trouble(form.trouble, cluster, "trouble")
+        return Scenario(form.title or self.path.stem, self.path, cluster, collective, trainings, what_ifs, trouble)
+
+    def _what_if(self, form: "WhatIfForm", key: str, own: Cluster) -> WhatIf:
+        cluster = own if form.cluster is None else self._cluster(form.cluster, f"{key}.cluster")
+        return WhatIf(form.title, cluster, self._trouble(form.trouble, cluster, f"{key}.trouble"))
+
+    def _trouble(self, form: "TroubleForm | None", cluster: Cluster, key: str) -> Trouble:
+        if form is None:
+            return NONE
+        trouble = form.trouble()
+        for number, rank in enumerate(trouble.ranks):
+            with self._at(f"{key}.rank.{number}"):
+                check_trouble(Trouble(ranks=(rank,)), cluster.graph, cluster.world_size)
+        for number, link in enumerate(trouble.links):
+            with self._at(f"{key}.link.{number}"):
+                check_trouble(Trouble(links=(link,)), cluster.graph, cluster.world_size)
+        return trouble
+
+    def _cluster(self, form: "ClusterForm", key: str) -> Cluster:
+        if form.preset == HERE:
+            return this_machine(form.world_size or DEFAULT_RANKS)
+        with self._at(f"{key}.link" if form.link else key):
+            cluster = build_network(form, self.folder)
+            cluster = replace(cluster, sharing=fifo) if form.sharing == "fifo" else cluster
+        with self._at(f"{key}.route" if form.route else f"{key}.routing"):
+            cluster = routed(cluster, form)
+        with self._at(f"{key}.placement"):
+            cluster = placed(cluster, form)
+        with self._at(f"{key}.world_size"):
+            return cluster if form.world_size is None else cluster.on_first(form.world_size)
+
+    def _collective(self, form: "CollectiveForm", clusters: Sequence[Cluster]) -> CollectiveQuestion:
+        with self._at("collective.root"):
+            for cluster in clusters:
+                _check_root(form.root, cluster)
+        algorithms = tuple(
+            self._algorithm(reference, form.name, clusters, f"collective.algorithms.{number}")
+            for number, reference in enumerate(form.algorithms)
+        )
+        width = item_bytes(form.dtype)
+        sizes = tuple(nbytes // width * width for nbytes in form.sizes)
+        return CollectiveQuestion(form.name, algorithms, sizes, form.dtype, form.op, form.root)
+
+    def _trainings(self, form: "TrainingForm", clusters: Sequence[Cluster]) -> tuple[Training, ...]:
+        given = form.model_dump(exclude_unset=True, exclude={"gradient_sync", "compute", "data_folder"})
+        if form.data_folder:
+            given["data_folder"] = str(self.folder / Path(form.data_folder).expanduser())
+        compute = ComputePhases(**form.compute.model_dump()) if form.compute else None
+        return tuple(
+            Training(
+                self._gradient_sync(reference, clusters, f"training.gradient_sync.{number}"), compute=compute, **given
+            )
+            for number, reference in enumerate(form.gradient_sync)
+        )
+
+    def _gradient_sync(self, reference: "Reference", clusters: Sequence[Cluster], key: str) -> Algorithm | None:
+        if reference.name == "ddp" and not reference.parameters:
+            return None
+        return self._algorithm(reference, "all_reduce", clusters, key)
+
+    def _algorithm(self, reference: "Reference", collective: str, clusters: Sequence[Cluster], key: str) -> Algorithm:
+        with self._at(key):
+            if reference.name == AUTO:
+                return auto(collective).with_parameters(**reference.parameters)
+            found = find_algorithm(reference.name, collective, self.folder)
+            chosen = found.with_parameters(**{key: self._beside(given) for key, given in reference.parameters.items()})
+            for cluster in clusters:
+                chosen.chunks(cluster.world_size)  # refuses parameters that do not fit
+            return chosen
+
+    def _beside(self, given: int | str) -> int | str:
+        """A parameter; where it names an algorithm in a file, with that file's path from here."""
+        return os.path.relpath(self.folder / given) if isinstance(given, str) and ".py" in given else given
+
+
+def _check_root(root: int, cluster: Cluster) -> None:
+    if root >= cluster.world_size:
+        raise InputError(f"there is no rank {root} in {cluster.title}; ranks are 0..{cluster.world_size - 1}")

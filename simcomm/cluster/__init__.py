@@ -1,0 +1,1 @@
+"""Clusters: hosts, switches and links, how they are built, routed and filled with ranks."""

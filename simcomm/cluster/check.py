@@ -1,0 +1,104 @@
+"""Graphs that others made, held to what a cluster needs before anything runs on them."""
+
+from collections.abc import Mapping
+from math import isnan
+from typing import Any
+
+import networkx as nx
+
+from collectives.errors import InputError
+from simcomm.cluster.graph import KINDS, P2P_LEVELS, check_whole, kind_of, rank_nodes
+
+NODE_KEYS = ("kind", "machine", "rail", "local", "p2p_level", "memory")
+EDGE_KEYS = ("bandwidth", "latency", "shared_bandwidth", "usable_bandwidth", "medium")
+RATES = ("bandwidth", "shared_bandwidth", "usable_bandwidth")
+
+
+def check_graph(graph: "nx.Graph[Any]", where: str = "") -> "nx.DiGraph[str]":
+    """The graph with both directions of every link, nodes named by text. ``where`` names a file. Raises InputError."""
+    begin = f"{where}: " if where else ""
+    try:
+        if graph.is_multigraph():
+            raise InputError("it has several links between two nodes; give one with the bandwidth of all")
+        return _checked(graph)
+    except InputError as error:
+        raise InputError(f"{begin}{error}") from error
+
+
+def _checked(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
+    found: nx.DiGraph[str] = nx.DiGraph()
+    for node, data in graph.nodes(data=True):
+        if str(node) in found:
+            raise InputError(f"node {node}: there are two of this name")
+        found.add_node(str(node), **_node(f"node {node}", data))
+    for a, b, data in graph.edges(data=True):
+        if a == b:
+            raise InputError(f"link {a} - {b}: a link needs two different nodes")
+        checked = _edge(f"link {a} - {b}", data)
+        for src, dst in ((a, b),) if graph.is_directed() else ((a, b), (b, a)):
+            found.add_edge(str(src), str(dst), **checked)
+    _check_memories(found)
+    _check_reachable(found)
+    return found
+
+
+def _node(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    _check_keys(where, data, NODE_KEYS)
+    for key, accepted in (("kind", KINDS), ("p2p_level", P2P_LEVELS)):
+        if key in data and data[key] not in accepted:
+            raise InputError(f"{where}: {key} = {data[key]!r}; there are {', '.join(accepted)}")
+    for key in ("machine", "rail", "local"):
+        if key in data and (type(data[key]) is not int or data[key] < 0):
+            raise InputError(f"{where}: {key} = {data[key]!r}; a whole number from 0 on is needed")
+    for key in ("rail", "local"):
+        if key in data and "machine" not in data:
+            raise InputError(f"{where}: {key} without machine; number the machines from 0 on")
+    return dict(data)
+
+
+def _edge(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    _check_keys(where, data, EDGE_KEYS)
+    for key in ("bandwidth", "latency"):
+        if key not in data:
+            raise InputError(f"{where}: {key} is missing; give {_WANTED[key]}")
+    for key in (*RATES, "latency"):
+        if key in data and not _is_quantity(data[key], at_least_above=key in RATES):
+            raise InputError(f"{where}: {key} = {data[key]!r}; give {_WANTED.get(key, _WANTED['bandwidth'])}")
+    return {key: value if key == "medium" else float(value) for key, value in data.items()}
+
+
+_WANTED = {"bandwidth": "bytes per second as a number above 0", "latency": "seconds as a number from 0 on"}
+
+
+def _is_quantity(value: object, at_least_above: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float) or isnan(value):
+        return False
+    return value > 0 if at_least_above else 0 <= value < float("inf")
+
+
+def _check_keys(where: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in data:
+        if key not in known:
+            raise InputError(f"{where}: {key} is no known key; there are {', '.join(known)}")
+
+
+def _check_memories(graph: "nx.DiGraph[str]") -> None:
+    for node, data in graph.nodes(data=True):
+        memory = data.get("memory")
+        if memory is not None and memory not in graph:
+            raise InputError(f"node {node}: memory = {memory!r}; there is no such node")
+        if data.get("p2p_level", "SYS") != "SYS" and memory is None:
+            raise InputError(f"node {node}: p2p_level = {data['p2p_level']!r} needs memory, the node to go through")
+        if "machine" not in data and kind_of(graph, node) == "gpu" and memory is not None:
+            raise InputError(f"node {node}: memory without machine; number the machines from 0 on")
+
+
+def _check_reachable(graph: "nx.DiGraph[str]") -> None:
+    """Every place for a rank must reach every other."""
+    check_whole(graph)
+    first = rank_nodes(graph)[0]
+    for way, there in (("to", nx.descendants(graph, first)), ("from", nx.ancestors(graph, first))):
+        for node in rank_nodes(graph):
+            if node != first and node not in there:
+                ends = (first, node) if way == "to" else (node, first)
+                raise InputError(f"no link leads from {ends[0]} to {ends[1]}; give both directions")

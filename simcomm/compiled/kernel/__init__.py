@@ -1,0 +1,1 @@
+"""The event loop in machine code: messages that fly, share links and complete."""

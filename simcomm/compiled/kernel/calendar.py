@@ -1,0 +1,75 @@
+"""What happens when: a heap of instants, and for each the nodes that wait for it.
+
+Many events of one instant cost one place in the heap, which makes programs in lockstep cheap. A node is a flow or an
+agent; it waits for at most one instant.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simcomm.compiled.kernel.heap import Records, drop, new_heap, put
+from simcomm.compiled.kernel.jit import inner
+
+RECENT = 1024  # instants that are found again without looking, by a hash of their time; a power of two
+NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first", "i4"), ("free", "i4")], align=True)
+
+
+class Calendar(NamedTuple):
+    """``nodes`` has one record a node, and besides one an instant (``first``) and a stack of instants (``free``)."""
+
+    nodes: Records
+    instants: Records  # a heap
+    recent: Any  # int32 [RECENT]
+    spare: Any  # int64 [1]: how many instants are free
+
+
+def new_calendar(nodes: int) -> Calendar:
+    """A calendar in which no node waits for anything."""
+    records = np.zeros(nodes, NODE)
+    records["free"] = np.arange(nodes)[::-1]
+    return Calendar(records, new_heap(nodes), np.zeros(RECENT, np.int32), np.full(1, nodes))
+
+
+@inner
+def schedule(calendar: Calendar, node: int, time: float) -> None:
+    """The node waits for an instant; it waited for none before."""
+    nodes, instants = calendar.nodes, calendar.instants
+    slot = (np.float64(time).view(np.int64) * np.int64(-7046029254386353131) >> np.int64(40)) & (RECENT - 1)
+    instant = np.int64(calendar.recent[slot])
+    if instants[instant].place < 0 or instants[instant].key != time:
+        calendar.spare[0] -= 1
+        instant = np.int64(nodes[calendar.spare[0]].free)
+        calendar.recent[slot] = instant
+        nodes[instant].first = -1
+        put(instants, instant, time)
+    follower = nodes[instant].first
+    nodes[node].after = follower
+    nodes[node].before = -1
+    nodes[node].instant = instant
+    nodes[instant].first = node
+    if follower >= 0:
+        nodes[follower].before = node
+
+
+@inner
+def cancel(calendar: Calendar, node: int) -> None:
+    """The node waits for nothing any more."""
+    nodes = calendar.nodes
+    instant, after, before = np.int64(nodes[node].instant), nodes[node].after, nodes[node].before
+    if after >= 0:
+        nodes[after].before = before
+    if before >= 0:
+        nodes[before].after = after
+    else:
+        nodes[instant].first = after
+        if after < 0:
+            release(calendar, instant)
+
+
+@inner
+def release(calendar: Calendar, instant: int) -> None:
+    """The instant is over; whoever took the list of its nodes still has it."""
+    drop(calendar.instants, instant)
+    calendar.nodes[calendar.spare[0]].free = instant
+    calendar.spare[0] += 1

@@ -1,0 +1,104 @@
+"""Training steps on the compiled engine: every rank computes, then all sync by one collective, and so on.
+
+Each sync is simulated by itself, its ranks beginning when they have computed. That is exact while no rank begins a sync
+before every rank has ended the one before; then no message of two of them is under way at the same time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collectives.records.trace import Message, Span, Trace
+from collectives.workload import ComputePhases
+from simcomm.compiled.engine import answered
+from simcomm.compiled.engine_input import MOST_RECORDED, EngineInput
+from simcomm.compiled.routes import Floats
+from simcomm.compiled.timing import Timing
+from simcomm.compiled.traces import links_of, recorded_messages, reductions_of
+from simcomm.model.trouble import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE
+
+
+@dataclass(frozen=True)
+class Sync:
+    """The collective of one training step."""
+
+    inputs: EngineInput
+    base: float  # the timing counts from here, seconds
+    timing: Timing
+
+    def messages(self) -> list[Message]:
+        found = recorded_messages(self.inputs, self.timing)
+        return [m._replace(begin=self.base + m.begin, end=self.base + m.end) for m in found]
+
+    def reductions(self) -> list[Span]:
+        found = reductions_of(self.inputs, self.timing)
+        return [span._replace(begin=self.base + span.begin, end=self.base + span.end) for span in found]
+
+
+def trained(inputs: EngineInput, compute: ComputePhases, steps: int, record: bool) -> Trace | None:
+    """So many steps; with ``record`` every message of them.
+
+    None where syncs cannot be simulated each by itself: a rank begins one before another rank has ended the one before,
+    or something fails or changes on the way.
+    ``inputs`` is the gradient sync; its sum is divided by every rank at the end, at the transport's gamma.
+    """
+    if inputs.trouble.fails or inputs.trouble.links_change:
+        return None
+    inputs = inputs.in_full(MOST_RECORDED // steps) if record and steps else inputs
+    scaling = inputs.transport.gamma * inputs.n * inputs.itemsize
+    ready = np.zeros(inputs.schedule.world_size)
+    ended, spans, syncs = 0.0, list[Span](), list[Sync]()
+    for step in range(steps):
+        slower = _slowdowns(inputs, step)
+        forward = ready + compute.forward * slower(FORWARD)
+        begin = forward + compute.backward * slower(BACKWARD)
+        base = float(begin.min())
+        if step and base < ended:
+            return None
+        asked = replace(inputs, starts=begin - base if (begin > base).any() else None, turn=step)
+        syncs.append(Sync(asked, base, answered(asked, messages=record)))
+        synced = base + syncs[-1].timing.finished
+        ended = float(synced.max())
+        scaled = synced + scaling * slower(OUTSIDE)
+        after = scaled + compute.optimizer * slower(OPTIMIZER)
+        phases = (("forward", ready, forward), ("backward", forward, begin), ("reduce", synced, scaled))
+        spans += _spans(step, *phases, ("sync", begin, scaled), ("optimizer", scaled, after))
+        ready = after
+    return _trace(inputs, float(ready.max()), spans, syncs, record)
+
+
+def _slowdowns(inputs: EngineInput, step: int) -> Callable[[int], Floats]:
+    """How many times as long each rank takes for a kind of computing in a step."""
+    ranks = np.arange(inputs.schedule.world_size)
+    return lambda kind: inputs.trouble.slowdown(step, ranks, kind, step)
+
+
+def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
+    """Phases of every rank, those that take no time left out."""
+    return [
+        Span(rank, name, step, begin, end)
+        for name, begins, ends in phases
+        for rank, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))
+        if end > begin or name == "sync"
+    ]
+
+
+def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[Sync], record: bool) -> Trace:
+    messages = [message for sync in syncs for message in sync.messages()] if record else []
+    if record:
+        spans = spans + [span for sync in syncs for span in sync.reductions()]
+    way = syncs[-1].timing.way if syncs else ""
+    return Trace(
+        inputs.schedule.algorithm.full_name,
+        "predicted",
+        inputs.schedule.world_size,
+        elapsed,
+        sorted(messages, key=lambda m: (m.begin, m.src)),
+        sorted(spans, key=lambda s: (s.begin, s.rank)),
+        links_of(inputs, [sync.timing for sync in syncs]) if record else [],
+        list(inputs.cluster.graph),
+        list(inputs.cluster.hosts),
+        engine="compiled",
+        way=way,
+    )

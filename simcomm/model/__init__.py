@@ -1,0 +1,1 @@
+"""What both engines obey: sharing of links, trouble and jitter."""

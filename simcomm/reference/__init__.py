@@ -1,0 +1,1 @@
+"""The reference engine, on simpy: slow, plain, to be read."""

@@ -1,0 +1,173 @@
+"""One collective on a simulated cluster: what ``realcomm.run`` does on real processes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collectives.catalogue import Algorithm, find_algorithm
+from collectives.errors import InputError
+from collectives.lengths import check_length, rounded_down
+from collectives.records.calibration import Calibration, cached_calibration
+from collectives.records.trace import Trace, TracedLink
+from collectives.schedule.schedule import Schedule
+from collectives.spec import Spec
+from collectives.step import offset
+from collectives.transport import Transport
+from collectives.workload import check_op, item_bytes
+from simcomm.cluster.cluster import Cluster
+from simcomm.compiled import engine
+from simcomm.compiled.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
+from simcomm.compiled.traces import recorded
+from simcomm.engine_choice import chosen
+from simcomm.model.trouble import NONE, OUTSIDE, Trouble, check_trouble
+from simcomm.reference.engine import Array, Buffer, Place, Process, Simulation
+from simcomm.schedules import PROVED_UP_TO, checked, traced
+
+CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borrows its software's costs
+
+
+def run(
+    algorithm: str | Algorithm,
+    cluster: Cluster,
+    nbytes: int | None = None,
+    *,
+    dtype: str = "float32",
+    op: str = "sum",
+    root: int = 0,
+    buffers: Sequence[Array] | None = None,
+    calibration: Calibration | None = None,
+    trouble: Trouble = NONE,
+    engine: str | None = None,
+    record: bool = True,
+) -> Trace:
+    """Simulate one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
+
+    Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a calibration takes
+    the one given or the cached one. ``engine`` is "simpy", which alone carries data, "compiled", or whichever suits
+    the number of messages. Without ``record`` the trace is of the times only, which at scale takes far less. Under
+    ``trouble`` a run may never end: see ``Trace.ends``.
+    Raises InputError, and ProgramError for an algorithm that cannot work.
+    """
+    algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    check_op(op, dtype)
+    n, itemsize = _elements(algorithm, cluster, nbytes, dtype, buffers)
+    check_length(algorithm, n, cluster.world_size)
+    cluster, transport = ready(cluster, calibration)
+    check_trouble(trouble, cluster.graph, cluster.world_size)
+    if _engine(engine, algorithm, cluster.world_size, root, buffers, trouble) == "compiled":
+        program = traced(algorithm, cluster.world_size, root)
+        inputs = EngineInput(program, cluster, transport, n, itemsize, trouble=trouble)
+        return _on_compiled(inputs, op, record)
+    schedule = checked(algorithm, cluster.world_size, root)
+    simulation = Simulation(cluster, transport, trouble)
+    held = [
+        Buffer(algorithm, cluster.world_size, n, itemsize, None if buffers is None else buffers[rank])
+        for rank in range(cluster.world_size)
+    ]
+    elapsed = simulation.run(_rank(simulation, schedule, rank, buffer, op) for rank, buffer in enumerate(held))
+    if not simulation.unfinished():
+        _hand_back(held, buffers, algorithm.spec, root, op)
+    size = n * itemsize
+    facts = {"nbytes": float(size), "time_min_s": elapsed, "time_max_s": elapsed}
+    return as_trace(simulation, algorithm.full_name, elapsed, facts)
+
+
+def _engine(
+    engine: str | None,
+    algorithm: Algorithm,
+    world_size: int,
+    root: int,
+    buffers: Sequence[Array] | None,
+    trouble: Trouble,
+) -> str:
+    if buffers is None:
+        return chosen(engine, algorithm, world_size, root, trouble)
+    if engine == "compiled":
+        raise InputError(f"{algorithm.full_name}: the compiled engine carries no data; buffers need engine 'simpy'")
+    return chosen("simpy", algorithm, world_size, root)
+
+
+def _on_compiled(inputs: EngineInput, op: str, record: bool) -> Trace:
+    """That no rank waits for ever shows where nothing goes wrong and no chunk is empty: empty ones are not sent."""
+    shows = inputs.n >= inputs.schedule.chunks and not inputs.trouble.stops
+    if inputs.schedule.world_size > PROVED_UP_TO and not shows:
+        engine.answered(replace(inputs, n=max(inputs.n, inputs.schedule.chunks), trouble=NONE))
+    if record or inputs.trouble.stops:
+        inputs = inputs.in_full(MOST_RECORDED if record else MOST_MESSAGES)
+    timing, size = engine.answered(inputs, op, record), float(inputs.n * inputs.itemsize)
+    facts = {"nbytes": size, "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
+    return recorded(inputs, timing, op, facts, record)
+
+
+def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
+    yield from simulation.collective(rank, schedule.programs[rank], buffer, op)
+    if op == "mean":
+        reduced = reduced_elements(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
+        seconds = simulation.transport.gamma * len(reduced) * buffer.itemsize
+        yield from simulation.compute("reduce", Place(0, rank, OUTSIDE, schedule.steps), seconds)
+
+
+def reduced_elements(spec: Spec, rank: int, world_size: int, root: int, n: int) -> range:
+    """The elements of a rank's buffer of ``n`` that hold reduced data at the end, which mean divides."""
+    parts = spec.result(rank, world_size, root) if spec.reduces else range(0)
+    return range(offset(parts.start, n, world_size), offset(parts.stop, n, world_size))
+
+
+def _elements(
+    algorithm: Algorithm, cluster: Cluster, nbytes: int | None, dtype: str, buffers: Sequence[Array] | None
+) -> tuple[int, int]:
+    """Elements of each rank's buffer and bytes of one; sizes are rounded down to whole elements."""
+    if buffers is None:
+        if nbytes is None or nbytes < 0:
+            raise InputError(f"{algorithm.full_name}: nbytes is {nbytes}; give a number of bytes from 0 on, or buffers")
+        return rounded_down(algorithm, nbytes // item_bytes(dtype), cluster.world_size), item_bytes(dtype)
+    kinds = {(buffer.shape, buffer.dtype.name) for buffer in buffers}
+    if len(buffers) != cluster.world_size or len(kinds) != 1 or buffers[0].ndim != 1:
+        raise InputError(
+            f"{algorithm.full_name}: buffers are {sorted(kinds)}, {len(buffers)} of them; "
+            f"{cluster.world_size} of one length and type are needed, each with one dimension"
+        )
+    return buffers[0].size, buffers[0].itemsize
+
+
+def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
+    for rank, buffer in enumerate(buffers or ()):
+        result = held[rank].data
+        assert result is not None
+        buffer[:] = result[: buffer.size]
+        if op == "mean":
+            reduced = reduced_elements(spec, rank, len(held), root, buffer.size)
+            buffer[reduced.start : reduced.stop] /= len(held)
+
+
+def ready(cluster: Cluster, calibration: Calibration | None) -> tuple[Cluster, Transport]:
+    """The cluster and its transport, both calibrated where they need to be. Raises InputError without calibration."""
+    if cluster.transport is None:
+        cluster = cluster.calibrated(
+            calibration or cached_calibration(cluster.world_size if cluster.is_here else CALIBRATED_RANKS)
+        )
+    assert cluster.transport is not None
+    return cluster, cluster.transport
+
+
+def as_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str, float]) -> Trace:
+    """What the simulation recorded."""
+    graph, carried = simulation.cluster.graph, simulation.network.carried
+    links = [
+        TracedLink(a, b, data["bandwidth"], data["latency"], carried[a, b]) for a, b, data in graph.edges(data=True)
+    ]
+    return Trace(
+        title,
+        "predicted",
+        simulation.cluster.world_size,
+        elapsed,
+        sorted(simulation.messages, key=lambda m: (m.begin, m.src)),
+        sorted(simulation.spans, key=lambda s: (s.begin, s.rank)),
+        links,
+        list(graph),
+        list(simulation.cluster.hosts),
+        facts,
+        engine="simpy",
+        way="events",
+        failed=simulation.failed,
+        unfinished=simulation.unfinished(),
+    )

@@ -1,0 +1,1 @@
+"""The animation: messages moving over the topology."""

@@ -1,0 +1,1 @@
+"""The report: an answer as one HTML file."""

@@ -1,0 +1,111 @@
+"""A result as one HTML file that stands alone: conclusions, tables, pictures, and where the numbers come from."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from collectives.errors import InputError
+from collectives.records.files import write_text
+from viz.report.tables import collectives_table, training_tables
+
+_KINDS = {
+    "prediction": ("Prediction", "Simulated; times are virtual."),
+    "measurement": ("Measurement", "Real processes; a time is the median over repetitions, with the range below it."),
+    "comparison": (
+        "Prediction and measurement",
+        "error = (predicted − measured) / measured. Below a time its range; the bar is its share of the slowest "
+        "algorithm's in the same case.",
+    ),
+}
+_SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
+
+
+def report(comparison: Mapping[str, Any], pictures: Mapping[str, bytes | Path], path: Path | str) -> None:
+    """Write what ``predict``, ``run`` or ``compare`` found, and pictures by caption, as HTML without outside resources.
+
+    Raises InputError for another suffix than ``.html``, a kind that is not known, and a picture that cannot be read
+    or is neither PNG, GIF nor JPEG.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{path}: a report is written as .html")
+    write_text(path, render(comparison, pictures))
+
+
+def render(comparison: Mapping[str, Any], pictures: Mapping[str, bytes | Path]) -> str:
+    """The same as text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("viz", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.jinja").render(_content(comparison, pictures))
+
+
+def _content(comparison: Mapping[str, Any], pictures: Mapping[str, bytes | Path]) -> dict[str, Any]:
+    kind = comparison.get("kind")
+    if kind not in _KINDS:
+        raise InputError(f"a report is of kind {', '.join(_KINDS)}; this result has kind {kind!r}")
+    heading, explanation = _KINDS[kind]
+    scenario, environment = comparison.get("scenario") or {}, comparison.get("environment") or {}
+    return {
+        "kind": kind,
+        "title": scenario.get("title") or "Ringlab",
+        "subtitle": _subtitle(environment),
+        "heading": heading,
+        "explanation": explanation,
+        "conclusions": comparison.get("conclusions") or [],
+        "main": _results(comparison),
+        "what_if": [_results(part) for part in comparison.get("what_if") or []],
+        "pictures": [(caption, _inlined(caption, picture)) for caption, picture in pictures.items()],
+        "origins": [("Scenario", list(_flat(scenario))), ("Environment", list(_flat(environment)))],
+        "everything": json.dumps(comparison, indent=2, ensure_ascii=False, default=str),
+    }
+
+
+def _results(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of a result or of one of its what-ifs."""
+    collectives, training = part.get("collectives") or [], part.get("training") or []
+    return {
+        "title": part.get("title", ""),
+        "collectives": collectives_table(collectives) if collectives else None,
+        "training": list(training_tables(training)),
+    }
+
+
+def _subtitle(environment: Mapping[str, Any]) -> str:
+    cores = environment.get("cores")
+    parts = [environment.get("cpu"), f"{cores} {'core' if cores == 1 else 'cores'}" if cores else None]
+    parts += [f"{name} {environment[name]}" for name in ("python", "torch") if name in environment]
+    return "  ·  ".join(str(part) for part in parts if part)
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Keys as ``cluster.bandwidth`` and their values, one pair a leaf."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _inlined(caption: str, picture: bytes | Path) -> str:
+    """The picture as a data URI."""
+    content = picture if isinstance(picture, bytes) else _read(Path(picture))
+    mime = next((mime for start, mime in _SIGNATURES.items() if content.startswith(start)), None)
+    if mime is None:
+        raise InputError(f"picture {caption!r} is neither PNG, GIF nor JPEG")
+    return f"data:{mime};base64,{b64encode(content).decode()}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,153 @@
+"""One picture of a whole trace: ranks from top to bottom, time from left to right."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from collectives.errors import InputError
+from collectives.records.files import write_bytes
+from collectives.records.trace import Message, Span, Trace
+from collectives.units import format_time
+from viz.colours import FAINT, GREY, INK, PAPER, chunk_colours, phase_colours
+from viz.words import busiest_link, check_something_happens, describe, unit_for
+
+DPI = 150
+WIDTH = 10.0  # inches
+TRAINING_STEPS = 4  # of a training, so many are shown
+MOST_MESSAGES = 20_000
+MOST_DOTTED = 500
+MOST_KEYS = 16  # chunks that are listed one by one
+
+
+def spacetime(trace: Trace, path: Path | str) -> None:
+    """Write a PNG, 1500 pixels wide: a line for each message, from (sender, begin) to (receiver, end); a bar a span.
+
+    Of a training it shows the first four steps, of more than 20,000 messages an even sample, and says so. Raises
+    InputError for another suffix or a trace in which nothing happens.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise InputError(f"{path}: a space-time picture is written as .png")
+    write_bytes(path, render(trace))
+
+
+def render(trace: Trace) -> bytes:
+    """The same as PNG bytes."""
+    check_something_happens(trace)
+    height = min(12.0, max(3.4, 1.7 + 0.42 * trace.world_size))
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER)
+    axes = figure.add_axes((0.075, 0.45 / height, 0.79, 1 - (0.45 + 0.95) / height))
+    until = _shown_until(trace)
+    messages, spans = [m for m in trace.messages if m.begin < until], [s for s in trace.spans if s.begin < until]
+    sample = messages if len(messages) <= MOST_MESSAGES else messages[:: -(-len(messages) // MOST_MESSAGES)]
+    _draw_spans(axes, spans, behind=bool(messages))
+    _draw_messages(axes, sample)
+    _label_axes(axes, trace.world_size, until)
+    _heading(figure, trace, height, _shown_words(trace, until, len(sample), len(messages)))
+    content = BytesIO()
+    figure.savefig(content, format="png", dpi=DPI)
+    return content.getvalue()
+
+
+def _shown_until(trace: Trace) -> float:
+    """Where the picture ends: with the trace, or with the first steps of a training."""
+    first = [span.end for span in trace.spans if span.step < TRAINING_STEPS and span.name != "reduce"]
+    return min(trace.elapsed, max(first, default=trace.elapsed))
+
+
+def _shown_words(trace: Trace, until: float, sample: int, messages: int) -> str:
+    """What the picture leaves out."""
+    parts = []
+    if until < trace.elapsed:
+        parts.append(f"first {TRAINING_STEPS} of {max(span.step for span in trace.spans) + 1} steps")
+    if sample < messages:
+        parts.append(f"showing {sample} of {messages} messages")
+    return "".join(f"  ·  {part}" for part in parts)
+
+
+def _draw_spans(axes: Axes, spans: list[Span], behind: bool) -> None:
+    """A bar on its rank's row for each span, in the colour of its name, with a key; paler behind messages."""
+    colours = phase_colours(list(dict.fromkeys(span.name for span in spans)))
+    half = 0.32 if set(colours) - {"reduce"} else 0.1
+    corners = [
+        [(s.begin, s.rank - half), (s.end, s.rank - half), (s.end, s.rank + half), (s.begin, s.rank + half)]
+        for s in spans
+    ]
+    faces = [colours[s.name] for s in spans]
+    axes.add_collection(
+        PolyCollection(corners, facecolors=faces, edgecolors=PAPER, linewidths=0.3, alpha=0.6 if behind else 1.0)
+    )
+    if colours:
+        bars = [Patch(facecolor=colour, label=name, alpha=0.6 if behind else 1.0) for name, colour in colours.items()]
+        axes.add_artist(_key(axes, bars, "on a rank", at_top=not behind))
+
+
+def _draw_messages(axes: Axes, messages: list[Message]) -> None:
+    """A line a message, in the colour of its chunk, and where there is room a dot where it arrives."""
+    chunks = sorted({message.chunk for message in messages})
+    colours = dict(zip(chunks, chunk_colours(len(chunks)), strict=True))
+    lines = [[(m.begin, m.src), (m.end, m.dst)] for m in messages]
+    width = 1.4 if len(messages) <= MOST_DOTTED else 0.5
+    axes.add_collection(LineCollection(lines, colors=[colours[m.chunk] for m in messages], linewidths=width, zorder=3))
+    if len(messages) <= MOST_DOTTED:
+        axes.scatter(
+            [m.end for m in messages], [m.dst for m in messages], s=16, c=[colours[m.chunk] for m in messages],
+            edgecolors=PAPER, linewidths=0.6, zorder=4, clip_on=False,
+        )  # fmt: skip
+    if chunks:
+        shown = chunks if len(chunks) <= MOST_KEYS else [chunks[round(i)] for i in np.linspace(0, len(chunks) - 1, 9)]
+        keys = [Line2D([], [], color=colours[chunk], linewidth=2.2, label=str(chunk)) for chunk in shown]
+        axes.add_artist(_key(axes, keys, "chunk sent", at_top=True))
+
+
+def _key(axes: Axes, handles: Sequence[Artist], title: str, at_top: bool) -> Legend:
+    """A key to the right of the picture, beginning at its upper end or ending at its lower."""
+    words = [str(handle.get_label()) for handle in handles]
+    corner: tuple[Literal["upper left", "lower left"], float] = (
+        ("upper left", 1.03) if at_top else ("lower left", -0.03)
+    )
+    key = Legend(
+        axes, handles, words, title=title, frameon=False, fontsize=8, title_fontsize=8, labelcolor=INK,
+        loc=corner[0], bbox_to_anchor=(1.01, corner[1]), ncols=1 if len(handles) <= 8 else 2, handlelength=1.2,
+        labelspacing=0.35, columnspacing=1.0, alignment="left",
+    )  # fmt: skip
+    key.get_title().set_color(GREY)
+    return key
+
+
+def _label_axes(axes: Axes, ranks: int, until: float) -> None:
+    axes.set(xlim=(0, until), ylim=(ranks - 0.5, -0.5))
+    axes.margins(0)
+    axes.xaxis.set_major_locator(MaxNLocator(8))
+    unit, seconds = unit_for(until)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / seconds:g} {unit}" if time else "0"))
+    axes.yaxis.set_major_locator(MaxNLocator(min(ranks, 32), integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"rank {rank:.0f}" if 0 <= rank < ranks else ""))
+    axes.tick_params(labelsize=9, labelcolor=INK, color=FAINT, length=3)
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _heading(figure: Figure, trace: Trace, height: float, shown: str) -> None:
+    def line(inches_down: float, words: str, size: float, colour: str, bold: bool = False) -> None:
+        weight = "bold" if bold else "normal"
+        figure.text(
+            0.02, 1 - inches_down / height, words, fontsize=size, color=colour, fontweight=weight, parse_math=False
+        )
+
+    line(0.32, trace.title, 14, INK, bold=True)
+    line(0.54, f"{describe(trace)}  ·  {format_time(trace.elapsed)}{shown}", 9, GREY)
+    line(0.73, busiest_link(trace), 9, GREY)
