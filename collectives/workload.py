@@ -1,33 +1,13 @@
-"""What is asked for: a training job, as both wings name it, and the element types of buffers."""
+"""A training job, as both wings name it."""
 
 from dataclasses import dataclass
 
 from collectives.catalogue import Algorithm
-from collectives.errors import InputError
-
-ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "int8": 1, "uint8": 1}
-FLOATING = {"float32", "float64", "float16", "bfloat16"}
-OPS = ("sum", "mean", "min", "max", "product")
+from collectives.elements import ITEM_BYTES
 
 # Trainable parameters with ten classes, as torchvision builds the model; a test holds them against it.
 MODEL_PARAMETERS = {"resnet18": 11_181_642}
 DATASETS = ("digits", "cifar10")
-
-
-def item_bytes(dtype: str) -> int:
-    """Bytes of one element. Raises InputError for a type that is not known."""
-    if dtype not in ITEM_BYTES:
-        raise InputError(f"dtype {dtype!r} is not known; there are {', '.join(ITEM_BYTES)}")
-    return ITEM_BYTES[dtype]
-
-
-def check_op(op: str, dtype: str) -> None:
-    """Raise InputError unless ``op`` can reduce elements of ``dtype``; mean divides, so it needs a floating type."""
-    if op not in OPS:
-        raise InputError(f"op {op!r} is not known; there are {', '.join(OPS)}")
-    item_bytes(dtype)
-    if op == "mean" and dtype not in FLOATING:
-        raise InputError(f"op 'mean' needs a floating dtype, not {dtype!r}")
 
 
 @dataclass(frozen=True)

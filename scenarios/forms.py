@@ -15,11 +15,12 @@ from pydantic import (
     model_validator,
 )
 
+from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
 from collectives.spec import find_spec
 from collectives.suggestions import suggest
 from collectives.units import format_size, parse_bandwidth, parse_latency, parse_size
-from collectives.workload import DATASETS, MODEL_PARAMETERS, check_op, item_bytes
+from collectives.workload import DATASETS, MODEL_PARAMETERS
 from scenarios.fields import Seconds, Section
 from scenarios.topologies import HERE, MOST_RANKS, TOPOLOGIES, check_arguments, is_file
 from scenarios.trouble import TroubleForm

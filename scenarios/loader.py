@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collectives.catalogue import AUTO, Algorithm, auto, find_algorithm
+from collectives.elements import item_bytes
 from collectives.errors import InputError
-from collectives.workload import ComputePhases, Training, item_bytes
+from collectives.workload import ComputePhases, Training
 from scenarios import toml_files
 from scenarios.topologies import HERE, build_network, placed, routed
 from simcomm.cluster.cluster import Cluster, this_machine

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from collectives.catalogue import Algorithm
 from collectives.costs.closed_forms import BOUNDS, Model, closed_form, least_seconds
+from collectives.elements import check_op, item_bytes
 from collectives.lengths import rounded_down
 from collectives.records.calibration import Calibration
-from collectives.workload import check_op, item_bytes
 from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import checked, unproved
 from simcomm.simulate import ready, run

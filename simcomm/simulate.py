@@ -3,23 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collectives.catalogue import Algorithm, find_algorithm
+from collectives.catalogue import Algorithm
 from collectives.errors import InputError
-from collectives.lengths import check_length, rounded_down
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace, TracedLink
+from collectives.request import Array, Request, make_request
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.step import offset
 from collectives.transport import Transport
-from collectives.workload import check_op, item_bytes
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled import engine
 from simcomm.compiled.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
 from simcomm.compiled.traces import recorded
 from simcomm.engine_choice import chosen
 from simcomm.model.trouble import NONE, OUTSIDE, Trouble, check_trouble
-from simcomm.reference.engine import Array, Buffer, Place, Process, Simulation
+from simcomm.reference.engine import Buffer, Place, Process, Simulation
 from simcomm.schedules import PROVED_UP_TO, checked, traced
 
 CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borrows its software's costs
@@ -47,43 +46,55 @@ def run(
     ``trouble`` a run may never end: see ``Trace.ends``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
     """
-    algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
-    check_op(op, dtype)
-    n, itemsize = _elements(algorithm, cluster, nbytes, dtype, buffers)
-    check_length(algorithm, n, cluster.world_size)
+    request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
+    return run_request(
+        request, cluster, buffers=buffers, calibration=calibration, trouble=trouble, engine=engine, record=record
+    )
+
+
+def run_request(
+    request: Request,
+    cluster: Cluster,
+    *,
+    buffers: Sequence[Array] | None = None,
+    calibration: Calibration | None = None,
+    trouble: Trouble = NONE,
+    engine: str | None = None,
+    record: bool = True,
+) -> Trace:
+    """Simulate a request; arguments, result and errors are those of ``run``."""
+    request.check(cluster.world_size)
     cluster, transport = ready(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
-    if _engine(engine, algorithm, cluster.world_size, root, buffers, trouble) == "compiled":
-        program = traced(algorithm, cluster.world_size, root)
-        inputs = EngineInput(program, cluster, transport, n, itemsize, trouble=trouble)
-        return _on_compiled(inputs, op, record)
-    schedule = checked(algorithm, cluster.world_size, root)
-    simulation = Simulation(cluster, transport, trouble)
+    if _engine(engine, request, cluster.world_size, buffers is not None, trouble) == "compiled":
+        schedule = traced(request.algorithm, cluster.world_size, request.root)
+        inputs = EngineInput(schedule, cluster, transport, request.elements, request.itemsize, trouble=trouble)
+        return _on_compiled(inputs, request.op, record)
+    return _on_reference(request, Simulation(cluster, transport, trouble), buffers)
+
+
+def _on_reference(request: Request, simulation: Simulation, buffers: Sequence[Array] | None) -> Trace:
+    algorithm, world_size, root = request.algorithm, simulation.cluster.world_size, request.root
+    schedule = checked(algorithm, world_size, root)
     held = [
-        Buffer(algorithm, cluster.world_size, n, itemsize, None if buffers is None else buffers[rank])
-        for rank in range(cluster.world_size)
+        Buffer(algorithm, world_size, request.elements, request.itemsize, None if buffers is None else buffers[rank])
+        for rank in range(world_size)
     ]
-    elapsed = simulation.run(_rank(simulation, schedule, rank, buffer, op) for rank, buffer in enumerate(held))
+    elapsed = simulation.run(_rank(simulation, schedule, rank, buffer, request.op) for rank, buffer in enumerate(held))
     if not simulation.unfinished():
-        _hand_back(held, buffers, algorithm.spec, root, op)
-    size = n * itemsize
-    facts = {"nbytes": float(size), "time_min_s": elapsed, "time_max_s": elapsed}
+        _hand_back(held, buffers, algorithm.spec, root, request.op)
+    facts = {"nbytes": float(request.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
     return as_trace(simulation, algorithm.full_name, elapsed, facts)
 
 
-def _engine(
-    engine: str | None,
-    algorithm: Algorithm,
-    world_size: int,
-    root: int,
-    buffers: Sequence[Array] | None,
-    trouble: Trouble,
-) -> str:
-    if buffers is None:
-        return chosen(engine, algorithm, world_size, root, trouble)
+def _engine(engine: str | None, request: Request, world_size: int, carries_data: bool, trouble: Trouble) -> str:
+    if not carries_data:
+        return chosen(engine, request.algorithm, world_size, request.root, trouble)
     if engine == "compiled":
-        raise InputError(f"{algorithm.full_name}: the compiled engine carries no data; buffers need engine 'simpy'")
-    return chosen("simpy", algorithm, world_size, root)
+        raise InputError(
+            f"{request.algorithm.full_name}: the compiled engine carries no data; buffers need engine 'simpy'"
+        )
+    return chosen("simpy", request.algorithm, world_size, request.root)
 
 
 def _on_compiled(inputs: EngineInput, op: str, record: bool) -> Trace:
@@ -110,23 +121,6 @@ def reduced_elements(spec: Spec, rank: int, world_size: int, root: int, n: int) 
     """The elements of a rank's buffer of ``n`` that hold reduced data at the end, which mean divides."""
     parts = spec.result(rank, world_size, root) if spec.reduces else range(0)
     return range(offset(parts.start, n, world_size), offset(parts.stop, n, world_size))
-
-
-def _elements(
-    algorithm: Algorithm, cluster: Cluster, nbytes: int | None, dtype: str, buffers: Sequence[Array] | None
-) -> tuple[int, int]:
-    """Elements of each rank's buffer and bytes of one; sizes are rounded down to whole elements."""
-    if buffers is None:
-        if nbytes is None or nbytes < 0:
-            raise InputError(f"{algorithm.full_name}: nbytes is {nbytes}; give a number of bytes from 0 on, or buffers")
-        return rounded_down(algorithm, nbytes // item_bytes(dtype), cluster.world_size), item_bytes(dtype)
-    kinds = {(buffer.shape, buffer.dtype.name) for buffer in buffers}
-    if len(buffers) != cluster.world_size or len(kinds) != 1 or buffers[0].ndim != 1:
-        raise InputError(
-            f"{algorithm.full_name}: buffers are {sorted(kinds)}, {len(buffers)} of them; "
-            f"{cluster.world_size} of one length and type are needed, each with one dimension"
-        )
-    return buffers[0].size, buffers[0].itemsize
 
 
 def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import realcomm
 from collectives.catalogue import Algorithm, library
 from collectives.lengths import rounded_down
+from collectives.schedule.schedule import build_schedule
 from collectives.spec import Spec
 from realcomm.execution import executor, pipeline
 from realcomm.execution.executor import Executor

@@ -23,7 +23,7 @@ from realcomm.measuring import probes
 from realcomm.measuring.common_start import together
 from realcomm.measuring.exact_inputs import exact_input, exact_result
 from realcomm.measuring.one_rank import measure
-from realcomm.measuring.records import Event, Plan
+from realcomm.measuring.records import Event, Measurement
 
 
 def ad_hoc(
@@ -263,10 +263,10 @@ def probed_messages(rank: int, world_size: int) -> dict[str, list[tuple[Kind, in
     }
 
 
-def measure_without_landing(rank: int, world_size: int, plan: Plan) -> int:
+def measure_without_landing(rank: int, world_size: int, measurement: Measurement) -> int:
     """How many elements a measurement finds wrong when nothing that was received is ever reduced."""
     Executor._land = lambda *args: None  # type: ignore[method-assign]
-    return measure(rank, world_size, plan).wrong
+    return measure(rank, world_size, measurement).wrong
 
 
 def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:

@@ -30,9 +30,14 @@ def test_sizes_are_read_as_nccl_tests_reads_them(text: str, nbytes: int):
 
 
 def test_sizes_grow_by_the_factor_up_to_the_end():
-    sizes = [plan.n * 4 for plan in Question(begin="1K", end="20K", factor=4).plans()]
+    sizes = [
+        measurement.request.elements * 4 for measurement in Question(begin="1K", end="20K", factor=4).measurements()
+    ]
     assert sizes == [1024, 4096, 16384]
-    assert [plan.n for plan in Question(collective="all_to_all", ranks=3, begin="1K", end="1K").plans()] == [255]
+    assert [
+        measurement.request.elements
+        for measurement in Question(collective="all_to_all", ranks=3, begin="1K", end="1K").measurements()
+    ] == [255]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,7 @@ def test_sizes_grow_by_the_factor_up_to_the_end():
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(asked: dict, message: str):
     with pytest.raises(InputError, match=message):
-        Question(**asked).plans()
+        Question(**asked).measurements()
 
 
 def test_every_row_has_the_figures_of_nccl_tests():

@@ -12,15 +12,16 @@ import torch
 import realcomm
 import simcomm
 from collectives.catalogue import library
+from collectives.elements import FLOATING, ITEM_BYTES, OPS
 from collectives.errors import InputError
 from collectives.records.trace import Trace, read_trace
+from collectives.request import Request
 from collectives.schedule.schedule import ProgramError
-from collectives.workload import FLOATING, ITEM_BYTES, OPS
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
 from realcomm.measuring.common_start import enough, first_to_last, median_index
 from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral
-from realcomm.measuring.records import Plan
+from realcomm.measuring.records import Measurement
 
 SHORT = {"warmup": 0, "repetitions": 3}
 
@@ -171,8 +172,8 @@ def test_timed_buffers_never_grow(op: str):
 
 
 def test_a_wrong_result_is_counted():
-    plan = Plan(library()["all_reduce/ring"], 100, "float32", "sum", 0, 0, 1, None)
-    assert min(launch(real_programs.measure_without_landing, 2, plan)) > 10
+    measurement = Measurement(Request(library()["all_reduce/ring"], 100), 0, 1, None)
+    assert min(launch(real_programs.measure_without_landing, 2, measurement)) > 10
 
 
 def test_ranks_begin_together_however_late_they_come():

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 
 from collectives.catalogue import Algorithm
+from collectives.elements import OPS
 from collectives.errors import InputError
 from collectives.lengths import check_length
 from collectives.step import reduce
-from collectives.workload import OPS
 from realcomm.execution.memory import Landing
 from realcomm.execution.nccl import communicators, connect, posted_together, posts_together
 from realcomm.execution.pipeline import Arrangement, Pipeline, Turn

@@ -23,7 +23,7 @@ from realcomm.measuring.common_start import (
     undisturbed,
 )
 from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral
-from realcomm.measuring.records import Event, Measured, Plan
+from realcomm.measuring.records import Event, Measured, Measurement
 from realcomm.measuring.sweep import Figures
 
 ENOUGH = 1.0  # seconds of repetitions, unless their number is given ...
@@ -31,36 +31,45 @@ LEAST, MOST = 5, 49  # ... and their number within these
 REPORT_EVERY = 0.25  # seconds
 
 
-def measure(rank: int, world_size: int, plan: Plan) -> Measured:
-    """What this rank finds; all ranks call it with the same plan."""
-    dtype, device = getattr(torch, plan.dtype), own_device()
-    executor = Executor(plan.algorithm, rank, world_size, plan.n, dtype, plan.op, plan.root, device=device)
-    doing(f"checking {plan.algorithm.full_name}")
+def measure(rank: int, world_size: int, measurement: Measurement) -> Measured:
+    """What this rank finds; all ranks call it with the same measurement."""
+    dtype, device = getattr(torch, measurement.request.dtype), own_device()
+    executor = Executor(
+        measurement.request.algorithm,
+        rank,
+        world_size,
+        measurement.request.elements,
+        dtype,
+        measurement.request.op,
+        measurement.request.root,
+        device=device,
+    )
+    doing(f"checking {measurement.request.algorithm.full_name}")
     begin = perf_counter()
-    wrong = _wrong_elements(executor, rank, world_size, plan) if plan.check else 0
-    doing(f"carrying data by {plan.algorithm.full_name}")
-    data = None if plan.inputs is None else _carried(executor, plan.inputs / f"{rank}.npy")
-    buffer = neutral(plan.n, dtype, plan.op, device)
+    wrong = _wrong_elements(executor, rank, world_size, measurement) if measurement.check else 0
+    doing(f"carrying data by {measurement.request.algorithm.full_name}")
+    data = None if measurement.inputs is None else _carried(executor, measurement.inputs / f"{rank}.npy")
+    buffer = neutral(measurement.request.elements, dtype, measurement.request.op, device)
     with undisturbed():
-        each = _warm_up(executor, buffer, plan, perf_counter() - begin)
-        repetitions = plan.repetitions or enough(each, ENOUGH, LEAST, MOST)
-        seconds, start, events = _repeat(executor, buffer, plan, repetitions)
+        each = _warm_up(executor, buffer, measurement, perf_counter() - begin)
+        repetitions = measurement.repetitions or enough(each, ENOUGH, LEAST, MOST)
+        seconds, start, events = _repeat(executor, buffer, measurement, repetitions)
     return Measured(seconds, start, events, wrong, data)
 
 
-def figures(rank: int, world_size: int, plan: Plan) -> Figures:
+def figures(rank: int, world_size: int, measurement: Measurement) -> Figures:
     """The same in short, and alike on all ranks."""
-    measured = measure(rank, world_size, plan)
+    measured = measure(rank, world_size, measurement)
     seconds = measured.seconds
     return Figures(median_low(seconds), min(seconds), max(seconds), total(measured.wrong))
 
 
-def _wrong_elements(executor: Executor, rank: int, world_size: int, plan: Plan) -> int:
+def _wrong_elements(executor: Executor, rank: int, world_size: int, measurement: Measurement) -> int:
     """How many elements of the result on exact inputs are not equal to what they must be."""
-    tensor = exact_input(rank, plan.n, executor.dtype, plan.op).to(own_device())
+    tensor = exact_input(rank, measurement.request.elements, executor.dtype, measurement.request.op).to(own_device())
     executor.run(tensor)
-    kind = plan.n, executor.dtype, plan.op, plan.root
-    expected = exact_result(plan.algorithm, rank, world_size, *kind)
+    kind = measurement.request.elements, executor.dtype, measurement.request.op, measurement.request.root
+    expected = exact_result(measurement.request.algorithm, rank, world_size, *kind)
     if expected is None:
         return 0
     where, values = expected
@@ -74,23 +83,23 @@ def _carried(executor: Executor, file: Path) -> npt.NDArray[np.generic]:
     return result
 
 
-def _warm_up(executor: Executor, buffer: torch.Tensor, plan: Plan, so_far: float) -> float:
+def _warm_up(executor: Executor, buffer: torch.Tensor, measurement: Measurement, so_far: float) -> float:
     """Seconds of the last repetition before those that count, agreed by all ranks."""
-    doing(f"warming up {plan.algorithm.full_name}")
+    doing(f"warming up {measurement.request.algorithm.full_name}")
     last = so_far
-    for _ in range(plan.warmup):
+    for _ in range(measurement.warmup):
         begin, end = together(partial(executor.run, buffer))
         last = end - begin
     return slowest(last)
 
 
 def _repeat(
-    executor: Executor, buffer: torch.Tensor, plan: Plan, repetitions: int
+    executor: Executor, buffer: torch.Tensor, measurement: Measurement, repetitions: int
 ) -> tuple[list[float], float, list[Event]]:
     """Seconds of every repetition; begin of the one that took the median time, and this rank's events in it."""
-    doing(f"timing {plan.algorithm.full_name}")
+    doing(f"timing {measurement.request.algorithm.full_name}")
     records: list[list[Event]] = [[] for _ in range(repetitions)]
-    intervals, tell = [], _sparing_report(executor.rank, repetitions, plan.algorithm.full_name)
+    intervals, tell = [], _sparing_report(executor.rank, repetitions, measurement.request.algorithm.full_name)
     for done, record in enumerate(records):
         tell(done)
         intervals.append(together(partial(executor.run, buffer, None if buffer.is_cuda else record)))

@@ -6,19 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from collectives.catalogue import Algorithm
+from collectives.request import Request
 from collectives.step import Operation
 
 
 @dataclass(frozen=True)
-class Plan:
+class Measurement:
     """One collective to measure."""
 
-    algorithm: Algorithm
-    n: int  # elements of the buffer
-    dtype: str
-    op: str
-    root: int
+    request: Request
     warmup: int
     repetitions: int | None  # None: as many as fit in a second
     inputs: Path | None  # folder of RANK.npy, to be carried once

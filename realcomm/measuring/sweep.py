@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from realcomm.launching.launcher import launch
 from realcomm.launching.worker import report
-from realcomm.measuring.records import Plan
+from realcomm.measuring.records import Measurement
 
-FOUND = "found "  # begins what a worker reports of a plan, before its figures
+FOUND = "found "  # begins what a worker reports of a measurement, before its figures
 
 
 class Figures(NamedTuple):
-    """What came of one plan: seconds from first rank's start to last rank's end over its repetitions."""
+    """What came of one measurement: seconds from first rank's start to last rank's end over its repetitions."""
 
     median_s: float
     least_s: float
@@ -21,29 +21,29 @@ class Figures(NamedTuple):
 
 
 def sweep(
-    plans: Sequence[Plan],
+    measurements: Sequence[Measurement],
     ranks: int,
-    found: Callable[[Plan, Figures], None],
+    found: Callable[[Measurement, Figures], None],
     *,
     backend: str = "gloo",
     timeout: float = 600.0,
 ) -> None:
-    """Every plan was measured by ``ranks`` processes of this machine, and ``found`` was called with its figures.
+    """Every measurement was measured by ``ranks`` processes of this machine, and ``found`` was called with its figures.
 
     Raises RankFailed, TimedOut and InputError as ``launch`` does; by then ``found`` knows all that was done.
     """
 
     def hear(rank: int, done: int, total: int, text: str) -> None:
         if text.startswith(FOUND):
-            found(plans[done], Figures(*json.loads(text.removeprefix(FOUND))))
+            found(measurements[done], Figures(*json.loads(text.removeprefix(FOUND))))
 
-    launch(_worker, ranks, list(plans), backend=backend, timeout=timeout, progress=hear)
+    launch(_worker, ranks, list(measurements), backend=backend, timeout=timeout, progress=hear)
 
 
-def _worker(rank: int, world_size: int, plans: Sequence[Plan]) -> None:
+def _worker(rank: int, world_size: int, measurements: Sequence[Measurement]) -> None:
     from realcomm.measuring.one_rank import figures  # torch comes with it
 
-    for number, plan in enumerate(plans):
-        measured = figures(rank, world_size, plan)
+    for number, measurement in enumerate(measurements):
+        measured = figures(rank, world_size, measurement)
         if rank == 0:
-            report(number, len(plans), FOUND + json.dumps(measured))
+            report(number, len(measurements), FOUND + json.dumps(measured))

@@ -11,21 +11,22 @@ from rich.console import Console
 
 import simcomm
 from collectives.catalogue import AUTO, Algorithm, auto, find_algorithm, library
+from collectives.elements import check_op
 from collectives.errors import InputError
-from collectives.lengths import check_length, rounded_down
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import environment
 from collectives.records.files import write_text
 from collectives.records.summary import COLLECTIVE, Entry, collective_entry
 from collectives.records.trace import Trace
+from collectives.request import make_request
 from collectives.spec import find_spec
-from collectives.workload import check_op, item_bytes
 from realcomm.launching.launcher import check_launch
-from realcomm.measuring.records import Plan
+from realcomm.measuring.records import Measurement
 from realcomm.measuring.sweep import Figures, sweep
 from ringlab.answers.sizes import growing
 from simcomm.schedules import checked
 from simcomm.selection import settled
+from simcomm.simulate import run_request
 
 USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
 WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
@@ -53,7 +54,7 @@ class Question:
     op: str = "sum"
     root: int = 0
 
-    def plans(self, calibration: Calibration | None = None) -> list[Plan]:
+    def measurements(self, calibration: Calibration | None = None) -> list[Measurement]:
         """One for each row, sizes rounded down to what the algorithm can work on.
 
         ``auto`` is chosen by the calibration. Raises InputError, also where there is none to choose by.
@@ -68,15 +69,14 @@ class Question:
         sizes = growing(self.begin, self.end, self.factor)
         return [self._plan(algorithm, size, calibration) for size in sizes for algorithm in algorithms]
 
-    def _plan(self, algorithm: Algorithm, nbytes: int, calibration: Calibration | None) -> Plan:
+    def _plan(self, algorithm: Algorithm, nbytes: int, calibration: Calibration | None) -> Measurement:
         if algorithm.is_auto:
             here = simcomm.this_machine(self.ranks)
             asked: dict[str, Any] = {"dtype": self.dtype, "op": self.op, "root": self.root}
             algorithm = settled(algorithm, here, nbytes, **asked, calibration=calibration)
-        n = rounded_down(algorithm, nbytes // item_bytes(self.dtype), self.ranks)
-        check_length(algorithm, n, self.ranks)
+        request = make_request(algorithm, self.ranks, nbytes, dtype=self.dtype, op=self.op, root=self.root)
         checked(algorithm, self.ranks, self.root)
-        return Plan(algorithm, n, self.dtype, self.op, self.root, self.warmup, self.iterations, None, self.check)
+        return Measurement(request, self.warmup, self.iterations, None, self.check)
 
     def _algorithms(self) -> list[Algorithm]:
         find_spec(self.collective)
@@ -103,9 +103,9 @@ class Table:
         for titles in HEADINGS:
             self._line(_aligned(titles, self.widths))
 
-    def add(self, plan: Plan, figures: Figures) -> None:
+    def add(self, measurement: Measurement, figures: Figures) -> None:
         """One more row is known and shown."""
-        self.rows.append(self._row(plan, figures))
+        self.rows.append(self._row(measurement, figures))
         self._line(_aligned(_cells(self.rows[-1]), self.widths))
 
     def foot(self) -> None:
@@ -142,41 +142,41 @@ class Table:
         elif json_to is not None:
             write_text(Path(json_to), text)
 
-    def _row(self, plan: Plan, figures: Figures) -> dict[str, Any]:
-        asked, spec = self.question, plan.algorithm.spec
-        predicted = self._predicted(plan)
+    def _row(self, measurement: Measurement, figures: Figures) -> dict[str, Any]:
+        asked, request = self.question, measurement.request
+        spec = request.algorithm.spec
+        predicted = self._predicted(measurement)
         row = {
-            **_entry(plan, asked.ranks, figures),
-            "count": plan.n // asked.ranks if spec.has_parts else plan.n,  # as nccl-tests counts
-            "dtype": plan.dtype,
-            "op": plan.op if spec.reduces else "none",
-            "root": plan.root if spec.rooted else -1,
-            "wrong": figures.wrong if plan.check else None,
+            **_entry(measurement, asked.ranks, figures),
+            "count": request.elements // asked.ranks if spec.has_parts else request.elements,  # as nccl-tests counts
+            "dtype": request.dtype,
+            "op": request.op if spec.reduces else "none",
+            "root": request.root if spec.rooted else -1,
+            "wrong": figures.wrong if measurement.check else None,
             "predicted_s": predicted,
             "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
         }
         nothing_sent = dict.fromkeys((*COLLECTIVE, "wrong", "predicted_s", "error"))
-        return row if plan.n else row | nothing_sent
+        return row if request.elements else row | nothing_sent
 
-    def _predicted(self, plan: Plan) -> float | None:
+    def _predicted(self, measurement: Measurement) -> float | None:
         if self.calibration is None:
             return None
-        cluster, nbytes = simcomm.this_machine(self.question.ranks), plan.n * item_bytes(plan.dtype)
-        asked: dict[str, Any] = {"dtype": plan.dtype, "op": plan.op, "root": plan.root}
-        return simcomm.run(plan.algorithm, cluster, nbytes, **asked, calibration=self.calibration).elapsed
+        cluster = simcomm.this_machine(self.question.ranks)
+        return run_request(measurement.request, cluster, calibration=self.calibration).elapsed
 
     def _line(self, *lines: str) -> None:
         for line in lines:
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _entry(plan: Plan, ranks: int, figures: Figures) -> Entry:
+def _entry(measurement: Measurement, ranks: int, figures: Figures) -> Entry:
     facts = {
-        "nbytes": float(plan.n * item_bytes(plan.dtype)),
+        "nbytes": float(measurement.request.nbytes),
         "time_min_s": figures.least_s,
         "time_max_s": figures.most_s,
     }
-    trace = Trace(plan.algorithm.full_name, "measured", ranks, figures.median_s, [], [], facts=facts)
+    trace = Trace(measurement.request.algorithm.full_name, "measured", ranks, figures.median_s, [], [], facts=facts)
     return collective_entry(trace)
 
 
@@ -193,10 +193,10 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def widths_for(plans: Iterable[Plan]) -> tuple[int, ...]:
+def widths_for(measurements: Iterable[Measurement]) -> tuple[int, ...]:
     """Those of the columns, as wide as the longest name of an algorithm needs."""
     place = HEADINGS[0].index("algorithm")
-    widest = max((len(plan.algorithm.label) for plan in plans), default=0)
+    widest = max((len(measurement.request.algorithm.label) for measurement in measurements), default=0)
     return (*WIDTHS[:place], max(WIDTHS[place], widest), *WIDTHS[place + 1 :])
 
 
@@ -219,11 +219,11 @@ def bench(question: Question, backend: str, timeout: float, console: Console) ->
     """
     check_launch(question.ranks, backend, timeout)
     calibration = calibration_for(question.ranks, backend)
-    plans = question.plans(calibration)
-    table = Table(question, calibration, console, widths_for(plans))
+    measurements = question.measurements(calibration)
+    table = Table(question, calibration, console, widths_for(measurements))
     table.head()
     try:
-        sweep(plans, question.ranks, table.add, backend=backend, timeout=timeout)
+        sweep(measurements, question.ranks, table.add, backend=backend, timeout=timeout)
     except KeyboardInterrupt:
         table.interrupted = True
     table.foot()
