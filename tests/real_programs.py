@@ -17,13 +17,14 @@ from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
 from realcomm.execution import executor as executor_module
 from realcomm.execution import pipeline
+from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.launcher import doing
 from realcomm.measuring import probes
 from realcomm.measuring.common_start import together
 from realcomm.measuring.exact_inputs import exact_input, exact_result
+from realcomm.measuring.measurement import Measurement
 from realcomm.measuring.one_rank import measure
-from realcomm.measuring.records import Event, Measurement
 
 
 def ad_hoc(

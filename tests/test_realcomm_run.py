@@ -21,7 +21,7 @@ from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
 from realcomm.measuring.common_start import enough, first_to_last, median_index
 from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral
-from realcomm.measuring.records import Measurement
+from realcomm.measuring.measurement import Measurement
 
 SHORT = {"warmup": 0, "repetitions": 3}
 

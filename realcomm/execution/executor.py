@@ -16,13 +16,12 @@ from collectives.elements import OPS
 from collectives.errors import InputError
 from collectives.lengths import check_length
 from collectives.step import reduce
+from realcomm.execution.events import Event, EventRecorder
 from realcomm.execution.memory import Landing
 from realcomm.execution.nccl import communicators, connect, posted_together, posts_together
 from realcomm.execution.pipeline import Arrangement, Pipeline, Turn
-from realcomm.execution.recording import Recording
 from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, padded
 from realcomm.launching.worker import own_slot
-from realcomm.measuring.records import Event
 
 # (target, incoming): target holds both afterwards
 COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
@@ -110,20 +109,20 @@ class Executor:
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
             self._place(tensor)
-        recording = None if record is None else Recording(self._device)
+        recorder = None if record is None else EventRecorder(self._device)
         slot = own_slot()
         slot.collective[:] = self._label
         for turn in self._pipeline.begin:
-            self._post(turn, recording)
+            self._post(turn, recorder)
         for turn in self._pipeline.turns:
-            self._complete(turn, slot.waits, recording)
+            self._complete(turn, slot.waits, recorder)
             if turn.next is not None:
-                self._post(turn.next, recording)
+                self._post(turn.next, recorder)
         slot.waits[0] = slot.waits[1] = NOT_WAITING
         if self._divides:
-            self._divide(tensor.detach().view(-1), recording)
-        if record is not None and recording is not None:
-            record += recording.events()
+            self._divide(tensor.detach().view(-1), recorder)
+        if record is not None and recorder is not None:
+            record += recorder.events()
 
     @cached_property
     def buffer(self) -> torch.Tensor:
@@ -147,70 +146,70 @@ class Executor:
         if self._tensor is gone:
             self._pipeline, self._tensor = Pipeline([], []), _nothing
 
-    def _post_each(self, turn: Turn, recording: Recording | None) -> None:
+    def _post_each(self, turn: Turn, recorder: EventRecorder | None) -> None:
         send, receive, tag = self._send, self._receive, TAG + turn.chain
         for message in turn.first:
             message.work = receive(message.data_list, message.peer, tag)
-        if recording is not None:  # before they are posted: a message may arrive sooner than posting it returns
-            _stamp(turn, recording.now())
+        if recorder is not None:  # before they are posted: a message may arrive sooner than posting it returns
+            _stamp(turn, recorder.now())
         for message in turn.step.sends:
             self.bytes_sent += message.nbytes
             message.work = send(message.data_list, message.peer, tag)
         for message in turn.ahead:
             message.work = receive(message.data_list, message.peer, tag)
-        self._begin_local(turn, recording)
+        self._begin_local(turn, recorder)
 
-    def _post_together(self, turn: Turn, recording: Recording | None) -> None:
+    def _post_together(self, turn: Turn, recorder: EventRecorder | None) -> None:
         """The same for NCCL, where messages that are posted one by one would wait for each other."""
-        if recording is not None:
-            _stamp(turn, recording.now())
+        if recorder is not None:
+            _stamp(turn, recorder.now())
         receives = [(message.peer, message.data) for message in turn.first]
         sends = [(message.peer, message.data) for message in turn.step.sends]
         together = posted_together(self._groups[turn.channel], receives, sends)
         for message in (*turn.first, *turn.step.sends):
             message.work = together
         self.bytes_sent += sum(message.nbytes for message in turn.step.sends)
-        self._begin_local(turn, recording)
+        self._begin_local(turn, recorder)
 
-    def _begin_local(self, turn: Turn, recording: Recording | None) -> None:
+    def _begin_local(self, turn: Turn, recorder: EventRecorder | None) -> None:
         for data, kept in turn.step.kept:
             kept.copy_(data)
         for landing in turn.step.local:
-            self._land(landing, turn, recording)
+            self._land(landing, turn, recorder)
 
-    def _complete(self, turn: Turn, waits: memoryview, recording: Recording | None) -> None:
+    def _complete(self, turn: Turn, waits: memoryview, recorder: EventRecorder | None) -> None:
         waits[0] = turn.step.number
         for message in turn.step.receives:
             waits[1] = message.peer
             message.work.wait()
-            if recording is not None:
-                recording.message(turn.channel, message)
+            if recorder is not None:
+                recorder.add_message(turn.channel, message)
             if message.landing is not None:
-                self._land(message.landing, turn, recording)
+                self._land(message.landing, turn, recorder)
         for message in turn.due:
             waits[1] = message.peer
             message.work.wait()
-            if recording is not None:
-                recording.message(turn.channel, message)
+            if recorder is not None:
+                recorder.add_message(turn.channel, message)
         for landing in turn.step.late:
-            self._land(landing, turn, recording)
+            self._land(landing, turn, recorder)
 
-    def _land(self, landing: Landing, turn: Turn, recording: Recording | None) -> None:
-        begin = 0.0 if recording is None else recording.now()
+    def _land(self, landing: Landing, turn: Turn, recorder: EventRecorder | None) -> None:
+        begin = 0.0 if recorder is None else recorder.now()
         if landing.combines:
             self._combine(landing.target, landing.data)
         else:
             landing.target.copy_(landing.data)
-        if recording is not None:
-            recording.local(turn.channel, turn.step.number, landing, begin)
+        if recorder is not None:
+            recorder.add_local(turn.channel, turn.step.number, landing, begin)
 
-    def _divide(self, buffer: torch.Tensor, recording: Recording | None) -> None:
+    def _divide(self, buffer: torch.Tensor, recorder: EventRecorder | None) -> None:
         """The sum is the mean. It is noted as a reduction of the whole buffer, in a step after the last."""
-        begin = 0.0 if recording is None else recording.now()
+        begin = 0.0 if recorder is None else recorder.now()
         buffer[self._divided].div_(self.world_size)
-        if recording is not None:
+        if recorder is not None:
             whole = Landing(reduce(0, into=0, count=self._arrangement.chunks), buffer, buffer, combines=True)
-            recording.local(0, max(map(len, self._arrangement.programs)), whole, begin)
+            recorder.add_local(0, max(map(len, self._arrangement.programs)), whole, begin)
 
 
 def check_known(op: str) -> None:

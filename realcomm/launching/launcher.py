@@ -22,7 +22,8 @@ from realcomm.launching import torchrun
 from realcomm.launching.failures import Failure, RankFailed, TimedOut, ended, root_cause
 from realcomm.launching.status import Board, Slot
 from realcomm.launching.torchrun import under_torchrun
-from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, Place, Progress, Worker, doing, main, report
+from realcomm.launching.types import Progress, Worker
+from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, Place, doing, main, report
 
 __all__ = ["RankFailed", "TimedOut", "check_launch", "doing", "launch", "report", "under_torchrun"]
 

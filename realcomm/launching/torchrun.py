@@ -10,9 +10,8 @@ from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failed, is_timeout
 from realcomm.launching.status import private_slot
+from realcomm.launching.types import Progress, Worker
 from realcomm.launching.worker import (
-    Progress,
-    Worker,
     doing,
     done_so_far,
     loopback,

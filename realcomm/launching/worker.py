@@ -14,7 +14,7 @@ from datetime import timedelta
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from realcomm.launching.failures import failed
 from realcomm.launching.status import Board, Slot, private_slot
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import torch
 
 RESULT, PROGRESS, FAILURE = "result", "progress", "failure"
-Worker = Callable[..., Any]  # (rank, world_size, *args)
-Progress = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 
 
 @dataclass(frozen=True)

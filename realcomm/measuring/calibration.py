@@ -6,7 +6,7 @@ from collectives.records.calibration import Calibration, ComputePoint, Line
 from collectives.records.environment import cores, threads_per_rank
 from collectives.workload import Training
 from realcomm.launching.launcher import launch
-from realcomm.launching.worker import Progress
+from realcomm.launching.types import Progress
 
 Points = list[tuple[int, float]]  # (nbytes, seconds)
 NO_MESSAGES = Line(0.0, 0.0, 0.0)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median_low
-from typing import Protocol
 
 import numpy as np
 
@@ -16,19 +15,10 @@ from collectives.proof.verifier import verify
 from collectives.records.trace import Message, Span, Trace
 from collectives.request import Array, Request, make_request
 from collectives.step import Kind, extent
+from realcomm.execution.events import Event
 from realcomm.launching.launcher import check_launch, launch
-from realcomm.launching.worker import Progress
-from realcomm.measuring.records import Event, Measured, Measurement
-
-
-class Ranks(Protocol):
-    """What is needed of a cluster: its processes all run on this machine."""
-
-    @property
-    def world_size(self) -> int: ...
-
-    @property
-    def hosts(self) -> Sequence[str]: ...
+from realcomm.launching.types import Progress, Ranks
+from realcomm.measuring.measurement import Measurement, RankMeasurement
 
 
 def run(
@@ -91,7 +81,7 @@ def run_request(
     return _as_trace(cluster, measurement, ranks)
 
 
-def _worker(rank: int, world_size: int, measurement: Measurement) -> Measured:
+def _worker(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
     from realcomm.measuring.one_rank import measure  # torch comes with it
 
     return measure(rank, world_size, measurement)
@@ -116,7 +106,7 @@ def _saved(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _as_trace(cluster: Ranks, measurement: Measurement, ranks: list[Measured]) -> Trace:
+def _as_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasurement]) -> Trace:
     seconds, start, hosts = ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
     facts = {
         "nbytes": float(measurement.request.nbytes),
@@ -138,7 +128,7 @@ def _as_trace(cluster: Ranks, measurement: Measurement, ranks: list[Measured]) -
     )
 
 
-def _messages(measurement: Measurement, ranks: list[Measured], start: float) -> Iterator[Message]:
+def _messages(measurement: Measurement, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
     """Every message from when it was posted to when it was received: the k-th from a to b is the k-th at b from a."""
     arrivals: dict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
     for dst, rank in enumerate(ranks):
@@ -152,7 +142,7 @@ def _messages(measurement: Measurement, ranks: list[Measured], start: float) -> 
             yield Message(src, op.peer, step, op.chunk, nbytes, begin - start, end - start, channel=channel)
 
 
-def _spans(ranks: list[Measured], start: float) -> Iterator[Span]:
+def _spans(ranks: list[RankMeasurement], start: float) -> Iterator[Span]:
     """When each rank reduced or copied: both are local work on a buffer, so both are "reduce", as in a prediction."""
     for rank, found in enumerate(ranks):
         for step, op, begin, end, _ in found.events:

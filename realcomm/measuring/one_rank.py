@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 from realcomm.launching.worker import doing, own_device, report
 from realcomm.measuring.common_start import (
@@ -23,15 +24,14 @@ from realcomm.measuring.common_start import (
     undisturbed,
 )
 from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral
-from realcomm.measuring.records import Event, Measured, Measurement
-from realcomm.measuring.sweep import Figures
+from realcomm.measuring.measurement import Figures, Measurement, RankMeasurement
 
 ENOUGH = 1.0  # seconds of repetitions, unless their number is given ...
 LEAST, MOST = 5, 49  # ... and their number within these
 REPORT_EVERY = 0.25  # seconds
 
 
-def measure(rank: int, world_size: int, measurement: Measurement) -> Measured:
+def measure(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
     """What this rank finds; all ranks call it with the same measurement."""
     dtype, device = getattr(torch, measurement.request.dtype), own_device()
     executor = Executor(
@@ -54,7 +54,7 @@ def measure(rank: int, world_size: int, measurement: Measurement) -> Measured:
         each = _warm_up(executor, buffer, measurement, perf_counter() - begin)
         repetitions = measurement.repetitions or enough(each, ENOUGH, LEAST, MOST)
         seconds, start, events = _repeat(executor, buffer, measurement, repetitions)
-    return Measured(seconds, start, events, wrong, data)
+    return RankMeasurement(seconds, start, events, wrong, data)
 
 
 def figures(rank: int, world_size: int, measurement: Measurement) -> Figures:

@@ -2,22 +2,12 @@
 
 import json
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from realcomm.launching.launcher import launch
 from realcomm.launching.worker import report
-from realcomm.measuring.records import Measurement
+from realcomm.measuring.measurement import Figures, Measurement
 
 FOUND = "found "  # begins what a worker reports of a measurement, before its figures
-
-
-class Figures(NamedTuple):
-    """What came of one measurement: seconds from first rank's start to last rank's end over its repetitions."""
-
-    median_s: float
-    least_s: float
-    most_s: float
-    wrong: int  # elements of all ranks that were not what they must be
 
 
 def sweep(

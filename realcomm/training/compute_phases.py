@@ -12,7 +12,8 @@ from collectives.records.calibration import ComputePoint
 from collectives.records.trace import Span
 from collectives.workload import ComputePhases, Training
 from realcomm.launching.launcher import doing, launch
-from realcomm.launching.worker import Progress, report
+from realcomm.launching.types import Progress
+from realcomm.launching.worker import report
 from realcomm.training.data import load
 from realcomm.training.replica import (
     WARM_UP_STEPS,

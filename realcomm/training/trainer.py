@@ -18,8 +18,8 @@ from collectives.records.trace import Span, Trace
 from collectives.workload import Training
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.launcher import doing, launch
-from realcomm.launching.worker import Progress, report
-from realcomm.measuring.collective import Ranks
+from realcomm.launching.types import Progress, Ranks
+from realcomm.launching.worker import report
 from realcomm.training.compute_phases import seconds_alone
 from realcomm.training.data import load
 from realcomm.training.replica import (

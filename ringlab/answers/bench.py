@@ -21,8 +21,8 @@ from collectives.records.trace import Trace
 from collectives.request import make_request
 from collectives.spec import find_spec
 from realcomm.launching.launcher import check_launch
-from realcomm.measuring.records import Measurement
-from realcomm.measuring.sweep import Figures, sweep
+from realcomm.measuring.measurement import Figures, Measurement
+from realcomm.measuring.sweep import sweep
 from ringlab.answers.sizes import growing
 from simcomm.schedules import checked
 from simcomm.selection import settled

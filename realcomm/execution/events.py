@@ -1,0 +1,59 @@
+"""What happened when while a rank executed a program."""
+
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from collectives.step import Operation
+
+if TYPE_CHECKING:  # a launcher that receives events need not import torch
+    import torch
+
+    from realcomm.execution.memory import Landing, Transfer
+
+
+class Event(NamedTuple):
+    """One operation of one rank, with times in seconds of ``time.perf_counter``, a clock that all local ranks share.
+
+    Sends and receives begin when they were posted and end when this rank saw them complete. The reduction of a
+    ``recv_reduce`` is an event of its own, of kind REDUCE. A message that travels in slices is one event; a reduction
+    or copy is one event a slice.
+    """
+
+    step: int
+    operation: Operation
+    begin: float
+    end: float
+    channel: int = 0
+
+
+class EventRecorder:
+    """The events of one execution by one rank."""
+
+    def __init__(self, device: "torch.device") -> None:
+        """On a GPU every reading of the clock waits for the GPU, so that times are true and the run is slower."""
+        self._device = device
+        self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
+        self._local: list[Event] = []
+
+    def now(self) -> float:
+        """Return seconds of ``time.perf_counter``, on a GPU after its queued work is done."""
+        if self._device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self._device)
+        return perf_counter()
+
+    def add_message(self, channel: int, transfer: "Transfer") -> None:
+        """Record a completed slice; its message lasts from the begin of its first slice to the end of its last."""
+        key = channel, transfer.step, transfer.position
+        before = self._messages.get(key)
+        begin = transfer.posted if before is None else min(before.begin, transfer.posted)
+        self._messages[key] = Event(transfer.step, transfer.operation, begin, self.now(), channel)
+
+    def add_local(self, channel: int, step: int, landing: "Landing", begin: float) -> None:
+        """Record a reduction or copy that lasted from ``begin`` until now."""
+        self._local.append(Event(step, landing.operation, begin, self.now(), channel))
+
+    def events(self) -> list[Event]:
+        """Return messages in the order of the program, then local operations in the order of time."""
+        return [self._messages[key] for key in sorted(self._messages)] + self._local

@@ -1,0 +1,20 @@
+"""What a caller hands to a launch: the work, who hears of its progress, and the ranks to work on."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+Worker = Callable[..., Any]  # (rank, world_size, *args): what every rank calls
+Progress = Callable[[int, int, int, str], None]  # (rank, done, total, text): called in the launcher
+
+
+class Ranks(Protocol):
+    """What a launch needs of a cluster: how many ranks, and the name of each one's host.
+
+    ``simcomm``'s clusters have both. The processes all run on this machine, whatever the hosts are called.
+    """
+
+    @property
+    def world_size(self) -> int: ...
+
+    @property
+    def hosts(self) -> Sequence[str]: ...
