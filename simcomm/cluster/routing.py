@@ -21,6 +21,7 @@ import numpy.typing as npt
 from collectives.errors import InputError
 from simcomm.cluster.graph import P2P_LEVELS, kind_of, kinds, rank_nodes
 from simcomm.cluster.paths import Ints, Paths, Ways
+from simcomm.model.hashing import mix
 
 Way = tuple[str, ...]  # the nodes of a route, both ends included
 SEEDS = range(2**32)
@@ -110,8 +111,8 @@ class Shortest(Routes):
         receivers = self._numbers[ends[:, 1]]
         if self._seed is None:
             return receivers.astype(np.int64)
-        mixed = _mixed(_mixed(np.uint64(self._seed) + (self._numbers[ends[:, 0]] << np.uint64(32))) + receivers)
-        return (mixed >> np.uint64(1)).astype(np.int64)
+        hashed = mix(mix(np.uint64(self._seed) + (self._numbers[ends[:, 0]] << np.uint64(32))) + receivers)
+        return (hashed >> np.uint64(1)).astype(np.int64)
 
 
 class RailAware(Shortest):
@@ -242,10 +243,3 @@ def _check_way(graph: "nx.DiGraph[str]", way: Sequence[str]) -> None:
     for node in (way[0], way[-1]):
         if node not in rank_nodes(graph):
             raise InputError(f"{shown}: {node} holds no rank; a route begins and ends at a host or a GPU")
-
-
-def _mixed(numbers: "npt.NDArray[np.uint64]") -> "npt.NDArray[np.uint64]":
-    """The finaliser of splitmix64 (Steele, Lea, Flood, 2014): every bit of the result depends on every bit given."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError
+from simcomm.model.hashing import UNIT, hash_name, share
 
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
 MOST_SEED = 2**64 - 1
-STEP, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of splitmix64
-UNIT = 2.0**-53
 HALF = UNIT / 2  # keeps the logarithm of a number from 0 on finite
 
 
@@ -52,30 +51,5 @@ class Jitter:
 
 
 def uniform(seed: int, *name: Any) -> npt.NDArray[np.float64]:
-    """Numbers from 0 to 1 that belong to things named by whole numbers; arrays of one shape name many at once."""
-    return np.asarray(share(named(seed, *name)), np.float64)
-
-
-def named(seed: int, *name: Any) -> Any:
-    """64 bits for each of these things, which ``further`` parts of a name may mix on.
-
-    A chain of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
-    """
-    with np.errstate(over="ignore"):
-        state = np.uint64(seed) + np.uint64(STEP)
-        for part in name:
-            state = further(state, np.asarray(part).astype(np.uint64))
-    return state
-
-
-def further(state: Any, part: Any) -> Any:
-    """The bits when one more part of the name is known; plain enough to be compiled too."""
-    mixed = (state ^ part) + np.uint64(STEP)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(SECOND)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-def share(state: Any) -> Any:
-    """From bits to a number from 0 to 1."""
-    return (state >> np.uint64(11)) * UNIT
+    """Return numbers from 0 to 1 that belong to things named by whole numbers; arrays of one shape name many."""
+    return np.asarray(share(hash_name(seed, *name)), np.float64)

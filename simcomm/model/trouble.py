@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError
-from simcomm.model.jitter import Jitter, named, uniform
+from simcomm.model.hashing import hash_name
+from simcomm.model.jitter import Jitter, uniform
 
 Edge = tuple[str, str]
 MESSAGE, COMPUTE = 1, 2  # what a random number is for
@@ -136,7 +137,7 @@ class Trouble:
 
     def ways(self, turn: Any, src: Any, dst: Any, channel: Any) -> Any:
         """What is known of the draws of messages before their ``place`` is."""
-        return named(self.seed, MESSAGE, turn, channel, src, dst)
+        return hash_name(self.seed, MESSAGE, turn, channel, src, dst)
 
     def slowdown(self, turn: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
         """How many times as long ranks compute in a step of a collective; channels below 0 are other computing."""

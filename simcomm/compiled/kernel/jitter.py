@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from simcomm.compiled.kernel.jit import entry, inner, sources
-from simcomm.model import jitter, trouble
+from simcomm.model import hashing, trouble
 
-_further, _share, _place = inner(jitter.further), inner(jitter.share), inner(trouble.place)
+_extend, _share, _place = inner(hashing.extend), inner(hashing.share), inner(trouble.place)
 
 
 def _entry(version: int) -> Callable[..., bool]:
@@ -23,7 +23,7 @@ def _entry(version: int) -> Callable[..., bool]:
             turned = turn + np.uint64(rank)
             turned -= p if turned >= p else np.uint64(0)
             chunk = plus + (turned if turns else np.uint64(0))
-            into[rank] = _share(_further(ways[rank], _place(step, chunk)))
+            into[rank] = _share(_extend(ways[rank], _place(step, chunk)))
         return version >= 0
 
     return draw

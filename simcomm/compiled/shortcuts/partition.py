@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simcomm.compiled.routes import Ints, Routes
-from simcomm.compiled.shortcuts.traffic import Hashes, Traffic, mixed
+from simcomm.compiled.shortcuts.traffic import Hashes, Traffic
+from simcomm.model.hashing import mix
 
 MOST_ROUNDS = 40  # of refinement; what needs more does not fold much
 WORTH_IT = 4  # times fewer pairs, or the partition does not pay
@@ -65,14 +66,14 @@ def _refined(traffic: Traffic, routes: Routes, hops: Incidence) -> Partition | N
     for _ in range(MOST_ROUNDS):
         on_route = _sums(_salted(links[hops.where], 3), hops.pair, len(pairs))
         ends = _salted(agents[traffic.src], 1) + _salted(agents[traffic.dst], 2)
-        pairs = _numbered(mixed(on_route + ends) + _salted(traffic.label, 4))
+        pairs = _numbered(mix(on_route + ends) + _salted(traffic.label, 4))
         classes = int(pairs.max(initial=0)) + int(agents.max(initial=0)) + int(links.max(initial=0))
         if classes == before:
             return Partition(agents, links, pairs)
         before = classes
         met = [_sums(_salted(pairs[side.pair], 5 + k), side.where, len(agents)) for k, side in enumerate(sides)]
-        agents = _numbered(mixed(met[0]) + met[1] + _salted(agents, 7))
-        links = _numbered(mixed(_sums(_salted(pairs[hops.pair], 8), hops.where, len(links))) + _salted(links, 9))
+        agents = _numbered(mix(met[0]) + met[1] + _salted(agents, 7))
+        links = _numbered(mix(_sums(_salted(pairs[hops.pair], 8), hops.where, len(links))) + _salted(links, 9))
     return None
 
 
@@ -81,14 +82,14 @@ def _every(traffic: Traffic) -> Ints:
 
 
 def _salted(numbers: npt.NDArray[np.integer], salt: int) -> Hashes:
-    return mixed(mixed(numbers.astype(np.uint64) + np.uint64(1)) + np.uint64(salt))
+    return mix(mix(numbers.astype(np.uint64) + np.uint64(1)) + np.uint64(salt))
 
 
 def _sums(hashes: Hashes, where: Ints, size: int) -> Hashes:
     """The sum of the hashes that belong to each place; it does not depend on their order."""
     halves = (hashes & np.uint64(0xFFFFFFFF), hashes >> np.uint64(32))
     low, high = (np.bincount(where, weights=half.astype(np.float64), minlength=size) for half in halves)
-    return mixed(low.view(np.uint64)) + high.view(np.uint64)
+    return mix(low.view(np.uint64)) + high.view(np.uint64)
 
 
 def _numbered(hashes: Hashes) -> Ints:

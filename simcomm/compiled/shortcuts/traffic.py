@@ -10,6 +10,7 @@ from collectives.step import Kind
 from simcomm.compiled.cyclic_demand import distances, pairs_at
 from simcomm.compiled.demand import Demand, Sizes
 from simcomm.compiled.routes import Ints
+from simcomm.model.hashing import mix
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -33,22 +34,15 @@ class Traffic(NamedTuple):
     messages: Sequences  # a row a message: the sender's stage, the receiver's stage (of those of each), bytes
 
 
-def mixed(numbers: Hashes) -> Hashes:
-    """Every bit of the result depends on every bit given (the finaliser of splitmix64)."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
-
-
 def distinct(lists: Sequences) -> tuple[Ints, Sequences] | None:
     """For each list which of the distinct ones it is, and those; None in the unlikely case that hashes mislead."""
     counts = np.diff(lists.first)
     place = np.arange(len(lists.rows), dtype=np.uint64) - np.repeat(lists.first[:-1], counts).astype(np.uint64)
-    hashes = mixed(place + np.uint64(1))
+    hashes = mix(place + np.uint64(1))
     for column in lists.rows.T:
-        hashes = mixed(hashes + np.ascontiguousarray(column + 0.0).view(np.uint64))
+        hashes = mix(hashes + np.ascontiguousarray(column + 0.0).view(np.uint64))
     total = np.append(np.uint64(0), np.cumsum(hashes, dtype=np.uint64))
-    keys = total[lists.first[1:]] - total[lists.first[:-1]] + mixed(counts.astype(np.uint64))
+    keys = total[lists.first[1:]] - total[lists.first[:-1]] + mix(counts.astype(np.uint64))
     _, chosen, which = np.unique(keys, return_index=True, return_inverse=True)
     if not np.array_equal(counts, counts[chosen][which]):
         return None

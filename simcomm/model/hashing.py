@@ -1,0 +1,45 @@
+"""Random bits that belong to a name: splitmix64 of its parts, one after the other.
+
+Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+UNIT = 2.0**-53
+
+
+def hash_name(seed: int, *parts: Any) -> Any:
+    """Return 64 bits for the thing that whole numbers name; arrays of one shape name many things at once.
+
+    >>> hex(hash_name(0))
+    '0x9e3779b97f4a7c15'
+    >>> [hex(bits) for bits in hash_name(0, 1, np.array([2, 3]))]
+    ['0x848a139037105040', '0xbd16310f54fdadaf']
+    """
+    with np.errstate(over="ignore"):
+        bits = np.uint64(seed) + np.uint64(GAMMA)
+        for part in parts:
+            bits = extend(bits, np.asarray(part).astype(np.uint64))
+    return bits
+
+
+def extend(bits: Any, part: Any) -> Any:
+    """Return the bits of a name that has one more part; both are uint64. The event engine compiles this function."""
+    mixed = (bits ^ part) + np.uint64(GAMMA)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(SECOND)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return numbers of which every bit depends on every bit given: the finaliser of splitmix64 alone."""
+    return np.asarray(extend(numbers - np.uint64(GAMMA), np.uint64(0)))
+
+
+def share(bits: Any) -> Any:
+    """Return a number from 0 to 1 made of the upper 53 bits. The event engine compiles this function."""
+    return (bits >> np.uint64(11)) * UNIT
