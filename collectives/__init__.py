@@ -4,6 +4,7 @@ from collectives.catalogue import Algorithm, algorithm, find_algorithm, library
 from collectives.errors import InputError, ProgramError, Undefined
 from collectives.proof.verifier import verify
 from collectives.records.trace import Message, Span, Trace
+from collectives.request import Request
 from collectives.schedule.schedule import Schedule
 from collectives.step import Kind, Operation, copy, on_group, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
@@ -15,6 +16,7 @@ __all__ = [
     "Message",
     "Operation",
     "ProgramError",
+    "Request",
     "Schedule",
     "Span",
     "Trace",

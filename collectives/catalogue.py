@@ -147,7 +147,7 @@ def _find_again(
 
 
 def auto(collective: str) -> Algorithm:
-    """What stands for the fastest algorithm until ``simcomm.selection.settled`` finds it. Raises InputError."""
+    """What stands for the fastest algorithm until ``simcomm.selection.resolve_auto`` finds it. Raises InputError."""
     return Algorithm(find_spec(collective), AUTO, _undecided, chunks_rule=1)
 
 

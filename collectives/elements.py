@@ -8,7 +8,15 @@ OPS = ("sum", "mean", "min", "max", "product")
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of one element. Raises InputError for a type that is not known."""
+    """Return the bytes of one element. Raise InputError for a type that is not known, or that is not its name.
+
+    >>> item_bytes("bfloat16")
+    2
+    """
+    given: object = dtype
+    if not isinstance(given, str):
+        name = getattr(dtype, "__name__", str(dtype)).rpartition(".")[2]
+        raise InputError(f"dtype is {dtype!r}; give its name, {name if name in ITEM_BYTES else 'float32'!r}")
     if dtype not in ITEM_BYTES:
         raise InputError(f"dtype {dtype!r} is not known; there are {', '.join(ITEM_BYTES)}")
     return ITEM_BYTES[dtype]

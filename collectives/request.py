@@ -1,23 +1,25 @@
 """One call of a collective as a value: what both wings are asked for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from collectives.catalogue import Algorithm, find_algorithm
+from collectives.checks import check_whole_number
 from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
 from collectives.lengths import check_length, rounded_down
+from collectives.spec import Spec
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Request:
-    """Which algorithm, on how many elements of which type, with which operator and root.
+    """One call of a collective: the algorithm, the elements of each rank's buffer, their type, operator and root.
 
     >>> from collectives import find_algorithm
     >>> Request(find_algorithm("all_reduce/ring"), elements=1024).nbytes
@@ -31,6 +33,11 @@ class Request:
     root: int = 0
 
     @property
+    def spec(self) -> Spec:
+        """What the collective must achieve."""
+        return self.algorithm.spec
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return item_bytes(self.dtype)
@@ -40,50 +47,82 @@ class Request:
         """Bytes of each rank's buffer."""
         return self.elements * self.itemsize
 
+    def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "Request":
+        """Return the request for another algorithm, of as many elements of the buffer as that one can work on."""
+        return replace(self, algorithm=algorithm, elements=rounded_down(algorithm, self.elements, world_size))
+
     def check(self, world_size: int) -> None:
         """Raise InputError unless ``world_size`` ranks can be asked for this."""
+        if not isinstance(self.algorithm, Algorithm):
+            raise _no_algorithm(self.algorithm)
+        check_whole_number("elements", self.elements, at_least=0)
         check_op(self.op, self.dtype)
-        if not 0 <= self.root < world_size:
+        check_whole_number("world_size", world_size, at_least=1)
+        if check_whole_number("root", self.root, at_least=0) >= world_size:
             raise InputError(f"root {self.root} is not one of the ranks 0..{world_size - 1}")
         check_length(self.algorithm, self.elements, world_size)
 
 
 def make_request(
-    algorithm: str | Algorithm,
+    algorithm: str | Algorithm | Request,
     world_size: int,
     nbytes: int | None = None,
     *,
-    dtype: str = "float32",
-    op: str = "sum",
-    root: int = 0,
+    dtype: str | None = None,
+    op: str | None = None,
+    root: int | None = None,
     buffers: Sequence[Array] | None = None,
 ) -> Request:
     """Return the request for ``nbytes`` bytes a rank, or for ``buffers``: one 1-D array of one length and type a rank.
 
-    Sizes are rounded down to whole elements and, where the algorithm needs it, to equal chunks. Raises InputError for
-    whatever cannot be asked of so many ranks.
+    Unless given, the elements are float32, the operator is sum and the root rank 0. Sizes are rounded down to whole
+    elements and, where the algorithm needs it, to equal chunks. A Request in place of the algorithm is checked and
+    returned. Raises InputError for whatever cannot be asked of so many ranks.
 
     >>> make_request("all_to_all/pairwise", world_size=3, nbytes=1000).elements
     249
     """
-    algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
-    if buffers is not None:
-        dtype, elements = _shape(algorithm, world_size, buffers)
-        check_op(op, dtype)
-    elif nbytes is None or not isinstance(nbytes, int | np.integer) or nbytes < 0:
-        raise InputError(
-            f"{algorithm.full_name}: nbytes is {nbytes!r}; give a whole number of bytes from 0 on, or buffers"
-        )
+    if isinstance(algorithm, Request):
+        _refuse_besides_request(nbytes=nbytes, dtype=dtype, op=op, root=root)
+        request = algorithm
     else:
-        check_op(op, dtype)
-        elements = rounded_down(algorithm, int(nbytes) // item_bytes(dtype), world_size)
-    request = Request(algorithm, elements, dtype, op, root)
+        algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+        if not isinstance(algorithm, Algorithm):
+            raise _no_algorithm(algorithm)
+        dtype, op = "float32" if dtype is None else dtype, "sum" if op is None else op
+        if buffers is None:
+            elements = _elements(algorithm, world_size, nbytes, dtype, op)
+        else:
+            dtype, elements = _shape(algorithm, world_size, buffers)
+        request = Request(algorithm, elements, dtype, op, 0 if root is None else root)
     request.check(world_size)
+    if buffers is not None and _shape(request.algorithm, world_size, buffers) != (request.dtype, request.elements):
+        raise InputError(f"buffers are not of {request.elements} elements of {request.dtype}, as the request says")
     return request
 
 
+def _refuse_besides_request(**arguments: object) -> None:
+    given = [name for name, value in arguments.items() if value is not None]
+    if given:
+        raise InputError(f"{' and '.join(given)} given besides a Request, which says it: use dataclasses.replace on it")
+
+
+def _no_algorithm(value: object) -> InputError:
+    return InputError(f"algorithm is {value!r}; give an Algorithm or a name like 'all_reduce/ring'")
+
+
+def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str, op: str) -> int:
+    """Return how many elements of ``nbytes`` bytes the algorithm can work on."""
+    whole = check_whole_number(f"{algorithm.full_name}: nbytes", nbytes, at_least=0, instead=", or buffers")
+    check_op(op, dtype)
+    check_whole_number("world_size", world_size, at_least=1)
+    return rounded_down(algorithm, whole // item_bytes(dtype), world_size)
+
+
 def _shape(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
-    """Return type and number of the elements of each buffer. Raises InputError unless all ranks' are alike."""
+    """Return type and number of the elements of each buffer. Raise InputError unless all ranks' are alike."""
+    if not all(isinstance(buffer, np.ndarray) for buffer in buffers):
+        raise InputError(f"{algorithm.full_name}: buffers are {buffers!r}; give a numpy array for each rank")
     kinds = {(buffer.shape, buffer.dtype.name) for buffer in buffers}
     if len(buffers) != world_size or len(kinds) != 1 or buffers[0].ndim != 1:
         raise InputError(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from collectives.catalogue import Algorithm
 from collectives.elements import ITEM_BYTES
+from collectives.errors import InputError
 
 # Trainable parameters with ten classes, as torchvision builds the model; a test holds them against it.
 MODEL_PARAMETERS = {"resnet18": 11_181_642}
@@ -46,3 +47,14 @@ class Training:
     @property
     def sync_name(self) -> str:
         return self.gradient_sync.label if self.gradient_sync else "ddp"
+
+
+def check_training(training: object) -> None:
+    """Raise InputError unless ``training`` is a Training.
+
+    >>> check_training("resnet18")
+    Traceback (most recent call last):
+    collectives.errors.InputError: training is 'resnet18'; give a collectives.Training
+    """
+    if not isinstance(training, Training):
+        raise InputError(f"training is {training!r}; give a collectives.Training")

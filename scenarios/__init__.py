@@ -1,6 +1,6 @@
 """Scenario files, one question each, and their loader."""
 
-from scenarios.loader import CollectiveQuestion, Scenario, WhatIf, load
+from scenarios.loader import CollectiveComparison, Scenario, WhatIf, load
 from scenarios.toml_files import shipped
 
-__all__ = ["CollectiveQuestion", "Scenario", "WhatIf", "load", "shipped"]
+__all__ = ["CollectiveComparison", "Scenario", "WhatIf", "load", "shipped"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from collectives.catalogue import AUTO, Algorithm, auto, find_algorithm
 from collectives.elements import item_bytes
 from collectives.errors import InputError
+from collectives.request import Request, make_request
 from collectives.workload import ComputePhases, Training
 from scenarios import toml_files
 from scenarios.topologies import HERE, build_network, placed, routed
@@ -25,8 +26,8 @@ DEFAULT_RANKS = 2  # of this machine
 
 
 @dataclass(frozen=True)
-class CollectiveQuestion:
-    """Which algorithms of one collective to compare, on buffers of which sizes."""
+class CollectiveComparison:
+    """Algorithms of one collective to compare, and the sizes of the buffers."""
 
     name: str
     algorithms: tuple[Algorithm, ...]
@@ -34,6 +35,16 @@ class CollectiveQuestion:
     dtype: str
     op: str
     root: int
+
+    def request(self, algorithm: Algorithm, nbytes: int, world_size: int) -> Request:
+        """Return the request for one algorithm and size; both may be others than those compared."""
+        return make_request(algorithm, world_size, nbytes, dtype=self.dtype, op=self.op, root=self.root)
+
+    def requests(self, world_size: int) -> Iterator[Request]:
+        """Yield a request for every algorithm at the first size, then at the second, and so on."""
+        for nbytes in self.sizes:
+            for algorithm in self.algorithms:
+                yield self.request(algorithm, nbytes, world_size)
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,7 @@ class Scenario:
     title: str
     path: Path
     cluster: Cluster
-    collective: CollectiveQuestion | None
+    collective: CollectiveComparison | None
     trainings: tuple[Training, ...]  # one for each gradient_sync
     what_ifs: tuple[WhatIf, ...]
     trouble: Trouble = NONE
@@ -129,7 +140,7 @@ class _Builder:
         with self._at(f"{key}.world_size"):
             return cluster if form.world_size is None else cluster.on_first(form.world_size)
 
-    def _collective(self, form: "CollectiveForm", clusters: Sequence[Cluster]) -> CollectiveQuestion:
+    def _collective(self, form: "CollectiveForm", clusters: Sequence[Cluster]) -> CollectiveComparison:
         with self._at("collective.root"):
             for cluster in clusters:
                 _check_root(form.root, cluster)
@@ -139,7 +150,7 @@ class _Builder:
         )
         width = item_bytes(form.dtype)
         sizes = tuple(nbytes // width * width for nbytes in form.sizes)
-        return CollectiveQuestion(form.name, algorithms, sizes, form.dtype, form.op, form.root)
+        return CollectiveComparison(form.name, algorithms, sizes, form.dtype, form.op, form.root)
 
     def _trainings(self, form: "TrainingForm", clusters: Sequence[Cluster]) -> tuple[Training, ...]:
         given = form.model_dump(exclude_unset=True, exclude={"gradient_sync", "compute", "data_folder"})

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from collectives.catalogue import Algorithm
 from collectives.costs.closed_forms import BOUNDS, Model, closed_form, least_seconds
-from collectives.elements import check_op, item_bytes
 from collectives.lengths import rounded_down
 from collectives.records.calibration import Calibration
+from collectives.request import Request
 from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import checked, unproved
 from simcomm.simulate import ready, run
@@ -21,13 +21,10 @@ REFERENCE_UP_TO = 8  # ranks; there the reference engine has answered before the
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of every algorithm: ``nbytes`` of a buffer on a cluster that has its transport."""
+    """What is asked of every algorithm: the rest of a request, on a cluster that has its transport."""
 
     cluster: Cluster
-    nbytes: int
-    dtype: str
-    op: str
-    root: int
+    request: Request  # its algorithm is not looked at
     star: Model | None  # the cluster's costs, where it is a symmetric star
     evenly: bool  # as though the buffer fell into equal chunks, where there is a closed form
 
@@ -37,50 +34,39 @@ class Asked:
 
     def exactly(self, found: Algorithm) -> float | None:
         """Seconds by closed form, where that is exact; None elsewhere. Raises Undefined."""
-        chunks, n = found.chunks(self.world_size), self.nbytes // item_bytes(self.dtype)
+        chunks, n = found.chunks(self.world_size), self.request.elements
         even = self.evenly or (n == rounded_down(found, n, self.world_size) and n % chunks == 0)
-        if self.star is None or not even or n == 0 or self.op == "mean" or _name(found) in BOUNDS:
+        if self.star is None or not even or n == 0 or self.request.op == "mean" or _name(found) in BOUNDS:
             return None
-        return closed_form(found, self.star._replace(nbytes=n * item_bytes(self.dtype)))
+        return closed_form(found, self.star._replace(nbytes=self.request.nbytes))
 
     def at_least(self, found: Algorithm) -> float:
         """Seconds that no run of the algorithm goes below; 0 where nothing is known."""
-        n = self.nbytes // item_bytes(self.dtype)
+        n = self.request.elements
         if self.star is None or n < found.chunks(self.world_size):
             return 0.0
         whole = n - n % found.chunks(self.world_size)
-        return least_seconds(found, self.star._replace(nbytes=whole * item_bytes(self.dtype)))
+        return least_seconds(found, self.star._replace(nbytes=whole * self.request.itemsize))
 
     def simulated(self, found: Algorithm) -> float:
         """Seconds by simulation. Raises Undefined, and ProgramError for an algorithm that cannot work."""
+        request = self.request.with_algorithm(found, self.world_size)
         if self.world_size <= REFERENCE_UP_TO:
-            trace = run(found, self.cluster, self.nbytes, dtype=self.dtype, op=self.op, root=self.root)
-            return trace.elapsed
+            return run(request, self.cluster).elapsed
         from simcomm.compiled import engine
 
         assert self.cluster.transport is not None
         if found.source is not None:
-            checked(found, self.world_size, self.root)  # the library's own have been proved
-        itemsize = item_bytes(self.dtype)
-        n = rounded_down(found, self.nbytes // itemsize, self.world_size)
-        program = unproved(found, self.world_size, self.root)
-        return engine.run(program, self.cluster, self.cluster.transport, n, itemsize, self.op).elapsed
+            checked(found, self.world_size, request.root)  # the library's own have been proved
+        program, transport = unproved(found, self.world_size, request.root), self.cluster.transport
+        return engine.run(program, self.cluster, transport, request.elements, request.itemsize, request.op).elapsed
 
 
-def asked_of(
-    cluster: Cluster,
-    nbytes: int,
-    dtype: str = "float32",
-    op: str = "sum",
-    root: int = 0,
-    calibration: Calibration | None = None,
-    evenly: bool = False,
-) -> Asked:
+def asked_of(request: Request, cluster: Cluster, calibration: Calibration | None = None, evenly: bool = False) -> Asked:
     """The question, with what is the same for every algorithm found out once. Raises InputError."""
-    check_op(op, dtype)
     cluster, _ = ready(cluster, calibration)
-    star = star_model(cluster, nbytes)
-    return Asked(cluster if star is None else _in_use(cluster), nbytes, dtype, op, root, star, evenly)
+    star = star_model(cluster, request.nbytes)
+    return Asked(cluster if star is None else _in_use(cluster), request, star, evenly)
 
 
 def _in_use(star: Cluster) -> Cluster:
@@ -89,11 +75,11 @@ def _in_use(star: Cluster) -> Cluster:
     return replace(star, graph=star.graph.subgraph(keep).copy())
 
 
-def predicted_seconds(found: Algorithm, cluster: Cluster, nbytes: int, dtype: str, op: str, root: int) -> float:
+def predicted_seconds(request: Request, cluster: Cluster) -> float:
     """What ``run`` would say."""
-    asked = asked_of(cluster, nbytes, dtype, op, root)
-    seconds = asked.exactly(found)
-    return asked.simulated(found) if seconds is None else seconds
+    asked = asked_of(request, cluster)
+    seconds = asked.exactly(request.algorithm)
+    return asked.simulated(request.algorithm) if seconds is None else seconds
 
 
 def _name(found: Algorithm) -> str:

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from collectives.catalogue import Algorithm, library
+from collectives.catalogue import Algorithm, auto, library
+from collectives.checks import check_cluster
 from collectives.errors import InputError, Undefined
 from collectives.records.calibration import Calibration
+from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster
 from simcomm.estimate import Asked, asked_of
@@ -95,7 +97,19 @@ def choose(
     least is chosen. ``evenly`` takes closed forms as though the buffer fell into equal chunks. Raises InputError where
     there is nothing to choose from.
     """
-    asked = asked_of(cluster, nbytes, dtype, op, root, calibration, evenly)
+    check_cluster(cluster, Cluster)
+    request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
+    return _choose(request, cluster, calibration, among, evenly)
+
+
+def _choose(
+    request: Request,
+    cluster: Cluster,
+    calibration: Calibration | None,
+    among: Iterable[Algorithm] | None = None,
+    evenly: bool = False,
+) -> Choice:
+    asked, collective = asked_of(request, cluster, calibration, evenly), request.spec.name
     timed = sorted(_timed(candidates(collective) if among is None else among, asked), key=lambda one: one.seconds)
     if not timed:
         raise InputError(f"{collective}: no algorithm to choose from exists for {cluster.world_size} ranks")
@@ -125,25 +139,19 @@ def _timed(options: Iterable[Algorithm], asked: Asked) -> list[Timed]:
 
 def _effort(found: Algorithm, asked: Asked) -> tuple[int, int, str]:
     """Operations of rank 0, then parameters: a torus of one row is a ring, and should be called that."""
-    said = sum(len(step) for program in found.channels(0, asked.world_size, asked.root) for step in program)
+    said = sum(len(step) for program in found.channels(0, asked.world_size, asked.request.root) for step in program)
     return said, len(found.parameter_names), found.label
 
 
-def settled(
-    algorithm: Algorithm,
-    cluster: Cluster,
-    nbytes: int,
-    *,
-    dtype: str = "float32",
-    op: str = "sum",
-    root: int = 0,
-    calibration: Calibration | None = None,
-) -> Algorithm:
-    """The algorithm itself or, for ``auto``, the chosen one, labelled ``auto (ring)``. Raises InputError."""
-    if not algorithm.is_auto:
-        return algorithm
-    asked: dict[str, Any] = {"dtype": dtype, "op": op, "root": root, "calibration": calibration}
-    return replace(choose(algorithm.spec.name, cluster, nbytes, **asked).algorithm, by_model=True)
+def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | None = None) -> Request:
+    """Return the request with ``auto`` replaced by the algorithm that the model chooses, labelled ``auto (ring)``.
+
+    A request for any other algorithm is returned as it is. Raises InputError.
+    """
+    if not request.algorithm.is_auto:
+        return request
+    chosen = _choose(request, cluster, calibration).algorithm
+    return request.with_algorithm(replace(chosen, by_model=True), cluster.world_size)
 
 
 def winner_map(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collectives.catalogue import Algorithm
+from collectives.checks import check_cluster
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace, TracedLink
@@ -25,13 +26,13 @@ CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borro
 
 
 def run(
-    algorithm: str | Algorithm,
+    algorithm: str | Algorithm | Request,
     cluster: Cluster,
     nbytes: int | None = None,
     *,
-    dtype: str = "float32",
-    op: str = "sum",
-    root: int = 0,
+    dtype: str | None = None,
+    op: str | None = None,
+    root: int | None = None,
     buffers: Sequence[Array] | None = None,
     calibration: Calibration | None = None,
     trouble: Trouble = NONE,
@@ -40,30 +41,15 @@ def run(
 ) -> Trace:
     """Simulate one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
 
-    Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a calibration takes
-    the one given or the cached one. ``engine`` is "simpy", which alone carries data, "compiled", or whichever suits
-    the number of messages. Without ``record`` the trace is of the times only, which at scale takes far less. Under
-    ``trouble`` a run may never end: see ``Trace.ends``.
+    Unless given, the elements are float32, the operator is sum and the root rank 0; a Request in place of the algorithm
+    says these itself. Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a
+    calibration takes the one given or the cached one. ``engine`` is "simpy", which alone carries data, "compiled", or
+    whichever suits the number of messages. Without ``record`` the trace is of the times only, which at scale takes far
+    less. Under ``trouble`` a run may never end: see ``Trace.ends``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
     """
+    check_cluster(cluster, Cluster)
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
-    return run_request(
-        request, cluster, buffers=buffers, calibration=calibration, trouble=trouble, engine=engine, record=record
-    )
-
-
-def run_request(
-    request: Request,
-    cluster: Cluster,
-    *,
-    buffers: Sequence[Array] | None = None,
-    calibration: Calibration | None = None,
-    trouble: Trouble = NONE,
-    engine: str | None = None,
-    record: bool = True,
-) -> Trace:
-    """Simulate a request; arguments, result and errors are those of ``run``."""
-    request.check(cluster.world_size)
     cluster, transport = ready(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
     if _engine(engine, request, cluster.world_size, buffers is not None, trouble) == "compiled":

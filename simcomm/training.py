@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+from collectives.checks import check_cluster
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Span, Trace
 from collectives.schedule.schedule import Schedule
 from collectives.transport import Transport
-from collectives.workload import ComputePhases, Training
+from collectives.workload import ComputePhases, Training, check_training
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine_input import EngineInput
 from simcomm.compiled.training import trained
@@ -41,6 +42,8 @@ def train(
     Raises InputError where there are no phases, and for DistributedDataParallel, whose overlap of backward and sync
     is not modelled.
     """
+    check_cluster(cluster, Cluster)
+    check_training(training)
     if training.gradient_sync is None:
         raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
     if training.compute is None and calibration is None:

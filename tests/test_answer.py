@@ -15,7 +15,7 @@ from collectives.workload import ComputePhases, Training
 from ringlab.answers import answer
 from ringlab.answers.conclusions import conclude
 from ringlab.terminal.tables import PHASES, show
-from scenarios import CollectiveQuestion, Scenario, WhatIf
+from scenarios import CollectiveComparison, Scenario, WhatIf
 from simcomm.selection import choose
 
 STAR2, STAR8 = (simcomm.star(p, "10 Gbit/s", "5 us") for p in (2, 8))
@@ -79,7 +79,7 @@ def test_no_reason_is_given_where_nothing_is_compared():
 
 def test_auto_is_chosen_for_each_size_and_cluster_and_says_so():
     auto_job = Training(auto("all_reduce"), compute=ComputePhases(0.01, 0.02, 0.005))
-    question = CollectiveQuestion("all_reduce", (auto("all_reduce"), RING), (64, 1 << 20), "float32", "sum", 0)
+    question = CollectiveComparison("all_reduce", (auto("all_reduce"), RING), (64, 1 << 20), "float32", "sum", 0)
     asked = Scenario("auto", Path("auto.toml"), STAR8, question, (auto_job,), (WhatIf("two hosts", STAR2),))
     predicted = answer.predict(asked, None)
     for found, cluster in ((predicted, STAR8), (predicted["what_if"][0], STAR2)):
@@ -95,7 +95,7 @@ def test_auto_is_chosen_for_each_size_and_cluster_and_says_so():
 
 def test_variants_of_one_algorithm_are_told_apart():
     variants = tuple(find_algorithm(f"all_reduce/chain[slices={slices}]") for slices in (2, 4))
-    question = CollectiveQuestion("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
+    question = CollectiveComparison("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
     asked = Scenario("chains", Path("chains.toml"), STAR8, question, (), ())
     predicted = answer.predict(asked, None) | {"conclusions": []}
     console = Console(file=io.StringIO(), width=80)

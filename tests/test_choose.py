@@ -8,8 +8,9 @@ import simcomm
 from collectives import InputError, Transport, find_algorithm, library, verify
 from collectives.catalogue import auto
 from collectives.costs.bounds import least_sent_share
+from collectives.request import make_request
 from simcomm.estimate import predicted_seconds, star_model
-from simcomm.selection import candidates, choose, settled, winner_map
+from simcomm.selection import candidates, choose, resolve_auto, winner_map
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
@@ -52,7 +53,7 @@ def test_a_thin_trunk_changes_the_choice() -> None:
 def test_the_model_of_a_star_is_what_is_simulated_whatever_the_size() -> None:
     for found in library().values():
         for nbytes in (4, 1000, 4096):
-            seconds = predicted_seconds(found, STAR, nbytes, "float32", "sum", 0)
+            seconds = predicted_seconds(make_request(found, 8, nbytes), STAR)
             assert seconds == pytest.approx(simcomm.run(found, STAR, nbytes).elapsed, rel=1e-9)
 
 
@@ -75,12 +76,12 @@ def test_what_does_not_exist_is_left_out() -> None:
 
 
 def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
-    chosen = settled(auto("all_reduce"), STAR, 64)
+    chosen = resolve_auto(make_request(auto("all_reduce"), 8, 64), STAR).algorithm
     assert chosen.label == "auto (recursive_doubling)"
     assert pickle.loads(pickle.dumps(chosen)) == chosen
     assert simcomm.run(chosen, STAR, 64).title == "all_reduce/auto (recursive_doubling)"
-    ring = find_algorithm("all_reduce/ring")
-    assert settled(ring, STAR, 64) is ring
+    ring = make_request("all_reduce/ring", 8, 64)
+    assert resolve_auto(ring, STAR) is ring
 
 
 def test_auto_is_no_algorithm_by_itself() -> None:

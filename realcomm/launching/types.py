@@ -1,12 +1,13 @@
 """What a caller hands to a launch: the work, who hears of its progress, and the ranks to work on."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 Worker = Callable[..., Any]  # (rank, world_size, *args): what every rank calls
 Progress = Callable[[int, int, int, str], None]  # (rank, done, total, text): called in the launcher
 
 
+@runtime_checkable
 class Ranks(Protocol):
     """What a launch needs of a cluster: how many ranks, and the name of each one's host.
 

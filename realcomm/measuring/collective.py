@@ -10,6 +10,7 @@ from statistics import median_low
 import numpy as np
 
 from collectives.catalogue import Algorithm
+from collectives.checks import check_cluster
 from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.records.trace import Message, Span, Trace
@@ -22,13 +23,13 @@ from realcomm.measuring.measurement import Measurement, RankMeasurement
 
 
 def run(
-    algorithm: str | Algorithm,
+    algorithm: str | Algorithm | Request,
     cluster: Ranks,
     nbytes: int | None = None,
     *,
-    dtype: str = "float32",
-    op: str = "sum",
-    root: int = 0,
+    dtype: str | None = None,
+    op: str | None = None,
+    root: int | None = None,
     buffers: Sequence[Array] | None = None,
     backend: str = "gloo",
     warmup: int = 2,
@@ -38,38 +39,16 @@ def run(
 ) -> Trace:
     """Measure one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
 
-    One process a rank runs the algorithm: once on inputs whose result is known (``facts["wrong"]`` counts the elements
-    that differ from it), once on ``buffers`` (one 1-D array of the same length and type per rank), ``warmup`` times,
-    and then ``repetitions`` times, or as often as fits in a second. Every repetition begins on all ranks at once;
-    ``elapsed`` is the median from first rank's start to last rank's end, and messages and spans are those of that
-    repetition. Raises InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch``.
+    Unless given, the elements are float32, the operator is sum and the root rank 0; a Request in place of the algorithm
+    says these itself. One process a rank runs the algorithm: once on inputs whose result is known (``facts["wrong"]``
+    counts the elements that differ from it), once on ``buffers`` (one 1-D array of the same length and type per rank),
+    ``warmup`` times, and then ``repetitions`` times, or as often as fits in a second. Every repetition begins on all
+    ranks at once; ``elapsed`` is the median from first rank's start to last rank's end, and messages and spans are
+    those of that repetition. Raises InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as
+    ``launch``.
     """
+    check_cluster(cluster, Ranks)
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
-    return run_request(
-        request,
-        cluster,
-        buffers=buffers,
-        backend=backend,
-        warmup=warmup,
-        repetitions=repetitions,
-        timeout=timeout,
-        progress=progress,
-    )
-
-
-def run_request(
-    request: Request,
-    cluster: Ranks,
-    *,
-    buffers: Sequence[Array] | None = None,
-    backend: str = "gloo",
-    warmup: int = 2,
-    repetitions: int | None = None,
-    timeout: float = 300.0,
-    progress: Progress | None = None,
-) -> Trace:
-    """Measure a request; arguments, result and errors are those of ``run``."""
-    request.check(cluster.world_size)
     _check_counts(warmup, repetitions)
     check_launch(cluster.world_size, backend, timeout)
     verify(request.algorithm, cluster.world_size, request.root)

@@ -12,10 +12,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.catalogue import Algorithm, find_algorithm
+from collectives.checks import check_cluster
 from collectives.proof.verifier import verify
 from collectives.records.files import write_bytes
 from collectives.records.trace import Span, Trace
-from collectives.workload import Training
+from collectives.workload import Training, check_training
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.launcher import doing, launch
 from realcomm.launching.types import Progress, Ranks
@@ -69,6 +70,8 @@ def train(
     The final weights, a state_dict that ``torch.load`` reads, are in ``weights_file`` if one is given. Raises
     InputError for a training that cannot be run, and RankFailed and TimedOut as ``launch`` does.
     """
+    check_cluster(cluster, Ranks)
+    check_training(training)
     _check(training, cluster.world_size, steps)
     given = (training, steps, weights_file)
     ranks = launch(train_rank, cluster.world_size, *given, backend=backend, timeout=timeout, progress=progress)

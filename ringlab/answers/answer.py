@@ -12,15 +12,16 @@ from collectives.records.calibration import Calibration
 from collectives.records.environment import environment
 from collectives.records.summary import COLLECTIVE, TRAINING, Entry, collective_entry, training_entry
 from collectives.records.trace import Trace
+from collectives.request import Request, make_request
 from collectives.workload import Training
 from ringlab.answers.repetitions import under
 from ringlab.terminal.progress import Progress
-from scenarios import CollectiveQuestion, Scenario
+from scenarios import CollectiveComparison, Scenario
 from simcomm import Cluster
 from simcomm.compiled.engine_input import message_count
 from simcomm.model.trouble import NONE, Trouble
 from simcomm.schedules import checked, traced
-from simcomm.selection import settled
+from simcomm.selection import resolve_auto
 from simcomm.training import STEPS
 
 SCHEMA_VERSION = 1
@@ -31,27 +32,20 @@ COMPARED = (*COLLECTIVE, *TRAINING)
 Answer = dict[str, Any]
 
 
-def _questions(
-    question: CollectiveQuestion | None, cluster: Cluster, calibration: Calibration | None
-) -> Iterator[tuple[Algorithm, int]]:
-    """Every algorithm at every size; ``auto`` is what the model chooses for this size on this cluster."""
-    if question is not None:
-        for size in question.sizes:
-            for algorithm in question.algorithms:
-                yield settled(algorithm, cluster, size, **asked_of(question), calibration=calibration), size
-
-
-def asked_of(question: CollectiveQuestion) -> dict[str, Any]:
-    """What ``simcomm.run`` and ``realcomm.run`` are told besides algorithm, cluster and size."""
-    return {"dtype": question.dtype, "op": question.op, "root": question.root}
+def _requests(
+    comparison: CollectiveComparison | None, cluster: Cluster, calibration: Calibration | None
+) -> Iterator[Request]:
+    """Yield what is compared; ``auto`` is what the model chooses for this size on this cluster."""
+    for request in comparison.requests(cluster.world_size) if comparison else ():
+        yield resolve_auto(request, cluster, calibration)
 
 
 def _decided(job: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
     """The training with the algorithm that the model chooses, where its gradient sync is ``auto``."""
     if job.gradient_sync is None:
         return job
-    chosen = settled(job.gradient_sync, cluster, job.gradient_bytes, op="mean", calibration=calibration)
-    return replace(job, gradient_sync=chosen)
+    sync = make_request(job.gradient_sync, cluster.world_size, job.gradient_bytes, op="mean")
+    return replace(job, gradient_sync=resolve_auto(sync, cluster, calibration).algorithm)
 
 
 def _frame(kind: str, scenario: Scenario) -> Answer:
@@ -71,13 +65,11 @@ def predict(scenario: Scenario, calibration: Calibration | None, engine: str | N
 
 
 def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, how: dict[str, Any]) -> Answer:
-    collectives, question = list[dict[str, Any]](), scenario.collective
-    for algorithm, nbytes in _questions(question, cluster, how["calibration"]):
-        assert question is not None
-        simulate = partial(simcomm.run, algorithm, cluster, nbytes, **asked_of(question), **how)
-        collectives.append(
-            _under(trouble, simulate, collective_entry, "time_s", _messages(algorithm, cluster, question.root))
-        )
+    collectives = list[dict[str, Any]]()
+    for request in _requests(scenario.collective, cluster, how["calibration"]):
+        simulate = partial(simcomm.run, request, cluster, **how)
+        number = _messages(request.algorithm, cluster, request.root)
+        collectives.append(_under(trouble, simulate, collective_entry, "time_s", number))
         if trouble.slows and cluster.transport is not None and cluster.transport.gamma == 0:
             collectives[-1]["trouble"]["computing"] = "free"
     training = []
@@ -118,16 +110,13 @@ def measure(
     import realcomm  # torch comes with it
 
     traces: list[Trace] = []
-    collectives, question = [], scenario.collective
-    asked_for = list(_questions(question, scenario.cluster, calibration))
+    collectives = []
+    requests = list(_requests(scenario.collective, scenario.cluster, calibration))
     jobs = [_decided(job, scenario.cluster, calibration) for job in scenario.trainings]
-    _refuse_broken(scenario, asked_for, jobs)
-    for algorithm, nbytes in asked_for:
-        assert question is not None
-        with progress.task(f"measuring {algorithm.full_name}, {nbytes} bytes") as tick:
-            asked = asked_of(question)
-            real: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": tick}
-            traces.append(realcomm.run(algorithm, scenario.cluster, nbytes, **asked, **real))
+    _refuse_broken(scenario, requests, jobs)
+    for request in requests:
+        with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
+            traces.append(realcomm.run(request, scenario.cluster, backend=backend, timeout=timeout, progress=tick))
             collectives.append(collective_entry(traces[-1]))
     training = []
     for job in jobs:
@@ -140,10 +129,9 @@ def measure(
     return answer, max(reversed(traces), key=lambda trace: trace.facts.get("nbytes", 0.0), default=None)
 
 
-def _refuse_broken(scenario: Scenario, asked_for: list[tuple[Algorithm, int]], jobs: list[Training]) -> None:
+def _refuse_broken(scenario: Scenario, requests: list[Request], jobs: list[Training]) -> None:
     """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
-    root = scenario.collective.root if scenario.collective else 0
-    for algorithm in dict.fromkeys(algorithm for algorithm, _ in asked_for):
+    for algorithm, root in dict.fromkeys((request.algorithm, request.root) for request in requests):
         checked(algorithm, scenario.cluster.world_size, root)
     for job in jobs:
         if job.gradient_sync is not None:
@@ -191,16 +179,15 @@ def one_trace(
 
     A training's first steps where the scenario asks for no collective. Raises InputError for a name not in it.
     """
-    question, jobs, cluster = scenario.collective, predictable(scenario.trainings), scenario.cluster
-    if question is None:
+    comparison, jobs, cluster = scenario.collective, predictable(scenario.trainings), scenario.cluster
+    if comparison is None:
         job = _named(algorithm, {job.sync_name: job for job in jobs}, scenario)
         job = _decided(job, cluster, calibration)
         return simcomm.train(job, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
-    named = _named(algorithm, {candidate.label: candidate for candidate in question.algorithms}, scenario)
-    size, asked = nbytes or max(question.sizes), asked_of(question)
-    chosen = settled(named, cluster, size, **asked, calibration=calibration)
-    how: dict[str, Any] = {"calibration": calibration, "engine": engine, "trouble": scenario.trouble}
-    return simcomm.run(chosen, cluster, size, **asked, **how)
+    named = _named(algorithm, {candidate.label: candidate for candidate in comparison.algorithms}, scenario)
+    request = comparison.request(named, nbytes or max(comparison.sizes), cluster.world_size)
+    request = resolve_auto(request, cluster, calibration)
+    return simcomm.run(request, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
 
 
 def _named(name: str | None, candidates: dict[str, Any], scenario: Scenario) -> Any:

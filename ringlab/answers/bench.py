@@ -25,8 +25,7 @@ from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import sweep
 from ringlab.answers.sizes import growing
 from simcomm.schedules import checked
-from simcomm.selection import settled
-from simcomm.simulate import run_request
+from simcomm.selection import resolve_auto
 
 USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
 WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
@@ -70,12 +69,9 @@ class Question:
         return [self._plan(algorithm, size, calibration) for size in sizes for algorithm in algorithms]
 
     def _plan(self, algorithm: Algorithm, nbytes: int, calibration: Calibration | None) -> Measurement:
-        if algorithm.is_auto:
-            here = simcomm.this_machine(self.ranks)
-            asked: dict[str, Any] = {"dtype": self.dtype, "op": self.op, "root": self.root}
-            algorithm = settled(algorithm, here, nbytes, **asked, calibration=calibration)
         request = make_request(algorithm, self.ranks, nbytes, dtype=self.dtype, op=self.op, root=self.root)
-        checked(algorithm, self.ranks, self.root)
+        request = resolve_auto(request, simcomm.this_machine(self.ranks), calibration)
+        checked(request.algorithm, self.ranks, self.root)
         return Measurement(request, self.warmup, self.iterations, None, self.check)
 
     def _algorithms(self) -> list[Algorithm]:
@@ -163,7 +159,7 @@ class Table:
         if self.calibration is None:
             return None
         cluster = simcomm.this_machine(self.question.ranks)
-        return run_request(measurement.request, cluster, calibration=self.calibration).elapsed
+        return simcomm.run(measurement.request, cluster, calibration=self.calibration).elapsed
 
     def _line(self, *lines: str) -> None:
         for line in lines:

@@ -1,0 +1,114 @@
+"""One call of a collective as a value, and what no call can ask for: wrong types are refused like wrong values."""
+
+import numpy as np
+import pytest
+import torch
+
+import realcomm
+import simcomm
+from collectives import InputError, find_algorithm
+from collectives.request import Request, make_request
+from collectives.workload import Training
+from simcomm.selection import choose
+
+STAR = simcomm.star(4, "10 Gbit/s", "5 us")
+RING = find_algorithm("all_reduce/ring")
+
+WRONG_TYPES = [
+    ({"nbytes": "8 MiB"}, "nbytes is '8 MiB'; give a whole number from 0 on"),
+    ({"nbytes": True}, "nbytes is True"),
+    ({"nbytes": 8.0}, "nbytes is 8.0"),
+    ({"nbytes": 8, "root": "0"}, "root is '0'; give a whole number from 0 on"),
+    ({"nbytes": 8, "root": 1.0}, "root is 1.0"),
+    ({"nbytes": 8, "root": False}, "root is False"),
+    ({"nbytes": 8, "dtype": torch.float32}, "dtype is torch.float32; give its name, 'float32'"),
+    ({"nbytes": 8, "dtype": np.float64}, "dtype is <class 'numpy.float64'>; give its name, 'float64'"),
+    ({"nbytes": 8, "dtype": 32}, "dtype is 32; give its name"),
+    ({"nbytes": 8, "op": 3}, "op 3 is not known"),
+    ({"nbytes": 8, "op": ["sum"]}, "op .* is not known"),
+]
+
+
+@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [*WRONG_TYPES, ({"buffers": [[0.0], [0.0], [0.0], [0.0]]}, "give a numpy array for each rank")],
+)
+def test_wrong_types_are_refused_like_wrong_values(run, given: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        run("all_reduce/ring", STAR, **given)
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_TYPES)
+def test_choosing_refuses_them_too(given: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        choose("all_reduce", STAR, **given)
+
+
+@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+@pytest.mark.parametrize(
+    ("algorithm", "cluster", "message"),
+    [
+        ("all_reduce/ring", 8, r"cluster is 8; give a cluster, for example simcomm.this_machine\(8\)"),
+        ("all_reduce/ring", "this-machine", "cluster is 'this-machine'"),
+        ("all_reduce/ring", None, "cluster is None"),
+        (7, STAR, "algorithm is 7; give an Algorithm or a name like 'all_reduce/ring'"),
+        (print, STAR, "algorithm is <built-in function print>"),
+        (None, STAR, "algorithm is None"),
+    ],
+)
+def test_neither_cluster_nor_algorithm_is_guessed(run, algorithm, cluster, message: str):
+    with pytest.raises(InputError, match=message):
+        run(algorithm, cluster, 1024)
+
+
+@pytest.mark.parametrize("train", [simcomm.train, realcomm.train])
+def test_a_training_needs_a_training_and_a_cluster(train):
+    with pytest.raises(InputError, match="training is 'resnet18'"):
+        train("resnet18", STAR)
+    with pytest.raises(InputError, match="cluster is 4"):
+        train(Training(RING), 4)
+
+
+def test_a_request_stands_in_place_of_the_algorithm():
+    request = make_request("reduce/binomial", 4, 1 << 20, dtype="float64", op="max", root=3)
+    said = simcomm.run(request, STAR)
+    assert said == simcomm.run("reduce/binomial", STAR, 1 << 20, dtype="float64", op="max", root=3)
+
+
+@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+@pytest.mark.parametrize("given", [{"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0}])
+def test_beside_a_request_nothing_is_said_twice(run, given: dict):
+    with pytest.raises(InputError, match=f"{next(iter(given))} given besides a Request"):
+        run(Request(RING, 4), STAR, **given)
+
+
+def test_buffers_are_those_of_the_request():
+    request = Request(RING, 4, op="max")
+    buffers = [np.full(4, rank, np.float32) for rank in range(4)]
+    simcomm.run(request, STAR, buffers=buffers)
+    assert all((buffer == 3).all() for buffer in buffers)
+    for wrong in (np.zeros(5, np.float32), np.zeros(4)):
+        with pytest.raises(InputError, match="buffers are not of 4 elements of float32"):
+            simcomm.run(request, STAR, buffers=[wrong.copy() for _ in range(4)])
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request("all_reduce/ring", 4), "algorithm is 'all_reduce/ring'"),
+        (Request(RING, "4"), "elements is '4'"),
+        (Request(RING, -1), "elements is -1"),
+        (Request(RING, 4, root=4), r"root 4 is not one of the ranks 0..3"),
+    ],
+)
+def test_a_request_is_checked_however_it_was_made(request_: Request, message: str):
+    with pytest.raises(InputError, match=message):
+        simcomm.run(request_, STAR)
+
+
+def test_another_algorithm_gets_as_many_elements_as_it_can_work_on():
+    request = make_request("all_to_all/naive", 4, 1000)
+    assert request.elements == 248
+    sixteen = find_algorithm("all_reduce/ring")
+    assert request.with_algorithm(sixteen, 4).elements == 248
