@@ -19,4 +19,3 @@ CalibrationOpt = Annotated[
 ]
 TimeoutOpt = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End each real run after so long.")]
 BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")]
-EmulateOpt = Annotated[bool, typer.Option("--emulate", help="Shape the links between network namespaces.")]

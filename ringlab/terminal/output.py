@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from ringlab.terminal.progress import is_first_rank
+
+if TYPE_CHECKING:
+    from scenarios import Scenario
 
 
 def give(answer: dict[str, Any], json_to: str | None, show: Callable[[Console], None]) -> None:
@@ -24,3 +27,12 @@ def give(answer: dict[str, Any], json_to: str | None, show: Callable[[Console], 
 
         write_text(Path(json_to), text + "\n")
     show(Console(highlight=False))
+
+
+def finish(answer: dict[str, Any], scenario: "Scenario", json_to: str | None) -> None:
+    """Draw the conclusions of an answer about a scenario, and give it as ``give`` does."""
+    from ringlab.answers.conclusions import conclude
+    from ringlab.terminal.tables import show
+
+    answer["conclusions"] = conclude(answer, scenario)
+    give(answer, json_to, lambda console: show(answer, console))
