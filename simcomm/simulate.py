@@ -45,7 +45,7 @@ def run(
     says these itself. Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a
     calibration takes the one given or the cached one. ``engine`` is "simpy", which alone carries data, "compiled", or
     whichever suits the number of messages. Without ``record`` the trace is of the times only, which at scale takes far
-    less. Under ``trouble`` a run may never end: see ``Trace.ends``.
+    less. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
     """
     check_cluster(cluster, Cluster)
@@ -147,7 +147,7 @@ def as_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str
         list(simulation.cluster.hosts),
         facts,
         engine="simpy",
-        way="events",
+        method="events",
         failed=simulation.failed,
         unfinished=simulation.unfinished(),
     )

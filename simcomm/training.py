@@ -37,7 +37,7 @@ def train(
     Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
     ``run``; where ranks drift so far apart that two syncs overlap, or something fails or changes on the way, only the
     simpy engine will do.
-    Under ``trouble`` it may never end: see ``Trace.ends``.
+    Under ``trouble`` it may never end: see ``Trace.is_complete``.
 
     Raises InputError where there are no phases, and for DistributedDataParallel, whose overlap of backward and sync
     is not modelled.

@@ -173,8 +173,8 @@ def test_a_wrong_partition_is_noticed(monkeypatch: pytest.MonkeyPatch):
 
 def test_run_takes_the_quickest_way(monkeypatch: pytest.MonkeyPatch):
     cluster, ring = racks(8, 8, 1e12), library()["all_reduce/ring"]
-    assert run(build_cyclic(ring, 8), cluster, TRANSPORT, 80, 4).way == "max-plus"  # type: ignore[arg-type]
-    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4).way == "events"
+    assert run(build_cyclic(ring, 8), cluster, TRANSPORT, 80, 4).method == "max-plus"  # type: ignore[arg-type]
+    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4).method == "events"
     monkeypatch.setattr("simcomm.compiled.engine.MANY", 1)
-    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4).way == "quotient"
-    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4, messages=True).way == "events"
+    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4).method == "quotient"
+    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4, messages=True).method == "events"

@@ -50,7 +50,7 @@ def both(case: Case, trouble: Trouble) -> list[Trace]:
 
 
 def assert_agree(one: Trace, other: Trace) -> None:
-    assert other.ends == one.ends
+    assert other.is_complete == one.is_complete
     assert other.elapsed == pytest.approx(one.elapsed, rel=CLOSE, abs=TINY)
     assert other.failed == one.failed
     assert_rows(other.messages, one.messages, one.elapsed)
@@ -211,14 +211,14 @@ def test_a_rank_that_fails_while_it_reduces_has_not_ended():
     case = Case(build_schedule(as_algorithm(programs, 2), 2), cluster, 500_000)
     for fails_at, ends in ((3.5e-3, True), (2.5e-3, False), (1.5e-3, False)):
         one, other = both(case, Trouble((RankTrouble(0, fails_at=fails_at),)))
-        assert one.ends == ends
+        assert one.is_complete == ends
         assert_agree(one, other)
 
 
 def test_what_never_ends_is_told_without_a_record_too():
     for trouble in (Trouble((RankTrouble(4, fails_at=3e-5),)), Trouble(links=(LinkTrouble(("h2", "s0"), 0.0),))):
         told = simcomm.run("all_reduce/ring", STAR, 12_000, engine="compiled", trouble=trouble, record=False)
-        assert not told.ends
+        assert not told.is_complete
         assert told.unfinished
 
 
@@ -247,7 +247,7 @@ def test_a_record_of_more_messages_than_fit_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(import_module("simcomm.simulate"), "MOST_RECORDED", 1000)
     with pytest.raises(InputError, match="up to 1000 will do"):
         simcomm.run("all_reduce/ring", RACKS, 1 << 20)
-    assert simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).way == "max-plus"
+    assert simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).method == "max-plus"
 
 
 def test_a_link_that_is_thin_all_the_time_leaves_the_short_cuts():
@@ -256,8 +256,8 @@ def test_a_link_that_is_thin_all_the_time_leaves_the_short_cuts():
         simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=thin, record=record, engine="compiled")
         for record in (False, True)
     )
-    assert (quick.way, full.way) == ("max-plus", "events")
+    assert (quick.method, full.method) == ("max-plus", "events")
     assert quick.elapsed == pytest.approx(full.elapsed, rel=CLOSE)
     assert quick.elapsed > 1.5 * simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).elapsed
     down = simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=Trouble(links=(LinkTrouble(("h3", "s0"), 0.0),)))
-    assert not down.ends
+    assert not down.is_complete

@@ -14,7 +14,7 @@ import simcomm
 from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
 from collectives.records.calibration import Calibration, ComputePoint, Line
 from collectives.records.environment import threads_per_rank
-from collectives.records.json_records import write_record
+from collectives.records.files import write_record
 from collectives.records.trace import read_trace
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
@@ -25,7 +25,7 @@ from simcomm import engine_choice
 ROOT = Path(__file__).parent.parent
 SCENARIOS = sorted(path.stem for path in (ROOT / "scenarios").glob("*.toml"))
 STAR = simcomm.star(6, "10 Gbit/s", "5 us", Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10))
-SAID = ("engine", "way")  # in what answers differ that agree
+SAID = ("engine", "method")  # in what answers differ that agree
 Predict = Callable[..., dict[str, Any]]
 
 
@@ -66,7 +66,7 @@ def test_both_engines_predict_the_same(predict: Predict, scenario: str):
     assert {entry["engine"] for entry in reference} == {"simpy"}
     assert {entry["engine"] for entry in compiled if "algorithm" in entry} == {"compiled"}
     assert any(entry["engine"] == "compiled" for entry in compiled)  # of training, syncs that overlap are simpy's
-    assert {entry["way"] for entry in compiled} <= {"events", "max-plus", "quotient"}
+    assert {entry["method"] for entry in compiled} <= {"events", "max-plus", "quotient"}
     for one, other in zip(reference, compiled, strict=True):
         assert_same(other, one)
 
@@ -89,7 +89,7 @@ def test_few_messages_are_simulated_by_simpy_and_many_by_machine_code(predict: P
     star = (*star, "--set", 'training.gradient_sync=["ring"]')
     assert {entry["engine"] for entry in predict(*star)["collectives"]} == {"simpy"}
     (many,) = predict(*star, "--set", "cluster.hosts=100")["collectives"]
-    assert (many["engine"], many["way"]) == ("compiled", "max-plus")
+    assert (many["engine"], many["method"]) == ("compiled", "max-plus")
 
 
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_reduce/double_tree", "broadcast/binomial"])

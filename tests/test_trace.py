@@ -44,7 +44,7 @@ def test_what_is_written_comes_back(trace: Trace, tmp_path: Path) -> None:
 
 def test_a_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Path) -> None:
     content = written(trace, tmp_path)  # refuses the constants that JSON does not have
-    assert content["schema_version"] == 1
+    assert content["schema_version"] == 2
     assert content["title"] == "all_reduce/ring"
 
 
@@ -52,6 +52,12 @@ def test_writing_leaves_nothing_else_behind(trace: Trace, tmp_path: Path) -> Non
     trace.write(tmp_path / "a.trace.json")
     trace.write(tmp_path / "a.trace.json")
     assert [path.name for path in tmp_path.iterdir()] == ["a.trace.json"]
+
+
+def test_a_trace_is_shown_on_a_line(trace: Trace) -> None:
+    assert repr(trace) == "<Trace all_reduce/ring: predicted, 2 ranks, 2 messages, 3 ms>"
+    trace.failed = {1: 2e-3}
+    assert repr(trace).endswith("2 messages, 3 ms, never finished>")
 
 
 def test_bytes_sent_by_each_rank(trace: Trace) -> None:
@@ -64,10 +70,10 @@ def test_bytes_sent_by_each_rank(trace: Trace) -> None:
         (b"", "not a trace: it is not JSON"),
         (b"\x89PNG\r\n\x1a\n", "not a trace: it is not JSON"),
         (b"[" * 100_000, "not a trace: it is not JSON"),
-        (b"[1, 2]", r"not a trace of schema version 1 \(found None\)"),
-        (b"{}", r"not a trace of schema version 1 \(found None\)"),
-        (b'{"schema_version": 2}', r"not a trace of schema version 1 \(found 2\)"),
-        (b'{"schema_version": 1}', "not a trace: title: Field required"),
+        (b"[1, 2]", r"not a trace of schema version 2 \(found None\)"),
+        (b"{}", r"not a trace of schema version 2 \(found None\)"),
+        (b'{"schema_version": 1, "way": ""}', r"not a trace of schema version 2 \(found 1\)"),
+        (b'{"schema_version": 2}', "not a trace: title: Field required"),
     ],
 )
 def test_garbage_is_refused(tmp_path: Path, content: bytes, message: str) -> None:

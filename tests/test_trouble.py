@@ -110,7 +110,7 @@ def test_the_critical_path_explains_the_whole_time(algorithm: str):
 
 def test_a_dead_link_stops_everyone_who_needs_it():
     trace = simcomm.run("all_reduce/ring", cluster(), MEGABYTE, trouble=thin(0.0, at=0.3e-3))
-    assert not trace.ends
+    assert not trace.is_complete
     first = trace.unfinished[0]
     assert (first.rank, first.peer, first.is_under_way) == (0, 1, True)
     assert trace.elapsed == pytest.approx(0.3e-3, abs=1e-3)
@@ -126,13 +126,13 @@ def test_a_failed_rank_starts_nothing_more():
 
 
 def test_a_rank_that_fails_after_its_end_has_done_no_harm():
-    assert simcomm.run("all_reduce/ring", cluster(), 4, trouble=Trouble((RankTrouble(1, fails_at=1.0),))).ends
+    assert simcomm.run("all_reduce/ring", cluster(), 4, trouble=Trouble((RankTrouble(1, fails_at=1.0),))).is_complete
 
 
 def test_a_link_that_flaps_for_ever_does_not_keep_a_dead_run_alive():
     flapping = LinkTrouble(("h2", "s0"), 0.0, 0.0, 1e-6, 2e-6)
     trouble = Trouble((RankTrouble(1, fails_at=0.0),), (flapping,))
-    assert not simcomm.run("broadcast/binomial", cluster(2 + 1), MEGABYTE, trouble=trouble).ends
+    assert not simcomm.run("broadcast/binomial", cluster(2 + 1), MEGABYTE, trouble=trouble).is_complete
 
 
 def gather_at_once(rank: int, world_size: int, root: int) -> Program:
@@ -175,7 +175,7 @@ def test_nobody_waits_for_ever_for_a_turn(algorithm: str, ranks: int, seed: int)
     jitter = Trouble(messages=Jitter("uniform", 1e-3), seed=seed)
     fair = simcomm.run(algorithm, cluster(ranks), ranks * 1000)
     turns = simcomm.run(algorithm, replace(cluster(ranks), sharing=fifo), ranks * 1000, trouble=jitter)
-    assert turns.ends
+    assert turns.is_complete
     assert turns.bytes_sent() == fair.bytes_sent()
 
 

@@ -4,10 +4,11 @@ import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import ClassVar
 
 from collectives.errors import InputError
 from collectives.records.environment import environment
-from collectives.records.json_records import read_record, write_record
+from collectives.records.files import read_record, write_record
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 
@@ -40,6 +41,8 @@ class ComputePoint:
 @dataclass(frozen=True)
 class Calibration:
     """One machine as ``ranks`` processes see it."""
+
+    SCHEMA_VERSION: ClassVar[int] = 1
 
     ranks: int
     threads: int  # per rank, while measuring
@@ -83,7 +86,7 @@ def cache_file(ranks: int, backend: str = "gloo") -> Path:
 
 def read_calibration(path: Path) -> Calibration:
     """The calibration in a file. Raises InputError that names the file and what is wrong."""
-    return read_record(path, Calibration, "calibration")
+    return read_record(path, Calibration)
 
 
 def cached_calibration(ranks: int) -> Calibration:

@@ -1,12 +1,32 @@
-"""Files that are written whole or not at all."""
+"""How results reach a file and come back: written whole or not at all, records as strict JSON.
 
+A record is a dataclass with a ``SCHEMA_VERSION`` of its own. In its file the version stands before the fields, and a
+file of another version, with another key or with a value of another type is refused.
+"""
+
+import json
 import os
 import tempfile
+from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from collectives.errors import InputError
+
+
+class Record(Protocol):
+    """A dataclass whose files carry a schema version, raised whenever old files can no longer be read."""
+
+    SCHEMA_VERSION: ClassVar[int]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Put ``content`` into ``path``; a reader sees the old file or the new one, never a part. Makes the folder."""
+    """Write ``content`` to ``path``: a reader sees the old file or the new one, never a part. Make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -20,5 +40,53 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    """The same for text, as UTF-8."""
+    """Write text to ``path`` as UTF-8, whole or not at all. Make its folder."""
     write_bytes(path, content.encode())
+
+
+def write_record(path: Path, record: Record, indent: int | None = None) -> None:
+    """Write a record to ``path`` as JSON, whole or not at all; infinity, which JSON lacks, becomes the text "inf"."""
+    content = {"schema_version": record.SCHEMA_VERSION, **asdict(record)}
+    try:
+        text = json.dumps(content, indent=indent, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_without_infinity(content), indent=indent, allow_nan=False)
+    write_text(path, text)
+
+
+def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
+    """Return the record of this kind in a file that ``write_record`` wrote.
+
+    Raises InputError that names the file, the key and what is wrong with it; an unknown key is wrong too.
+    """
+    from pydantic import TypeAdapter, ValidationError  # slow to import, and only needed here
+
+    name = kind.__name__.lower()
+    content = _read_json(path, name)
+    version = content.pop("schema_version", None) if isinstance(content, dict) else None
+    if version != kind.SCHEMA_VERSION:
+        raise InputError(f"{path}: not a {name} of schema version {kind.SCHEMA_VERSION} (found {version!r})")
+    try:
+        return TypeAdapter(kind).validate_python(content, extra="forbid")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{path}: not a {name}: {where}: {first['msg']}") from error
+
+
+def _read_json(path: Path, name: str) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a {name}: it is not JSON ({error})") from error
+
+
+def _without_infinity(value: Any) -> Any:
+    """Return a copy with the text "inf" for infinity, which pydantic reads back as the float."""
+    if isinstance(value, dict):
+        return {key: _without_infinity(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinity(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value

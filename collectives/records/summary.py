@@ -29,18 +29,18 @@ def collective_entry(trace: Trace) -> Entry:
         "busbw_GBps": algbw * bus_factor(collective, trace.world_size),
         **_simulated_by(trace),
     }
-    return entry if trace.ends else _without(entry, COLLECTIVE)
+    return entry if trace.is_complete else _without(entry, COLLECTIVE)
 
 
 def _simulated_by(trace: Trace) -> Entry:
-    """Of a prediction the engine, and the way that it took."""
-    return {"engine": trace.engine, "way": trace.way} if trace.engine else {}
+    """Return which engine simulated a prediction, and by which method; nothing of a measurement."""
+    return {"engine": trace.engine, "method": trace.method} if trace.engine else {}
 
 
 def training_entry(trace: Trace, training: Training) -> Entry:
     """Medians over the steps after warm-up; of each step the slowest rank counts, and for a phase the mean rank."""
     entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size}
-    if not trace.ends:
+    if not trace.is_complete:
         return _without(entry, TRAINING) | _simulated_by(trace)
     steps = _seconds(trace, int(trace.facts["warmup_steps"]))
     step_s = median(max(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())

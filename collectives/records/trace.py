@@ -1,15 +1,16 @@
-"""The one record of what happened, simulated or measured alike; everything that draws reads it.
+"""The record of what happened, simulated or measured alike; every picture, table and figure is made from it.
 
-Times are seconds from the common start. On disk it is JSON with a schema version, topology included.
+Times are seconds from the common start. On disk a trace is JSON with a schema version, topology included.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from collectives.errors import InputError
-from collectives.records.json_records import read_record, write_record
+from collectives.records.files import read_record, write_record
+from collectives.units import format_time
 
 
 class Message(NamedTuple):
@@ -29,7 +30,7 @@ class Message(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A rank in one phase: ``reduce``, or of a training step ``forward``, ``backward``, ``sync``, ``optimizer``."""
+    """A rank in one phase: ``reduce``, or in a training step ``forward``, ``backward``, ``sync``, ``optimizer``."""
 
     rank: int
     name: str
@@ -49,7 +50,7 @@ class TracedLink(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """What a rank waited for when nothing more could happen: a peer's half, or a message that is on its way."""
+    """What a rank waited for when nothing more could happen: its peer's half, or a message that never arrived."""
 
     rank: int
     peer: int
@@ -60,13 +61,18 @@ class Unfinished(NamedTuple):
     is_under_way: bool
 
 
-@dataclass
+@dataclass(repr=False)
 class Trace:
-    """Ranks, messages, spans of computing, links and when it was all done.
+    """What happened in one run: the messages, the spans in which ranks computed, the links, and how long it took.
+
+    >>> Trace("all_reduce/ring", "predicted", world_size=8, elapsed=0.0147)
+    <Trace all_reduce/ring: predicted, 8 ranks, 14.7 ms>
 
     ``facts`` are numbers that belong to the whole: for a collective ``nbytes``, ``time_min_s``, ``time_max_s``; for
     training ``batch_size``, ``single_rank_step_s`` and, where measured, ``test_accuracy`` and ``examples_seen``.
     """
+
+    SCHEMA_VERSION: ClassVar[int] = 2
 
     title: str  # the algorithm's full name, or "training/ring"
     kind: Literal["predicted", "measured"]
@@ -79,37 +85,56 @@ class Trace:
     hosts: list[str] = field(default_factory=list)  # node of each rank
     facts: dict[str, float] = field(default_factory=dict)
     engine: str = ""  # what simulated it: "simpy" or "compiled"; of a measurement none
-    way: str = ""  # how it did: "events", one by one, or an exact short cut, "max-plus" or "quotient"
+    method: str = ""  # how it did: "events", every message simulated, or an exact shortcut, "max-plus" or "quotient"
     failed: dict[int, float] = field(default_factory=dict)  # ranks that failed, and when
     unfinished: list[Unfinished] = field(default_factory=list)  # of a run that never ends
 
+    def __repr__(self) -> str:
+        ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+        messages = f", {len(self.messages)} messages" if self.messages else ""
+        end = "" if self.is_complete else ", never finished"
+        return f"<Trace {self.title}: {self.kind}, {ranks}{messages}, {format_time(self.elapsed)}{end}>"
+
     @property
-    def ends(self) -> bool:
-        """Whether all ranks came to their end; if not, ``elapsed`` is when the last thing happened."""
+    def is_complete(self) -> bool:
+        """Whether all ranks finished; if not, ``elapsed`` is when the last thing happened."""
         return not self.unfinished and not self.failed
 
     def bytes_sent(self) -> list[int]:
-        """Bytes that each rank sent."""
+        """Return the bytes that each rank sent.
+
+        >>> Trace("broadcast/naive", "measured", 2, 1e-3, [Message(0, 1, 0, 0, 64, 0.0, 1e-3)]).bytes_sent()
+        [64, 0]
+        """
         sent = [0] * self.world_size
         for message in self.messages:
             sent[message.src] += message.nbytes
         return sent
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all."""
+        """Write the trace to ``path`` as JSON, whole or not at all; ``read_trace`` reads it."""
         write_record(path, self)
 
 
 def read_trace(path: Path) -> Trace:
-    """The trace in a file that ``Trace.write`` wrote. Raises InputError that names the file and what is wrong."""
-    trace = read_record(path, Trace, "trace")
+    """Return the trace in a file that ``Trace.write`` wrote.
+
+    Raises InputError that names the file and what is wrong with it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Trace("barrier/naive", "measured", 2, 1.5e-4).write(Path(folder, "barrier.trace.json"))
+    ...     read_trace(Path(folder, "barrier.trace.json"))
+    <Trace barrier/naive: measured, 2 ranks, 150 us>
+    """
+    trace = read_record(path, Trace)
     for problem in _problems(trace):
         raise InputError(f"{path}: not a trace: {problem}")
     return trace
 
 
 def _problems(trace: Trace) -> Iterator[str]:
-    """What no run can have left: ranks that are not there, nodes without a name, time that runs back."""
+    """Yield what no run can have left: ranks that do not exist, and times that run backwards."""
     ranks = range(trace.world_size)
     if trace.world_size < 1:
         yield f"world_size is {trace.world_size}"

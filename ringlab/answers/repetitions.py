@@ -26,7 +26,7 @@ def under(
     Why they took so long is told from their messages, if these are recorded.
     """
     traces = [simulate(trouble=trouble.seeded(number), record=record) for number in range(trouble.runs)]
-    ended = [(entry(trace), trace) for trace in traces if trace.ends]
+    ended = [(entry(trace), trace) for trace in traces if trace.is_complete]
     if not ended:
         return entry(traces[0]) | {"trouble": _stuck(traces, trouble)}
     ended.sort(key=lambda pair: float(pair[0][key]))
@@ -46,7 +46,7 @@ def _distribution(seconds: Sequence[float], runs: int) -> Entry:
 
 def _stuck(traces: Sequence[Trace], trouble: Trouble) -> Entry:
     """How many runs there were, how many never ended, and why the first of those did not."""
-    stuck = [trace for trace in traces if not trace.ends]
+    stuck = [trace for trace in traces if not trace.is_complete]
     about: Entry = {"repetitions": len(traces), "never_ended": len(stuck)}
     if stuck:
         about["failed"] = [{"rank": rank, "at_s": at} for rank, at in stuck[0].failed.items()]

@@ -146,12 +146,12 @@ def _change(world: "World", changes: Iterable[LinkChange]) -> None:
         alter(world, *change[1:], PATIENCE)
 
 
-def _timing(inputs: EngineInput, agents: Floats, way: str) -> Timing:
+def _timing(inputs: EngineInput, agents: Floats, method: str) -> Timing:
     """``agents`` are the seconds of each channel of each rank. Raises ProgramError where some deadlock."""
     finished = agents.reshape(inputs.schedule.world_size, -1).max(axis=1)
     if np.isinf(finished).any() and not inputs.trouble.stops:
         raise _deadlock(inputs, np.flatnonzero(np.isinf(finished)).tolist())
-    return Timing(float(finished.max()), finished, inputs.travelling, way)
+    return Timing(float(finished.max()), finished, inputs.travelling, method)
 
 
 def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:

@@ -31,7 +31,7 @@ class Timing(NamedTuple):
     elapsed: float  # seconds
     finished: Floats  # [ranks]: seconds; infinite for a rank that never is
     messages: int  # that travelled
-    way: str  # how it was found: "max-plus", "quotient" or "events"
+    method: str  # how it was found: "max-plus", "quotient" or "events"
     times: MessageTimes | None = None
     posted: Posted | None = None
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail

@@ -28,7 +28,7 @@ def recorded(inputs: EngineInput, timing: Timing, op: str, facts: dict[str, floa
     nodes, hosts = list(cluster.graph), list(cluster.hosts)
     if timing.times is None or (not record and timing.elapsed < inf):
         only = Trace(title, "predicted", cluster.world_size, timing.elapsed, nodes=nodes, hosts=hosts, facts=facts)
-        return replace(only, engine="compiled", way=timing.way)
+        return replace(only, engine="compiled", method=timing.method)
     messages = sorted(recorded_messages(inputs, timing), key=lambda m: (m.begin, m.src)) if record else []
     computes = inputs.transport.gamma > 0
     spans = [*reductions_of(inputs, timing), *_scaling(inputs, timing, op)] if computes else []
@@ -42,7 +42,7 @@ def recorded(inputs: EngineInput, timing: Timing, op: str, facts: dict[str, floa
     fails_at = inputs.trouble.fails_at
     return Trace(
         title, "predicted", cluster.world_size, elapsed, messages, spans if record else [],
-        links_of(inputs, [timing]) if record else [], nodes, hosts, facts, "compiled", timing.way,
+        links_of(inputs, [timing]) if record else [], nodes, hosts, facts, "compiled", timing.method,
         failed={rank: fails_at(rank) for rank in sorted(timing.failed, key=lambda rank: (fails_at(rank), rank))},
         unfinished=unfinished(inputs, timing),
     )  # fmt: skip

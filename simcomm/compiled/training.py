@@ -88,7 +88,6 @@ def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[S
     messages = [message for sync in syncs for message in sync.messages()] if record else []
     if record:
         spans = spans + [span for sync in syncs for span in sync.reductions()]
-    way = syncs[-1].timing.way if syncs else ""
     return Trace(
         inputs.schedule.algorithm.full_name,
         "predicted",
@@ -100,5 +99,5 @@ def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[S
         list(inputs.cluster.graph),
         list(inputs.cluster.hosts),
         engine="compiled",
-        way=way,
+        method=syncs[-1].timing.method if syncs else "",
     )
