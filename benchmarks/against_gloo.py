@@ -24,6 +24,7 @@ from collectives.catalogue import Algorithm, find_algorithm
 from collectives.errors import InputError
 from collectives.records.environment import environment, threads_per_rank
 from collectives.records.files import write_text
+from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.units import format_size
@@ -49,7 +50,7 @@ def paired(
     found = {}
     for nbytes in sizes:
         tensor = torch.zeros(nbytes // 4)
-        executor = Executor(find_algorithm(algorithm, "all_reduce"), rank, world_size, tensor.numel())
+        executor = Executor(Request(find_algorithm(algorithm, "all_reduce"), tensor.numel()), rank, world_size)
         count = repetitions if nbytes < FEWER else repetitions // 3 | 1
         found[nbytes] = pairs(partial(executor.run, tensor), partial(dist.all_reduce, tensor), count)
     return found
@@ -76,7 +77,7 @@ def stepping(rank: int, world_size: int, repetitions: int) -> tuple[list[float],
     """Seconds of a program of many small steps by the executor, and of a bare loop of torch's calls."""
     tensor = torch.zeros(2)
     program = Algorithm(find_spec("all_reduce"), "ping", ping, chunks_rule=2)
-    executor = Executor(program, rank, world_size, tensor.numel())
+    executor = Executor(Request(program, tensor.numel()), rank, world_size)
     halves, peer = tensor.chunk(2), 1 - rank
 
     def bare() -> None:

@@ -32,9 +32,9 @@ def __getattr__(name: str) -> Any:
     if name == "classroom":
         return import_module("realcomm.classroom")
     if name in _FUNCTIONS:
-        return getattr(import_module("realcomm.functions.tensors"), name)
+        return getattr(import_module("realcomm.functions.tensor_collectives"), name)
     if name in _LISTS:
-        return getattr(import_module("realcomm.functions.tensor_lists"), name)
+        return getattr(import_module("realcomm.functions.list_collectives"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import realcomm
 from collectives.catalogue import Algorithm, library
 from collectives.lengths import rounded_down
+from collectives.request import Request
 from collectives.schedule.schedule import build_schedule
 from collectives.spec import Spec
 from realcomm.execution import executor, pipeline
@@ -70,7 +71,9 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
         tensor = start(rank, n, case.dtype)
         pipeline.SLICE, pipeline.LARGEST_SLICE = case.slice_bytes, 4 * case.slice_bytes
         expected = own(algorithm.spec, rank, n, case.dtype, case.op, root)
-        executor = Executor(algorithm, rank, world_size, n, case.dtype, case.op, root)
+        executor = Executor(
+            Request(algorithm, n, str(case.dtype).removeprefix("torch."), case.op, root), rank, world_size
+        )
         executor.run(tensor)
         sent = traced(algorithm, world_size, root).elements_sent(n)[rank] * case.dtype.itemsize
         if expected is not None and not torch.equal(tensor[expected[0]], expected[1]):
@@ -141,7 +144,7 @@ def _averaged(tensor: torch.Tensor, case: Case) -> torch.Tensor:
 def _all_reduce(case: Case, rank: int, world_size: int) -> Results:
     theirs = start(rank, case.n, case.dtype)
     ours = apart(theirs)
-    realcomm.all_reduce(ours, case.algorithm, case.op)
+    realcomm.all_reduce(ours, case.op, algorithm=case.algorithm)
     dist.all_reduce(theirs, REDUCE_OPS[case.op])
     return [ours, _between(ours)], [_averaged(theirs, case), torch.full_like(theirs, 3)]
 
@@ -149,7 +152,7 @@ def _all_reduce(case: Case, rank: int, world_size: int) -> Results:
 def _broadcast(case: Case, rank: int, world_size: int) -> Results:
     theirs = start(rank, case.n, case.dtype)
     ours = apart(theirs)
-    realcomm.broadcast(ours, case.root, case.algorithm)
+    realcomm.broadcast(ours, case.root, algorithm=case.algorithm)
     dist.broadcast(theirs, case.root)
     return [ours, _between(ours)], [theirs, torch.full_like(theirs, 3)]
 
@@ -157,7 +160,7 @@ def _broadcast(case: Case, rank: int, world_size: int) -> Results:
 def _reduce(case: Case, rank: int, world_size: int) -> Results:
     theirs = start(rank, case.n, case.dtype)
     ours = apart(theirs)
-    realcomm.reduce(ours, case.root, case.algorithm, case.op)
+    realcomm.reduce(ours, case.root, case.op, algorithm=case.algorithm)
     dist.reduce(theirs, case.root, REDUCE_OPS[case.op])
     there = rank == case.root
     return [ours] * there, [_averaged(theirs, case)] * there
@@ -166,7 +169,7 @@ def _reduce(case: Case, rank: int, world_size: int) -> Results:
 def _all_gather(case: Case, rank: int, world_size: int) -> Results:
     data, theirs = start(rank, case.n, case.dtype), torch.zeros(world_size * case.n, dtype=case.dtype)
     ours = apart(theirs)
-    realcomm.all_gather_into_tensor(ours, apart(data), case.algorithm)
+    realcomm.all_gather_into_tensor(ours, apart(data), algorithm=case.algorithm)
     dist.all_gather_into_tensor(theirs, data)
     return [ours], [theirs]
 
@@ -174,7 +177,7 @@ def _all_gather(case: Case, rank: int, world_size: int) -> Results:
 def _reduce_scatter(case: Case, rank: int, world_size: int) -> Results:
     data, theirs = start(rank, world_size * case.n, case.dtype), torch.zeros(case.n, dtype=case.dtype)
     ours, given = apart(theirs), apart(data)
-    realcomm.reduce_scatter_tensor(ours, given, case.algorithm, case.op)
+    realcomm.reduce_scatter_tensor(ours, given, case.op, algorithm=case.algorithm)
     kept = data.clone()
     dist.reduce_scatter_tensor(theirs, data, REDUCE_OPS[case.op])
     return [ours, given], [_averaged(theirs, case), kept]
@@ -184,7 +187,7 @@ def _all_to_all(case: Case, rank: int, world_size: int) -> Results:
     data = start(rank, world_size * case.n, case.dtype)
     theirs = torch.zeros_like(data)
     ours = apart(theirs)
-    realcomm.all_to_all_single(ours, apart(data), case.algorithm)
+    realcomm.all_to_all_single(ours, apart(data), algorithm=case.algorithm)
     dist.all_to_all_single(theirs, data)
     return [ours], [theirs]
 
@@ -193,7 +196,7 @@ def _gather(case: Case, rank: int, world_size: int) -> Results:
     data, there = start(rank, case.n, case.dtype), rank == case.root
     theirs = [torch.zeros_like(data) for _ in range(world_size * there)]
     ours = [apart(tensor) for tensor in theirs]
-    realcomm.gather(apart(data), ours if there else None, case.root, case.algorithm)
+    realcomm.gather(apart(data), ours if there else None, case.root, algorithm=case.algorithm)
     dist.gather(data, theirs if there else None, case.root)
     return ours, theirs
 
@@ -202,7 +205,7 @@ def _scatter(case: Case, rank: int, world_size: int) -> Results:
     dealt = [start(number, case.n, case.dtype) for number in range(world_size * (rank == case.root))]
     theirs = torch.zeros(case.n, dtype=case.dtype)
     ours = apart(theirs)
-    realcomm.scatter(ours, list(map(apart, dealt)) or None, case.root, case.algorithm)
+    realcomm.scatter(ours, list(map(apart, dealt)) or None, case.root, algorithm=case.algorithm)
     dist.scatter(theirs, dealt or None, case.root)
     return [ours], [theirs]
 

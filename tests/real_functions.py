@@ -1,5 +1,6 @@
 """Worker processes of the functional collectives' tests: each beside torch's own."""
 
+import doctest
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,6 +14,7 @@ from collectives.catalogue import find_algorithm
 from collectives.errors import InputError
 from realcomm import classroom
 
+FUNCTIONS = [name for name in realcomm.__all__ if hasattr(dist, name)]
 DTYPES = [
     torch.float32,
     torch.float64,
@@ -139,7 +141,7 @@ def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
     results = []
     for algorithm in ("naive", find_algorithm("all_reduce/chain").with_parameters(slices=3), f"{file}:mine"):
         tensor = torch.full((7,), rank + 1.0)
-        realcomm.all_reduce(tensor, algorithm)
+        realcomm.all_reduce(tensor, algorithm=algorithm)
         results.append(tensor.unique().item())
     return results
 
@@ -227,8 +229,8 @@ def refusals(rank: int, world_size: int) -> list[tuple[str, bool]]:
         lambda: realcomm.all_to_all([three, three], []),
         lambda: realcomm.all_to_all_single(torch.zeros(4), torch.zeros(4), input_split_sizes=[1, 3]),
         lambda: realcomm.all_reduce([1.0, 2.0]),
-        lambda: realcomm.all_reduce(three, dist.ReduceOp.SUM),
-        lambda: realcomm.broadcast(three, 0, all_ranks),
+        lambda: realcomm.all_reduce(three, algorithm=dist.ReduceOp.SUM),
+        lambda: realcomm.broadcast(three, 0, algorithm=all_ranks),
         lambda: realcomm.broadcast(three, "0"),
         lambda: realcomm.reduce(three, group_dst="1"),
         lambda: realcomm.barrier("all"),
@@ -236,6 +238,23 @@ def refusals(rank: int, world_size: int) -> list[tuple[str, bool]]:
         lambda: realcomm.scatter(three, [None] * world_size, src=rank),
     ]
     return [refused(call) for call in calls]
+
+
+class AcceptAnything(doctest.OutputChecker):
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return True
+
+
+def run_examples(rank: int, world_size: int) -> tuple[int, str]:
+    """Run the examples of all functions; return how many, and doctest's report. Only rank 0 prints what they show."""
+    report: list[str] = []
+    runner = doctest.DocTestRunner(None if rank == 0 else AcceptAnything(), verbose=False)
+    for name in FUNCTIONS:
+        text = getattr(realcomm, name).__doc__
+        values = {"realcomm": realcomm, "torch": torch, "rank": rank}
+        runner.run(doctest.DocTestParser().get_doctest(text, values, name, None, None), out=report.append)
+        dist.barrier()
+    return runner.summarize(verbose=False).attempted, "".join(report)
 
 
 def in_class(rank: int, world_size: int) -> list[list[float]]:
@@ -255,7 +274,7 @@ def on_one_gpu(rank: int, world_size: int) -> tuple[list[str], float]:
     wrong = []
     for name, algorithm in (("ring", "ring"), ("two channels", "bidirectional_ring"), ("naive", "naive")):
         tensor = numbers(rank, 1001).cuda()
-        realcomm.all_reduce(tensor, algorithm)
+        realcomm.all_reduce(tensor, algorithm=algorithm)
         if not torch.equal(tensor.cpu(), sum(numbers(r, 1001) for r in range(world_size))):
             wrong.append(name)
     late = torch.full((1 << 20,), 1.0, device="cuda")

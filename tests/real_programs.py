@@ -13,6 +13,7 @@ from real_cases import start
 
 from collectives.catalogue import Algorithm, library
 from collectives.errors import InputError
+from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
 from realcomm.execution import executor as executor_module
@@ -43,7 +44,7 @@ def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
         for n in (world_size * algorithm.chunks(world_size), 60_000 * algorithm.chunks(world_size)):
             tried += 1
             tensor = exact_input(rank, n, torch.float32, "sum").to(device)
-            executor = Executor(algorithm, rank, world_size, n, root=root, device=device)
+            executor = Executor(Request(algorithm, n, root=root), rank, world_size, device=device)
             executor.run(tensor)
             expected = exact_result(algorithm, rank, world_size, n, torch.float32, "sum", root)
             if expected is not None and not torch.equal(tensor.cpu()[expected[0]], expected[1]):
@@ -158,7 +159,7 @@ def shapes(rank: int, world_size: int) -> list[str]:
     weight = torch.ones(4, 3, requires_grad=True)
     execute(ring, weight, op="mean")
     assert torch.equal(weight, torch.ones(4, 3))
-    executor = Executor(ring, rank, world_size, 10)
+    executor = Executor(Request(ring, 10), rank, world_size)
     refused = [
         lambda: execute(ring, torch.zeros(6, 5)[:, 1]),
         lambda: execute(ring, torch.zeros(3, dtype=torch.int64), op="mean"),
@@ -180,7 +181,7 @@ def _refusal(call: Callable[[], object]) -> str:
 
 def again_and_again(rank: int, world_size: int) -> list[list[float]]:
     """One executor, several tensors in turn, one of them changed in between."""
-    executor = Executor(library()["all_reduce/unchunked_ring"], rank, world_size, 3)
+    executor = Executor(Request(library()["all_reduce/unchunked_ring"], 3), rank, world_size)
     first, second = torch.ones(3), torch.full((3,), float(rank))
     for tensor in (first, second, second, first):
         executor.run(tensor)
@@ -211,7 +212,7 @@ def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], fl
 
 def recorded_slowly(rank: int, world_size: int) -> list[Event]:
     """The events of a ring in which posting a message returns long after it has arrived."""
-    executor, record = Executor(library()["all_reduce/ring"], rank, world_size, 8), list[Event]()
+    executor, record = Executor(Request(library()["all_reduce/ring"], 8), rank, world_size), list[Event]()
     own = executor._send
 
     def send(*args: Any) -> Any:
@@ -227,7 +228,7 @@ def recorded_slowly(rank: int, world_size: int) -> list[Event]:
 def order_of_posts(rank: int, world_size: int) -> list[str]:
     """In which order a ring's messages are posted."""
     posted: list[str] = []
-    executor = Executor(library()["all_reduce/ring"], rank, world_size, 8)
+    executor = Executor(Request(library()["all_reduce/ring"], 8), rank, world_size)
     send_, receive_ = executor._send, executor._receive
 
     def noted(name: str, call: Callable[..., object], *args: object) -> object:

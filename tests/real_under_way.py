@@ -12,7 +12,7 @@ from real_cases import start
 from torch import nn
 
 import realcomm
-from realcomm.functions.tensors import Handle
+from realcomm.functions.work import Handle
 
 LENGTHS = 3, 0, 200_000, 1, 1_000_003, 17, 4096
 ALGORITHMS = "ring", "naive", "bidirectional_ring", "recursive_doubling", "chain", "halving_doubling", "double_tree"
@@ -40,7 +40,7 @@ def many_in_flight(rank: int, world_size: int) -> list[str]:
     """Wrong results of collectives of all sizes and algorithms, all asked for before any is awaited, waited in turn."""
     tensors = [start(rank + at, n) for at, n in enumerate(LENGTHS)]
     works = [
-        realcomm.all_reduce(tensor, algorithm, async_op=True)
+        realcomm.all_reduce(tensor, algorithm=algorithm, async_op=True)
         for tensor, algorithm in zip(tensors, ALGORITHMS, strict=True)
     ]
     between = start(rank, 1000)

@@ -1,11 +1,13 @@
 """The collectives as functions: what torch.distributed's own would have done, with an algorithm of one's choice."""
 
 import re
+from inspect import Parameter, signature
 from pathlib import Path
 
 import pytest
 import real_functions
 import torch
+import torch.distributed as dist
 
 import realcomm
 from realcomm.launching.launcher import launch
@@ -22,6 +24,28 @@ def mine(rank, world_size):
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_every_function_does_what_torchs_own_does(world_size: int):
     assert launch(real_functions.beside_torch, world_size) == [[]] * world_size
+
+
+@pytest.mark.parametrize("name", real_functions.FUNCTIONS)
+def test_positions_and_defaults_are_torchs(name: str):
+    ours = dict(signature(getattr(realcomm, name)).parameters)
+    theirs = [*signature(getattr(dist, name)).parameters.values()]
+    assert ours.pop("algorithm").kind is Parameter.KEYWORD_ONLY
+    if name == "barrier":
+        theirs = theirs[:2]  # it takes neither device_ids nor timeout
+    assert [*ours] == [parameter.name for parameter in theirs]
+    kinds = {parameter.kind for parameter in ours.values()}
+    assert kinds == {Parameter.POSITIONAL_OR_KEYWORD}
+    for parameter in theirs:
+        default = "sum" if parameter.name == "op" else parameter.default
+        assert ours[parameter.name].default == default
+
+
+def test_there_are_twelve_and_their_examples_show_what_rank_0_of_two_sees():
+    assert len(real_functions.FUNCTIONS) == 12
+    for examples, failures in launch(real_functions.run_examples, 2):
+        assert failures == ""
+        assert examples >= 3 * 11 + 1
 
 
 def test_what_is_loaded_late_completes_and_is_there():
@@ -75,7 +99,7 @@ REFUSED = [
     r"input_split_sizes is \[1, 3\] .*unequal parts are not supported",
 ]  # fmt: skip
 REFUSED_TYPES = [
-    "tensor is a list", "algorithm is <RedOpType.SUM: 0>; .* stands before op", "algorithm is <torch.*ProcessGroup",
+    "tensor is a list", "algorithm is <RedOpType.SUM: 0>; give a name such as", "algorithm is <torch.*ProcessGroup",
     "rank '0' is no whole number", "group_dst '1' is no whole number", "group is 'all'", "gather_list is a Tensor",
     r"scatter_list\[0\] is a NoneType",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from collectives.catalogue import Algorithm
 from collectives.elements import OPS
 from collectives.errors import InputError
 from collectives.lengths import check_length
+from collectives.request import Request
 from collectives.step import reduce
 from realcomm.execution.events import Event, EventRecorder
 from realcomm.execution.memory import Landing
@@ -48,8 +49,9 @@ def execute(
     Raises InputError for a tensor that is not contiguous, or that ``op`` cannot reduce where it must.
     """
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-    executor = Executor(algorithm, rank, world_size, tensor.numel(), tensor.dtype, op, root, group, tensor.device)
-    executor.run(tensor, record)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    request = Request(algorithm, tensor.numel(), dtype, op, root)
+    Executor(request, rank, world_size, group, tensor.device).run(tensor, record)
 
 
 class Executor:
@@ -61,13 +63,9 @@ class Executor:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        request: Request,
         rank: int,
         world_size: int,
-        n: int,
-        dtype: torch.dtype = torch.float32,
-        op: str = "sum",
-        root: int = 0,
         group: dist.ProcessGroup | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -76,15 +74,18 @@ class Executor:
         Raises InputError for an ``op`` that is not known or, in a reduction, cannot reduce ``dtype``, and for a length
         that the algorithm cannot work on.
         """
+        algorithm, n, op = request.algorithm, request.elements, request.op
+        self.rank, self.world_size, self.n, self.dtype = rank, world_size, n, getattr(torch, request.dtype)
         check_known(op)
         if algorithm.spec.reduces:
-            check_reduces(op, dtype)
+            check_reduces(op, self.dtype)
         check_length(algorithm, n, world_size)
-        self.rank, self.world_size, self.n, self.dtype = rank, world_size, n, dtype
         self.bytes_sent = 0
         self._device = torch.device(device)
         together = posts_together(self._device)
-        self._arrangement = Arrangement(algorithm, rank, world_size, root, n, dtype, self._device, together)
+        self._arrangement = Arrangement(
+            algorithm, rank, world_size, request.root, n, self.dtype, self._device, together
+        )
         whole = group or dist.group.WORLD
         assert whole is not None
         self._groups: tuple[dist.ProcessGroup, ...] = ()
@@ -94,7 +95,7 @@ class Executor:
         self._send, self._receive = whole.send, whole.recv
         self._post = self._post_together if together else self._post_each
         self._combine = COMBINE[op]
-        self._divided = _parts(algorithm.spec.result(rank, world_size, root), n, world_size)
+        self._divided = _parts(algorithm.spec.result(rank, world_size, request.root), n, world_size)
         self._divides = op == "mean" and algorithm.spec.reduces and self._divided.stop > self._divided.start
         self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
         self._tensor: Callable[[], torch.Tensor | None] = _nothing

@@ -1,1 +1,1 @@
-"""The collectives as functions on tensors, with the signatures of torch.distributed."""
+"""The collectives as functions on tensors, with the arguments of ``torch.distributed``."""

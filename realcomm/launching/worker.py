@@ -21,6 +21,7 @@ from realcomm.launching.status import Board, Slot, private_slot
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
 RESULT, PROGRESS, FAILURE = "result", "progress", "failure"
 
@@ -154,12 +155,12 @@ def select_device(backend: str, local_rank: int) -> None:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
 
 
-def own_device() -> "torch.device":
-    """The GPU that this process works on with nccl, else the CPU."""
+def own_device(group: "dist.ProcessGroup | None" = None) -> "torch.device":
+    """Return the GPU of this process if the group's backend is nccl, else the CPU; None is the default group."""
     import torch
     import torch.distributed as dist
 
-    on_gpu = dist.is_initialized() and dist.get_backend() == "nccl"
+    on_gpu = dist.is_initialized() and dist.get_backend(group) == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 

@@ -34,16 +34,7 @@ REPORT_EVERY = 0.25  # seconds
 def measure(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
     """What this rank finds; all ranks call it with the same measurement."""
     dtype, device = getattr(torch, measurement.request.dtype), own_device()
-    executor = Executor(
-        measurement.request.algorithm,
-        rank,
-        world_size,
-        measurement.request.elements,
-        dtype,
-        measurement.request.op,
-        measurement.request.root,
-        device=device,
-    )
+    executor = Executor(measurement.request, rank, world_size, device=device)
     doing(f"checking {measurement.request.algorithm.full_name}")
     begin = perf_counter()
     wrong = _wrong_elements(executor, rank, world_size, measurement) if measurement.check else 0

@@ -10,6 +10,7 @@ from statistics import median_low
 import torch
 
 from collectives.catalogue import Algorithm
+from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send
 from collectives.units import format_size
@@ -82,7 +83,7 @@ def _intervals(program: RankProgram, rank: int, world_size: int, size: int) -> l
     """When each rank began and ended the program, time after time."""
     algorithm = Algorithm(_NO_COLLECTIVE, program.__name__, program, chunks_rule=CHUNKS)
     buffer = neutral(CHUNKS * size // 4, torch.float32, "sum", own_device())
-    executor = Executor(algorithm, rank, world_size, buffer.numel(), device=own_device())
+    executor = Executor(Request(algorithm, buffer.numel()), rank, world_size, device=own_device())
     call = partial(executor.run, buffer)
     with undisturbed():
         warm = [together(call) for _ in range(WARM_UP)]

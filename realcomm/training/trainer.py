@@ -16,6 +16,7 @@ from collectives.checks import check_cluster
 from collectives.proof.verifier import verify
 from collectives.records.files import write_bytes
 from collectives.records.trace import Span, Trace
+from collectives.request import Request
 from collectives.workload import Training, check_training
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.launcher import doing, launch
@@ -131,8 +132,8 @@ def synchronised(model: nn.Module, training: Training, rank: int, world_size: in
 
 def averaging(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> Sync:
     """What leaves the mean over all ranks in ``gradients``, by an all_reduce."""
-    n, device = gradients.numel(), gradients.device
-    return Executor(algorithm, rank, world_size, n, gradients.dtype, op="mean", device=device).run
+    request = Request(algorithm, gradients.numel(), op="mean")
+    return Executor(request, rank, world_size, device=gradients.device).run
 
 
 def evaluate(model: nn.Module, training: Training, rank: int, world_size: int) -> tuple[int, int]:

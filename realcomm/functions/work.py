@@ -1,4 +1,4 @@
-"""Collectives under way: what is asked of one group happens in the order in which it was asked."""
+"""Collectives under way: those of one group run one after the other, in the order of the calls."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,13 +15,13 @@ Tensors = Sequence[torch.Tensor]
 
 
 class Work:
-    """A collective under way, as ``torch.distributed`` hands it out."""
+    """The handle of a collective under way on CPUs, with the methods of ``torch.distributed.Work``."""
 
     def __init__(self, future: "Future[None]", results: Tensors) -> None:
         self._future, self._results = future, results
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """The collective is done and its tensors may be used. Raises what it failed with, and TimeoutError."""
+        """Wait until the collective is done and return True. Raise what it failed with, or TimeoutError."""
         if not isinstance(timeout, timedelta | None):
             raise TypeError(f"timeout is {timeout!r}; it must be a datetime.timedelta")
         try:
@@ -33,11 +33,11 @@ class Work:
         return True
 
     def is_completed(self) -> bool:
-        """Whether it is done, or has failed."""
+        """Return whether the collective is done or has failed."""
         return self._future.done()
 
     def get_future(self) -> "torch.futures.Future[list[torch.Tensor]]":
-        """A future of the result tensors, to go on from with ``then``: what a communication hook of DDP returns."""
+        """Return a future of the result tensors, as a communication hook of DistributedDataParallel returns it."""
         promised: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
 
         def keep(done: "Future[None]") -> None:
@@ -52,50 +52,57 @@ class Work:
 
 
 class GpuWork:
-    """The same on a GPU, where only the stream needs to wait and not the program."""
+    """The handle of a collective under way on a GPU: a stream waits for it rather than the program."""
 
     def __init__(self, action: Action, stream: torch.cuda.Stream, results: Tensors) -> None:
-        """``action`` was all that was asked of ``stream``. What it works on keeps its memory as long as this lives."""
+        """Keep ``action``, already queued on ``stream``, and with it the memory that it works on."""
         self._action, self._stream, self._results = action, stream, results
         self._done = stream.record_event()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """What is asked of the current stream from here on happens after the collective."""
+        """Let the current stream wait for the collective and return True at once; ``timeout`` has no effect."""
         self._done.wait()
         return True
 
     def is_completed(self) -> bool:
-        """Whether the GPU is through with it."""
+        """Return whether the GPU has finished the collective."""
         return bool(self._done.query())
 
     def get_future(self) -> "torch.futures.Future[list[torch.Tensor]]":
-        """The same as of ``Work``; a stream that waits for it goes on after the collective."""
+        """Return a future of the result tensors; a stream that waits for it continues after the collective."""
         promised: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future(devices=[self._stream.device])
         with torch.cuda.stream(self._stream):
             promised.set_result(list(self._results))
         return promised
 
 
-def start(
+Handle = Work | GpuWork | None
+
+
+def start_work(
     action: Action, group: dist.ProcessGroup, device: torch.device, results: Tensors, async_op: bool
-) -> Work | GpuWork | None:
-    """``action`` has happened, after everything asked of ``group`` before; with ``async_op`` it is under way."""
+) -> Handle:
+    """Run ``action`` after all earlier work of ``group``.
+
+    Return a handle at once if ``async_op``. Otherwise return None when the action is done, or on a GPU when it is
+    queued and the current stream waits for it.
+    """
     if device.type == "cuda":
         work = _start_on_stream(action, group, device, results)
         if async_op:
             return work
         work.wait()
         return None
-    line = _line(group)
+    queue = _queue(group)
     if async_op:
-        return Work(line.put(action), results)
-    line.finish()
+        return Work(queue.put(action), results)
+    queue.join()
     action()
     return None
 
 
 def _start_on_stream(action: Action, group: dist.ProcessGroup, device: torch.device, results: Tensors) -> GpuWork:
-    """A stream of the group's own keeps the order, and lets the current stream compute meanwhile."""
+    """Queue ``action`` on the group's own stream, which keeps the order while the current stream computes on."""
     current, own = torch.cuda.current_stream(device), _stream(group, device)
     own.wait_stream(current)
     with torch.cuda.stream(own):
@@ -108,24 +115,28 @@ def _stream(group: dist.ProcessGroup, device: torch.device) -> torch.cuda.Stream
     return torch.cuda.Stream(device)
 
 
-class _Line:
-    """The one thread that does what was asked of a group; it ends when nobody remembers the group."""
+class _Queue:
+    """The thread that runs the asynchronous collectives of one group, in the order of the calls.
+
+    It ends when the queue is no longer referenced.
+    """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringlab")
         self._last: Future[None] | None = None
 
     def put(self, action: Action) -> "Future[None]":
+        """Append an action; return the future of its end."""
         self._last = self._thread.submit(action)
         return self._last
 
-    def finish(self) -> None:
-        """All that was asked for has happened, or failed: whoever waits for that work hears of it."""
+    def join(self) -> None:
+        """Wait until all actions are done or have failed. Failures are raised by the handles, not here."""
         if self._last is not None:
             self._last.exception()
             self._last = None
 
 
 @lru_cache(maxsize=8)
-def _line(group: dist.ProcessGroup) -> _Line:
-    return _Line()
+def _queue(group: dist.ProcessGroup) -> _Queue:
+    return _Queue()

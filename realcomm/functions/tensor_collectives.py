@@ -1,0 +1,218 @@
+"""The collectives on one tensor a rank: torch.distributed's functions, with the algorithm as one more argument.
+
+Names, positions and defaults of the arguments are those of ``torch.distributed``; ``algorithm`` is keyword-only. What
+all functions share:
+
+* ``algorithm``: a name of the library (``ringlab list``), ``"my.py:name"``, or an Algorithm.
+* ``op``: ``"sum"``, ``"mean"``, ``"min"``, ``"max"``, ``"product"``, or a ``torch.distributed.ReduceOp``.
+* ``src``, ``dst``: a rank of the world, also in a ``group``; ``group_src``, ``group_dst``: given instead, a rank of the
+  group. With neither it is rank 0 of the world.
+* ``group``: a process group, or None for all ranks. A rank outside the group does nothing and gets None.
+* ``async_op``: return at once with a handle (``wait``, ``is_completed``, ``get_future``). The tensors must not be used
+  before ``wait()``. Without it the functions return None when the collective is done.
+
+Tensors may have any shape, strides and type that ``op`` can reduce. All functions raise InputError, a ValueError, for
+arguments that do not fit, and RuntimeError of torch.distributed when a peer is lost. The examples show rank 0 of two.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from collectives.catalogue import Algorithm
+from collectives.errors import InputError
+from realcomm.functions.arguments import (
+    Group,
+    Op,
+    check_input,
+    check_output,
+    check_parts,
+    check_splits,
+    describe_tensor,
+    find_root,
+    resolve_algorithm,
+)
+from realcomm.functions.call import ALL, Buffer, Prepare, run_collective
+from realcomm.functions.work import Handle
+from realcomm.launching.worker import own_device
+
+
+def all_reduce(
+    tensor: torch.Tensor,
+    op: Op = "sum",
+    group: Group = None,
+    async_op: bool = False,
+    *,
+    algorithm: str | Algorithm = "ring",
+) -> Handle:
+    """Reduce ``tensor`` over all ranks of ``group``; every rank holds the result.
+
+    ``tensor`` has the same shape and type on every rank and is changed in place.
+
+    >>> tensor = torch.tensor([1.0, 2.0]) + rank
+    >>> realcomm.all_reduce(tensor, algorithm="halving_doubling")
+    >>> tensor
+    tensor([3., 5.])
+    """
+    return run_collective("all_reduce", algorithm, _in_place(tensor, group), group, async_op, op)
+
+
+def broadcast(
+    tensor: torch.Tensor,
+    src: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+    *,
+    algorithm: str | Algorithm = "binomial",
+) -> Handle:
+    """Copy ``tensor`` of rank ``src`` to all ranks of ``group``.
+
+    ``tensor`` has the same shape and type on every rank and is changed in place.
+
+    >>> tensor = torch.tensor([1.0, 2.0]) + rank
+    >>> realcomm.broadcast(tensor, src=1)
+    >>> tensor
+    tensor([2., 3.])
+    """
+    return run_collective("broadcast", algorithm, _in_place(tensor, group, (src, group_src, "src")), group, async_op)
+
+
+def reduce(
+    tensor: torch.Tensor,
+    dst: int | None = None,
+    op: Op = "sum",
+    group: Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+    *,
+    algorithm: str | Algorithm = "binomial",
+) -> Handle:
+    """Reduce ``tensor`` over all ranks of ``group``; rank ``dst`` holds the result.
+
+    ``tensor`` has the same shape and type on every rank and is changed in place; on other ranks than ``dst`` its
+    content is undefined afterwards.
+
+    >>> tensor = torch.tensor([1.0, 2.0]) + rank
+    >>> realcomm.reduce(tensor, dst=0, op="max")
+    >>> tensor
+    tensor([2., 3.])
+    """
+    return run_collective("reduce", algorithm, _in_place(tensor, group, (dst, group_dst, "dst")), group, async_op, op)
+
+
+def all_gather_into_tensor(
+    output_tensor: torch.Tensor,
+    input_tensor: torch.Tensor,
+    group: Group = None,
+    async_op: bool = False,
+    *,
+    algorithm: str | Algorithm = "ring",
+) -> Handle:
+    """Collect ``input_tensor`` of all ranks, in the order of the ranks, in ``output_tensor`` of every rank.
+
+    ``output_tensor`` has ``world_size`` times the elements of ``input_tensor``, which is the same size on every rank.
+
+    >>> gathered = torch.zeros(4)
+    >>> realcomm.all_gather_into_tensor(gathered, torch.tensor([1.0, 2.0]) + rank)
+    >>> gathered
+    tensor([1., 2., 2., 3.])
+    """
+
+    def prepare(rank: int, world_size: int) -> Buffer:
+        check_output(output_tensor, "output_tensor", group)
+        check_input(input_tensor, "input_tensor", group)
+        check_parts(output_tensor, "output_tensor", input_tensor, "input_tensor", world_size)
+        copies = [(input_tensor, rank)], [(output_tensor, ALL)]
+        return Buffer(output_tensor.numel(), output_tensor, *copies, in_place=output_tensor)
+
+    return run_collective("all_gather", algorithm, prepare, group, async_op)
+
+
+def reduce_scatter_tensor(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    op: Op = "sum",
+    group: Group = None,
+    async_op: bool = False,
+    *,
+    algorithm: str | Algorithm = "ring",
+) -> Handle:
+    """Reduce ``input`` over all ranks; ``output`` of rank r holds part r of the result.
+
+    ``input`` has ``world_size`` times the elements of ``output`` and keeps its content.
+
+    >>> output = torch.zeros(2)
+    >>> realcomm.reduce_scatter_tensor(output, torch.tensor([1.0, 2.0, 1.0, 2.0]))
+    >>> output
+    tensor([2., 4.])
+    """
+
+    def prepare(rank: int, world_size: int) -> Buffer:
+        check_output(output, "output", group)
+        check_input(input, "input", group)
+        check_parts(input, "input", output, "output", world_size)
+        return Buffer(input.numel(), input, [(input, ALL)], [(output, rank)])
+
+    return run_collective("reduce_scatter", algorithm, prepare, group, async_op, op)
+
+
+def all_to_all_single(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    *,
+    algorithm: str | Algorithm = "pairwise",
+) -> Handle:
+    """Send part i of ``input`` to rank i; part i of ``output`` comes from rank i.
+
+    Both are cut into ``world_size`` equal parts, so split sizes may be given only if they are equal. ``input`` keeps
+    its content.
+
+    >>> output = torch.zeros(2)
+    >>> realcomm.all_to_all_single(output, torch.tensor([1.0, 1.0]) + rank)
+    >>> output
+    tensor([1., 2.])
+    """
+
+    def prepare(rank: int, world_size: int) -> Buffer:
+        check_output(output, "output", group)
+        check_input(input, "input", group)
+        if output.numel() != input.numel() or output.dtype != input.dtype or input.numel() % world_size:
+            raise InputError(
+                f"all_to_all_single: output is {describe_tensor(output)} and input is {describe_tensor(input)}; both "
+                f"need the same dtype and number of elements, a multiple of {world_size}"
+            )
+        check_splits(output_split_sizes, "output_split_sizes", output, world_size)
+        check_splits(input_split_sizes, "input_split_sizes", input, world_size)
+        return Buffer(input.numel(), input, [(input, ALL)], [(output, ALL)])
+
+    return run_collective("all_to_all", algorithm, prepare, group, async_op)
+
+
+def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Algorithm = "dissemination") -> Handle:
+    """Wait until every rank of ``group`` has called this.
+
+    >>> realcomm.barrier()
+    """
+
+    def prepare(rank: int, world_size: int) -> Buffer:
+        chunks = resolve_algorithm("barrier", algorithm).chunks(world_size)
+        tokens = torch.zeros(chunks, device=own_device(group))
+        return Buffer(chunks, tokens, [(tokens, ALL)])
+
+    return run_collective("barrier", algorithm, prepare, group, async_op)
+
+
+def _in_place(tensor: torch.Tensor, group: Group, root: tuple[int | None, int | None, str] | None = None) -> Prepare:
+    """Return what prepares a collective that changes one tensor in place; ``root`` is as ``find_root`` takes it."""
+
+    def prepare(rank: int, world_size: int) -> Buffer:
+        check_output(tensor, "tensor", group)
+        number = 0 if root is None else find_root(group, *root)
+        return Buffer(tensor.numel(), tensor, [(tensor, ALL)], [(tensor, ALL)], in_place=tensor, root=number)
+
+    return prepare
