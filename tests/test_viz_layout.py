@@ -24,22 +24,22 @@ BOX = Box(50, 100, 450, 400)
 
 
 def apart(layout: Layout, a: str, b: str) -> float:
-    (x, y), (u, v) = layout.places[a], layout.places[b]
+    (x, y), (u, v) = layout.positions[a], layout.positions[b]
     return hypot(x - u, y - v)
 
 
 def test_a_star_has_its_switch_in_the_middle_and_ranks_clockwise_from_the_top() -> None:
     layout = lay_out(viz_traces.ring(4), BOX)
-    assert layout.places["s0"] == pytest.approx((250, 250))
-    assert [layout.places[f"h{rank}"] for rank in range(4)] == [
+    assert layout.positions["s0"] == pytest.approx((250, 250))
+    assert [layout.positions[f"h{rank}"] for rank in range(4)] == [
         pytest.approx(place) for place in ((250, 400), (450, 250), (250, 100), (50, 250))
     ]
 
 
 def test_two_racks_stand_left_and_right_each_round_its_switch() -> None:
     layout = lay_out(viz_traces.two_racks(), BOX)
-    assert all(layout.places[f"h{rank}"][0] < 250 for rank in range(4))
-    assert all(layout.places[f"h{rank}"][0] > 250 for rank in range(4, 8))
+    assert all(layout.positions[f"h{rank}"][0] < 250 for rank in range(4))
+    assert all(layout.positions[f"h{rank}"][0] > 250 for rank in range(4, 8))
     for rank in range(8):
         own, other = ("s0", "s1") if rank < 4 else ("s1", "s0")
         assert apart(layout, f"h{rank}", own) < apart(layout, f"h{rank}", other)
@@ -56,40 +56,40 @@ def fat_tree() -> Trace:
 @pytest.mark.parametrize("trace", [viz_traces.two_racks(), fat_tree(), *map(viz_traces.ring, (1, 2, 3, 5, 8, 24, 64))])
 def test_nothing_overlaps_and_hosts_stand_inside(trace: Trace) -> None:
     layout = lay_out(trace, BOX)
-    for a, b in combinations(layout.places, 2):
+    for a, b in combinations(layout.positions, 2):
         assert apart(layout, a, b) > layout.radii[a] + layout.radii[b], (a, b)
-    for x, y in layout.places.values():
+    for x, y in layout.positions.values():
         assert BOX.left - 1e-6 <= x <= BOX.right + 1e-6 and BOX.bottom - 1e-6 <= y <= BOX.top + 1e-6
 
 
-def test_the_two_directions_of_a_link_have_lanes_of_their_own() -> None:
+def test_the_two_directions_of_a_link_have_lines_of_their_own() -> None:
     layout = lay_out(viz_traces.ring(8), BOX)
-    there, back = layout.lanes["h2", "s0"], layout.lanes["s0", "h2"]
+    there, back = layout.lines["h2", "s0"], layout.lines["s0", "h2"]
     assert hypot(*(there.mean(axis=0) - back.mean(axis=0))) > 5
 
 
-def test_a_path_begins_at_its_sender_and_ends_at_its_receiver() -> None:
+def test_a_line_begins_at_its_sender_and_ends_at_its_receiver() -> None:
     trace = viz_traces.two_racks()
     layout = lay_out(trace, BOX)
-    path = layout.path(3, 4, trace.messages[0].route)
-    for point, host in ((path[0], "h3"), (path[-1], "h4")):
-        assert hypot(*(point - np.array(layout.places[host]))) < 1.2 * layout.radius
+    line = layout.route_line(3, 4, trace.messages[0].route)
+    for point, host in ((line[0], "h3"), (line[-1], "h4")):
+        assert hypot(*(point - np.array(layout.positions[host]))) < 1.2 * layout.radius
 
 
-def test_without_a_route_the_path_is_straight() -> None:
+def test_without_a_route_the_line_is_straight() -> None:
     trace = replace(viz_traces.ring(4), links=[], hosts=[], nodes=[], messages=[])
-    path = lay_out(trace, BOX).path(0, 2, ())
-    assert len(path) == 2
-    assert path[0][0] == pytest.approx(path[1][0])
+    line = lay_out(trace, BOX).route_line(0, 2, ())
+    assert len(line) == 2
+    assert line[0][0] == pytest.approx(line[1][0])
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 12])
 def test_messages_on_this_machine_cross_its_memory(ranks: int) -> None:
     layout = lay_out(viz_traces.this_machine(ranks), BOX)
     assert layout.memory is not None
-    path = layout.path(0, 1, ("h0", "s0", "s1", "h1"))
-    assert all(layout.memory.bottom < y < layout.memory.top for y in (path[1][1], path[2][1]))
-    assert path[0][1] == path[3][1] > layout.memory.top
+    line = layout.route_line(0, 1, ("h0", "s0", "s1", "h1"))
+    assert all(layout.memory.bottom < y < layout.memory.top for y in (line[1][1], line[2][1]))
+    assert line[0][1] == line[3][1] > layout.memory.top
 
 
 def test_a_star_with_two_switches_is_no_memory() -> None:
@@ -99,7 +99,7 @@ def test_a_star_with_two_switches_is_no_memory() -> None:
 def test_the_order_of_links_does_not_matter() -> None:
     trace = viz_traces.two_racks()
     turned = lay_out(replace(trace, links=trace.links[::-1]), BOX)
-    assert turned.places == lay_out(trace, BOX).places
+    assert turned.positions == lay_out(trace, BOX).positions
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12), st.integers(1, 9))
@@ -108,8 +108,8 @@ def test_any_network_gets_a_place_for_every_node(joined: list[tuple[int, int]], 
     links = [TracedLink(a, b, 1e9, 0.0, 0.0) for a, b in ends]
     trace = Trace("x", "predicted", ranks, 1.0, links=links, hosts=[f"h{rank}" for rank in range(ranks)])
     layout = lay_out(trace, BOX)
-    assert set(layout.places) == {node for edge in ends for node in edge}
-    assert all(np.isfinite(place).all() for place in layout.places.values())
+    assert set(layout.positions) == {node for edge in ends for node in edge}
+    assert all(np.isfinite(place).all() for place in layout.positions.values())
 
 
 def predicted(cluster: Cluster) -> Trace:
@@ -134,13 +134,13 @@ NETWORKS: dict[str, Callable[[], Cluster]] = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_ready_made_network_is_drawn_apart_and_inside(name: str) -> None:
     layout = lay_out(predicted(NETWORKS[name]()), BOX)
-    nodes = list(layout.places)
-    at, radii = np.array(list(layout.places.values())), np.array([layout.radii[node] for node in nodes])
+    nodes = list(layout.positions)
+    at, radii = np.array(list(layout.positions.values())), np.array([layout.radii[node] for node in nodes])
     distances = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
     reach = radii[:, None] + radii[None]
     assert (distances + np.diag(np.full(len(nodes), np.inf)) > np.minimum(reach, 5.0)).all()
     assert len(nodes) > 64 or (distances + np.diag(np.full(len(nodes), np.inf)) > 0.9 * reach).all()
-    for points in (at, *layout.lanes.values()):
+    for points in (at, *layout.lines.values()):
         assert (points >= np.array([BOX.left, BOX.bottom]) - 6).all()
         assert (points <= np.array([BOX.right, BOX.top]) + 6).all()
 
@@ -155,7 +155,7 @@ def test_memory_is_no_host_and_parts_that_carry_nothing_are_left_out() -> None:
 
 
 def test_gpus_stand_in_a_row_below_their_switches_and_above_the_nvswitch() -> None:
-    places = lay_out(predicted(preset("dgx-h100")), BOX).places
+    places = lay_out(predicted(preset("dgx-h100")), BOX).positions
     rows = {node: round(y) for node, (_, y) in places.items()}
     assert len({rows[f"n0.gpu{i}"] for i in range(8)}) == 1
     assert rows["n0.nvswitch"] < rows["n0.gpu0"] < rows["n0.pcie0"] < rows["n0.cpu0"]
@@ -164,29 +164,29 @@ def test_gpus_stand_in_a_row_below_their_switches_and_above_the_nvswitch() -> No
 
 def test_nvlinks_past_other_gpus_are_arcs_below_them() -> None:
     layout = lay_out(predicted(preset("dgx-1-v100")), BOX)
-    far, near = layout.lanes["n0.gpu0", "n0.gpu3"], layout.lanes["n0.gpu0", "n0.gpu1"]
-    assert far[:, 1].min() < layout.places["n0.gpu0"][1] - layout.radius / 2
+    far, near = layout.lines["n0.gpu0", "n0.gpu3"], layout.lines["n0.gpu0", "n0.gpu1"]
+    assert far[:, 1].min() < layout.positions["n0.gpu0"][1] - layout.radius / 2
     assert len(near) == 2
-    assert layout.path(0, 3, ("n0.gpu0", "n0.gpu3")).tolist() == far.tolist()
+    assert layout.route_line(0, 3, ("n0.gpu0", "n0.gpu3")).tolist() == far.tolist()
 
 
 def test_a_torus_stands_in_rows_and_columns_with_arcs_back() -> None:
     layout = lay_out(predicted(topologies.torus([3, 5], *LINK)), BOX)
-    assert len({round(y) for _, y in layout.places.values()}) == 3
-    assert len({round(x) for x, _ in layout.places.values()}) == 5
-    assert layout.places["h0"][1] > layout.places["h5"][1]
-    assert layout.lanes["h4", "h0"][:, 1].max() > layout.places["h0"][1] + 10
-    assert len(layout.lanes["h0", "h1"]) == 2
+    assert len({round(y) for _, y in layout.positions.values()}) == 3
+    assert len({round(x) for x, _ in layout.positions.values()}) == 5
+    assert layout.positions["h0"][1] > layout.positions["h5"][1]
+    assert layout.lines["h4", "h0"][:, 1].max() > layout.positions["h0"][1] + 10
+    assert len(layout.lines["h0", "h1"]) == 2
 
 
 def test_planes_of_a_torus_stand_one_behind_the_other() -> None:
     layout = lay_out(predicted(topologies.torus([3, 2, 4], *LINK)), BOX)
-    (x, y), (u, v), (far, high) = (layout.places[f"h{index}"] for index in (0, 8, 16))
+    (x, y), (u, v), (far, high) = (layout.positions[f"h{index}"] for index in (0, 8, 16))
     assert (u - x, v - y) == pytest.approx((far - u, high - v))
-    assert 0 < u - x < (layout.places["h1"][0] - x) / 2
-    assert len(layout.lanes["h0", "h8"]) == 2 < len(layout.lanes["h0", "h16"])
+    assert 0 < u - x < (layout.positions["h1"][0] - x) / 2
+    assert len(layout.lines["h0", "h8"]) == 2 < len(layout.lines["h0", "h16"])
 
 
 def test_a_ring_of_hosts_is_no_torus() -> None:
-    places = lay_out(predicted(topologies.ring(8, *LINK)), BOX).places
+    places = lay_out(predicted(topologies.ring(8, *LINK)), BOX).positions
     assert len({round(y) for _, y in places.values()}) > 3

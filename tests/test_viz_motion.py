@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.records.trace import Message, Span, Trace
-from viz.film.contributions import contributions
-from viz.film.motion import Motion, along, frame_times, link_use, motion
-from viz.film.steps import Steps
+from viz.film.contributions import find_contributions
+from viz.film.frame_times import frame_times
+from viz.film.motion import Motion, follow_messages, link_use, point_along
+from viz.film.progress import Progress
 from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
 
@@ -20,24 +21,24 @@ CORNER = np.array([(0.0, 0.0), (30.0, 0.0), (30.0, 10.0)])
 
 
 def film(trace: Trace, count: int = 120) -> Motion:
-    return motion(trace, lay_out(trace, BOX), frame_times(trace, count))
+    return follow_messages(trace, lay_out(trace, BOX), frame_times(trace, count))
 
 
 @pytest.mark.parametrize(
-    ("share", "place"), [(0, (0, 0)), (0.375, (15, 0)), (0.75, (30, 0)), (0.875, (30, 5)), (1, (30, 10)), (-1, (0, 0))]
+    ("share", "point"), [(0, (0, 0)), (0.375, (15, 0)), (0.75, (30, 0)), (0.875, (30, 5)), (1, (30, 10)), (-1, (0, 0))]
 )
-def test_along_measures_the_way_round_corners(share: float, place: tuple[float, float]) -> None:
-    assert along(CORNER, share) == pytest.approx(place)
+def test_a_share_of_a_line_is_measured_round_corners(share: float, point: tuple[float, float]) -> None:
+    assert point_along(CORNER, share) == pytest.approx(point)
 
 
-def test_a_message_is_as_far_on_its_way_as_its_time_says() -> None:
+def test_a_message_is_as_far_on_its_line_as_its_time_says() -> None:
     trace = viz_traces.ring(8)
     moving = film(trace)
     for frame in range(0, 119, 7):
         for index in moving.active(frame):
-            message, path = trace.messages[index], moving.paths[moving.path[index]]
+            message, line = trace.messages[index], moving.lines[moving.line[index]]
             share = (moving.times[frame] - message.begin) / (message.end - message.begin)
-            assert moving.place(index, frame) == pytest.approx(along(path, share))
+            assert moving.position(index, frame) == pytest.approx(point_along(line, share))
 
 
 def test_all_ranks_of_a_ring_send_at_once() -> None:
@@ -94,7 +95,7 @@ def test_link_use_adds_the_rates_of_what_crosses_a_link() -> None:
 
 def test_a_ring_fills_one_chunk_a_rank_half_way_and_all_at_the_end() -> None:
     trace = viz_traces.ring(4)
-    known = contributions(trace)
+    known = find_contributions(trace)
     assert known is not None
     assert (known.at(0) == 0.25).all()
     half_way = known.at(trace.elapsed / 2 + 1e-9)
@@ -104,7 +105,7 @@ def test_a_ring_fills_one_chunk_a_rank_half_way_and_all_at_the_end() -> None:
 
 
 def test_naive_completes_at_the_root_first() -> None:
-    known = contributions(viz_traces.naive(4))
+    known = find_contributions(viz_traces.naive(4))
     assert known is not None
     half_way = known.at(known.times[3])
     assert half_way[:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])
@@ -113,31 +114,31 @@ def test_naive_completes_at_the_root_first() -> None:
 @pytest.mark.parametrize("lost", [0, 5, 11])
 def test_sums_are_not_shown_where_the_messages_do_not_add_up(lost: int) -> None:
     trace = viz_traces.ring(3)
-    assert contributions(replace(trace, messages=trace.messages[:lost] + trace.messages[lost + 1 :])) is None
+    assert find_contributions(replace(trace, messages=trace.messages[:lost] + trace.messages[lost + 1 :])) is None
 
 
 def test_sums_are_not_shown_of_half_a_buffer_or_another_collective() -> None:
     trace = viz_traces.ring(3)
-    assert contributions(replace(trace, facts={"nbytes": 2 * trace.facts["nbytes"]})) is None
-    assert contributions(replace(trace, title="all_gather/ring")) is None
-    assert contributions(replace(trace, messages=[])) is None
+    assert find_contributions(replace(trace, facts={"nbytes": 2 * trace.facts["nbytes"]})) is None
+    assert find_contributions(replace(trace, title="all_gather/ring")) is None
+    assert find_contributions(replace(trace, messages=[])) is None
 
 
 def test_steps_are_counted_where_all_ranks_take_them_together() -> None:
     trace = viz_traces.ring(8)
-    steps = Steps(trace)
-    assert steps.words(0.0) == "step 1 of 14"
-    assert steps.words(trace.elapsed * 0.99) == "step 14 of 14"
-    assert steps.words(trace.elapsed) == "done"
-    assert steps.marks() == pytest.approx(np.arange(14) / 14)
+    progress = Progress(trace)
+    assert progress.describe(0.0) == "step 1 of 14"
+    assert progress.describe(trace.elapsed * 0.99) == "step 14 of 14"
+    assert progress.describe(trace.elapsed) == "done"
+    assert progress.marks() == pytest.approx(np.arange(14) / 14)
 
 
 def test_messages_are_counted_where_each_rank_has_its_own_steps() -> None:
     trace = viz_traces.naive(4)
-    assert Steps(trace).words(trace.elapsed * 0.4) == "message 3 of 6"
-    assert Steps(viz_traces.training()).words(2.5) == "training step 3 of 10"
+    assert Progress(trace).describe(trace.elapsed * 0.4) == "message 3 of 6"
+    assert Progress(viz_traces.training()).describe(2.5) == "training step 3 of 10"
 
 
 def test_reducing_is_said_where_nothing_is_under_way() -> None:
     trace = replace(viz_traces.naive(2), elapsed=10.0, spans=[Span(0, "reduce", 0, 8.0, 9.0)])
-    assert [Steps(trace).words(time) for time in (7.0, 8.5, 10.0)] == ["", "reducing", "done"]
+    assert [Progress(trace).describe(time) for time in (7.0, 8.5, 10.0)] == ["", "reducing", "done"]

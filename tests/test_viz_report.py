@@ -13,9 +13,9 @@ from PIL import Image
 
 import viz
 from collectives.errors import InputError
-from viz.report.document import render
-from viz.report.tables import collectives_table, percent, rate, signed_percent, training_tables
-from viz.space_time import render as spacetime
+from viz.report.document import render_report
+from viz.report.tables import collectives_table, format_error, format_percent, format_rate, training_tables
+from viz.space_time import render_space_time
 
 Entry = dict[str, Any]
 
@@ -83,24 +83,24 @@ NUMBERS = """
 
 
 def test_every_number_is_there_in_units_that_people_read() -> None:
-    words = Page(render(comparison(), {})).words
+    words = Page(render_report(comparison(), {})).words
     numbers = [number.strip() for number in NUMBERS.split(",")]
     assert [number for number in [*numbers, "4,311"] if number not in words] == []
 
 
 def test_every_number_is_there_as_it_was() -> None:
-    page = Page(render(comparison(), {}))
+    page = Page(render_report(comparison(), {}))
     raw = "\n".join(page.words[page.words.index("{") :])
     assert json.JSONDecoder().raw_decode(raw)[0] == comparison()
 
 
 def test_conclusions_come_first() -> None:
-    page = render(comparison(), {})
+    page = render_report(comparison(), {})
     assert page.index("Ring is 3.2 times as fast") < page.index("<table")
 
 
 def test_text_is_never_taken_for_markup() -> None:
-    text = render(comparison(), {'"><script>evil()</script>': spacetime(viz_traces.ring(2))})
+    text = render_report(comparison(), {'"><script>evil()</script>': render_space_time(viz_traces.ring(2))})
     page = Page(text)
     assert "script" not in page.tags and "b" not in page.tags
     assert TITLE in page.words
@@ -109,8 +109,8 @@ def test_text_is_never_taken_for_markup() -> None:
 
 def test_nothing_is_loaded_from_elsewhere_and_pictures_are_inside(tmp_path: Path) -> None:
     viz.animate(viz_traces.ring(2), tmp_path / "film.gif", seconds=0.5, fps=4)
-    still = spacetime(viz_traces.ring(2))
-    viz.report(comparison(), {"moving": tmp_path / "film.gif", "still": still}, tmp_path / "report.html")
+    still = render_space_time(viz_traces.ring(2))
+    viz.write_report(comparison(), {"moving": tmp_path / "film.gif", "still": still}, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "http" not in text and "url(" not in text and "@import" not in text
     gif, png = Page(text).sources
@@ -123,7 +123,7 @@ def test_nothing_is_loaded_from_elsewhere_and_pictures_are_inside(tmp_path: Path
 @pytest.mark.parametrize("kind", ["prediction", "measurement"])
 def test_plain_numbers_make_plain_tables(kind: str) -> None:
     entry = collective("ring", 0.0629, 0.06, 0.07, 1.67)
-    page = Page(render({"kind": kind, "collectives": [entry], "training": []}, {}))
+    page = Page(render_report({"kind": kind, "collectives": [entry], "training": []}, {}))
     assert {"62.9 ms", "60 ms to 70 ms", "1.67 GB/s"} <= set(page.words)
     assert not {"predicted", "measured", "error"} & set(page.words)
     assert "Ringlab" in page.words
@@ -162,9 +162,9 @@ def test_training_tables_split_so_that_each_fits_a_page() -> None:
 
 
 def test_shares_and_rates_are_written_for_people() -> None:
-    assert [signed_percent(value) for value in (0.031, -0.031, 0.0)] == ["+3.1 %", "−3.1 %", "+0.0 %"]
-    assert [rate(value) for value in (12.5, 0.1, 0.0057)] == ["12.5 GB/s", "0.1 GB/s", "5.7 MB/s"]
-    assert percent(0.965) == "96.5 %"
+    assert [format_error(value) for value in (0.031, -0.031, 0.0)] == ["+3.1 %", "−3.1 %", "+0.0 %"]
+    assert [format_rate(value) for value in (12.5, 0.1, 0.0057)] == ["12.5 GB/s", "0.1 GB/s", "5.7 MB/s"]
+    assert format_percent(0.965) == "96.5 %"
 
 
 @pytest.mark.parametrize(
@@ -180,5 +180,5 @@ def test_what_cannot_be_reported_is_refused(
     tmp_path: Path, changes: Entry, pictures: dict[str, bytes | Path], name: str, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        viz.report({**comparison(), **changes}, pictures, tmp_path / name)
+        viz.write_report({**comparison(), **changes}, pictures, tmp_path / name)
     assert not list(tmp_path.iterdir())

@@ -12,12 +12,12 @@ from PIL import Image
 import viz
 from collectives.errors import InputError
 from collectives.records.trace import Message, Trace
-from viz.colours import PHASES, chunk_colours, rgb
-from viz.space_time import render
+from viz.space_time import render_space_time
+from viz.style.colours import PHASES, chunk_colours, rgb
 
 
 def pixels(trace: Trace) -> np.ndarray:
-    with Image.open(BytesIO(render(trace))) as image:
+    with Image.open(BytesIO(render_space_time(trace))) as image:
         return np.asarray(image.convert("RGB")).astype(int)
 
 
@@ -35,7 +35,7 @@ def test_the_picture_grows_with_the_ranks(tmp_path: Path, ranks: int, height: in
 
 
 def test_the_same_trace_gives_the_same_bytes() -> None:
-    assert render(viz_traces.ring(3)) == render(viz_traces.ring(3))
+    assert render_space_time(viz_traces.ring(3)) == render_space_time(viz_traces.ring(3))
 
 
 def test_a_message_leads_from_its_sender_down_to_its_receiver() -> None:
@@ -63,9 +63,9 @@ def test_phases_take_their_share_of_the_width_and_four_steps_are_shown() -> None
 def test_very_many_messages_are_drawn() -> None:
     trace = viz_traces.ring(8)
     many = [message for message in trace.messages for _ in range(200)]
-    assert len(render(replace(trace, messages=many))) > 10_000
+    assert len(render_space_time(replace(trace, messages=many))) > 10_000
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"time\.jpg: a space-time picture is written as \.png"):
-        viz.spacetime(viz_traces.ring(2), tmp_path / "time.jpg")
+        viz.draw_space_time(viz_traces.ring(2), tmp_path / "time.jpg")

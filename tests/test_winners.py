@@ -15,7 +15,7 @@ from collectives import InputError
 from ringlab.answers import winners
 from ringlab.cli import app
 from simcomm.selection import choose
-from viz.winners import Winners, colours_of, draw_winners, shade
+from viz.winners import Winners, draw_winners, shade_by_gain, winner_colours
 
 STAR = simcomm.star(8, "100 Gbit/s", "2 us")
 NAMES = [["ring", "ring", "naive"], ["naive", "ring", "ring"]]
@@ -84,9 +84,9 @@ def test_the_command_draws_and_writes_and_shows(tmp_path: Path) -> None:
 
 def test_winners_that_win_most_come_first_and_a_close_race_is_pale(tmp_path: Path) -> None:
     found = Winners("test", [1, 2, 3], [2, 4], NAMES, [[1.0, 1.5, 9.0]] * 2)
-    colours = colours_of(found)
+    colours = winner_colours(found)
     assert list(colours) == ["ring", "naive"]
-    strength = [rgb_to_hsv(shade(colours["ring"], gain))[1] for gain in (1.0, 1.2, 1.5, 2.0, 9.0)]
+    strength = [rgb_to_hsv(shade_by_gain(colours["ring"], gain))[1] for gain in (1.0, 1.2, 1.5, 2.0, 9.0)]
     assert strength[:4] == sorted(strength[:4])
     assert strength[0] < strength[3] == strength[4]
     with pytest.raises(InputError, match=r"drawn as \.png, \.svg, \.pdf, not '\.gif'"):

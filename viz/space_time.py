@@ -1,4 +1,4 @@
-"""One picture of a whole trace: ranks from top to bottom, time from left to right."""
+"""The space-time picture of a whole trace: ranks from top to bottom, time from left to right."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -19,31 +19,39 @@ from collectives.errors import InputError
 from collectives.records.files import write_bytes
 from collectives.records.trace import Message, Span, Trace
 from collectives.units import format_time
-from viz.colours import FAINT, GREY, INK, PAPER, chunk_colours, phase_colours
-from viz.words import busiest_link, check_something_happens, describe, unit_for
+from viz.style.captions import check_something_happens, describe_busiest_link, describe_trace, time_unit
+from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, phase_colours
 
 DPI = 150
 WIDTH = 10.0  # inches
-TRAINING_STEPS = 4  # of a training, so many are shown
+TRAINING_STEPS = 4  # shown of a training
 MOST_MESSAGES = 20_000
 MOST_DOTTED = 500
 MOST_KEYS = 16  # chunks that are listed one by one
 
 
-def spacetime(trace: Trace, path: Path | str) -> None:
-    """Write a PNG, 1500 pixels wide: a line for each message, from (sender, begin) to (receiver, end); a bar a span.
+def draw_space_time(trace: Trace, path: Path | str) -> None:
+    """Write a PNG, 1500 pixels wide: a line for each message, from (sender, begin) to (receiver, end); a bar per span.
 
     Of a training it shows the first four steps, of more than 20,000 messages an even sample, and says so. Raises
-    InputError for another suffix or a trace in which nothing happens.
+    InputError for another suffix than ``.png`` or a trace in which nothing happens.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from collectives import Message
+    >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_space_time(trace, Path(folder, "one.png"))
+    ...     Path(folder, "one.png").stat().st_size > 1000
+    True
     """
     path = Path(path)
     if path.suffix.lower() != ".png":
         raise InputError(f"{path}: a space-time picture is written as .png")
-    write_bytes(path, render(trace))
+    write_bytes(path, render_space_time(trace))
 
 
-def render(trace: Trace) -> bytes:
-    """The same as PNG bytes."""
+def render_space_time(trace: Trace) -> bytes:
+    """Return the space-time picture of a trace as PNG bytes. Raises InputError for a trace in which nothing happens."""
     check_something_happens(trace)
     height = min(12.0, max(3.4, 1.7 + 0.42 * trace.world_size))
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER)
@@ -54,20 +62,20 @@ def render(trace: Trace) -> bytes:
     _draw_spans(axes, spans, behind=bool(messages))
     _draw_messages(axes, sample)
     _label_axes(axes, trace.world_size, until)
-    _heading(figure, trace, height, _shown_words(trace, until, len(sample), len(messages)))
+    _draw_heading(figure, trace, height, _describe_omissions(trace, until, len(sample), len(messages)))
     content = BytesIO()
     figure.savefig(content, format="png", dpi=DPI)
     return content.getvalue()
 
 
 def _shown_until(trace: Trace) -> float:
-    """Where the picture ends: with the trace, or with the first steps of a training."""
+    """Return the time at which the picture ends, in seconds: the trace's end, or that of a training's first steps."""
     first = [span.end for span in trace.spans if span.step < TRAINING_STEPS and span.name != "reduce"]
     return min(trace.elapsed, max(first, default=trace.elapsed))
 
 
-def _shown_words(trace: Trace, until: float, sample: int, messages: int) -> str:
-    """What the picture leaves out."""
+def _describe_omissions(trace: Trace, until: float, sample: int, messages: int) -> str:
+    """Return what the picture leaves out, in words."""
     parts = []
     if until < trace.elapsed:
         parts.append(f"first {TRAINING_STEPS} of {max(span.step for span in trace.spans) + 1} steps")
@@ -77,7 +85,7 @@ def _shown_words(trace: Trace, until: float, sample: int, messages: int) -> str:
 
 
 def _draw_spans(axes: Axes, spans: list[Span], behind: bool) -> None:
-    """A bar on its rank's row for each span, in the colour of its name, with a key; paler behind messages."""
+    """Draw a bar on its rank's row for each span, in the colour of its name, with a key; paler behind messages."""
     colours = phase_colours(list(dict.fromkeys(span.name for span in spans)))
     half = 0.32 if set(colours) - {"reduce"} else 0.1
     corners = [
@@ -94,7 +102,7 @@ def _draw_spans(axes: Axes, spans: list[Span], behind: bool) -> None:
 
 
 def _draw_messages(axes: Axes, messages: list[Message]) -> None:
-    """A line a message, in the colour of its chunk, and where there is room a dot where it arrives."""
+    """Draw a line per message in the colour of its chunk, and where there is room a dot where it arrives."""
     chunks = sorted({message.chunk for message in messages})
     colours = dict(zip(chunks, chunk_colours(len(chunks)), strict=True))
     lines = [[(m.begin, m.src), (m.end, m.dst)] for m in messages]
@@ -112,7 +120,7 @@ def _draw_messages(axes: Axes, messages: list[Message]) -> None:
 
 
 def _key(axes: Axes, handles: Sequence[Artist], title: str, at_top: bool) -> Legend:
-    """A key to the right of the picture, beginning at its upper end or ending at its lower."""
+    """Return a key to the right of the picture, at its upper or lower end."""
     words = [str(handle.get_label()) for handle in handles]
     corner: tuple[Literal["upper left", "lower left"], float] = (
         ("upper left", 1.03) if at_top else ("lower left", -0.03)
@@ -130,7 +138,7 @@ def _label_axes(axes: Axes, ranks: int, until: float) -> None:
     axes.set(xlim=(0, until), ylim=(ranks - 0.5, -0.5))
     axes.margins(0)
     axes.xaxis.set_major_locator(MaxNLocator(8))
-    unit, seconds = unit_for(until)
+    unit, seconds = time_unit(until)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / seconds:g} {unit}" if time else "0"))
     axes.yaxis.set_major_locator(MaxNLocator(min(ranks, 32), integer=True, min_n_ticks=1))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"rank {rank:.0f}" if 0 <= rank < ranks else ""))
@@ -141,7 +149,7 @@ def _label_axes(axes: Axes, ranks: int, until: float) -> None:
         spine.set_visible(False)
 
 
-def _heading(figure: Figure, trace: Trace, height: float, shown: str) -> None:
+def _draw_heading(figure: Figure, trace: Trace, height: float, shown: str) -> None:
     def line(inches_down: float, words: str, size: float, colour: str, bold: bool = False) -> None:
         weight = "bold" if bold else "normal"
         figure.text(
@@ -149,5 +157,5 @@ def _heading(figure: Figure, trace: Trace, height: float, shown: str) -> None:
         )
 
     line(0.32, trace.title, 14, INK, bold=True)
-    line(0.54, f"{describe(trace)}  ·  {format_time(trace.elapsed)}{shown}", 9, GREY)
-    line(0.73, busiest_link(trace), 9, GREY)
+    line(0.54, f"{describe_trace(trace)}  ·  {format_time(trace.elapsed)}{shown}", 9, GREY)
+    line(0.73, describe_busiest_link(trace), 9, GREY)

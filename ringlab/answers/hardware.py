@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+import viz
 from collectives.errors import InputError
 from collectives.units import format_time
 from ringlab.terminal.tables import NOTHING, table
@@ -108,12 +109,10 @@ def _links(cluster: Cluster) -> list[dict[str, Any]]:
 
 def draw(name: str, path: Path, nodes: int = 1) -> None:
     """Write a picture of ``nodes`` machines of this name. Raises InputError, also for what is no machine."""
-    from viz.network import draw_topology  # matplotlib is slow to import
-
     if name not in machines():
         raise InputError(f"{name!r} is no machine, so it has no topology; there are {', '.join(machines())}")
     cluster = preset(name, nodes)
-    draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
+    viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
 
 
 def show_overview(found: dict[str, Any], console: Console) -> None:

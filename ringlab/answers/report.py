@@ -18,4 +18,4 @@ def write_report(answer: Answer, scenario: Scenario, calibration: Calibration | 
             picture = Path(folder) / f"{number}.png"
             viz.draw(one_trace(scenario, calibration, name, None), picture)
             pictures[f"{name}, predicted: ranks against time"] = picture.read_bytes()
-        viz.report(answer, pictures, path)
+        viz.write_report(answer, pictures, path)

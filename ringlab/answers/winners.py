@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+import viz
 from collectives.catalogue import find_algorithm
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
@@ -127,12 +128,10 @@ def _stretch(name: str, cells: list[tuple[int, Choice]]) -> list[str]:
 
 def draw(found: WinnerMap, path: Path) -> None:
     """Write the picture. Raises InputError for a suffix that is none of a picture."""
-    from viz.winners import Winners, draw_winners  # matplotlib is slow to import
-
     names = [[choice.algorithm.name for choice in row] for row in found.choices]
     gains = [[choice.gain for choice in row] for row in found.choices]
     title = f"{found.collective} on {found.cluster}"
-    draw_winners(Winners(title, found.sizes, found.world_sizes, names, gains), path)
+    viz.draw_winners(viz.Winners(title, found.sizes, found.world_sizes, names, gains), path)
 
 
 def shower(found: WinnerMap, path: Path | None) -> Callable[[Console], None]:

@@ -1,1 +1,1 @@
-"""The animation: messages moving over the topology."""
+"""The animation of a Trace: messages moving over the topology."""

@@ -1,4 +1,4 @@
-"""A film of the messages of a trace, moving over its topology in the trace's own time."""
+"""The animation of a trace: its messages move over the topology in the trace's own time."""
 
 from math import isfinite
 from pathlib import Path
@@ -10,16 +10,17 @@ from collectives.errors import InputError
 from collectives.records.files import write_bytes
 from collectives.records.trace import Trace
 from collectives.units import format_time
-from viz.colours import FAINT, GREY, INK, PAPER, chunk_colours, ink_on, phase_colours, use_colour
 from viz.film.canvas import Bars, Canvas
-from viz.film.gif import Pixels, encode
-from viz.film.motion import frame_times, motion
-from viz.film.panels import fits, panel
-from viz.film.stage import MOST_DOTS, Stage
-from viz.film.steps import Steps
+from viz.film.frame_times import frame_times
+from viz.film.gif import Pixels, encode_gif
+from viz.film.motion import follow_messages
+from viz.film.panels import add_panel, has_room
+from viz.film.progress import Progress
+from viz.film.scene import MOST_DOTS, Scene
 from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
-from viz.words import busiest_link, check_something_happens, clock, describe
+from viz.style.captions import check_something_happens, describe_busiest_link, describe_trace, format_clock
+from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, phase_colours, text_colour, use_colour
 
 WIDTH, HEIGHT = 720, 480
 MOST_FRAMES = 600
@@ -29,20 +30,29 @@ BAR = Box(24, 22, WIDTH - 24, 30)
 
 
 def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float = 12) -> None:
-    """Write a GIF of ``seconds`` seconds, ``fps`` frames in each, 720 by 480 pixels; then the end stays for two more.
+    """Write a GIF of messages moving over the topology: 720 by 480 pixels, ``fps`` frames per second.
 
-    Every message is in at least one frame. Raises InputError for another suffix, a trace in which nothing happens,
-    or more than 600 frames.
+    It lasts ``seconds`` seconds; then the end stays for two more. Every message is in at least one frame. Raises
+    InputError for another suffix than ``.gif``, a trace in which nothing happens, or more than 600 frames.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from collectives import Message
+    >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
+    >>> with TemporaryDirectory() as folder:
+    ...     animate(trace, Path(folder, "one.gif"), seconds=1, fps=2)
+    ...     Path(folder, "one.gif").stat().st_size > 1000
+    True
     """
     path = Path(path)
     if path.suffix.lower() != ".gif":
         raise InputError(f"{path}: an animation is written as .gif")
     count = _frame_count(seconds, fps)
     film = Film(trace, count, fps)
-    write_bytes(path, encode(film.frame, count, fps, HOLD))
+    write_bytes(path, encode_gif(film.frame, count, fps, HOLD))
 
 
 def _frame_count(seconds: float, fps: float) -> int:
+    """Return the number of frames. Raise InputError for too many or too few."""
     if not (0 < fps <= 50):
         raise InputError(f"fps {fps}: a GIF shows more than 0 and at most 50 frames a second")
     if not (seconds > 0 and 2 <= round(seconds * fps) <= MOST_FRAMES):
@@ -51,49 +61,49 @@ def _frame_count(seconds: float, fps: float) -> int:
 
 
 class Film:
-    """The frames of an animation, in any order, as pixels."""
+    """The frames of an animation as pixels, in any order."""
 
     def __init__(self, trace: Trace, count: int, fps: float) -> None:
         check_something_happens(trace)
         self._trace, self._fps = trace, fps
         self._canvas = Canvas(WIDTH, HEIGHT)
         phases = phase_colours(list(dict.fromkeys(span.name for span in trace.spans)))
-        area = Box(62, 118, 432 if fits(trace) else WIDTH - 62, 372)
+        area = Box(62, 118, 432 if has_room(trace) else WIDTH - 62, 372)
         layout = lay_out(trace, area)
-        self._motion = motion(trace, layout, frame_times(trace, count))
-        self._steps = Steps(trace)
-        self._heading()
-        self._stage = Stage(self._canvas, trace, layout, self._motion, phases)
-        self._panel = panel(self._canvas, trace, phases, Box(484, 76, WIDTH - 24, 388))
-        self._footing()
-        self._legend(phases)
+        self._motion = follow_messages(trace, layout, frame_times(trace, count))
+        self._progress = Progress(trace)
+        self._draw_heading()
+        self._scene = Scene(self._canvas, trace, layout, self._motion, phases)
+        self._panel = add_panel(self._canvas, trace, phases, Box(484, 76, WIDTH - 24, 388))
+        self._draw_footer()
+        self._draw_legend(phases)
         self._canvas.keep_background()
 
-    def _heading(self) -> None:
+    def _draw_heading(self) -> None:
         draw, trace = self._canvas, self._trace
         draw.fit(draw.text(24, 456, trace.title, 18, INK, bold=True), 480)
-        draw.fit(draw.text(24, 434, describe(trace), 11, GREY), 560)
-        draw.fit(draw.text(24, 417, busiest_link(trace), 11, GREY), 640)
-        self._clock = draw.moving(draw.text(WIDTH - 24, 456, "", 20, INK, "right", bold=True))
+        draw.fit(draw.text(24, 434, describe_trace(trace), 11, GREY), 560)
+        draw.fit(draw.text(24, 417, describe_busiest_link(trace), 11, GREY), 640)
+        self._clock = draw.add_moving(draw.text(WIDTH - 24, 456, "", 20, INK, "right", bold=True))
         draw.text(WIDTH - 24, 434, f"of {format_time(trace.elapsed)}", 11, GREY, "right")
 
-    def _footing(self) -> None:
+    def _draw_footer(self) -> None:
         draw = self._canvas
         draw.box(BAR.left, BAR.bottom, BAR.right - BAR.left, BAR.top - BAR.bottom, FAINT)
-        for share in self._steps.marks():
+        for share in self._progress.marks():
             draw.axes.plot([BAR.at(share, 0)[0]] * 2, [BAR.bottom - 4, BAR.bottom - 1], color=GREY, linewidth=0.8)
         self._bar = Bars(draw, np.array([(BAR.left, BAR.bottom)]), [INK])
-        self._step = draw.moving(draw.text(BAR.left, 46, "", 12, INK, bold=True))
-        self._speed = draw.moving(draw.text(WIDTH / 2 - 20, 46, "", 11, GREY, "center"))
+        self._step = draw.add_moving(draw.text(BAR.left, 46, "", 12, INK, bold=True))
+        self._speed = draw.add_moving(draw.text(WIDTH / 2 - 20, 46, "", 11, GREY, "center"))
         if self._trace.messages and any(isfinite(link.bandwidth) for link in self._trace.links):
-            self._use_scale()
+            self._draw_use_scale()
 
-    def _legend(self, phases: dict[str, str]) -> None:
-        """What a dot and a ring stand for, in a row below the cluster."""
+    def _draw_legend(self, phases: dict[str, str]) -> None:
+        """Draw what a dot and a ring stand for, in a row below the cluster."""
         draw, x, y = self._canvas, 30.0, 72
         if self._trace.messages:
             draw.box(x - 7, y - 7, 14, 14, CHUNK_ZERO, round_by=7)
-            draw.text(x, y, "k" if self._stage.numbered else "", 9, ink_on(CHUNK_ZERO), "center", bold=True)
+            draw.text(x, y, "k" if self._scene.numbered else "", 9, text_colour(CHUNK_ZERO), "center", bold=True)
             x += 28 + draw.text_width(draw.text(x + 13, y, self._dot_words(), 11, GREY))
         for name, colour in phases.items():
             draw.box(x - 5, y - 5, 10, 10, PAPER, colour, round_by=5, line=3)
@@ -101,10 +111,10 @@ class Film:
 
     def _dot_words(self) -> str:
         sizes = [message.nbytes for message in self._trace.messages]
-        what = "message with chunk k" if self._stage.numbered else "message, coloured by chunk"
+        what = "message with chunk k" if self._scene.numbered else "message, coloured by chunk"
         return what + (", larger with more bytes" if max(sizes) > 1.1 * min(sizes) else "")
 
-    def _use_scale(self) -> None:
+    def _draw_use_scale(self) -> None:
         draw, left = self._canvas, WIDTH - 124
         draw.text(left - 34, 46, "link use  0", 11, GREY, "center")
         for index in range(15):
@@ -112,13 +122,13 @@ class Film:
         draw.text(WIDTH - 24, 46, "100 %", 11, GREY, "right")
 
     def frame(self, index: int) -> Pixels:
-        """One frame, shape [480, 720, 3]."""
+        """Return one frame, shape [480, 720, 3]."""
         time = float(self._motion.times[index])
-        under_way = self._stage.show(index)
+        under_way = self._scene.show(index)
         self._panel(time)
-        self._clock.set_text(clock(time, self._trace.elapsed))
+        self._clock.set_text(format_clock(time, self._trace.elapsed))
         self._bar.resize((BAR.right - BAR.left) * min(time / self._trace.elapsed, 1.0), BAR.top - BAR.bottom)
-        self._step.set_text(self._steps.words(time))
+        self._step.set_text(self._progress.describe(time))
         self._speed.set_text(self._speed_words(index, under_way))
         return self._canvas.frame()
 

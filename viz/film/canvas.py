@@ -1,4 +1,4 @@
-"""A figure measured in pixels: what stays is drawn once, what moves is drawn over it frame by frame."""
+"""A figure measured in pixels: the background is drawn once, moving artists are drawn over it in each frame."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
 
-from viz.colours import INK, PAPER
+from viz.style.colours import INK, PAPER
 
 AnArtist = TypeVar("AnArtist", bound=Artist)
 
@@ -23,7 +23,7 @@ POINTS = 72 / DPI  # points in a pixel
 
 
 class Canvas:
-    """``width`` by ``height`` pixels, y upwards, without axes."""
+    """A drawing area of ``width`` by ``height`` pixels, y upwards, without visible axes."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -44,7 +44,7 @@ class Canvas:
         align: str = "left",
         bold: bool = False,
     ) -> Text:
-        """Words whose middle line is at y; ``size`` in pixels."""
+        """Draw words whose middle line is at y; ``size`` in pixels."""
         weight = "bold" if bold else "normal"
         return self.axes.text(
             x, y, words, fontsize=size * POINTS, color=colour, ha=align, va="center_baseline", fontweight=weight,
@@ -52,11 +52,11 @@ class Canvas:
         )  # fmt: skip
 
     def text_width(self, text: Text) -> float:
-        """Pixels from the left to the right end of a text."""
+        """Return the pixels from the left to the right end of a text."""
         return float(text.get_window_extent(self._agg.get_renderer()).width)
 
     def fit(self, text: Text, width: float) -> None:
-        """Cut a text with an ellipsis where it is wider than ``width`` pixels."""
+        """Shorten a text with an ellipsis where it is wider than ``width`` pixels."""
         words = text.get_text()
         while words and self.text_width(text) > width:
             words = words[:-1]
@@ -73,25 +73,25 @@ class Canvas:
         round_by: float = 3,
         line: float = 1,
     ) -> None:
-        """A filled box with round corners, its lower left corner at (x, y)."""
+        """Draw a filled box with round corners, its lower left corner at (x, y)."""
         style = f"round,pad=0,rounding_size={min(round_by, width / 2, height / 2)}"
         self.axes.add_patch(
             FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, edgecolor=edge, linewidth=line)
         )
 
-    def moving(self, artist: AnArtist) -> AnArtist:
-        """Have an artist drawn anew in every frame, in the order of these calls."""
+    def add_moving(self, artist: AnArtist) -> AnArtist:
+        """Draw an artist again in every frame, after those added before, and return it."""
         artist.set_animated(True)
         self._moving.append(artist)
         return artist
 
     def keep_background(self) -> None:
-        """Draw all that does not move."""
+        """Draw everything that does not move, and keep it for all frames."""
         self._agg.draw()
         self._background = self._agg.copy_from_bbox(self._agg.figure.bbox)
 
     def frame(self) -> npt.NDArray[np.uint8]:
-        """The picture with what moves where it is now, shape [height, width, 3]."""
+        """Return the pixels of the background with the moving artists as they are now, shape [height, width, 3]."""
         self._agg.restore_region(self._background)
         for artist in self._visible():
             self.axes.draw_artist(artist)
@@ -108,14 +108,14 @@ class Bars:
         self._corners = corners
         self._collection = PolyCollection([], facecolors=colours, linewidths=0)
         canvas.axes.add_collection(self._collection, autolim=False)
-        canvas.moving(self._collection)
+        canvas.add_moving(self._collection)
 
     def resize(self, widths: Floats | float, heights: Floats | float) -> None:
-        """Give each its width and height."""
+        """Set the width and height of each rectangle, in pixels."""
         x, y = self._corners.T
         corners = ((x, y), (x + widths, y), (x + widths, y + heights), (x, y + heights))
         self._collection.set_verts([*np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)])
 
     def recolour(self, colours: Sequence[str | tuple[str, float]]) -> None:
-        """Give each its colour, or its colour and how much of it covers what is below."""
+        """Set the colour of each rectangle, or its colour and its opacity from 0 to 1."""
         self._collection.set_facecolor(colours)

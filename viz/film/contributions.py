@@ -1,4 +1,4 @@
-"""Whose data each chunk of each rank holds, read off an all-reduce's messages where that is certain."""
+"""Which ranks' data each chunk of each rank holds during an all-reduce, where its messages leave no doubt."""
 
 from dataclasses import dataclass
 
@@ -12,22 +12,23 @@ LARGEST_ITEM = 8  # bytes; chunks of one buffer differ by at most one element
 
 @dataclass(frozen=True)
 class Contributions:
-    """Share of the ranks, from 0 to 1, whose data is summed into each chunk of each rank, over time."""
+    """The share of the ranks, from 0 to 1, whose data is summed into each chunk of each rank, over time."""
 
     chunks: list[int]
     times: npt.NDArray[np.float64]  # [changes]
     shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], each from its time on
 
     def at(self, time: float) -> npt.NDArray[np.float64]:
-        """Shares at a time, shape [ranks, chunks]."""
+        """Return the shares at a time, shape [ranks, chunks]."""
         return np.asarray(self.shares[np.searchsorted(self.times, time, side="right") - 1])
 
 
-def contributions(trace: Trace) -> Contributions | None:
-    """Those of an all-reduce whose messages account for the whole buffer and leave every sum complete; else None.
+def find_contributions(trace: Trace) -> Contributions | None:
+    """Return who contributed what in an all-reduce; None for another collective or where it is not certain.
 
-    A trace does not say whether a receive reduces or overwrites. It is a sum if both parts are disjoint and an
-    overwriting if what comes includes what is there; anything else, or an end that is not complete, is no certainty.
+    A trace does not say whether a receive reduces or overwrites. It reduces if the received chunk and the chunk there
+    have no contributor in common, and overwrites if the received chunk has all contributors of the chunk there. Any
+    other receive, messages that are not the whole buffer, or a sum incomplete at the end give None.
     """
     chunks = sorted({message.chunk for message in trace.messages})
     if not trace.title.startswith("all_reduce/") or not _whole_buffer(trace, chunks):
@@ -40,7 +41,7 @@ def contributions(trace: Trace) -> Contributions | None:
         if is_send:
             carried[index] = held[message.src][message.chunk]
             continue
-        merged = _merged(held[message.dst][message.chunk], carried.get(index))
+        merged = _merge(held[message.dst][message.chunk], carried.get(index))
         if merged is None:
             return None
         held[message.dst][message.chunk] = merged
@@ -50,21 +51,22 @@ def contributions(trace: Trace) -> Contributions | None:
 
 
 def _whole_buffer(trace: Trace, chunks: list[int]) -> bool:
-    """Whether each message is one chunk, always of the same size, and the chunks make up the buffer."""
+    """Return whether each message is one chunk, always of the same size, and the chunks make up the buffer."""
     sizes = {(message.chunk, message.nbytes) for message in trace.messages}
     total = sum(nbytes for _, nbytes in sizes)
     return 0 < len(sizes) == len(chunks) and abs(total - trace.facts.get("nbytes", total)) < LARGEST_ITEM
 
 
 def _events(trace: Trace) -> list[tuple[float, bool, int]]:
-    """Arrivals and sends by time; at one moment, rounding aside, arrivals come first."""
+    """Return (time, is a send, index of the message) in order; at one moment, up to rounding, arrivals come first."""
     grain = trace.elapsed * 1e-9
     arrivals = [(round(message.end / grain) * grain, False, index) for index, message in enumerate(trace.messages)]
     sends = [(round(message.begin / grain) * grain, True, index) for index, message in enumerate(trace.messages)]
     return sorted(arrivals + sends)
 
 
-def _merged(here: frozenset[int], coming: frozenset[int] | None) -> frozenset[int] | None:
+def _merge(here: frozenset[int], coming: frozenset[int] | None) -> frozenset[int] | None:
+    """Return the contributors after a receive; None where it cannot be told whether it reduces or overwrites."""
     if coming is None:
         return None
     if coming >= here:
@@ -73,4 +75,5 @@ def _merged(here: frozenset[int], coming: frozenset[int] | None) -> frozenset[in
 
 
 def _shares(held: list[dict[int, frozenset[int]]], chunks: list[int]) -> npt.NDArray[np.float64]:
+    """Return the share of the ranks that contributed to each chunk, shape [ranks, chunks]."""
     return np.array([[len(of_rank[chunk]) / len(held) for chunk in chunks] for of_rank in held])

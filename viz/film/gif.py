@@ -1,4 +1,4 @@
-"""Pictures in a row as an animated GIF: one palette for all, and in each frame only what changed."""
+"""Frames as an animated GIF: one palette for all, and in each frame only the pixels that changed."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,13 +11,19 @@ from PIL import Image
 Pixels = npt.NDArray[np.uint8]  # [height, width, 3]
 Codes = npt.NDArray[np.int64]  # red, green and blue in one number
 
-EXACT, MIXED = 191, 64  # palette entries for the commonest colours as they are, and for mixtures of the rest
-UNCHANGED = EXACT + MIXED  # the palette entry that lets the frame before shine through
+EXACT, MIXED = 191, 64  # palette entries for the most frequent colours as they are, and for mixtures of the rest
+UNCHANGED = EXACT + MIXED  # the transparent palette entry, through which the frame before is seen
 SAMPLES = 9  # frames that the palette is made from
 
 
-def encode(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
-    """``count`` frames at ``fps`` a second, the last one shown for ``hold`` seconds, repeated for ever."""
+def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
+    """Return a GIF of ``count`` frames at ``fps`` a second, the last one shown for ``hold`` seconds, repeated forever.
+
+    ``frame`` returns the pixels of the frame with a number, and is called several times for some.
+
+    >>> encode_gif(lambda index: np.full((4, 4, 3), index, np.uint8), count=2, fps=10, hold=1)[:6]
+    b'GIF89a'
+    """
     palette = _palette(frame, count)
     pictures = _changes(frame, count, palette)
     durations = [round(100 / fps) * 10] * (count - 1) + [round(hold * 1000)]  # a GIF counts in hundredths of a second
@@ -31,27 +37,28 @@ def encode(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) 
 
 @dataclass(frozen=True)
 class _Palette:
-    """At most 255 colours: flat areas keep theirs exactly, soft edges share the rest."""
+    """At most 255 colours: the most frequent exactly as they are, such as flat areas; mixtures for all others."""
 
     image: Image.Image
     exact: Codes  # sorted
     entries: npt.NDArray[np.uint8]  # of the exact ones
 
     def indices(self, pixels: Pixels) -> npt.NDArray[np.uint8]:
-        """The palette entry of each pixel. Pillow alone would map to a near colour even where the same is there."""
+        """Return the palette entry of each pixel: its own colour where it is there, else a near one."""
         near = np.asarray(Image.fromarray(pixels).quantize(palette=self.image, dither=Image.Dither.NONE))
         codes = _codes(pixels)
-        place = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
-        return np.where(self.exact[place] == codes, self.entries[place], near)
+        found = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
+        return np.where(self.exact[found] == codes, self.entries[found], near)
 
 
 def _codes(pixels: Pixels) -> Codes:
+    """Return each pixel as one number."""
     red, green, blue = (pixels[..., channel].astype(np.int64) for channel in range(3))
     return red << 16 | green << 8 | blue
 
 
 def _palette(frame: Callable[[int], Pixels], count: int) -> _Palette:
-    """Made from the colours of some of the frames."""
+    """Return a palette made from the colours of some of the frames."""
     samples = np.unique(np.linspace(0, count - 1, min(SAMPLES, count)).round().astype(int))
     colours, times = np.unique(
         np.concatenate([_codes(frame(int(index))).ravel() for index in samples]), return_counts=True
@@ -66,7 +73,7 @@ def _palette(frame: Callable[[int], Pixels], count: int) -> _Palette:
 
 
 def _mixtures(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """At most ``MIXED`` colours near all of these, whose shape is [colours, 3]."""
+    """Return at most ``MIXED`` colours that are near all of these, shape [colours, 3]."""
     if not len(colours):
         return colours
     mixed = Image.fromarray(colours[np.newaxis]).quantize(MIXED).getpalette() or []
@@ -74,7 +81,7 @@ def _mixtures(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def _changes(frame: Callable[[int], Pixels], count: int, palette: _Palette) -> Iterator[Image.Image]:
-    """The first frame whole, of the others what differs from the one before."""
+    """Yield the first frame whole, and of each other frame the pixels that differ from the one before."""
     before: npt.NDArray[np.uint8] | None = None
     table = [*(palette.image.getpalette() or [])[: 3 * UNCHANGED], 255, 255, 255]
     for index in range(count):

@@ -1,4 +1,4 @@
-"""What stands beside the cluster in an animation: how far each rank is, in the terms that the trace allows."""
+"""The panel beside the cluster in an animation: sums so far, bytes received, or the phase of each rank."""
 
 from collections.abc import Callable
 
@@ -6,37 +6,40 @@ import numpy as np
 
 from collectives.records.trace import Trace
 from collectives.units import format_size
-from viz.colours import FAINT, GREY, INK, PANE, chunk_colours, ink_on
 from viz.film.canvas import Bars, Canvas
-from viz.film.contributions import Contributions, contributions
+from viz.film.contributions import Contributions, find_contributions
 from viz.film.motion import phases_at
 from viz.layout.geometry import Box
+from viz.style.colours import FAINT, GREY, INK, PANE, chunk_colours, text_colour
 
 RECEIVED = chunk_colours(2)[1]
 MOST_RANKS, MOST_CHUNKS = 24, 16
 
-Panel = Callable[[float], None]  # moves its content to a time
+Panel = Callable[[float], None]  # shows the state at a time, in seconds
 
 
-def panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
-    """The one that says most: sums for an all-reduce, phases of training, else bytes received."""
-    if not fits(trace):
+def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
+    """Draw the panel that suits the trace: sums of an all-reduce, phases of a training, else bytes received.
+
+    Returns the function that moves it to a time; it does nothing where there is no room for a panel.
+    """
+    if not has_room(trace):
         return lambda time: None
     if set(phases) - {"reduce"}:
         return _phases_panel(canvas, trace, phases, box)
     few = len({message.chunk for message in trace.messages}) <= MOST_CHUNKS
-    if few and (known := contributions(trace)):
+    if few and (known := find_contributions(trace)):
         return _sums_panel(canvas, known, box)
     return _received_panel(canvas, trace, box)
 
 
-def fits(trace: Trace) -> bool:
-    """Whether there is room for a row a rank."""
+def has_room(trace: Trace) -> bool:
+    """Return whether there is room for a row per rank."""
     return trace.world_size <= MOST_RANKS
 
 
 def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tallest: float) -> tuple[float, float]:
-    """Write heading, caption and a name a row; returns the height of a row and the middle of the first."""
+    """Write the heading, the caption and a name per row. Return the height of a row and the top of the first."""
     height = min(tallest, (box.top - box.bottom - 50) / ranks)
     top = box.top - 40
     canvas.text(box.left, box.top, heading, 12, INK, bold=True)
@@ -49,7 +52,7 @@ def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tall
 
 
 def _sums_panel(canvas: Canvas, known: Contributions, box: Box) -> Panel:
-    """A cell for each chunk of each rank that fills up with the ranks summed into it."""
+    """Draw a cell for each chunk of each rank that fills up with the ranks summed into it."""
     ranks, chunks = known.shares.shape[1:]
     wide = min(30.0, (box.right - box.left - 52) / chunks)
     height, top = _rows(
@@ -60,7 +63,7 @@ def _sums_panel(canvas: Canvas, known: Contributions, box: Box) -> Panel:
     for column, (chunk, colour) in enumerate(zip(known.chunks, colours, strict=True)):
         canvas.box(left + column * wide + 1, top + 2, wide - 2, 13, colour)
         middle = left + (column + 0.5) * wide
-        canvas.text(middle, top + 8.5, str(chunk), min(10, 0.55 * wide), ink_on(colour), "center", bold=True)
+        canvas.text(middle, top + 8.5, str(chunk), min(10, 0.55 * wide), text_colour(colour), "center", bold=True)
     corners = np.array([(left + c * wide + 1, top - (r + 1) * height + 1) for r in range(ranks) for c in range(chunks)])
     for x, y in corners:
         canvas.box(x, y, wide - 2, height - 2, PANE, round_by=0)
@@ -77,7 +80,7 @@ def _sums_panel(canvas: Canvas, known: Contributions, box: Box) -> Panel:
 
 
 def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
-    """A bar a rank that grows with the bytes it has received."""
+    """Draw a bar per rank that grows with the bytes it has received."""
     total = np.bincount([m.dst for m in trace.messages], [m.nbytes for m in trace.messages], trace.world_size)
     heading = f"up to {format_size(float(total.max()))} a rank"
     height, top = _rows(canvas, trace.world_size, box, "Received so far", heading, 24)
@@ -98,20 +101,20 @@ def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
 
 
 def _phases_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
-    """A box a rank in the colour of the phase it is in, with the phase's name."""
+    """Draw a box per rank in the colour of the phase it is in, with the phase's name."""
     height, top = _rows(canvas, trace.world_size, box, "What each rank does", "phases of a training step", 26)
     corners = np.array([(box.left + 54, top - (r + 1) * height + 1) for r in range(trace.world_size)])
     room = box.right - box.left - 54
     bars = Bars(canvas, corners, [FAINT])
     bars.resize(room, height - 2)
     middles = [(x + room / 2, y + height / 2 - 1) for x, y in corners]
-    words = [canvas.moving(canvas.text(x, y, "", min(11, 0.7 * height), align="center")) for x, y in middles]
+    words = [canvas.add_moving(canvas.text(x, y, "", min(11, 0.7 * height), align="center")) for x, y in middles]
 
     def show(time: float) -> None:
         now = phases_at(trace, time)
         colours = [phases[now[rank]] if rank in now else FAINT for rank in range(trace.world_size)]
         bars.recolour(colours)
         for rank, word in enumerate(words):
-            word.set(text=now.get(rank, "waiting"), color=ink_on(colours[rank]) if rank in now else GREY)
+            word.set(text=now.get(rank, "waiting"), color=text_colour(colours[rank]) if rank in now else GREY)
 
     return show

@@ -1,1 +1,1 @@
-"""Where nodes and links stand in a picture."""
+"""Where nodes and links are in a picture."""

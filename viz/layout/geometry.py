@@ -1,4 +1,4 @@
-"""Points, lines and boxes of a picture, in pixels with y upwards, and what a layout is made of."""
+"""Points, lines and boxes of a picture, in pixels with y upwards, and the Layout that they make up."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Graph: TypeAlias = "nx.DiGraph[str]"
 Point = tuple[float, float]
-Edge = tuple[str, str]
+Edge = tuple[str, str]  # of a Graph: one direction of a link
 Line = npt.NDArray[np.float64]  # [points, 2]
 
 LARGEST_HOST = 22.0
@@ -19,7 +19,11 @@ LARGEST_HOST = 22.0
 
 @dataclass(frozen=True)
 class Box:
-    """An area of the picture."""
+    """An area of the picture.
+
+    >>> Box(left=0, bottom=0, right=40, top=20).middle
+    (20.0, 10.0)
+    """
 
     left: float
     bottom: float
@@ -28,87 +32,93 @@ class Box:
 
     @property
     def middle(self) -> Point:
+        """The point in the middle."""
         return self.at(0.5, 0.5)
 
     def at(self, x: float, y: float) -> Point:
-        """The point at shares ``x`` and ``y`` of width and height."""
+        """Return the point at shares ``x`` and ``y`` of width and height."""
         return self.left + x * (self.right - self.left), self.bottom + y * (self.top - self.bottom)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Places of nodes, how large each is drawn, and the lane of each direction of a link."""
+    """The position of each node, the size of its symbol, and the line on which each direction of a link is drawn."""
 
-    places: dict[str, Point]
+    positions: dict[str, Point]
     hosts: tuple[str, ...]  # node of each rank
     radii: dict[str, float]  # of each node's symbol
-    lanes: dict[Edge, Line]
+    lines: dict[Edge, Line]
     memory: Box | None = None  # the box that stands for the two ends of this machine's memory
     kinds: dict[str, str] = field(default_factory=dict)  # of the parts of machines, such as nic; others are switches
 
     @property
     def radius(self) -> float:
-        """Of a host."""
+        """The radius of a host's symbol."""
         return self.radii[self.hosts[0]]
 
-    def path(self, src: int, dst: int, route: tuple[str, ...]) -> Line:
-        """The line from rank ``src`` to ``dst`` along ``route``; straight where that is empty."""
+    def route_line(self, src: int, dst: int, route: tuple[str, ...]) -> Line:
+        """Return the line from rank ``src`` to rank ``dst`` along ``route``; a straight one where that is empty."""
         if self.memory and len(route) == 4:
-            return self._memory_path(self.memory, *route)
+            return self._memory_line(self.memory, *route)
         nodes = route if len(route) > 1 else (self.hosts[src], self.hosts[dst])
-        return np.concatenate([self._link(a, b) for a, b in pairwise(nodes)])
+        return np.concatenate([self._link_line(a, b) for a, b in pairwise(nodes)])
 
-    def _link(self, a: str, b: str) -> Line:
-        return self.lanes[a, b] if (a, b) in self.lanes else lane_between(self.places, a, b, self.radii)
+    def _link_line(self, a: str, b: str) -> Line:
+        return self.lines[a, b] if (a, b) in self.lines else line_between(self.positions, a, b, self.radii)
 
-    def _memory_path(self, memory: Box, src: str, into: str, out: str, dst: str) -> Line:
-        down, up, middle = self.lanes[src, into], self.lanes[out, dst], memory.middle[1]
+    def _memory_line(self, memory: Box, src: str, into: str, out: str, dst: str) -> Line:
+        """Return the line from ``src`` into the memory's box, along its middle, and out to ``dst``."""
+        down, up, middle = self.lines[src, into], self.lines[out, dst], memory.middle[1]
         return np.array([down[0], (down[1][0], middle), (up[0][0], middle), up[1]])
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """Sort key with h2 before h10."""
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """Return a sort key by which numbers in names count as numbers.
+
+    >>> sorted(["h10", "h2"], key=natural_order)
+    ['h2', 'h10']
+    """
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def fitted(places: dict[str, Point], box: Box) -> dict[str, Point]:
-    """Stretched to fill the box in each direction in which they differ, and centred."""
-    points = np.array(list(places.values()))
+def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
+    """Return the positions stretched so that they fill ``box``, and centred in a direction in which all are equal."""
+    points = np.array(list(positions.values()))
     low, high = points.min(axis=0), points.max(axis=0)
     spread = np.where(high - low > 1e-6, high - low, np.inf)
-    return {node: box.at(*(0.5 + (np.array(place) - (low + high) / 2) / spread)) for node, place in places.items()}
+    return {node: box.at(*(0.5 + (np.array(point) - (low + high) / 2) / spread)) for node, point in positions.items()}
 
 
-def nearest(points: list[Point]) -> float:
-    """The distance of the two that are closest; infinite for fewer than two."""
+def least_distance(points: list[Point]) -> float:
+    """Return the distance of the two points that are closest; infinite for fewer than two."""
     at = np.array(points)
     apart = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
     return float((apart + np.diag(np.full(len(at), np.inf))).min())
 
 
-def nearest_of_each(places: dict[str, Point]) -> dict[str, float]:
-    """Of each node the distance to the one that is closest; infinite where there is no other."""
-    at = np.array(list(places.values()))
+def nearest_distances(positions: dict[str, Point]) -> dict[str, float]:
+    """Return for each node the distance to the node closest to it; infinite where there is no other."""
+    at = np.array(list(positions.values()))
     apart = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1)) + np.diag(np.full(len(at), np.inf))
-    return dict(zip(places, apart.min(axis=1).tolist(), strict=True))
+    return dict(zip(positions, apart.min(axis=1).tolist(), strict=True))
 
 
-def fitting_radius(places: list[Point]) -> float:
-    """As large as leaves a gap to the nearest neighbour, within limits."""
-    return min(LARGEST_HOST, max(2.5, 0.34 * nearest(places)))
+def fitting_radius(points: list[Point]) -> float:
+    """Return the radius, within limits, that leaves a gap between symbols at these points."""
+    return min(LARGEST_HOST, max(2.5, 0.34 * least_distance(points)))
 
 
-def bent(lane: Line, by: Point) -> Line:
-    """A lane as a curve whose middle has moved by ``by``; a quadratic Bezier curve in nine points."""
-    start, end = lane[0], lane[-1]
-    turn = (start + end) / 2 + 2 * np.array(by)
+def bend_line(line: Line, by: Point) -> Line:
+    """Return a curve between the ends of ``line`` whose middle is moved by ``by``: quadratic Bezier, nine points."""
+    start, end = line[0], line[-1]
+    control = (start + end) / 2 + 2 * np.array(by)
     at = np.linspace(0.0, 1.0, 9)[:, None]
-    return np.asarray((1 - at) ** 2 * start + 2 * at * (1 - at) * turn + at**2 * end, dtype=np.float64)
+    return np.asarray((1 - at) ** 2 * start + 2 * at * (1 - at) * control + at**2 * end, dtype=np.float64)
 
 
-def lane_between(places: dict[str, Point], a: str, b: str, radii: dict[str, float]) -> Line:
-    """From a to b, kept to the right as on a road, from where one symbol ends to where the other begins."""
-    start, end = np.array(places[a]), np.array(places[b])
+def line_between(positions: dict[str, Point], a: str, b: str, radii: dict[str, float]) -> Line:
+    """Return the line from the edge of a's symbol to the edge of b's, kept to the right as on a road."""
+    start, end = np.array(positions[a]), np.array(positions[b])
     length = float(np.hypot(*(end - start))) or 1.0
     along = (end - start) / length
     aside = np.array([along[1], -along[0]]) * min(4.5, 0.3 * min(radii[a], radii[b]))

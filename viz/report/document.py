@@ -1,4 +1,4 @@
-"""A result as one HTML file that stands alone: conclusions, tables, pictures, and where the numbers come from."""
+"""The report: an answer as one HTML file, with conclusions, tables, pictures, and where the numbers come from."""
 
 import json
 from base64 import b64encode
@@ -22,55 +22,62 @@ _KINDS = {
 _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
 
 
-def report(comparison: Mapping[str, Any], pictures: Mapping[str, bytes | Path], path: Path | str) -> None:
-    """Write what ``predict``, ``run`` or ``compare`` found, and pictures by caption, as HTML without outside resources.
+def write_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path], path: Path | str) -> None:
+    """Write the answer of ``predict``, ``run`` or ``compare``, and pictures by caption, as one HTML file.
 
-    Raises InputError for another suffix than ``.html``, a kind that is not known, and a picture that cannot be read
-    or is neither PNG, GIF nor JPEG.
+    The file needs nothing from outside. Raises InputError for another suffix than ``.html``, an unknown kind of
+    answer, and a picture that cannot be read or is neither PNG, GIF nor JPEG.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_report({"kind": "prediction", "conclusions": ["Ring is faster."]}, {}, Path(folder, "report.html"))
+    ...     "<li>Ring is faster.</li>" in Path(folder, "report.html").read_text()
+    True
     """
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{path}: a report is written as .html")
-    write_text(path, render(comparison, pictures))
+    write_text(path, render_report(answer, pictures))
 
 
-def render(comparison: Mapping[str, Any], pictures: Mapping[str, bytes | Path]) -> str:
-    """The same as text."""
+def render_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path]) -> str:
+    """Return the report as HTML text. Raises InputError as ``write_report`` does."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("viz", ""),
+        loader=PackageLoader("viz.report", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.jinja").render(_content(comparison, pictures))
+    return environment.get_template("report.html.jinja").render(_content(answer, pictures))
 
 
-def _content(comparison: Mapping[str, Any], pictures: Mapping[str, bytes | Path]) -> dict[str, Any]:
-    kind = comparison.get("kind")
+def _content(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path]) -> dict[str, Any]:
+    """Return what the template fills in."""
+    kind = answer.get("kind")
     if kind not in _KINDS:
         raise InputError(f"a report is of kind {', '.join(_KINDS)}; this result has kind {kind!r}")
     heading, explanation = _KINDS[kind]
-    scenario, environment = comparison.get("scenario") or {}, comparison.get("environment") or {}
+    scenario, environment = answer.get("scenario") or {}, answer.get("environment") or {}
     return {
         "kind": kind,
         "title": scenario.get("title") or "Ringlab",
         "subtitle": _subtitle(environment),
         "heading": heading,
         "explanation": explanation,
-        "conclusions": comparison.get("conclusions") or [],
-        "main": _results(comparison),
-        "what_if": [_results(part) for part in comparison.get("what_if") or []],
-        "pictures": [(caption, _inlined(caption, picture)) for caption, picture in pictures.items()],
-        "origins": [("Scenario", list(_flat(scenario))), ("Environment", list(_flat(environment)))],
-        "everything": json.dumps(comparison, indent=2, ensure_ascii=False, default=str),
+        "conclusions": answer.get("conclusions") or [],
+        "main": _results(answer),
+        "what_if": [_results(part) for part in answer.get("what_if") or []],
+        "pictures": [(caption, _as_data_uri(caption, picture)) for caption, picture in pictures.items()],
+        "origins": [("Scenario", list(_flatten(scenario))), ("Environment", list(_flatten(environment)))],
+        "everything": json.dumps(answer, indent=2, ensure_ascii=False, default=str),
     }
 
 
 def _results(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of a result or of one of its what-ifs."""
+    """Return the tables of an answer or of one of its what-ifs."""
     collectives, training = part.get("collectives") or [], part.get("training") or []
     return {
         "title": part.get("title", ""),
@@ -86,17 +93,17 @@ def _subtitle(environment: Mapping[str, Any]) -> str:
     return "  ·  ".join(str(part) for part in parts if part)
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Keys as ``cluster.bandwidth`` and their values, one pair a leaf."""
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each value under its full key, such as ``cluster.bandwidth``, both as text."""
     for key, value in content.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _inlined(caption: str, picture: bytes | Path) -> str:
-    """The picture as a data URI."""
+def _as_data_uri(caption: str, picture: bytes | Path) -> str:
+    """Return the picture as a data URI."""
     content = picture if isinstance(picture, bytes) else _read(Path(picture))
     mime = next((mime for start, mime in _SIGNATURES.items() if content.startswith(start)), None)
     if mime is None:

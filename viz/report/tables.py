@@ -1,4 +1,4 @@
-"""The numbers of a result laid out in tables: human units, predicted beside measured, nothing computed anew."""
+"""The numbers of an answer in tables, in units that suit them, predicted beside measured; nothing is computed anew."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
@@ -13,7 +13,7 @@ GOOD, FAIR = 0.10, 0.25  # up to these errors a prediction is called so
 
 
 class Cell(NamedTuple):
-    """One field: its words, what it is, a smaller note below, and how long a bar under it is (0: none, 1: full)."""
+    """One field: its words, its kind, a smaller note below, and the length of a bar under it (0: none, 1: full)."""
 
     words: str
     kind: str = "number"  # number, name, good, fair or poor
@@ -22,7 +22,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Groups of columns, each a title and how many columns it has; a head for each column; rows."""
+    """Groups of columns (title and number of columns), a head for each column, and the rows."""
 
     groups: list[tuple[str, int]]
     heads: list[str]
@@ -30,37 +30,53 @@ class Table(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A number of an entry: its key, what it is called and how it is written."""
+    """A number of an entry: its key, its title and the function that formats it."""
 
     key: str
     title: str
     write: Format
 
 
-def rate(gigabytes: float) -> str:
-    """``0.0057`` GB/s as ``5.7 MB/s``; decimal units, as nccl-tests counts."""
+def format_rate(gigabytes: float) -> str:
+    """Return a rate in GB/s as text, in decimal units as nccl-tests has them.
+
+    >>> format_rate(0.0057)
+    '5.7 MB/s'
+    """
     return f"{gigabytes:.3g} GB/s" if gigabytes >= 0.1 else f"{gigabytes * 1e3:.3g} MB/s"
 
 
-def percent(share: float) -> str:
-    """``0.965`` as ``96.5 %``."""
+def format_percent(share: float) -> str:
+    """Return a share as text.
+
+    >>> format_percent(0.965)
+    '96.5 %'
+    """
     return f"{100 * share:.1f} %"
 
 
-def signed_percent(share: float) -> str:
-    """``-0.031`` as ``−3.1 %``, with the sign that belongs there."""
+def format_error(share: float) -> str:
+    """Return a share as text, always with a sign.
+
+    >>> format_error(-0.031)
+    '−3.1 %'
+    """
     return f"{100 * share:+.1f} %".replace("-", "−")
 
 
-def count(number: float) -> str:
-    """Whole numbers in groups of three digits, others with three digits that count."""
+def format_count(number: float) -> str:
+    """Return a whole or large number in groups of three digits, any other with three significant digits.
+
+    >>> format_count(4311), format_count(0.12345)
+    ('4,311', '0.123')
+    """
     return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
 
 
 COLLECTIVE = (
     Metric("time_s", "time", format_time),
-    Metric("algbw_GBps", "algbw", rate),
-    Metric("busbw_GBps", "busbw", rate),
+    Metric("algbw_GBps", "algbw", format_rate),
+    Metric("busbw_GBps", "busbw", format_rate),
 )
 TRAINING = (
     Metric("step_s", "step", format_time),
@@ -68,15 +84,15 @@ TRAINING = (
     Metric("backward_s", "backward", format_time),
     Metric("sync_s", "sync (waiting included)", format_time),
     Metric("optimizer_s", "optimizer", format_time),
-    Metric("samples_per_s", "samples per second", count),
-    Metric("scaling_efficiency", "scaling efficiency", percent),
-    Metric("test_accuracy", "test accuracy", percent),
-    Metric("examples_seen", "examples seen", count),
+    Metric("samples_per_s", "samples per second", format_count),
+    Metric("scaling_efficiency", "scaling efficiency", format_percent),
+    Metric("test_accuracy", "test accuracy", format_percent),
+    Metric("examples_seen", "examples seen", format_count),
 )
 
 
 def collectives_table(entries: Sequence[Entry]) -> Table:
-    """A row an entry, a group of columns a metric."""
+    """Return the table of collectives: a row per entry, a group of columns per metric."""
     metrics = [metric for metric in COLLECTIVE if any(metric.key in entry for entry in entries)]
     wide = [any(isinstance(entry.get(metric.key), Mapping) for entry in entries) for metric in metrics]
     titles = [metric.title for metric in metrics]
@@ -96,7 +112,10 @@ _SIDES = ["predicted", "measured", "error"]
 
 
 def _headings(columns: Sequence[tuple[str, bool]]) -> tuple[list[tuple[str, int]], list[str]]:
-    """Groups and heads of columns, each a title and whether it is split in three; no groups where none is."""
+    """Return the groups and heads of columns, each given by a title and whether it is split in three.
+
+    There are no groups where no column is split.
+    """
     if not any(split for _, split in columns):
         return [], [title for title, _ in columns]
     groups = [(title if split else "", 3 if split else 1) for title, split in columns]
@@ -104,30 +123,36 @@ def _headings(columns: Sequence[tuple[str, bool]]) -> tuple[list[tuple[str, int]
 
 
 def _identity(entry: Entry) -> list[Cell]:
+    """Return the cells with the name, the ranks and the size of an entry."""
     name = Cell("/".join(str(entry[key]) for key in ("collective", "algorithm") if key in entry), "name")
-    return [name, Cell(written(entry.get("world_size"), count)), Cell(written(entry.get("bytes"), format_size))]
+    return [
+        name,
+        Cell(format_value(entry.get("world_size"), format_count)),
+        Cell(format_value(entry.get("bytes"), format_size)),
+    ]
 
 
 def _fields(entry: Entry, metric: Metric, split: bool) -> list[Cell]:
-    """The cells of one metric: one, or in a comparison predicted, measured and error."""
+    """Return the cells of one metric: one, or in a comparison predicted, measured and error."""
     value = entry.get(metric.key)
     if not split:
-        return [Cell(written(value, metric.write))]
+        return [Cell(format_value(value, metric.write))]
     if not isinstance(value, Mapping):
-        return [Cell("–"), Cell(written(value, metric.write)), Cell("–")]
-    predicted, measured = (Cell(written(value.get(side), metric.write)) for side in _SIDES[:2])
+        return [Cell("–"), Cell(format_value(value, metric.write)), Cell("–")]
+    predicted, measured = (Cell(format_value(value.get(side), metric.write)) for side in _SIDES[:2])
     return [predicted, measured, _error(value.get("error"))]
 
 
 def _error(error: object) -> Cell:
+    """Return the cell of a prediction's error, marked as good, fair or poor."""
     if not isinstance(error, int | float) or not isfinite(error):
         return Cell("–")
     kind = "good" if abs(error) <= GOOD else "fair" if abs(error) <= FAIR else "poor"
-    return Cell(signed_percent(error), kind)
+    return Cell(format_error(error), kind)
 
 
-def written(value: object, write: Format | type[str]) -> str:
-    """A number as ``write`` has it; what is missing or no number stays visible as it is."""
+def format_value(value: object, write: Format | type[str]) -> str:
+    """Return a number as ``write`` formats it; a dash for None, and what is no number as it is."""
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
@@ -136,31 +161,32 @@ def written(value: object, write: Format | type[str]) -> str:
 
 
 def _with_time(row: list[Cell], entry: Entry, entries: Sequence[Entry]) -> list[Cell]:
-    """The row with the range of its times below them, and bars against the slowest algorithm of the same case."""
+    """Return the row with the range below each time, and a bar: its share of the slowest in the same case."""
     rivals = [other for other in entries if _case(other) == _case(entry)]
-    for place, side in enumerate(_SIDES[:2] if isinstance(entry.get("time_s"), Mapping) else [""], start=3):
+    for column, side in enumerate(_SIDES[:2] if isinstance(entry.get("time_s"), Mapping) else [""], start=3):
         own, low, high = (_side(entry.get(key), side) for key in ("time_s", "time_min_s", "time_max_s"))
         slowest = max((_side(rival.get("time_s"), side) or 0.0 for rival in rivals), default=0.0)
         note = (
             f"{format_time(low)} to {format_time(high)}" if low is not None and high is not None and low < high else ""
         )
         share = own / slowest if own and slowest and len(rivals) > 1 else 0.0
-        row[place] = row[place]._replace(note=note, share=share)
+        row[column] = row[column]._replace(note=note, share=share)
     return row
 
 
 def _case(entry: Entry) -> tuple[Any, ...]:
+    """Return what algorithms are compared at: the collective, the ranks and the size."""
     return entry.get("collective"), entry.get("world_size"), entry.get("bytes")
 
 
 def _side(value: object, side: str) -> float | None:
-    """The predicted or the measured half of a value, or a plain value itself."""
+    """Return the predicted or the measured half of a value, or a plain value itself; None if it is no number."""
     number = value.get(side) if isinstance(value, Mapping) else value
     return float(number) if isinstance(number, int | float) and isfinite(number) else None
 
 
 def training_tables(entries: Sequence[Entry]) -> Iterator[Table]:
-    """A row a metric, a group of columns an entry; a few entries to a table, so that it fits a page."""
+    """Yield tables of trainings: a row per metric, a group of columns per entry, a few entries to fit a page."""
     split = any(isinstance(value, Mapping) for entry in entries for value in entry.values())
     for some in _in_groups(entries, 3 if split else 6):
         metrics = [metric for metric in TRAINING if any(metric.key in entry for entry in some)]

@@ -1,4 +1,4 @@
-"""Colours that people with any colour vision can tell apart, dark on light, shared by every picture."""
+"""Colours shared by every picture, dark on light, that people with any colour vision can tell apart."""
 
 import colorsys
 
@@ -17,40 +17,51 @@ USE = ("#d9dee6", "#f0cd86", "#e59a44", "#c4551d")
 
 
 def chunk_colours(count: int) -> list[str]:
-    """One colour for each of ``count`` chunks: nine distinct ones, beyond that an even walk from dark to light hues."""
+    """Return a colour for each of ``count`` chunks: up to nine from a fixed list, more from a gradient.
+
+    >>> chunk_colours(2)
+    ['#332288', '#44aa99']
+    """
     if count <= len(_MUTED):
         return list(_MUTED[:count])
-    return [_walk(index / (count - 1)) for index in range(count)]
+    return [_gradient(index / (count - 1)) for index in range(count)]
 
 
-def _walk(share: float) -> str:
-    """A step of a walk through hue, from violet to yellow, that grows lighter all the way, as viridis does."""
+def _gradient(share: float) -> str:
+    """Return the colour at ``share``, from 0 to 1, of a gradient from dark violet to light yellow, like viridis."""
     red, green, blue = colorsys.hls_to_rgb(0.77 - 0.62 * share, 0.28 + 0.36 * share, 0.55)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
 def phase_colours(names: list[str]) -> dict[str, str]:
-    """A colour for each kind of span; the known phases keep theirs in every picture."""
+    """Return a colour for each name of a span; forward, backward, sync, optimizer and reduce always have the same.
+
+    >>> phase_colours(["forward", "loading"])
+    {'forward': '#56b4e9', 'loading': '#cc79a7'}
+    """
     unknown = [name for name in names if name not in PHASES]
     others = {name: _OTHER_PHASES[index % len(_OTHER_PHASES)] for index, name in enumerate(unknown)}
     return {name: PHASES.get(name) or others[name] for name in names}
 
 
 def rgb(colour: str) -> tuple[float, float, float]:
-    """Red, green and blue of ``#rrggbb``, each from 0 to 1."""
+    """Return red, green and blue of ``#rrggbb``, each from 0 to 1."""
     return int(colour[1:3], 16) / 255, int(colour[3:5], 16) / 255, int(colour[5:7], 16) / 255
 
 
-def ink_on(colour: str) -> str:
-    """Black or white, whichever is easier to read on ``colour`` (WCAG 2 relative luminance, without the gamma)."""
-    red, green, blue = rgb(colour)
+def text_colour(background: str) -> str:
+    """Return black or white, whichever is easier to read on ``background``.
+
+    Source: WCAG 2, relative luminance, without the gamma.
+    """
+    red, green, blue = rgb(background)
     return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.55 else PAPER
 
 
 def use_colour(share: float) -> tuple[float, float, float]:
-    """Colour of a link of which ``share``, from 0 to 1, is in use."""
-    place = min(max(share, 0.0), 1.0) * (len(USE) - 1)
-    low = min(int(place), len(USE) - 2)
-    first, second, part = rgb(USE[low]), rgb(USE[low + 1]), place - low
+    """Return red, green and blue of a link of which ``share``, from 0 to 1, is in use."""
+    position = min(max(share, 0.0), 1.0) * (len(USE) - 1)
+    low = min(int(position), len(USE) - 2)
+    first, second, part = rgb(USE[low]), rgb(USE[low + 1]), position - low
     red, green, blue = (a + (b - a) * part for a, b in zip(first, second, strict=True))
     return red, green, blue

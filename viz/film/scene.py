@@ -1,4 +1,4 @@
-"""The cluster on the canvas: hosts, switches and links as the background, messages and link use as what moves."""
+"""The cluster in an animation: hosts, switches and links as the background; messages and link use move."""
 
 from collections import Counter
 
@@ -7,12 +7,12 @@ from matplotlib.collections import EllipseCollection, LineCollection
 
 from collectives.records.trace import Trace
 from collectives.units import format_bandwidth
-from viz.colours import BUSY, FAINT, GREY, INK, PANE, PAPER, chunk_colours, ink_on, rgb, use_colour
 from viz.film.canvas import POINTS, Canvas
 from viz.film.motion import Ints, Motion, length, link_use, phases_at
-from viz.layout.geometry import Edge, Layout, natural
+from viz.layout.geometry import Edge, Layout, natural_order
+from viz.style.colours import BUSY, FAINT, GREY, INK, PANE, PAPER, chunk_colours, rgb, text_colour, use_colour
 
-LONGEST_TRAIN = 6  # dots, beyond which some hide others
+LONGEST_QUEUE = 6  # dots one behind the other at one position; further ones hide each other
 MOST_DOTS = 256  # in one frame
 MOST_NUMBERED_DOTS = 64
 SMALLEST_NUMBERED = 6  # pixels of a dot's radius
@@ -22,28 +22,30 @@ SHAPES = {"memory": (0.45, 0.1), "cpu": (1.0, 0.15), "pcie": (0.6, 1.0), "nic": 
 LETTERS = {"memory": "RAM", "cpu": "CPU", "pcie": "PCIe", "nic": "NIC", "nvswitch": "NVS"}
 
 
-class Stage:
-    """Draws a trace's cluster and, for each frame, its messages."""
+class Scene:
+    """A trace's cluster on a canvas, and for each frame its messages."""
 
-    def __init__(self, canvas: Canvas, trace: Trace, layout: Layout, moving: Motion, phases: dict[str, str]) -> None:
-        self._trace, self._layout, self._motion, self._phases = trace, layout, moving, phases
+    def __init__(self, canvas: Canvas, trace: Trace, layout: Layout, motion: Motion, phases: dict[str, str]) -> None:
+        self._trace, self._layout, self._motion, self._phases = trace, layout, motion, phases
         self._bandwidths = {(link.src, link.dst): link.bandwidth for link in trace.links}
         self._chunks = sorted({message.chunk for message in trace.messages})
         self._colours = dict(zip(self._chunks, chunk_colours(len(self._chunks)), strict=True))
-        self._lengths = [length(path) for path in moving.paths]
-        self._lanes = self._all_lanes()
+        self._lengths = [length(line) for line in motion.lines]
+        self._lines = self._all_lines()
         self._draw_memory(canvas)
         self._draw_links(canvas)
-        self._add_moving(canvas)
+        self._add_moving_artists(canvas)
         self._draw_nodes(canvas)
         self._draw_bandwidths(canvas)
         self._radii = self._dot_radii()
 
-    def _all_lanes(self) -> dict[Edge, np.ndarray]:
-        """Lanes of links, and where routes are not known one between each two hosts that talk."""
-        silent = {(m.src, m.dst) for m in self._trace.messages if not m.route}
+    def _all_lines(self) -> dict[Edge, np.ndarray]:
+        """Return the lines of links, and for messages without a route a line from host to host."""
+        unrouted = {(m.src, m.dst) for m in self._trace.messages if not m.route}
         hosts = self._layout.hosts
-        return self._layout.lanes | {(hosts[a], hosts[b]): self._layout.path(a, b, ()) for a, b in sorted(silent)}
+        return self._layout.lines | {
+            (hosts[a], hosts[b]): self._layout.route_line(a, b, ()) for a, b in sorted(unrouted)
+        }
 
     def _draw_memory(self, canvas: Canvas) -> None:
         if box := self._layout.memory:
@@ -53,40 +55,40 @@ class Stage:
             canvas.text(box.left + 12, box.bottom + 12, "  ·  ".join(words), 11, GREY)
 
     def _draw_links(self, canvas: Canvas) -> None:
-        thin = 0.7 if len(self._lanes) > 400 else 1.6
+        thin = 0.7 if len(self._lines) > 400 else 1.6
         canvas.axes.add_collection(
-            LineCollection(list(self._lanes.values()), colors=FAINT, linewidths=thin, capstyle="round", zorder=1)
+            LineCollection(list(self._lines.values()), colors=FAINT, linewidths=thin, capstyle="round", zorder=1)
         )
 
-    def _add_moving(self, canvas: Canvas) -> None:
+    def _add_moving_artists(self, canvas: Canvas) -> None:
         axes = canvas.axes
-        self._busy = canvas.moving(LineCollection([], capstyle="round"))
+        self._busy = canvas.add_moving(LineCollection([], capstyle="round"))
         axes.add_collection(self._busy, autolim=False)
         ring = 2 * self._layout.radius + 7
         self._rings = EllipseCollection(
-            ring, ring, 0, units="xy", offsets=[self._layout.places[host] for host in self._layout.hosts],
+            ring, ring, 0, units="xy", offsets=[self._layout.positions[host] for host in self._layout.hosts],
             transOffset=axes.transData, facecolors="none", linewidths=4,
         )  # fmt: skip
-        canvas.moving(axes.add_collection(self._rings, autolim=False))
-        self._dots = canvas.moving(axes.scatter([], [], edgecolors=PAPER, linewidths=1.0))
+        canvas.add_moving(axes.add_collection(self._rings, autolim=False))
+        self._dots = canvas.add_moving(axes.scatter([], [], edgecolors=PAPER, linewidths=1.0))
         self._numbers = [
-            canvas.moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(MOST_NUMBERED_DOTS)
+            canvas.add_moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(MOST_NUMBERED_DOTS)
         ]
 
     def _draw_nodes(self, canvas: Canvas) -> None:
-        places, radius = self._layout.places, self._layout.radius
+        positions, radius = self._layout.positions, self._layout.radius
         ranks = {host: rank for rank, host in enumerate(self._layout.hosts)}
-        inner = [] if self._layout.memory else [node for node in places if node not in ranks]
-        for node in sorted(inner, key=natural):
+        inner = [] if self._layout.memory else [node for node in positions if node not in ranks]
+        for node in sorted(inner, key=natural_order):
             self._draw_switch(canvas, node)
-        at = np.array([places[host] for host in ranks])
+        at = np.array([positions[host] for host in ranks])
         canvas.axes.scatter(at[:, 0], at[:, 1], s=(2 * radius * POINTS) ** 2, color=INK, linewidths=0, zorder=3)
         for host, rank in ranks.items():
             if radius >= 6:
-                canvas.text(*places[host], str(rank), min(15, radius), PAPER, "center", bold=True)
+                canvas.text(*positions[host], str(rank), min(15, radius), PAPER, "center", bold=True)
 
     def _draw_switch(self, canvas: Canvas, node: str) -> None:
-        (x, y), radius = self._layout.places[node], self._layout.radii[node]
+        (x, y), radius = self._layout.positions[node], self._layout.radii[node]
         kind = self._layout.kinds.get(node)
         tall, round_by = SHAPES.get(kind or "", (1.0, 1.0))
         canvas.box(x - radius, y - tall * radius, 2 * radius, 2 * tall * radius, PANE, GREY, round_by=round_by * radius)
@@ -95,19 +97,19 @@ class Stage:
             canvas.fit(words, 2 * radius + 8)
 
     def _draw_bandwidths(self, canvas: Canvas) -> None:
-        """Write the bandwidth of links that differ from most; where all are alike the heading says it."""
+        """Write the bandwidth of links that differ from most; the heading has the bandwidth of the others."""
         if self._layout.memory:
             return
         for (a, b), bandwidth in odd_links(self._trace).items():
-            lane = self._lanes[a, b]
-            x, y = lane.mean(axis=0)
-            aside = np.array([lane[1][1] - lane[0][1], lane[0][0] - lane[1][0]]) / (length(lane) or 1.0)
+            line = self._lines[a, b]
+            x, y = line.mean(axis=0)
+            aside = np.array([line[1][1] - line[0][1], line[0][0] - line[1][0]]) / (length(line) or 1.0)
             reach = 8 + 30 * abs(aside[0])
             words = canvas.text(x + reach * aside[0], y + 12 * aside[1], format_bandwidth(bandwidth), 10, INK, "center")
             words.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 1, "alpha": 0.85})
 
     def _dot_radii(self) -> np.ndarray:
-        """Of each message; the area grows with its bytes."""
+        """Return the radius of each message's dot in pixels; the area grows with the bytes."""
         largest = self._motion.nbytes.max(initial=1.0) or 1.0
         full = min(10.5, max(2.5, 0.8 * self._layout.radius))
         return np.asarray(full * np.maximum(0.45, np.sqrt(self._motion.nbytes / largest)))
@@ -118,7 +120,7 @@ class Stage:
         return bool(self._radii.max(initial=0.0) >= SMALLEST_NUMBERED)
 
     def show(self, frame: int) -> int:
-        """Move everything to where it is at a frame; returns how many messages are under way."""
+        """Move everything to where it is at a frame. Return how many messages are under way."""
         active = self._motion.active(frame)
         self._show_use(active)
         self._show_phases(float(self._motion.times[frame]))
@@ -130,11 +132,11 @@ class Stage:
         use = link_use(self._motion, active, self._bandwidths)
         hosts = self._layout.hosts
         for index in active:
-            if not self._motion.edges[self._motion.path[index]]:
+            if not self._motion.edges[self._motion.line[index]]:
                 use[hosts[self._motion.src[index]], hosts[self._motion.dst[index]]] = 0.0
         measured = {edge for edge in use if np.isfinite(self._bandwidths.get(edge, np.inf))}
-        edges = [edge for edge in use if edge in self._lanes]
-        self._busy.set_segments([self._lanes[edge] for edge in edges])
+        edges = [edge for edge in use if edge in self._lines]
+        self._busy.set_segments([self._lines[edge] for edge in edges])
         self._busy.set_color([use_colour(max(use[edge], 0.25)) if edge in measured else rgb(BUSY) for edge in edges])
         self._busy.set_linewidth([self._width(edge, use[edge]) for edge in edges])
 
@@ -152,45 +154,50 @@ class Stage:
         )
 
     def _show_dots(self, shown: Ints, frame: int) -> None:
-        places = self._places_apart(shown, frame)
+        positions = self._positions_apart(shown, frame)
         colours = [self._colours[int(chunk)] for chunk in self._motion.chunk[shown]]
         radii = self._radii[shown]
-        self._dots.set_offsets(places)
+        self._dots.set_offsets(positions)
         self._dots.set_sizes((2 * radii * POINTS) ** 2)
         self._dots.set_facecolor(colours)
         for number in self._numbers:
             number.set_visible(False)
         if len(shown) <= MOST_NUMBERED_DOTS:
             for number, (x, y), colour, radius, index in zip(
-                self._numbers, places, colours, radii, shown, strict=False
+                self._numbers, positions, colours, radii, shown, strict=False
             ):
                 if radius >= SMALLEST_NUMBERED:
-                    number.set(position=(x, y), text=str(self._motion.chunk[index]), color=ink_on(colour), visible=True)
+                    number.set(
+                        position=(x, y), text=str(self._motion.chunk[index]), color=text_colour(colour), visible=True
+                    )
 
-    def _places_apart(self, shown: Ints, frame: int) -> np.ndarray:
-        """Where the dots are; those that would hide another follow it in a train along their own path."""
+    def _positions_apart(self, shown: Ints, frame: int) -> np.ndarray:
+        """Return where the dots are; a dot that would hide another is moved back along its own line."""
         taken: Counter[tuple[int, int]] = Counter()
-        places = []
+        positions = []
         for index in shown:
-            x, y = self._motion.place(index, frame)
+            x, y = self._motion.position(index, frame)
             spot = round(x / 8), round(y / 8)
             if taken[spot]:
-                x, y = self._behind(index, frame, 2.2 * self._radii[index] * min(taken[spot], LONGEST_TRAIN))
+                x, y = self._position_behind(index, frame, 2.2 * self._radii[index] * min(taken[spot], LONGEST_QUEUE))
             taken[spot] += 1
-            places.append((x, y))
-        return np.array(places, float).reshape(-1, 2)
+            positions.append((x, y))
+        return np.array(positions, float).reshape(-1, 2)
 
-    def _behind(self, index: int, frame: int, pixels: float) -> tuple[float, float]:
-        path = self._motion.path[index]
-        return self._motion.place(index, frame, back=pixels / (self._lengths[path] or 1.0))
+    def _position_behind(self, index: int, frame: int, pixels: float) -> tuple[float, float]:
+        """Return the position ``pixels`` behind that of a message at a frame."""
+        line = self._motion.line[index]
+        return self._motion.position(index, frame, back=pixels / (self._lengths[line] or 1.0))
 
 
 def odd_links(trace: Trace) -> dict[Edge, float]:
-    """Bandwidths of the few links that differ from most of them, one direction of each pair that is alike."""
+    """Return the bandwidths of the few links that differ from most, once where both directions are the same."""
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
     if len(trace.links) - len(finite) or not finite:
         return finite if len(finite) <= MOST_LABELLED_LINKS else {}
     usual = Counter(finite.values()).most_common(1)[0][0]
     odd = {edge: rate for edge, rate in finite.items() if rate != usual}
-    once = {(a, b): rate for (a, b), rate in odd.items() if odd.get((b, a)) != rate or natural(a) < natural(b)}
+    once = {
+        (a, b): rate for (a, b), rate in odd.items() if odd.get((b, a)) != rate or natural_order(a) < natural_order(b)
+    }
     return once if len(once) <= MOST_LABELLED_LINKS else {}

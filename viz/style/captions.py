@@ -1,12 +1,12 @@
-"""What pictures say about a trace in words: a line for the heading, a clock, the busiest link."""
+"""What pictures say about a trace in words: the line under the title, the clock, the busiest link."""
 
 from math import floor, inf, isfinite, log10
 
 from collectives.errors import InputError
 from collectives.records.trace import Trace, TracedLink
 from collectives.units import TIMES, format_bandwidth, format_size, format_time
-from viz.layout.geometry import Edge, natural
-from viz.layout.layout import is_through_memory
+from viz.layout.geometry import Edge, natural_order
+from viz.layout.traced_graph import is_through_memory
 
 
 def check_something_happens(trace: Trace) -> None:
@@ -17,21 +17,25 @@ def check_something_happens(trace: Trace) -> None:
         raise InputError(f"{trace.title}: nothing to draw: the trace takes {trace.elapsed} seconds")
 
 
-def unit_for(seconds: float) -> tuple[str, float]:
-    """The unit in which a time is written, and how many seconds it has."""
+def time_unit(seconds: float) -> tuple[str, float]:
+    """Return the unit in which a time is written, and how many seconds the unit has."""
     unit = format_time(seconds).split()[1]
     return unit, float(TIMES[unit])
 
 
-def clock(time: float, elapsed: float) -> str:
-    """``time`` in the unit that suits ``elapsed``, with as many digits all along, so that it does not jump about."""
-    unit, size = unit_for(elapsed)
+def format_clock(time: float, elapsed: float) -> str:
+    """Return ``time`` in the unit that suits ``elapsed``, always with as many digits, so that it stays in place.
+
+    >>> format_clock(0.00123, elapsed=0.0125)
+    '1.2 ms'
+    """
+    unit, size = time_unit(elapsed)
     digits = max(0, 2 - floor(log10(float(f"{elapsed / size:.3g}"))))
     return f"{time / size:.{digits}f} {unit}"
 
 
-def describe(trace: Trace) -> str:
-    """One line: predicted or measured, ranks, bytes, and the bandwidth that most links have."""
+def describe_trace(trace: Trace) -> str:
+    """Return one line: predicted or measured, ranks, bytes, messages, and the bandwidth that most links have."""
     parts = [trace.kind, f"{trace.world_size} {'rank' if trace.world_size == 1 else 'ranks'}"]
     if nbytes := trace.facts.get("nbytes"):
         parts.append(format_size(nbytes))
@@ -43,8 +47,8 @@ def describe(trace: Trace) -> str:
     return "  ·  ".join(parts)
 
 
-def busiest_link(trace: Trace) -> str:
-    """The links that were used most, as a share of what they could have carried until the end; empty if not known."""
+def describe_busiest_link(trace: Trace) -> str:
+    """Return which links were used most and how much, as a share of what they could have carried; "" if not known."""
     use = {(link.src, link.dst): link.nbytes / (link.bandwidth * trace.elapsed) for link in _finite(trace.links)}
     top = min(max(use.values(), default=0.0), 1.0)
     most = [edge for edge, share in use.items() if share > 0.99 * top]
@@ -58,12 +62,14 @@ def busiest_link(trace: Trace) -> str:
 
 
 def _finite(links: list[TracedLink]) -> list[TracedLink]:
+    """Return the links whose bandwidth is known."""
     return [link for link in links if isfinite(link.bandwidth)]
 
 
 def _link_name(trace: Trace, edges: list[Edge]) -> str:
+    """Return the name of the link that ``edges`` are one or both directions of, such as ``rank 0 ↔ s0``."""
     names = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     if not any(node in names for node in edges[0]) and is_through_memory(trace):
         return "memory"
-    (a, b), arrow = min(edges, key=lambda edge: natural(edge[0])), "→" if len(edges) == 1 else "↔"
+    (a, b), arrow = min(edges, key=lambda edge: natural_order(edge[0])), "→" if len(edges) == 1 else "↔"
     return f"{names.get(a, a)} {arrow} {names.get(b, b)}"

@@ -1,0 +1,1 @@
+"""What every picture shares: colours and captions."""
