@@ -20,7 +20,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from collectives.catalogue import Algorithm, find_algorithm
+from collectives.catalogue import find_algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.environment import environment, threads_per_rank
 from collectives.records.files import write_text

@@ -1,6 +1,7 @@
 """What every rank says: steps, specs, algorithms, the verifier, schedules, costs and traces. No torch, no clock."""
 
-from collectives.catalogue import Algorithm, algorithm, find_algorithm, library
+from collectives.catalogue import find_algorithm, library
+from collectives.declaration import Algorithm, algorithm
 from collectives.errors import InputError, ProgramError, Undefined
 from collectives.proof.verifier import verify
 from collectives.records.trace import Message, Span, Trace

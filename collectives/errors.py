@@ -1,5 +1,7 @@
 """The ways to fail: input that is refused, a program that cannot work, and a run that broke."""
 
+from pathlib import Path
+
 
 class InputError(ValueError):
     """Input that cannot be used. Its message is one a user can act on; the command line ends with exit status 2."""
@@ -19,3 +21,21 @@ class ProgramError(InputError):
 
 class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run failed"
     """A real run that broke: a rank died or time ran out. The command line ends with exit status 1."""
+
+
+def describe_error(error: BaseException, source: Path | None) -> str:
+    """Return an exception as one line: ``ZeroDivisionError: division by zero (line 12 of mine.py)``.
+
+    >>> describe_error(ZeroDivisionError("division by zero"), None)
+    'ZeroDivisionError: division by zero'
+
+    The line is the innermost one in the user's own file, where there is one.
+    """
+    line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == str(source):
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    where = f" (line {line} of {source.name})" if source and line else ""
+    return f"{type(error).__name__}{message and f': {message}'}{where}"

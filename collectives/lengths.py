@@ -4,7 +4,7 @@ Where data keeps its place, any length will do. all_to_all moves data between pl
 large; and a barrier's token cannot be empty, as empty messages are not sent.
 """
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 
 

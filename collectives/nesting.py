@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from collectives.catalogue import Algorithm, find_algorithm
+from collectives.catalogue import find_algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.step import Operation, Program
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import Algorithm, find_algorithm
+from collectives.catalogue import as_algorithm, no_algorithm
 from collectives.checks import check_whole_number
+from collectives.declaration import Algorithm
 from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
 from collectives.lengths import check_length, rounded_down
@@ -54,7 +55,7 @@ class Request:
     def check(self, world_size: int) -> None:
         """Raise InputError unless ``world_size`` ranks can be asked for this."""
         if not isinstance(self.algorithm, Algorithm):
-            raise _no_algorithm(self.algorithm)
+            raise no_algorithm(self.algorithm)
         check_whole_number("elements", self.elements, at_least=0)
         check_op(self.op, self.dtype)
         check_whole_number("world_size", world_size, at_least=1)
@@ -86,9 +87,7 @@ def make_request(
         _refuse_besides_request(nbytes=nbytes, dtype=dtype, op=op, root=root)
         request = algorithm
     else:
-        algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
-        if not isinstance(algorithm, Algorithm):
-            raise _no_algorithm(algorithm)
+        algorithm = as_algorithm(algorithm)
         dtype, op = "float32" if dtype is None else dtype, "sum" if op is None else op
         if buffers is None:
             elements = _elements(algorithm, world_size, nbytes, dtype, op)
@@ -105,10 +104,6 @@ def _refuse_besides_request(**arguments: object) -> None:
     given = [name for name, value in arguments.items() if value is not None]
     if given:
         raise InputError(f"{' and '.join(given)} given besides a Request, which says it: use dataclasses.replace on it")
-
-
-def _no_algorithm(value: object) -> InputError:
-    return InputError(f"algorithm is {value!r}; give an Algorithm or a name like 'all_reduce/ring'")
 
 
 def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str, op: str) -> int:

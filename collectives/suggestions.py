@@ -1,13 +1,16 @@
-"""What was probably meant, for messages about a name that is not known."""
+"""The names that a user probably meant, for messages about a name that is not known."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
-    """``did you mean all_reduce/ring? (there are ...)``; without a name that is close, only what there is.
+    """Return ``did you mean all_reduce/ring? (there are ...)``; without a name that is close, only what there is.
 
-    Of names like ``all_reduce/ring`` the part behind the slash is compared; ``ring`` alone stands for all that have it.
+    Of names like ``all_reduce/ring`` the part behind the slash is compared, so ``ring`` is close to every ring.
+
+    >>> suggest("rings", ["ring", "naive"])
+    'did you mean ring? (there are ring, naive)'
     """
     names = list(known)
     listed = ", ".join(names) + more

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.elements import ITEM_BYTES
 from collectives.errors import InputError
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collectives.catalogue import AUTO, Algorithm, auto, find_algorithm
+from collectives.catalogue import find_algorithm
+from collectives.declaration import AUTO, Algorithm, auto
 from collectives.elements import item_bytes
 from collectives.errors import InputError
 from collectives.request import Request, make_request

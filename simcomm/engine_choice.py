@@ -1,6 +1,6 @@
 """Which engine simulates: the one that was asked for, or whichever suits the size."""
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from simcomm.compiled.engine_input import message_count
 from simcomm.model.trouble import NONE, Trouble

@@ -7,8 +7,8 @@ more than a few ranks.
 
 from dataclasses import dataclass, replace
 
-from collectives.catalogue import Algorithm
 from collectives.costs.closed_forms import BOUNDS, Model, closed_form, least_seconds
+from collectives.declaration import Algorithm
 from collectives.lengths import rounded_down
 from collectives.records.calibration import Calibration
 from collectives.request import Request

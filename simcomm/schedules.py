@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
 from collectives.schedule.build import build_cyclic, build_table

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from collectives.catalogue import Algorithm, auto, library
+from collectives.catalogue import library
 from collectives.checks import check_cluster
+from collectives.declaration import Algorithm, auto
 from collectives.errors import InputError, Undefined
 from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collectives.catalogue import Algorithm
 from collectives.checks import check_cluster
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace, TracedLink

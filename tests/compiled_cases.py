@@ -8,7 +8,7 @@ from typing import Any
 
 import networkx as nx
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.spec import find_spec
 from collectives.step import Operation, Step, copy, recv, recv_reduce, reduce, send

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 
 import realcomm
-from collectives.catalogue import Algorithm, library
+from collectives.catalogue import library
+from collectives.declaration import Algorithm
 from collectives.lengths import rounded_down
 from collectives.request import Request
 from collectives.schedule.schedule import build_schedule

@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from real_cases import start
 
-from collectives.catalogue import Algorithm, library
+from collectives.catalogue import library
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.request import Request
 from collectives.spec import find_spec

@@ -9,7 +9,7 @@ from rich.console import Console
 
 import simcomm
 from collectives import InputError, find_algorithm
-from collectives.catalogue import auto
+from collectives.declaration import auto
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
 from ringlab.answers import answer

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from real_cases import TYPED_OPS, Case
 
-from collectives.catalogue import Algorithm, library
+from collectives.catalogue import library
+from collectives.declaration import Algorithm
 from realcomm.launching.launcher import launch
 
 slow = pytest.mark.skipif("RINGLAB_SLOW" not in os.environ, reason="takes minutes; set RINGLAB_SLOW=1 to run it")

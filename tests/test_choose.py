@@ -6,8 +6,8 @@ import pytest
 
 import simcomm
 from collectives import InputError, Transport, find_algorithm, library, verify
-from collectives.catalogue import auto
 from collectives.costs.bounds import least_sent_share
+from collectives.declaration import auto
 from collectives.request import make_request
 from simcomm.estimate import predicted_seconds, star_model
 from simcomm.selection import candidates, choose, resolve_auto, winner_map

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import Transport, library
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.schedule.build import build_cyclic, build_table
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.spec import find_spec

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import InputError, ProgramError, library
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.schedule.build import build_by_parties, build_cyclic, build_table
 from collectives.schedule.schedule import build_schedule
 from collectives.schedule.symbolic_rank import LARGEST, Diverges, Lanes, Shift, lanes

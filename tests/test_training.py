@@ -9,7 +9,7 @@ from torch import nn
 from torchvision.models import get_model
 
 from collectives import InputError, find_algorithm, recv, send
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.workload import MODEL_PARAMETERS, ComputePhases, Training
 from realcomm.launching.launcher import launch
 from realcomm.training.compute_phases import measure_phases, slowest_phases

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcomm
-from collectives.catalogue import Algorithm, library
+from collectives.catalogue import library
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.waits import critical_path, waits
 from collectives.spec import find_spec

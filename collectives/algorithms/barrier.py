@@ -1,7 +1,7 @@
 """Barriers by dissemination: nobody leaves before all have come."""
 
 from collectives.algorithms.tree import doublings
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, recv_reduce, send
 
 

@@ -5,7 +5,7 @@ systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur
 """
 
 from collectives.algorithms.tree import doublings, runs
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, copy, recv, send
 
 

@@ -5,7 +5,7 @@ With s slices it takes p + s - 2 steps of n / s bytes: more slices fill the chai
 best number is the square root of (p - 2) n beta / alpha.
 """
 
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, recv, recv_reduce, send
 
 

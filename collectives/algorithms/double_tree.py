@@ -8,7 +8,7 @@ O(log p + s) messages deep.
 
 from typing import NamedTuple
 
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, recv, recv_reduce, send
 
 

@@ -7,7 +7,7 @@ operations", ICCS 2004. They are at home on powers of two. Otherwise the ranks b
 
 from collections.abc import Iterator
 
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, recv, recv_reduce, send
 
 

@@ -4,7 +4,7 @@ Thakur, Rabenseifner, Gropp (2005), for powers of two. The pairs for other numbe
 round-robin tournament (the circle method): one player stays, the others move on by one chair each round.
 """
 
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, recv, send
 
 

@@ -11,7 +11,7 @@ from math import isqrt, lcm
 from typing import NamedTuple
 
 from collectives.algorithms.ring import all_reduce_round, gather_round, reduce_round
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.errors import Undefined
 from collectives.nesting import Inner, inside
 from collectives.step import Program, on_group

@@ -5,7 +5,7 @@ and Computation 19 (2007), begins from these. Only all_to_all has no root to go 
 writes to all others at once.
 """
 
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, recv, recv_reduce, send
 
 

@@ -5,7 +5,7 @@ Distributed Computing 69 (2009). The bidirectional ring sends one half round eac
 directions at once it needs no fewer bytes, but every cable of a physical ring is used both ways.
 """
 
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, copy, on_group, recv, recv_reduce, reduce, send
 
 

@@ -8,7 +8,7 @@ bit cleared is the parent's.
 
 from collections.abc import Iterator
 
-from collectives.catalogue import algorithm
+from collectives.declaration import algorithm
 from collectives.step import Program, recv, recv_reduce, send
 
 

@@ -13,8 +13,8 @@ from math import isqrt
 from typing import NamedTuple
 
 from collectives.algorithms.double_tree import in_order_tree
-from collectives.catalogue import Algorithm
 from collectives.costs.one_link import Shares, on_one_link
+from collectives.declaration import Algorithm
 from collectives.nesting import inside
 
 

@@ -8,7 +8,7 @@ integer (0: undefined), and the chunk of their buffers that this data comes from
 from dataclasses import dataclass
 from operator import and_, or_
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
 from collectives.schedule.schedule import Schedule, build_schedule, on_channel, operation, setting

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.schedule.cyclic import CyclicSchedule, proved
 from collectives.schedule.schedule import MOST_STEPS, Schedule, build_schedule
 from collectives.schedule.symbolic_rank import Diverges, Lanes, Shift

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.schedule.schedule import Ints
 from collectives.schedule.table import Block, StepTable, is_sound, laid_out, merged, runs_of_steps, same_places
 from collectives.step import Kind

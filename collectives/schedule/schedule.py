@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import Algorithm, describe
-from collectives.errors import InputError, ProgramError, Undefined
+from collectives.declaration import Algorithm
+from collectives.errors import InputError, ProgramError, Undefined, describe_error
 from collectives.schedule.rules import OTHER_PLACE, RankCheck, check_apart
 from collectives.step import Kind, Operation, Step, same_place
 
@@ -144,7 +144,7 @@ def _programs(algorithm: Algorithm, root: int, check: RankCheck) -> tuple[tuple[
 
 
 def _failure(error: BaseException, algorithm: Algorithm) -> str:
-    return f"the program fails with {describe(error, algorithm.source)}"
+    return f"the program fails with {describe_error(error, algorithm.source)}"
 
 
 def _limited(steps: Iterator[Step]) -> Iterator[Step]:

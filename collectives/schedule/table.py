@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.schedule.schedule import Ints, Schedule
 from collectives.step import Kind
 

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 import torch.distributed as dist
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.elements import OPS
 from collectives.errors import InputError
 from collectives.lengths import check_length

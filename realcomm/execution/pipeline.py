@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.proof.completion import Completed, completion_order
 from collectives.schedule.schedule import build_schedule
 from collectives.step import Step, offset

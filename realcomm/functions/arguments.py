@@ -7,7 +7,8 @@ from operator import index
 import torch
 import torch.distributed as dist
 
-from collectives.catalogue import Algorithm, find_algorithm
+from collectives.catalogue import find_algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 
 Group = dist.ProcessGroup | None

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from collectives.catalogue import Algorithm, library
+from collectives.catalogue import library
+from collectives.declaration import Algorithm
 from collectives.proof.verifier import verify
 from collectives.request import Request
 from realcomm.execution.executor import Executor

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from realcomm.functions.arguments import Group, Op, check_input, check_list, check_output, find_root, first_tensor
 from realcomm.functions.call import Buffer, Copies, run_collective
 from realcomm.functions.work import Handle

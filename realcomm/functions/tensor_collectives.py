@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import torch
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from realcomm.functions.arguments import (
     Group,

@@ -9,8 +9,8 @@ from statistics import median_low
 
 import numpy as np
 
-from collectives.catalogue import Algorithm
 from collectives.checks import check_cluster
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.records.trace import Message, Span, Trace

@@ -5,7 +5,7 @@ The idea is nccl-tests' (its ``verifiable`` folder): small whole numbers, which 
 
 import torch
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from realcomm.execution.executor import COMBINE
 
 PERIOD = 1009  # a prime, so that chunks of equal length hold different data

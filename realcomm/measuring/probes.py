@@ -9,7 +9,7 @@ from statistics import median_low
 
 import torch
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send

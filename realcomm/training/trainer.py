@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.catalogue import Algorithm, find_algorithm
+from collectives.catalogue import find_algorithm
 from collectives.checks import check_cluster
+from collectives.declaration import Algorithm
 from collectives.proof.verifier import verify
 from collectives.records.files import write_bytes
 from collectives.records.trace import Span, Trace

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import simcomm
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.environment import environment

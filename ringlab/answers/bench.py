@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 
 import simcomm
-from collectives.catalogue import AUTO, Algorithm, auto, find_algorithm, library
+from collectives.catalogue import find_algorithm, library
+from collectives.declaration import AUTO, Algorithm, auto
 from collectives.elements import check_op
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collectives.catalogue import Algorithm, find_algorithm, library, load_file
+from collectives.catalogue import find_algorithm, library, load_file
 from collectives.costs.bounds import least_sent_share, least_steps
+from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined
 from collectives.proof.verifier import Report, verify
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from collectives.catalogue import Algorithm
+from collectives.declaration import Algorithm
 from collectives.records.trace import Message, Span, Unfinished
 from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport

@@ -1,0 +1,203 @@
+"""A rank program declared as an algorithm: the decorator, and the ``Algorithm`` that it attaches to the function."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from collectives.checks import check_whole_number
+from collectives.errors import InputError, describe_error
+from collectives.parameters import Parameter, arguments_of, check_parameters, positional
+from collectives.spec import Spec, find_spec
+from collectives.step import Program, Step, as_step
+
+CountRule = int | Callable[..., int] | None
+Programs = Program | tuple[Program, ...]  # several: one a channel
+AUTO = "auto"  # in place of an algorithm's name
+UNDECIDED = (
+    "is no algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python ask "
+    'simcomm.selection.choose("all_reduce", cluster, nbytes).algorithm and pass that'
+)
+Declared = TypeVar("Declared", bound=Callable[..., Programs])
+
+
+@dataclass(frozen=True, repr=False)
+class Algorithm:
+    """One way to achieve a spec: a rank program, the number of chunks it cuts the buffer into, and its parameters.
+
+    >>> from collectives import find_algorithm
+    >>> chain = find_algorithm("broadcast/chain")
+    >>> chain, chain.with_parameters(slices=2).chunks(world_size=4)
+    (<Algorithm broadcast/chain>, 2)
+    """
+
+    spec: Spec
+    name: str
+    function: Callable[..., Programs]
+    chunks_rule: CountRule = None  # None: one chunk a rank
+    scratch_rule: CountRule = 0
+    parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)  # those that were set
+    source: Path | None = None  # the user's file; None for the library's own
+    by_model: bool = False  # it was chosen where "auto" stood
+
+    def __repr__(self) -> str:
+        return f"<Algorithm {self.full_name}{f' of {self.source}' if self.source else ''}>"
+
+    @property
+    def full_name(self) -> str:
+        """``all_reduce/ring``: the collective and the label."""
+        return f"{self.spec.name}/{self.label}"
+
+    @property
+    def label(self) -> str:
+        """``ring``; parameters that were set follow in brackets; ``auto (ring)`` where the model chose it."""
+        given = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
+        name = self.name + (f"[{given}]" if given else "")
+        return f"{AUTO} ({name})" if self.by_model else name
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether it only stands for the algorithm that ``simcomm.selection`` will choose for a size and a cluster."""
+        return self.function is _undecided
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """The names of the parameters that ``with_parameters`` can set."""
+        return [parameter.name for parameter in self._parameters()]
+
+    def chunks(self, world_size: int) -> int:
+        """Return how many chunks the buffer is cut into. Raise InputError for a rule that gives no such number."""
+        return self._count(self.chunks_rule, world_size, at_least=1)
+
+    def scratch(self, world_size: int) -> int:
+        """Return how many scratch chunks follow the buffer's. Raise InputError for a rule that gives no such number."""
+        return self._count(self.scratch_rule, world_size, at_least=0)
+
+    def channels(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
+        """Return the programs of one rank, one for each of its channels; a generator function has one.
+
+        Each yields its steps in order; none where the function yields nothing and returns nothing. Raises InputError
+        when it is no generator and returns neither generators nor nothing.
+        """
+        check_whole_number("world_size", world_size, at_least=1)
+        arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
+        returned: object = self.function(*arguments, **self._values())
+        programs = returned if isinstance(returned, tuple) and returned else (returned,)
+        for program in programs:
+            if program is not None and not isinstance(program, Iterator):
+                raise InputError(f"it is no rank program: it returned {returned!r}; it must yield its steps")
+        return tuple((as_step(yielded) for yielded in program or ()) for program in programs)
+
+    def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
+        """Return the steps of one rank of an algorithm that has one channel. Raise InputError when it has several."""
+        programs = self.channels(rank, world_size, root)
+        if len(programs) > 1:
+            raise InputError(f"{self.full_name} has {len(programs)} channels; only one can be run here")
+        return programs[0]
+
+    def with_parameters(self, **parameters: Parameter) -> "Algorithm":
+        """Return the algorithm with some of its parameters set.
+
+        Raises InputError for one that it does not have, or a value of another type than it takes.
+        """
+        check_parameters(self.full_name, self._parameters(), parameters)
+        return replace(self, parameters={**self.parameters, **parameters})
+
+    def _count(self, rule: CountRule, world_size: int, at_least: int) -> int:
+        world_size = check_whole_number("world_size", world_size, at_least=1)
+        if rule is None:
+            return world_size
+        count = self._call(rule, world_size) if callable(rule) else rule
+        if not isinstance(count, int) or count < at_least:
+            raise InputError(f"{self.full_name} asks for {count!r} chunks; a whole number from {at_least} on is needed")
+        return count
+
+    def _call(self, rule: Callable[..., int], world_size: int) -> int:
+        """Return a rule's number; it gets the parameters that the program gets, as far as it takes them."""
+        values, accepted = self._values(), list(inspect.signature(rule).parameters)[1:]
+        try:
+            return rule(world_size, **{key: value for key, value in values.items() if key in accepted})
+        except InputError as error:
+            raise type(error)(f"{self.full_name}, world size {world_size}: {error}") from error
+        except (Exception, SystemExit) as error:
+            what = describe_error(error, self.source)
+            raise InputError(
+                f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}"
+            ) from error
+
+    def _values(self) -> dict[str, Parameter]:
+        """Return every parameter's value: as it was set, or the default. Raise InputError where there is neither."""
+        values = {}
+        for parameter in self._parameters():
+            value = self.parameters.get(parameter.name, parameter.default)
+            if value is inspect.Parameter.empty:
+                raise InputError(f"{self.full_name} needs a value for its parameter {parameter.name!r}")
+            values[parameter.name] = value
+        return values
+
+    def _parameters(self) -> tuple[inspect.Parameter, ...]:
+        """Return what the program takes besides rank, world_size and root."""
+        return arguments_of(self.function)[len(_first_arguments(self.spec)) :]
+
+
+def algorithm(
+    collective: str, name: str | None = None, chunks: CountRule = None, scratch: CountRule = 0
+) -> Callable[[Declared], Declared]:
+    """Declare a rank program as an algorithm for ``collective``; the function itself stays as it is.
+
+    ``chunks`` is into how many chunks the buffer is cut (``world_size`` unless said) and ``scratch`` how many more
+    the program may use; each a number or a function of ``world_size`` and the program's own parameters.
+    Raises InputError for an unknown collective or a function that does not take its arguments.
+
+    >>> from collectives import algorithm, recv, send
+    >>> @algorithm("broadcast", chunks=1)
+    ... def hand_on(rank, world_size, root):
+    ...     right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    ...     if rank != root:
+    ...         yield recv(left, 0)
+    ...     if right != root:
+    ...         yield send(right, 0)
+    >>> hand_on.__algorithm__
+    <Algorithm broadcast/hand_on>
+    """
+    spec = find_spec(collective)
+
+    def declare(function: Declared) -> Declared:
+        label, first = name or function.__name__, _first_arguments(spec)
+        if len(positional(function)) < len(first):
+            raise InputError(f"{collective}/{label}: the program must take ({', '.join(first)})")
+        function.__algorithm__ = Algorithm(spec, label, function, chunks, scratch)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def _first_arguments(spec: Spec) -> tuple[str, ...]:
+    return ("rank", "world_size", "root") if spec.rooted else ("rank", "world_size")
+
+
+def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorithm]:
+    """Return the algorithms that a module itself declares, in the order of its text."""
+    found = []
+    for value in vars(module).values():
+        declared = getattr(value, "__algorithm__", None)
+        if isinstance(declared, Algorithm) and value.__module__ == module.__name__:
+            found.append(replace(declared, source=source))
+    return found
+
+
+def auto(collective: str) -> Algorithm:
+    """Return what stands for the fastest algorithm until ``simcomm.selection.resolve_auto`` puts it there.
+
+    Raises InputError for an unknown collective.
+
+    >>> auto("all_reduce").is_auto
+    True
+    """
+    return Algorithm(find_spec(collective), AUTO, _undecided, chunks_rule=1)
+
+
+def _undecided(*_: int) -> Programs:
+    raise InputError(f"{AUTO!r} {UNDECIDED}")
