@@ -25,7 +25,7 @@ from scenarios.fields import Seconds, Section
 from scenarios.topologies import HERE, MOST_RANKS, TOPOLOGIES, check_arguments, is_file
 from scenarios.trouble import TroubleForm
 from simcomm.cluster.files import SUFFIXES
-from simcomm.cluster.hardware import machines
+from simcomm.cluster.presets import machine_entries
 
 FILES = f", or a file that ends in {' or '.join(SUFFIXES)}"
 MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks
@@ -119,7 +119,7 @@ class ClusterForm(Section):
     @field_validator("preset")
     @classmethod
     def _check_preset(cls, preset: str) -> str:
-        return _one_of(preset, "preset", (HERE, *machines()))
+        return _one_of(preset, "preset", (HERE, *machine_entries()))
 
     @field_validator("topology")
     @classmethod

@@ -15,8 +15,8 @@ from collectives.request import Request, make_request
 from collectives.workload import ComputePhases, Training
 from scenarios import toml_files
 from scenarios.topologies import HERE, build_network, placed, routed
-from simcomm.cluster.cluster import Cluster, this_machine
-from simcomm.model.sharing import fifo
+from simcomm.cluster.calibrated import this_machine
+from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NONE, Trouble, check_trouble
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class _Builder:
             return this_machine(form.world_size or DEFAULT_RANKS)
         with self._at(f"{key}.link" if form.link else key):
             cluster = build_network(form, self.folder)
-            cluster = replace(cluster, sharing=fifo) if form.sharing == "fifo" else cluster
+            cluster = replace(cluster, sharing=form.sharing) if form.sharing else cluster
         with self._at(f"{key}.route" if form.route else f"{key}.routing"):
             cluster = routed(cluster, form)
         with self._at(f"{key}.placement"):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.errors import InputError
 from simcomm.cluster import placement, topologies
-from simcomm.cluster.cluster import IDEAL, Cluster, from_links, star
+from simcomm.cluster.cluster import IDEAL, Cluster
+from simcomm.cluster.custom import from_links
 from simcomm.cluster.files import SUFFIXES, read_cluster
-from simcomm.cluster.hardware import machines, preset
-from simcomm.cluster.routing import Routing, ecmp, listed, rail_aware, shortest
+from simcomm.cluster.presets import machine_entries, preset
+from simcomm.cluster.routing import Routing, ecmp, listed_routes, rail_aware, shortest
 
 if TYPE_CHECKING:
     from scenarios.forms import ClusterForm
@@ -31,7 +32,7 @@ class Topology(NamedTuple):
 
 
 TOPOLOGIES = {
-    "star": Topology(star, ("hosts", *EACH_LINK), (), lambda given: given["hosts"]),
+    "star": Topology(topologies.star, ("hosts", *EACH_LINK), (), lambda given: given["hosts"]),
     "ring": Topology(topologies.ring, ("hosts", *EACH_LINK), (), lambda given: given["hosts"]),
     "fully-connected": Topology(  # as many links as ranks by half as many: counted like ranks
         topologies.fully_connected, ("hosts", *EACH_LINK), (), lambda given: given["hosts"] ** 2 // 64
@@ -57,7 +58,7 @@ TOPOLOGIES = {
 }
 MACHINE_KEYS = ("nodes", "gpus_per_node", *EACH_LINK, "nodes_per_leaf", "oversubscription")
 ROUTINGS = {"shortest": shortest, "rail-aware": rail_aware}
-PLACEMENTS = {"block": placement.block, "round-robin": placement.round_robin}
+PLACEMENTS = {"block": placement.place_in_blocks, "round-robin": placement.place_round_robin}
 BUILDER_KEYS = tuple(
     dict.fromkeys(
         ("nodes", "gpus_per_node", *(key for t in TOPOLOGIES.values() for key in (*t.needs, *t.takes)), *MACHINE_KEYS)
@@ -114,7 +115,7 @@ def build_network(form: "ClusterForm", folder: Path) -> Cluster:
         return from_links(((a, b, bandwidth, latency) for a, b, bandwidth, latency in ends), transport)
     given = form.model_dump(include=set(BUILDER_KEYS), exclude_none=True)
     if form.preset:
-        if given.get("nodes", 1) * machines()[form.preset]["gpus"] > MOST_RANKS:
+        if given.get("nodes", 1) * machine_entries()[form.preset]["gpus"] > MOST_RANKS:
             raise InputError(f"nodes = {given['nodes']} of {form.preset} is too large: {MOST_RANKS} GPUs at most")
         return preset(form.preset, transport=transport, **given)
     assert form.topology is not None
@@ -129,9 +130,9 @@ def routed(cluster: Cluster, form: "ClusterForm") -> Cluster:
         return cluster
     policy = _policy(form)
     if form.route:
-        policy = listed([route.path for route in form.route], otherwise=policy)
+        policy = listed_routes([route.path for route in form.route], otherwise=policy)
     cluster = replace(cluster, routing=policy)
-    cluster.routes()  # refuses what this network has no place for
+    cluster.router()  # refuses what this network has no place for
     return cluster
 
 
@@ -159,7 +160,7 @@ def placed(cluster: Cluster, form: "ClusterForm") -> Cluster:
     if form.placement is None:
         return cluster
     if isinstance(form.placement, list):
-        return placement.listed(cluster, form.placement)
+        return placement.place_on(cluster, form.placement)
     if form.placement not in PLACEMENTS:
         raise InputError(f"{form.placement!r} is not known; there are {', '.join(PLACEMENTS)}, or a list of hosts")
     return PLACEMENTS[form.placement](cluster)

@@ -1,8 +1,11 @@
 """Virtual ranks in virtual time: clusters, the network, the engine and the training timeline."""
 
-from simcomm.cluster.cluster import Cluster, from_graph, from_links, star, this_machine
+from simcomm.cluster.calibrated import this_machine
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.custom import from_graph, from_links
 from simcomm.cluster.files import read_cluster
-from simcomm.cluster.hardware import preset
+from simcomm.cluster.presets import preset
+from simcomm.cluster.topologies import star
 from simcomm.simulate import run
 from simcomm.training import train
 

@@ -13,6 +13,7 @@ from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.step import offset
 from collectives.transport import Transport
+from simcomm.cluster.calibrated import with_calibration
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled import engine
 from simcomm.compiled.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
@@ -122,8 +123,8 @@ def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, 
 def ready(cluster: Cluster, calibration: Calibration | None) -> tuple[Cluster, Transport]:
     """The cluster and its transport, both calibrated where they need to be. Raises InputError without calibration."""
     if cluster.transport is None:
-        cluster = cluster.calibrated(
-            calibration or cached_calibration(cluster.world_size if cluster.is_here else CALIBRATED_RANKS)
+        cluster = with_calibration(
+            cluster, calibration or cached_calibration(cluster.world_size if cluster.is_here else CALIBRATED_RANKS)
         )
     assert cluster.transport is not None
     return cluster, cluster.transport

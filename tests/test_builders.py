@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError
-from simcomm.cluster import machines, topologies
+from simcomm.cluster import machines, nvlinks, topologies
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.graph import kind_of
+from simcomm.cluster.graph import node_kind
 
 LINK = ("10 Gbit/s", "0 us")
 RATE = 1.25e9
@@ -32,10 +32,10 @@ NETWORKS = {
     "PCIe, two sockets, no P2P": machines.pcie_tree(
         8, *LINK, sockets=2, switches=4, socket_bandwidth="10 GB/s", peer_to_peer=False, memory_bandwidth="100 GB/s"
     ),
-    "NVLink pairs": machines.nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us"),
-    "cube mesh": machines.cube_mesh("25 GB/s", "1 us"),
-    "cube mesh of P100": machines.cube_mesh("20 GB/s", "1 us", bricks=4),
-    "NVSwitch": machines.nvswitch(8, "450 GB/s", "1 us"),
+    "NVLink pairs": nvlinks.nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us"),
+    "cube mesh": nvlinks.cube_mesh("25 GB/s", "1 us"),
+    "cube mesh of P100": nvlinks.cube_mesh("20 GB/s", "1 us", bricks=4),
+    "NVSwitch": nvlinks.nvswitch(8, "450 GB/s", "1 us"),
 }
 
 
@@ -48,7 +48,7 @@ def test_every_network_is_whole_and_its_links_are_alike_in_both_directions(name:
         assert a != b
         assert graph.edges[b, a] == data
     assert len(set(cluster.hosts)) == cluster.world_size
-    assert {kind_of(graph, host) for host in cluster.hosts} <= {"host", "gpu"}
+    assert {node_kind(graph, host) for host in cluster.hosts} <= {"host", "gpu"}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -57,8 +57,8 @@ def test_the_ring_runs_on_every_network(name: str):
     p = cluster.world_size
     trace = simcomm.run("all_reduce/ring", cluster, nbytes=4096 * p)
     assert len(trace.messages) == 2 * p * (p - 1)
-    routes = cluster.routes()
-    assert all(m.route == routes(cluster.hosts[m.src], cluster.hosts[m.dst]) for m in trace.messages)
+    router = cluster.router()
+    assert all(m.route == router.route(cluster.hosts[m.src], cluster.hosts[m.dst]) for m in trace.messages)
 
 
 @pytest.mark.parametrize("name", ["star", "ring", "fully connected", "fat tree", "smallest fat tree"])
@@ -165,7 +165,7 @@ def test_dragonfly_bisection_is_its_global_links():
 
 @pytest.mark.parametrize(("bricks", "rate"), [(4, 20e9), (6, 25e9)])
 def test_each_gpu_of_a_cube_mesh_uses_all_its_nvlinks(bricks: int, rate: float):
-    cluster = machines.cube_mesh(f"{rate / 1e9:g} GB/s", "0 us", bricks)
+    cluster = nvlinks.cube_mesh(f"{rate / 1e9:g} GB/s", "0 us", bricks)
     for gpu in cluster.hosts:
         assert sum(data["bandwidth"] for _, _, data in cluster.graph.out_edges(gpu, data=True)) == bricks * rate
         assert cluster.graph.out_degree(gpu) == 4
@@ -184,7 +184,7 @@ def test_the_cube_mesh_is_that_of_a_dgx_1():
         0 0 1 0 1 2 0 2
         0 0 0 1 2 1 2 0"""
     expected = [[int(entry) for entry in row.split()] for row in printed.split("\n")[1:]]
-    cluster = machines.cube_mesh("25 GB/s", "0 us")
+    cluster = nvlinks.cube_mesh("25 GB/s", "0 us")
     edges = cluster.graph.edges
     found = [
         [round(edges[a, b]["bandwidth"] / 25e9) if (a, b) in edges else 0 for b in cluster.hosts] for a in cluster.hosts
@@ -206,7 +206,7 @@ WRONG = {
     "a torus of 1 dimensions; 2 or 3 are built": lambda: topologies.torus([4], *LINK),
     "every dimension = 0; a whole number from 1 on": lambda: topologies.torus([4, 0], *LINK),
     "racks = 0; a whole number from 1 on": lambda: topologies.two_level_tree(0, 4, *LINK),
-    "oversubscription 0; a number above 0 is needed, 4 for 4:1": lambda: topologies.two_level_tree(
+    "oversubscription = 0; a number above 0 is needed, 4 for 4:1": lambda: topologies.two_level_tree(
         2, 4, *LINK, oversubscription=0
     ),
     "5 ports; half of a fat tree's ports go up, so their number is even": lambda: topologies.fat_tree(5, *LINK),
@@ -214,8 +214,8 @@ WRONG = {
     "global_links = -1; a whole number from 0 on is needed": lambda: topologies.dragonfly(1, 2, -1, *LINK),
     "'10 Gb/s' is no bandwidth": lambda: topologies.ring(3, "10 Gb/s", "1 us"),
     "2 sockets without socket_bandwidth": lambda: machines.pcie_tree(4, *LINK, sockets=2),
-    "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: machines.cube_mesh(*LINK, 5),
-    "gpus = 0; at least 1 is needed": lambda: machines.nvswitch(0, *LINK),
+    "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: nvlinks.cube_mesh(*LINK, 5),
+    "gpus = 0; a whole number from 1 on is needed": lambda: nvlinks.nvswitch(0, *LINK),
 }
 
 

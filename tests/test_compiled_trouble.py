@@ -20,7 +20,7 @@ from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.schedule import build_schedule
 from collectives.step import copy, recv, send
 from collectives.workload import ComputePhases, Training
-from simcomm.cluster.cluster import star
+from simcomm import star
 from simcomm.compiled import engine
 from simcomm.compiled.demand import most_in_flight
 from simcomm.compiled.engine_input import EngineInput
@@ -31,7 +31,6 @@ from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.traces import recorded
 from simcomm.compiled.trouble import disturbed, link_changes, wires_of
 from simcomm.model.jitter import Jitter
-from simcomm.model.sharing import fair, fifo
 from simcomm.model.trouble import NONE, LinkTrouble, RankTrouble, Trouble
 from simcomm.simulate import as_trace
 
@@ -82,7 +81,7 @@ def rounded(row: tuple[list[Any], list[float]]) -> tuple[Any, ...]:
 @settings(max_examples=150, deadline=None)
 def test_random_programs_in_random_trouble(random: Random, most_ranks: int, in_turn: bool):
     case = random_case(random, most_ranks)
-    case = replace(case, cluster=replace(case.cluster, sharing=fifo if in_turn else fair))
+    case = replace(case, cluster=replace(case.cluster, sharing="fifo" if in_turn else "fair"))
     _, longest = simulated_by_simpy(case)
     assert_agree(*both(case, random_trouble(random, case, longest)))
 
@@ -93,7 +92,7 @@ def drawn(seed: int, **odd: float) -> tuple[Case, Trouble]:
     case = random_case(random, random.choice([4, 9, 20]))
     for name, shared in odd.items():
         case.cluster.graph.edges[tuple(name.split("_"))]["shared_bandwidth"] = shared
-    case = replace(case, cluster=replace(case.cluster, sharing=random.choice([fair, fifo])))
+    case = replace(case, cluster=replace(case.cluster, sharing=random.choice(["fair", "fifo"])))
     _, longest = simulated_by_simpy(case)
     return case, random_trouble(random, case, longest)
 
@@ -113,7 +112,7 @@ def test_a_link_without_limit_for_one_message_does_not_spoil_the_sums_of_others(
 def test_every_instant_is_in_order_while_links_change(seed: int):
     random = Random(seed)
     case = random_case(random, 12)
-    case = replace(case, cluster=replace(case.cluster, sharing=(fair, fifo)[seed % 2]))
+    case = replace(case, cluster=replace(case.cluster, sharing=("fair", "fifo")[seed % 2]))
     _, longest = simulated_by_simpy(case)
     trouble = random_trouble(random, case, longest)
     inputs = EngineInput(case.schedule, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
@@ -143,7 +142,7 @@ def go_on(world: World, before: float, until: float) -> float:
 def test_the_check_notices_a_flow_that_jumps_its_queue():
     for seed in range(100):
         case = random_case(Random(seed), 20)
-        case = replace(case, cluster=replace(case.cluster, sharing=fifo))
+        case = replace(case, cluster=replace(case.cluster, sharing="fifo"))
         inputs = EngineInput(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
         plan = disturbed(inputs)
         world = new_world(plan, wires_of(inputs), most_in_flight(plan), messages=True)
@@ -171,7 +170,7 @@ NOISE = Trouble(
 
 
 @pytest.mark.parametrize("trouble", [NOISE, Trouble(messages=NOISE.messages), Trouble(NOISE.ranks), NONE])
-@pytest.mark.parametrize("sharing", [fair, fifo])
+@pytest.mark.parametrize("sharing", ["fair", "fifo"])
 def test_training_is_the_same_in_trouble(trouble: Trouble, sharing: Any):
     asked = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))
     cluster = replace(STAR, sharing=sharing)

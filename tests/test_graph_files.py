@@ -9,7 +9,6 @@ import pytest
 
 import simcomm
 from collectives import InputError
-from simcomm.cluster import hardware
 
 GOOD = {"bandwidth": 1.25e9, "latency": 5e-6}
 
@@ -57,7 +56,7 @@ def test_a_node_link_file_makes_a_cluster(tmp_path: Path, edges: str):
 
 
 def test_a_machine_survives_both_kinds_of_file_with_its_detours(tmp_path: Path):
-    machine = hardware.preset("rtx4090-pcie")
+    machine = simcomm.preset("rtx4090-pcie")
     graph = machine.graph.copy()
     for _, _, data in graph.edges(data=True):
         data["bandwidth"] = min(data["bandwidth"], 1e15)  # neither file has an infinity
@@ -67,7 +66,7 @@ def test_a_machine_survives_both_kinds_of_file_with_its_detours(tmp_path: Path):
     for name in ("machine.graphml", "machine.json"):
         again = simcomm.read_cluster(tmp_path / name)
         assert again.hosts == machine.hosts
-        assert [again.routes()(*pair) for pair in pairs] == [machine.routes()(*pair) for pair in pairs]
+        assert [again.router().route(*pair) for pair in pairs] == [machine.router().route(*pair) for pair in pairs]
 
 
 def edited(**changes: Any) -> "nx.Graph[str]":

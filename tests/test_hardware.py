@@ -10,8 +10,9 @@ import simcomm
 from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
 from ringlab.answers.hardware import details, look_up, overview
-from simcomm.cluster.cluster import Cluster, usable
-from simcomm.cluster.hardware import TABLES, find_machine, find_part, find_wire, machines, parts, preset
+from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
+from simcomm.cluster.parts import TABLES, find_link, find_part, parts
+from simcomm.cluster.presets import find_machine, machine_entries, preset
 
 READERS = {
     "memory": parse_size,
@@ -20,9 +21,9 @@ READERS = {
     "usable_bandwidth": parse_bandwidth,
     "lane_rate": parse_bandwidth,
     "latency": parse_latency,
-    "pcie": find_wire,
-    "nvlink": find_wire,
-    "port": find_wire,
+    "pcie": find_link,
+    "nvlink": find_link,
+    "port": find_link,
     "ports": int,
     "lanes": int,
 }
@@ -48,36 +49,36 @@ def test_what_is_said_of_a_gpu_can_be_looked_up():
         for quantity, (_, source) in figures.items():
             assert "http" in source or source.startswith(published), (name, quantity, source)
     rates = ("fp32", "fp16", "memory", "memory_bandwidth")
-    for name in {entry["gpu"] for entry in machines().values()}:
+    for name in {entry["gpu"] for entry in machine_entries().values()}:
         assert set(rates) <= parts("GPU")[name].keys(), name
     for name in ("L4", "L40S", "RTX 4090", "H100 SXM", "H200 SXM", "B200 SXM", "GB200"):
         assert {"fp8", "int8"} <= parts("GPU")[name].keys(), name
 
 
-@pytest.mark.parametrize("name", machines())
+@pytest.mark.parametrize("name", machine_entries())
 def test_every_figure_of_a_machine_has_a_source(name: str):
-    entry = machines()[name]
+    entry = machine_entries()[name]
     assert set(entry) - {"title", "sources"} == set(entry["sources"])
     assert all(len(source) > 8 for source in entry["sources"].values())
 
 
 @pytest.mark.parametrize("name", parts("link"))
 def test_every_link_has_a_rate_of_which_software_gets_no_more_than_all(name: str):
-    wire = find_wire(name)
+    wire = find_link(name)
     assert 0 < wire.bandwidth < 1e12
     assert wire.usable is None or wire.usable <= wire.bandwidth
-    assert find_wire(f"{name} x2").bandwidth == 2 * wire.bandwidth
+    assert find_link(f"{name} x2").bandwidth == 2 * wire.bandwidth
 
 
 def test_rates_follow_from_lanes_and_encoding():
-    assert find_wire("PCIe 3.0 x16").bandwidth == pytest.approx(8e9 * 16 * 128 / 130 / 8, rel=1e-15)
-    assert find_wire("PCIe 4.0 x16").bandwidth == pytest.approx(31.508e9, rel=1e-4)
-    assert find_wire("PCIe 5.0 x16").bandwidth == pytest.approx(63.015e9, rel=1e-4)
-    assert find_wire("10 GbE").bandwidth == pytest.approx(10e9 / 8, rel=1e-12)
-    assert find_wire("25 GbE").bandwidth == pytest.approx(25e9 / 8, rel=1e-12)
-    assert find_wire("100 GbE").bandwidth == pytest.approx(100e9 / 8, rel=1e-12)
-    assert find_wire("InfiniBand NDR").bandwidth == 50e9
-    assert find_wire("RoCE 100").usable == pytest.approx(12.5e9 * 4096 / 4178, rel=1e-12)
+    assert find_link("PCIe 3.0 x16").bandwidth == pytest.approx(8e9 * 16 * 128 / 130 / 8, rel=1e-15)
+    assert find_link("PCIe 4.0 x16").bandwidth == pytest.approx(31.508e9, rel=1e-4)
+    assert find_link("PCIe 5.0 x16").bandwidth == pytest.approx(63.015e9, rel=1e-4)
+    assert find_link("10 GbE").bandwidth == pytest.approx(10e9 / 8, rel=1e-12)
+    assert find_link("25 GbE").bandwidth == pytest.approx(25e9 / 8, rel=1e-12)
+    assert find_link("100 GbE").bandwidth == pytest.approx(100e9 / 8, rel=1e-12)
+    assert find_link("InfiniBand NDR").bandwidth == 50e9
+    assert find_link("RoCE 100").usable == pytest.approx(12.5e9 * 4096 / 4178, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -85,19 +86,19 @@ def test_rates_follow_from_lanes_and_encoding():
     [("P100 SXM2", 80), ("V100 SXM2 16GB", 150), ("A100 40GB SXM", 300), ("H100 SXM", 450), ("B200 SXM", 900)],
 )
 def test_nvlink_gives_each_gpu_what_its_makers_say(gpu: str, gigabytes: int):
-    assert find_wire(find_part("GPU", gpu)["nvlink"].value).bandwidth == gigabytes * 1e9
+    assert find_link(find_part("GPU", gpu)["nvlink"].value).bandwidth == gigabytes * 1e9
 
 
 def by_kind(cluster: Cluster) -> Counter[str]:
     return Counter(kind for _, kind in cluster.graph.nodes(data="kind"))
 
 
-@pytest.mark.parametrize("name", machines())
+@pytest.mark.parametrize("name", machine_entries())
 def test_every_machine_is_whole_and_the_ring_runs_on_it(name: str):
     cluster = preset(name)
     assert nx.is_strongly_connected(cluster.graph)
     assert all(cluster.graph.edges[b, a] == data for a, b, data in cluster.graph.edges(data=True))
-    entry = machines()[name]
+    entry = machine_entries()[name]
     assert by_kind(cluster)["gpu"] == cluster.world_size == entry["gpus"]
     assert (by_kind(cluster)["nic"], by_kind(cluster)["cpu"]) == (entry.get("nics", 0), entry["sockets"])
     first = cluster.on_first(min(8, cluster.world_size))
@@ -105,7 +106,7 @@ def test_every_machine_is_whole_and_the_ring_runs_on_it(name: str):
     assert len(trace.messages) == 2 * first.world_size * (first.world_size - 1)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in machines().items() if entry.get("nics")])
+@pytest.mark.parametrize("name", [name for name, entry in machine_entries().items() if entry.get("nics")])
 def test_machines_with_nics_make_a_cluster(name: str):
     cluster = preset(name, nodes=2, gpus_per_node=2)
     assert cluster.world_size == 4
@@ -129,7 +130,7 @@ def test_dgx_1_has_six_nvlinks_a_gpu_with_v100_and_four_with_p100():
 def test_at_the_rates_that_software_gets_one_ring_is_as_fast_as_published(name: str, expected: float):
     """Ring busbw in GB/s on 8 GPUs: 365 to 370 (nccl #1455), 367.6 (stas00/ml-engineering), 230 (nccl-tests #149)."""
     nbytes = 1 << 30
-    elapsed = simcomm.run("all_reduce/ring", usable(preset(name)), nbytes).elapsed
+    elapsed = simcomm.run("all_reduce/ring", with_usable_bandwidths(preset(name)), nbytes).elapsed
     assert 2 * 7 / 8 * nbytes / elapsed == pytest.approx(expected, rel=0.05)
 
 
@@ -137,7 +138,7 @@ def test_eight_4090s_share_the_uplinks_of_their_two_switches():
     """Without P2P every message of four GPUs goes up and comes down the one link of their switch."""
     nbytes = 1 << 30
     elapsed = simcomm.run("all_reduce/ring", preset("rtx4090-pcie"), nbytes).elapsed
-    one_link = find_wire("PCIe 4.0 x16").bandwidth
+    one_link = find_link("PCIe 4.0 x16").bandwidth
     assert 2 * 7 / 8 * nbytes / elapsed == pytest.approx(one_link / 4, rel=1e-3)
 
 
@@ -153,9 +154,9 @@ def test_a_dgx_pod_has_a_leaf_switch_for_each_rail_and_spines_for_its_width():
 
 def test_an_nvl72_joins_all_its_gpus_at_900_gigabytes_a_second():
     cluster = preset("gb200-nvl72")
-    routes = cluster.routes()
+    router = cluster.router()
     for peer in ("n0.gpu1", "n0.gpu4", "n0.gpu71"):
-        assert routes("n0.gpu0", peer) == ("n0.gpu0", "n0.nvswitch", peer)
+        assert router.route("n0.gpu0", peer) == ("n0.gpu0", "n0.nvswitch", peer)
     assert cluster.graph.edges["n0.gpu0", "n0.nvswitch"]["bandwidth"] == 900e9
 
 
@@ -175,7 +176,7 @@ def latency(cluster: Cluster, *nodes: str) -> float:
 
 def test_a_switch_delays_by_half_of_its_latency_on_each_of_its_links():
     through = latency(preset("dgx-a100"), "n0.gpu0", "n0.pcie0", "n0.nic0")
-    assert through == pytest.approx(105e-9 + 2 * find_wire("PCIe 4.0 x16").latency, rel=1e-12)
+    assert through == pytest.approx(105e-9 + 2 * find_link("PCIe 4.0 x16").latency, rel=1e-12)
 
 
 def test_a_hop_takes_as_long_as_nccl_counts_for_it():
@@ -184,20 +185,20 @@ def test_a_hop_takes_as_long_as_nccl_counts_for_it():
     assert latency(preset("dgx-1-v100"), "n0.gpu0", "n0.gpu3") == pytest.approx(0.6e-6)
     assert latency(preset("dgx-1-v100"), "n0.gpu0", "n0.pcie0", "n0.gpu1") == pytest.approx(1e-6)
     pod = preset("dgx-h100", nodes=2)
-    route = pod.routes()("n0.gpu0", "n1.gpu0")
+    route = pod.router().route("n0.gpu0", "n1.gpu0")
     assert latency(pod, *route) == pytest.approx(2.7e-6, rel=0.1)
 
 
 REFUSED = {
     "machine 'dgx-h10' is not in the catalogue; did you mean dgx-h": lambda: preset("dgx-h10"),
     "GPU 'H100' is not in the catalogue; did you mean ": lambda: find_part("GPU", "H100"),
-    "link 'PCIe 4 x16' is not in the catalogue; did you mean PCIe": lambda: find_wire("PCIe 4 x16"),
-    "link 'PCIe 4.0 x0' is not in the catalogue": lambda: find_wire("PCIe 4.0 x0"),
+    "link 'PCIe 4 x16' is not in the catalogue; did you mean PCIe": lambda: find_link("PCIe 4 x16"),
+    "link 'PCIe 4.0 x0' is not in the catalogue": lambda: find_link("PCIe 4.0 x0"),
     "gpus_per_node = 9; NVIDIA DGX H100 has 8 GPUs": lambda: preset("dgx-h100", 2, 9),
-    "nodes = 0; a cluster has at least 1": lambda: preset("dgx-h100", 0),
+    "nodes = 0; a whole number from 1 on is needed": lambda: preset("dgx-h100", 0),
     "nodes = 2: 8 x RTX 4090, two sockets has no NIC that is known": lambda: preset("rtx4090-pcie", 2),
     "give both its bandwidth and its latency": lambda: preset("rtx4090-pcie", 2, bandwidth="10 Gbit/s"),
-    "nodes_per_leaf = 0; a leaf switch serves at least 1": lambda: preset("dgx-h100", 4, nodes_per_leaf=0),
+    "nodes_per_leaf = 0; a whole number from 1 on is needed": lambda: preset("dgx-h100", 4, nodes_per_leaf=0),
     "oversubscription = -1; a number above 0 is needed": lambda: preset("dgx-h100", 4, oversubscription=-1),
     "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
     "'H100' is not in the catalogue; did you mean": lambda: details("H100"),
@@ -217,10 +218,12 @@ def test_what_is_not_there_is_refused_with_what_is(message: str):
 
 def test_the_overview_names_everything_and_details_give_sources():
     found = overview()
-    assert [entry["name"] for entry in found["machines"]] == list(machines())
+    assert [entry["name"] for entry in found["machines"]] == list(machine_entries())
     assert len(found["gpus"]) == len(parts("GPU"))
     shown = details("dgx-h100")
-    assert {"quantity": "gpus", "value": "8", "source": machines()["dgx-h100"]["sources"]["gpus"]} in shown["figures"]
+    assert {"quantity": "gpus", "value": "8", "source": machine_entries()["dgx-h100"]["sources"]["gpus"]} in shown[
+        "figures"
+    ]
     links = {link["medium"]: link for link in shown["links"]}
     assert (links["NVLink 4 x18"]["count"], links["NVLink 4 x18"]["bandwidth"]) == (8, 450e9)
     assert links["memory"]["bandwidth"] is None  # no source says

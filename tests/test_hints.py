@@ -9,7 +9,7 @@ from collectives.spec import find_spec
 from collectives.suggestions import suggest
 from ringlab.answers.proofs import parse_world_sizes
 from scenarios import load
-from simcomm.cluster.hardware import preset
+from simcomm.cluster.presets import preset
 
 KNOWN = ("all_reduce/ring", "all_gather/ring", "all_reduce/chain")
 

@@ -9,7 +9,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcomm.cluster.cluster import star
+from simcomm import star
 from simcomm.model.sharing import fair
 from simcomm.reference.network import Flow, Network
 

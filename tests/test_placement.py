@@ -4,7 +4,7 @@ import pytest
 
 import simcomm
 from collectives import InputError
-from simcomm.cluster import hardware, placement, topologies
+from simcomm.cluster import placement, topologies
 
 LINK = ("10 Gbit/s", "0 us")
 RATE = 1.25e9
@@ -12,24 +12,24 @@ RATE = 1.25e9
 
 def test_block_fills_one_group_after_the_other_and_round_robin_takes_one_of_each_in_turn():
     cluster = topologies.two_level_tree(2, 3, *LINK)
-    spread = placement.round_robin(cluster)
+    spread = placement.place_round_robin(cluster)
     assert spread.hosts == ("h0", "h3", "h1", "h4", "h2", "h5")
-    assert placement.block(spread).hosts == cluster.hosts == placement.block(cluster).hosts
+    assert placement.place_in_blocks(spread).hosts == cluster.hosts == placement.place_in_blocks(cluster).hosts
     assert spread.graph is cluster.graph
 
 
 def test_groups_are_machines_and_need_not_be_of_one_size():
-    cluster = hardware.preset("rtx4090-pcie", nodes=2, gpus_per_node=2, bandwidth="25 Gbit/s", latency="1 us")
-    assert placement.groups(cluster) == [["n0.gpu0", "n0.gpu1"], ["n1.gpu0", "n1.gpu1"]]
-    assert placement.round_robin(cluster).hosts == ("n0.gpu0", "n1.gpu0", "n0.gpu1", "n1.gpu1")
-    uneven = placement.listed(cluster, ["n0.gpu0", "n0.gpu1", "n1.gpu1"])
-    assert placement.round_robin(uneven).hosts == ("n0.gpu0", "n1.gpu1", "n0.gpu1")
+    cluster = simcomm.preset("rtx4090-pcie", nodes=2, gpus_per_node=2, bandwidth="25 Gbit/s", latency="1 us")
+    assert placement._groups(cluster) == [["n0.gpu0", "n0.gpu1"], ["n1.gpu0", "n1.gpu1"]]
+    assert placement.place_round_robin(cluster).hosts == ("n0.gpu0", "n1.gpu0", "n0.gpu1", "n1.gpu1")
+    uneven = placement.place_on(cluster, ["n0.gpu0", "n0.gpu1", "n1.gpu1"])
+    assert placement.place_round_robin(uneven).hosts == ("n0.gpu0", "n1.gpu1", "n0.gpu1")
 
 
 def test_hosts_without_a_switch_stand_alone():
     cluster = topologies.ring(4, *LINK)
-    assert placement.groups(cluster) == [[host] for host in cluster.hosts]
-    assert placement.round_robin(cluster).hosts == cluster.hosts
+    assert placement._groups(cluster) == [[host] for host in cluster.hosts]
+    assert placement.place_round_robin(cluster).hosts == cluster.hosts
 
 
 @pytest.mark.parametrize("per_rack", [2, 4, 6])
@@ -41,7 +41,7 @@ def test_a_ring_that_alternates_between_two_racks_pays_the_oversubscription(per_
     nbytes = p << 16
     in_order, alternating = (
         simcomm.run("all_reduce/ring", placed(cluster), nbytes).elapsed
-        for placed in (placement.block, placement.round_robin)
+        for placed in (placement.place_in_blocks, placement.place_round_robin)
     )
     trunk = per_rack / ratio  # of one host's rate
     assert in_order == pytest.approx(2 * (p - 1) / p * nbytes / RATE / min(1, trunk), rel=1e-9)
@@ -49,7 +49,7 @@ def test_a_ring_that_alternates_between_two_racks_pays_the_oversubscription(per_
 
 
 def test_ranks_live_where_the_list_says():
-    cluster = placement.listed(simcomm.star(4, *LINK), ["h3", "h1"])
+    cluster = placement.place_on(simcomm.star(4, *LINK), ["h3", "h1"])
     assert (cluster.world_size, cluster.hosts) == (2, ("h3", "h1"))
     trace = simcomm.run("all_reduce/ring", cluster, nbytes=1 << 16)
     assert {message.route for message in trace.messages} == {("h3", "s0", "h1"), ("h1", "s0", "h3")}
@@ -66,5 +66,5 @@ def test_ranks_live_where_the_list_says():
 )
 def test_a_list_that_does_not_fit_is_refused(hosts: list[str], message: str):
     with pytest.raises(InputError) as refusal:
-        placement.listed(simcomm.star(3, *LINK), hosts)
+        placement.place_on(simcomm.star(3, *LINK), hosts)
     assert message in str(refusal.value)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError
-from simcomm.cluster import machines, paths, topologies
+from simcomm.cluster import machines, nvlinks, paths, topologies
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.graph import Wire, empty, join
-from simcomm.cluster.paths import Paths
+from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
+from simcomm.cluster.paths import ShortestPaths
 from simcomm.cluster.racks import on_rails
-from simcomm.cluster.routing import Routing, ecmp, listed, rail_aware, shortest
+from simcomm.cluster.routing import Routing, ecmp, listed_routes, rail_aware, shortest
 
 LINK = ("10 Gbit/s", "0 us")
 
@@ -31,10 +31,10 @@ def all_pairs(cluster: Cluster) -> list[tuple[str, str]]:
 def graphs(draw: st.DrawFn) -> "nx.DiGraph[str]":
     """Small networks in one piece or several, some links in one direction only, of three widths."""
     n = draw(st.integers(2, 9))
-    graph = empty(f"h{i}" for i in range(n))
+    graph = empty_graph(f"h{i}" for i in range(n))
     ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda pair: pair[0] != pair[1])
     for a, b in draw(st.lists(ends, max_size=3 * n)):
-        join(graph, f"h{a}", f"h{b}", Wire(draw(st.sampled_from([1.0, 2.0, 4.0]))))
+        add_link(graph, f"h{a}", f"h{b}", LinkSpec(draw(st.sampled_from([1.0, 2.0, 4.0]))))
     for a, b in draw(st.lists(ends, max_size=3)):
         if graph.has_edge(f"h{a}", f"h{b}"):
             graph.remove_edge(f"h{a}", f"h{b}")
@@ -44,9 +44,9 @@ def graphs(draw: st.DrawFn) -> "nx.DiGraph[str]":
 @given(graphs(), st.integers(0, 2**62))
 @settings(max_examples=100, deadline=None)
 def test_paths_are_shortest_and_among_those_widest(graph: "nx.DiGraph[str]", spread: int):
-    net = Paths(graph)
+    net = ShortestPaths(graph)
     pairs = [(a, b) for a in graph for b in graph]
-    ways = net.many(net.ends(pairs), np.full(len(pairs), spread))
+    ways = net.paths(net.ends(pairs), np.full(len(pairs), spread))
     for number, (a, b) in enumerate(pairs):
         way = net.nodes_of(ways.link[ways.first[number] : ways.first[number + 1]].tolist())
         if a == b or not nx.has_path(graph, a, b):
@@ -66,13 +66,13 @@ def slowness(graph: "nx.DiGraph[str]", way: tuple[str, ...]) -> float:
 @settings(max_examples=5, deadline=None)
 def test_every_equal_path_can_be_picked_and_compiled_code_picks_the_same(spread: int):
     cluster = topologies.fat_tree(8, *LINK)
-    net = Paths(cluster.graph)
+    net = ShortestPaths(cluster.graph)
     pairs = all_pairs(cluster)[:3000]
     numbers = (np.arange(len(pairs)) * 7919 + spread) % 2**62
-    found = net.many(net.ends(pairs), numbers)
+    found = net.paths(net.ends(pairs), numbers)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "WORTH_COMPILING", -1)
-        compiled = net.many(net.ends(pairs), numbers)
+        compiled = net.paths(net.ends(pairs), numbers)
     assert np.array_equal(found.first, compiled.first)
     assert np.array_equal(found.link, compiled.link)
 
@@ -80,8 +80,8 @@ def test_every_equal_path_can_be_picked_and_compiled_code_picks_the_same(spread:
 NO_P2P = machines.pcie_tree(8, "12 GB/s", "0 us", sockets=2, switches=4, socket_bandwidth="20 GB/s", peer_to_peer=False)
 POD = on_rails(
     machines.Machine(
-        "test machine", 4, Wire(12e9), sockets=2, pcie_switches=4, socket=Wire(10e9), nics=4, nic=Wire(6e9),
-        nvlinks=lambda graph, name, gpus: machines.all_to_switch(graph, name, gpus, Wire(100e9)), p2p_level="PXB",
+        "test machine", 4, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(10e9), nics=4, nic=LinkSpec(6e9),
+        nvlinks=lambda graph, name, gpus: nvlinks.add_nvswitch(graph, name, gpus, LinkSpec(100e9)), p2p_level="PXB",
     ),
     nodes=4,
     nodes_per_leaf=2,
@@ -92,7 +92,7 @@ CASES = [
     (POD, ecmp(3)),
     (POD, rail_aware),
     (topologies.torus([3, 3], *LINK), ecmp(1)),
-    (simcomm.star(3, *LINK), listed([("h0", "s0", "h1")])),
+    (simcomm.star(3, *LINK), listed_routes([("h0", "s0", "h1")])),
     (simcomm.this_machine(3), shortest),
 ]
 
@@ -101,17 +101,17 @@ CASES = [
 def test_many_routes_at_once_are_those_found_one_by_one(number: int):
     cluster, policy = CASES[number]
     pairs = all_pairs(cluster)
-    ways, single, edges = policy(cluster.graph).many(pairs), policy(cluster.graph), list(cluster.graph.edges)
+    ways, single, edges = policy(cluster.graph).links(pairs), policy(cluster.graph), list(cluster.graph.edges)
     for k, (a, b) in enumerate(pairs):
         links = [edges[link] for link in ways.link[ways.first[k] : ways.first[k + 1]]]
-        assert links == list(pairwise(single(a, b)))
+        assert links == list(pairwise(single.route(a, b)))
         assert len(set(links)) == len(links)
 
 
 def test_no_links_are_needed_to_stay():
-    ways = shortest(POD.graph).many([("n0.gpu0", "n0.gpu0"), ("n0.gpu0", "n0.gpu1")])
+    ways = shortest(POD.graph).links([("n0.gpu0", "n0.gpu0"), ("n0.gpu0", "n0.gpu1")])
     assert ways.first.tolist() == [0, 0, 2]
-    assert shortest(POD.graph)("n0.gpu0", "n0.gpu0") == ("n0.gpu0",)
+    assert shortest(POD.graph).route("n0.gpu0", "n0.gpu0") == ("n0.gpu0",)
 
 
 @pytest.mark.parametrize("k", [4, 6, 8])
@@ -120,20 +120,20 @@ def test_by_default_no_shift_of_a_fat_tree_shares_a_link(k: int):
     cluster = topologies.fat_tree(k, *LINK)
     hosts = cluster.hosts
     for shift in range(1, len(hosts)):
-        ways = cluster.routes().many([(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)])
+        ways = cluster.router().links([(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)])
         assert np.bincount(ways.link).max() == 1
 
 
 def heaviest(cluster: Cluster, policy: Routing, shift: int) -> int:
     hosts = cluster.hosts
     pairs = [(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)]
-    return int(np.bincount(policy(cluster.graph).many(pairs).link).max())
+    return int(np.bincount(policy(cluster.graph).links(pairs).link).max())
 
 
 def test_ecmp_collides_and_another_seed_collides_elsewhere():
     cluster = topologies.fat_tree(8, *LINK)
     pairs = all_pairs(cluster)
-    one, again, other = (ecmp(seed)(cluster.graph).many(pairs) for seed in (1, 1, 2))
+    one, again, other = (ecmp(seed)(cluster.graph).links(pairs) for seed in (1, 1, 2))
     assert np.array_equal(one.link, again.link)
     assert np.array_equal(one.first, other.first)
     assert not np.array_equal(one.link, other.link)
@@ -142,7 +142,7 @@ def test_ecmp_collides_and_another_seed_collides_elsewhere():
 
 def test_ecmp_spreads_flows_evenly_over_the_core():
     cluster = topologies.fat_tree(8, *LINK)
-    ways = ecmp(5)(cluster.graph).many([(a, b) for a in cluster.hosts[:16] for b in cluster.hosts[64:]])
+    ways = ecmp(5)(cluster.graph).links([(a, b) for a in cluster.hosts[:16] for b in cluster.hosts[64:]])
     edges = list(cluster.graph.edges)
     through = Counter(edges[link][1] for link in ways.link if cluster.graph.nodes[edges[link][1]].get("tier") == 3)
     assert len(through) == 16
@@ -164,18 +164,26 @@ def test_ecmp_collisions_cost_time_in_a_run():
 def test_wider_links_win_where_the_number_of_links_is_the_same():
     """Two GPUs on one PCIe switch and on one NVSwitch."""
     machine = machines.Machine(
-        "", 2, Wire(12e9), pcie_switches=1, nvlinks=lambda g, n, gpus: machines.all_to_switch(g, n, gpus, Wire(100e9))
+        "",
+        2,
+        LinkSpec(12e9),
+        pcie_switches=1,
+        nvlinks=lambda g, n, gpus: nvlinks.add_nvswitch(g, n, gpus, LinkSpec(100e9)),
     )
-    assert machines.one(machine).routes()("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.nvswitch", "n0.gpu1")
+    assert machines.single_machine(machine).router().route("n0.gpu0", "n0.gpu1") == (
+        "n0.gpu0",
+        "n0.nvswitch",
+        "n0.gpu1",
+    )
 
 
 def test_without_peer_to_peer_messages_go_through_the_receivers_memory():
-    routes = NO_P2P.routes()
-    assert routes("n0.gpu0", "n0.gpu1") == (
+    router = NO_P2P.router()
+    assert router.route("n0.gpu0", "n0.gpu1") == (
         *("n0.gpu0", "n0.pcie0", "n0.cpu0", "n0.memory0"),
         *("n0.cpu0", "n0.pcie0", "n0.gpu1"),
     )
-    assert routes("n0.gpu0", "n0.gpu7") == (
+    assert router.route("n0.gpu0", "n0.gpu7") == (
         *("n0.gpu0", "n0.pcie0", "n0.cpu0", "n0.cpu1", "n0.memory1"),
         *("n0.cpu1", "n0.pcie3", "n0.gpu7"),
     )
@@ -198,50 +206,50 @@ def test_two_cards_behind_one_switch_without_p2p_are_half_as_fast_as_on_two_sock
     [("NVL", True, True, True), ("PXB", False, True, True), ("PHB", False, False, True), ("SYS", False, False, False)],
 )
 def test_p2p_levels_mean_what_nccl_means_by_them(level: str, same_switch: bool, same_socket: bool, other_socket: bool):
-    machine = machines.Machine("", 8, Wire(12e9), sockets=2, pcie_switches=4, socket=Wire(9e9), p2p_level=level)
-    routes = machines.one(machine).routes()
+    machine = machines.Machine("", 8, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(9e9), p2p_level=level)
+    router = machines.single_machine(machine).router()
     for dst, staged in (("n0.gpu1", same_switch), ("n0.gpu2", same_socket), ("n0.gpu7", other_socket)):
-        assert any("memory" in node for node in routes("n0.gpu0", dst)) is staged
+        assert any("memory" in node for node in router.route("n0.gpu0", dst)) is staged
 
 
 def test_nvlink_needs_no_host_memory_and_what_lies_beyond_it_does():
-    routes = machines.nvlink_pairs(4, "56 GB/s", "24 GB/s", "0 us").routes()
-    assert routes("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.gpu1")
-    assert "n0.memory0" in routes("n0.gpu1", "n0.gpu2")
+    router = nvlinks.nvlink_pairs(4, "56 GB/s", "24 GB/s", "0 us").router()
+    assert router.route("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.gpu1")
+    assert "n0.memory0" in router.route("n0.gpu1", "n0.gpu2")
 
 
 def test_by_default_a_message_leaves_by_its_own_nic_and_crosses_the_spine_to_another_rail():
-    way = POD.routes()("n0.gpu0", "n1.gpu2")
+    way = POD.router().route("n0.gpu0", "n1.gpu2")
     assert [node for node in way if "nic" in node] == ["n0.nic0", "n1.nic2"]
     assert POD.graph.nodes[way[4]] == {"kind": "switch", "tier": 2}
 
 
 def test_rail_aware_messages_change_rails_inside_the_sender_and_cross_no_spine():
-    routes = rail_aware(POD.graph)
-    assert routes("n0.gpu0", "n1.gpu2") == (
+    router = rail_aware(POD.graph)
+    assert router.route("n0.gpu0", "n1.gpu2") == (
         *("n0.gpu0", "n0.nvswitch", "n0.gpu2", "n0.pcie2", "n0.nic2", "s2"),
         *("n1.nic2", "n1.pcie2", "n1.gpu2"),
     )
-    assert routes("n0.gpu2", "n1.gpu2")[:3] == ("n0.gpu2", "n0.pcie2", "n0.nic2")
-    assert routes("n0.gpu0", "n0.gpu2") == ("n0.gpu0", "n0.nvswitch", "n0.gpu2")
+    assert router.route("n0.gpu2", "n1.gpu2")[:3] == ("n0.gpu2", "n0.pcie2", "n0.nic2")
+    assert router.route("n0.gpu0", "n0.gpu2") == ("n0.gpu0", "n0.nvswitch", "n0.gpu2")
     for src, dst in all_pairs(POD):
         under_one_leaf = POD.graph.nodes[src]["machine"] // 2 == POD.graph.nodes[dst]["machine"] // 2
-        spines = [node for node in routes(src, dst) if POD.graph.nodes[node].get("tier") == 2]
+        spines = [node for node in router.route(src, dst) if POD.graph.nodes[node].get("tier") == 2]
         assert len(spines) == (0 if under_one_leaf else 1)
 
 
 def test_a_route_that_is_written_down_is_taken_in_its_direction_only():
     cluster = topologies.ring(5, "10 Gbit/s", "1 us")
     long_way = ("h0", "h4", "h3", "h2", "h1")
-    routed = replace(cluster, routing=listed([long_way]))
-    assert routed.routes()("h0", "h1") == long_way
-    assert routed.routes()("h1", "h0") == ("h1", "h0")
+    routed = replace(cluster, routing=listed_routes([long_way]))
+    assert routed.router().route("h0", "h1") == long_way
+    assert routed.router().route("h1", "h0") == ("h1", "h0")
     trace = simcomm.run("all_reduce/ring", routed, nbytes=5 << 16)
     assert {message.route for message in trace.messages if (message.src, message.dst) == (0, 1)} == {long_way}
     assert trace.elapsed > simcomm.run("all_reduce/ring", cluster, nbytes=5 << 16).elapsed
 
 
-WRONG_WAYS = {
+WRONG_ROUTES = {
     "route h0 - s0 - h9: no link leads from s0 to h9": [("h0", "s0", "h9")],
     "route h0: a route leads from one node to another": [("h0",)],
     "route h0 - s0 - h0: a route leads from one node to another": [("h0", "s0", "h0")],
@@ -251,10 +259,10 @@ WRONG_WAYS = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG_WAYS)
+@pytest.mark.parametrize("message", WRONG_ROUTES)
 def test_a_route_that_is_none_is_refused(message: str):
     with pytest.raises(InputError) as refusal:
-        listed(WRONG_WAYS[message])(simcomm.star(3, *LINK).graph)
+        listed_routes(WRONG_ROUTES[message])(simcomm.star(3, *LINK).graph)
     assert message in str(refusal.value)
 
 
@@ -270,17 +278,17 @@ def test_policies_refuse_what_they_cannot_do():
 
 
 def test_what_no_link_leads_to_is_refused_by_name():
-    graph = empty(["h0", "h1"])
-    for ask in (lambda: shortest(graph)("h0", "h1"), lambda: shortest(graph).many([("h0", "h1")])):
+    graph = empty_graph(["h0", "h1"])
+    for ask in (lambda: shortest(graph).route("h0", "h1"), lambda: shortest(graph).links([("h0", "h1")])):
         with pytest.raises(InputError, match="no link leads from h0 to h1"):
             ask()
     with pytest.raises(InputError, match="there is no node 'h7' in this network"):
-        shortest(graph)("h0", "h7")
+        shortest(graph).route("h0", "h7")
 
 
 def test_links_without_limit_are_the_widest():
-    graph = empty(["h0", "h1"], ["s0", "s1"])
+    graph = empty_graph(["h0", "h1"], ["s0", "s1"])
     for switch, width in (("s0", 5.0), ("s1", inf)):
-        join(graph, "h0", switch, Wire(width))
-        join(graph, "h1", switch, Wire(width))
-    assert shortest(graph)("h0", "h1") == ("h0", "s1", "h1")
+        add_link(graph, "h0", switch, LinkSpec(width))
+        add_link(graph, "h1", switch, LinkSpec(width))
+    assert shortest(graph).route("h0", "h1") == ("h0", "s1", "h1")

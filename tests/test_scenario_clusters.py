@@ -9,7 +9,7 @@ from scenario_texts import ASKS, HERE, STAR, check_refused, write
 import simcomm
 from scenarios import load
 from scenarios.topologies import TOPOLOGIES
-from simcomm.cluster import hardware, placement, topologies
+from simcomm.cluster import placement, topologies
 from simcomm.cluster.cluster import Cluster
 
 EACH = 'bandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
@@ -47,9 +47,9 @@ def test_every_topology_can_be_asked_for_by_name(tmp_path: Path, name: str):
 
 
 def test_a_preset_takes_nodes_gpus_and_another_network(tmp_path: Path):
-    assert same(load(write(tmp_path, POD + ASKS)).cluster, hardware.preset("dgx-h100", 4, 2))
+    assert same(load(write(tmp_path, POD + ASKS)).cluster, simcomm.preset("dgx-h100", 4, 2))
     text = POD + 'bandwidth = "100 Gbit/s"\nnodes_per_leaf = 2\noversubscription = 2\n' + ASKS
-    expected = hardware.preset("dgx-h100", 4, 2, bandwidth="100 Gbit/s", nodes_per_leaf=2, oversubscription=2)
+    expected = simcomm.preset("dgx-h100", 4, 2, bandwidth="100 Gbit/s", nodes_per_leaf=2, oversubscription=2)
     assert same(load(write(tmp_path, text)).cluster, expected)
 
 
@@ -67,18 +67,18 @@ def test_ranks_are_placed_before_some_of_them_are_taken(tmp_path: Path):
     assert cluster.hosts == ("n0.gpu0", "n1.gpu0", "n2.gpu0")
     assert load(write(tmp_path, POD + 'placement = "block"\n' + ASKS)).cluster.hosts[1] == "n0.gpu1"
     listed = load(write(tmp_path, STAR + 'placement = ["h2", "h0"]\n' + ASKS)).cluster
-    assert listed.hosts == placement.listed(BUILT["star"][1], ["h2", "h0"]).hosts
+    assert listed.hosts == placement.place_on(BUILT["star"][1], ["h2", "h0"]).hosts
 
 
 def test_routing_is_by_name_with_a_seed_or_written_down(tmp_path: Path):
     def way(routing: str) -> tuple[str, ...]:
-        return load(write(tmp_path, POD + routing + ASKS)).cluster.routes()("n0.gpu0", "n1.gpu1")
+        return load(write(tmp_path, POD + routing + ASKS)).cluster.router().route("n0.gpu0", "n1.gpu1")
 
     assert "n0.nvswitch" in way('routing = "rail-aware"\n')
     assert "n0.nvswitch" not in way('routing = "shortest"\n') == way("")
     fat = '[cluster]\ntopology = "fat-tree"\nports = 8\n' + EACH
     ways = [
-        load(write(tmp_path, fat + f'routing = {{name = "ecmp", seed = {seed}}}\n' + ASKS)).cluster.routes()
+        load(write(tmp_path, fat + f'routing = {{name = "ecmp", seed = {seed}}}\n' + ASKS)).cluster.router()
         for seed in (1, 1, 2)
     ]
     pairs = [("h0", f"h{host}") for host in range(16, 128)]
@@ -86,7 +86,7 @@ def test_routing_is_by_name_with_a_seed_or_written_down(tmp_path: Path):
     assert [ways[0](*pair) for pair in pairs] != [ways[2](*pair) for pair in pairs]
     ring = '[cluster]\ntopology = "ring"\nhosts = 4\n' + EACH
     written = ring + '[[cluster.route]]\npath = ["h0", "h3", "h2", "h1"]\n' + ASKS
-    assert load(write(tmp_path, written)).cluster.routes()("h0", "h1") == ("h0", "h3", "h2", "h1")
+    assert load(write(tmp_path, written)).cluster.router().route("h0", "h1") == ("h0", "h3", "h2", "h1")
 
 
 RING = '[cluster]\ntopology = "ring"\nhosts = 4\n' + EACH

@@ -16,7 +16,6 @@ from ringlab.answers.repetitions import under
 from ringlab.answers.trouble_reasons import reasons
 from scenarios import load
 from simcomm.model.jitter import Jitter
-from simcomm.model.sharing import fifo
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
 STAR = """
@@ -70,7 +69,7 @@ def test_trouble_is_read(tmp_path: Path):
 
 
 def test_links_in_turn_are_asked_for(tmp_path: Path):
-    assert load(scenario(tmp_path, STAR), ["cluster.sharing=fifo"]).cluster.sharing is fifo
+    assert load(scenario(tmp_path, STAR), ["cluster.sharing=fifo"]).cluster.sharing == "fifo"
 
 
 @pytest.mark.parametrize(

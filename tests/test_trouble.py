@@ -20,7 +20,7 @@ from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
-from simcomm.cluster.cluster import Cluster, star
+from simcomm import Cluster, star
 from simcomm.model.jitter import Jitter, uniform
 from simcomm.model.sharing import fifo
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
@@ -148,7 +148,7 @@ def test_links_in_turn():
     at_once = Algorithm(find_spec("gather"), "at_once", gather_at_once)
     both = simcomm.run(at_once, cluster(3), 3 * MEGABYTE)
     assert [m.end for m in both.messages] == pytest.approx([2e-3, 2e-3])
-    turns = simcomm.run(at_once, replace(cluster(3), sharing=fifo), 3 * MEGABYTE)
+    turns = simcomm.run(at_once, replace(cluster(3), sharing="fifo"), 3 * MEGABYTE)
     assert [(m.src, m.end) for m in turns.messages] == [(1, pytest.approx(1e-3)), (2, pytest.approx(2e-3))]
 
 
@@ -175,7 +175,7 @@ def _event() -> simpy.Event:
 def test_nobody_waits_for_ever_for_a_turn(algorithm: str, ranks: int, seed: int):
     jitter = Trouble(messages=Jitter("uniform", 1e-3), seed=seed)
     fair = simcomm.run(algorithm, cluster(ranks), ranks * 1000)
-    turns = simcomm.run(algorithm, replace(cluster(ranks), sharing=fifo), ranks * 1000, trouble=jitter)
+    turns = simcomm.run(algorithm, replace(cluster(ranks), sharing="fifo"), ranks * 1000, trouble=jitter)
     assert turns.is_complete
     assert turns.bytes_sent() == fair.bytes_sent()
 

@@ -16,7 +16,7 @@ import simcomm
 from collectives.records.trace import Trace, TracedLink
 from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.hardware import machines, preset
+from simcomm.cluster.presets import machine_entries, preset
 from viz.layout.geometry import Box, Layout
 from viz.layout.layout import lay_out
 
@@ -118,7 +118,7 @@ def predicted(cluster: Cluster) -> Trace:
 
 LINK = ("100 Gbit/s", "1 us")
 NETWORKS: dict[str, Callable[[], Cluster]] = {
-    **{name: partial(preset, name) for name in machines()},
+    **{name: partial(preset, name) for name in machine_entries()},
     "2 x DGX A100": partial(preset, "dgx-a100", 2),
     "2 x g4dn": partial(preset, "g4dn.12xlarge", 2),
     "torus 4 x 4": partial(topologies.torus, [4, 4], *LINK),

@@ -14,7 +14,8 @@ from collectives.errors import InputError
 from collectives.units import format_time
 from ringlab.terminal.tables import NOTHING, table
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.hardware import Figure, find_wire, machines, parts, preset
+from simcomm.cluster.parts import Figure, find_link, parts
+from simcomm.cluster.presets import machine_entries, preset
 
 GPU_COLUMNS = ("fp32", "tf32", "fp16", "memory", "memory_bandwidth", "pcie", "nvlink")
 SPEED_COLUMNS = ("wire", "usable", "latency")
@@ -43,7 +44,9 @@ def overview() -> dict[str, Any]:
     return {
         "schema_version": 1,
         "kind": "hardware",
-        "machines": [{"name": name, "title": entry["title"], **_size(entry)} for name, entry in machines().items()],
+        "machines": [
+            {"name": name, "title": entry["title"], **_size(entry)} for name, entry in machine_entries().items()
+        ],
         "gpus": [{"name": name, **_values(figures)} for name, figures in parts("GPU").items()],
         "links": [{"name": name, **_rates(name)} for name in parts("link")],
         "nics": [{"name": name, **_values(figures)} for name, figures in parts("NIC").items()],
@@ -61,7 +64,7 @@ def _values(figures: dict[str, Figure]) -> dict[str, str]:
 
 def _rates(link: str) -> dict[str, float | None]:
     """Bytes/s each way of one lane or link; on the wire only where a source says."""
-    wire, known = find_wire(link), parts("link")[link].keys() & {"lane_rate", "bandwidth"}
+    wire, known = find_link(link), parts("link")[link].keys() & {"lane_rate", "bandwidth"}
     return {"bandwidth": wire.bandwidth if known else None, "usable_bandwidth": wire.usable, "latency": wire.latency}
 
 
@@ -71,8 +74,8 @@ def details(name: str) -> dict[str, Any]:
     Raises InputError that suggests a name.
     """
     start = {"schema_version": 1, "kind": "hardware", "name": name}
-    if name in machines():
-        entry = machines()[name]
+    if name in machine_entries():
+        entry = machine_entries()[name]
         figures = [
             {"quantity": key, "value": str(entry[key]), "source": source} for key, source in entry["sources"].items()
         ]
@@ -85,10 +88,11 @@ def details(name: str) -> dict[str, Any]:
 
 
 def _unknown(name: str) -> str:
-    names = [*machines(), *(part for kind in ("GPU", "link", "NIC", "switch") for part in parts(kind))]
+    names = [*machine_entries(), *(part for kind in ("GPU", "link", "NIC", "switch") for part in parts(kind))]
     close = get_close_matches(name, names, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{name!r} is not in the catalogue; {hint}`ringlab hardware` lists all; machines: {', '.join(machines())}"
+    machines = ", ".join(machine_entries())
+    return f"{name!r} is not in the catalogue; {hint}`ringlab hardware` lists all; machines: {machines}"
 
 
 def _links(cluster: Cluster) -> list[dict[str, Any]]:
@@ -109,8 +113,8 @@ def _links(cluster: Cluster) -> list[dict[str, Any]]:
 
 def draw(name: str, path: Path, nodes: int = 1) -> None:
     """Write a picture of ``nodes`` machines of this name. Raises InputError, also for what is no machine."""
-    if name not in machines():
-        raise InputError(f"{name!r} is no machine, so it has no topology; there are {', '.join(machines())}")
+    if name not in machine_entries():
+        raise InputError(f"{name!r} is no machine, so it has no topology; there are {', '.join(machine_entries())}")
     cluster = preset(name, nodes)
     viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
 

@@ -4,7 +4,7 @@ import tomllib
 
 from collectives.catalogue import library
 from scenarios import shipped
-from simcomm.cluster.hardware import machines
+from simcomm.cluster.presets import machine_entries
 
 PRESETS = {"this-machine": "processes of this machine, joined by its memory; needs a calibration to predict"}
 
@@ -21,7 +21,7 @@ def listing() -> dict[str, list[dict[str, str]]]:
 
 
 def _machines() -> dict[str, str]:
-    return {name: entry["title"] for name, entry in machines().items()}
+    return {name: entry["title"] for name, entry in machine_entries().items()}
 
 
 def _entry(name: str, about: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Topologies from files: GraphML, and JSON in networkx' node-link form."""
+"""Clusters from files: GraphML, and JSON in networkx' node-link form."""
 
 import json
 from pathlib import Path
@@ -9,23 +9,30 @@ import networkx as nx
 
 from collectives.errors import InputError
 from collectives.transport import Transport
-from simcomm.cluster.check import check_graph
 from simcomm.cluster.cluster import IDEAL, Cluster
-from simcomm.cluster.graph import natural, rank_nodes
+from simcomm.cluster.graph import natural_key, rank_nodes
+from simcomm.cluster.graph_check import check_graph
 
 SUFFIXES = (".graphml", ".json")
 
 
 def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Cluster:
-    """The cluster that a file describes; see ``simcomm.cluster.cluster.from_graph``.
+    """Read the graph of a ``.graphml`` or ``.json`` file; what it means, see ``simcomm.from_graph``.
 
     Raises InputError that names the file, the node or link, and the key.
+
+    >>> read_cluster("cluster.csv")
+    Traceback (most recent call last):
+    ...
+    collectives.errors.InputError: cluster.csv: a topology is read from .graphml or .json (node-link), not '.csv'
     """
+    if not isinstance(path, Path | str):
+        raise InputError(f"path = {path!r}; the name of a file is needed")
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path}: a topology is read from {' or '.join(SUFFIXES)} (node-link), not {path.suffix!r}")
     graph = check_graph((_from_graphml if path.suffix == ".graphml" else _from_json)(path), str(path))
-    hosts = tuple(sorted(rank_nodes(graph), key=natural))
+    hosts = tuple(sorted(rank_nodes(graph), key=natural_key))
     return Cluster(f"{path.name}: {len(hosts)} hosts", graph, hosts, transport)
 
 
@@ -56,7 +63,7 @@ def _from_json(path: Path) -> "nx.Graph[Any]":
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("nodes", edges)):
         raise InputError(f'{path}: not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
     if content.get("multigraph") is True:
-        return nx.MultiGraph()  # which is refused for being one, whatever is in it
+        return nx.MultiGraph()  # check_graph refuses it, whatever it contains
     graph: nx.Graph[Any] = nx.DiGraph() if content.get("directed") is True else nx.Graph()
     for number, entry in enumerate(content["nodes"]):
         _add_node(graph, f"{path}: nodes.{number}", entry)
@@ -66,7 +73,7 @@ def _from_json(path: Path) -> "nx.Graph[Any]":
 
 
 def _add_node(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
-    node = _named(where, entry, "id")
+    node = _name(where, entry, "id")
     if node in graph:
         raise InputError(f"{where}: node {node!r} is there twice")
     assert isinstance(entry, dict)
@@ -74,7 +81,7 @@ def _add_node(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
 
 
 def _add_edge(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
-    a, b = _named(where, entry, "source"), _named(where, entry, "target")
+    a, b = _name(where, entry, "source"), _name(where, entry, "target")
     for end in (a, b):
         if end not in graph:
             raise InputError(f"{where}: node {end!r} is not among the nodes")
@@ -84,7 +91,8 @@ def _add_edge(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
     graph.add_edge(a, b, **{key: value for key, value in entry.items() if key not in ("source", "target")})
 
 
-def _named(where: str, entry: object, key: str) -> str:
+def _name(where: str, entry: object, key: str) -> str:
+    """Return the name of a node under ``key`` of a node or link. Raise InputError where there is none."""
     name = entry.get(key) if isinstance(entry, dict) else None
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
         raise InputError(f"{where}: {key} = {name!r}; the name of a node is needed")

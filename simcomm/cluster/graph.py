@@ -4,7 +4,8 @@ Node attributes: ``kind`` (one of ``KINDS``); inside a machine also ``machine`` 
 ``rail`` (which rail they are on); for GPUs ``local`` (number in the machine), ``p2p_level`` (how far they reach other
 devices without help, in the words of NCCL_P2P_LEVEL) and ``memory`` (the host memory through which the rest goes).
 Edge attributes, each edge being one direction of a link: ``bandwidth`` in bytes/s, ``latency`` in seconds; where known
-``usable_bandwidth``, what software gets out of it, and ``medium``, its name.
+``shared_bandwidth``, the total that several messages at once get, ``usable_bandwidth``, what software gets of the
+line rate, and ``medium``, its name.
 """
 
 import re
@@ -17,78 +18,87 @@ import networkx as nx
 from collectives.errors import InputError
 from collectives.units import parse_bandwidth, parse_latency
 
+Edge = tuple[str, str]
 KINDS = ("host", "gpu", "nic", "pcie", "cpu", "memory", "nvswitch", "switch")
 HOLDS_A_RANK = ("host", "gpu")
 P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # over NVLink; PCIe switches; one CPU; several. Each includes those before it
 
 
-class Wire(NamedTuple):
-    """What a link gives in each direction."""
+class LinkSpec(NamedTuple):
+    """What a link offers in each direction."""
 
     bandwidth: float = inf  # bytes/s
     latency: float = 0.0  # seconds
     medium: str = ""  # for example "PCIe 4.0 x16"
     usable: float | None = None  # bytes/s that software gets, where a source says
 
-    def times(self, count: float) -> "Wire":
-        """As many of them side by side, for messages that are spread over all."""
+    def times(self, count: float) -> "LinkSpec":
+        """Return ``count`` such links side by side, for messages that are spread over all of them."""
         return self._replace(bandwidth=self.bandwidth * count, usable=self.usable and self.usable * count)
 
 
-def wire(bandwidth: str, latency: str, medium: str = "") -> Wire:
-    """A wire of quantities with units. Raises InputError."""
-    return Wire(parse_bandwidth(bandwidth), parse_latency(latency), medium)
+def link_spec(bandwidth: str, latency: str, medium: str = "") -> LinkSpec:
+    """Parse a bandwidth and a latency with their units. Raise InputError for text that is neither.
+
+    >>> link_spec("10 Gbit/s", "5 us")
+    LinkSpec(bandwidth=1250000000.0, latency=5e-06, medium='', usable=None)
+    """
+    return LinkSpec(parse_bandwidth(bandwidth), parse_latency(latency), medium)
 
 
-def join(graph: "nx.DiGraph[str]", a: str, b: str, along: Wire) -> None:
-    """A link between two nodes: an edge in each direction."""
-    data: dict[str, Any] = {"bandwidth": along.bandwidth, "latency": along.latency}
-    if along.medium:
-        data["medium"] = along.medium
-    if along.usable is not None:
-        data["usable_bandwidth"] = along.usable
+def add_link(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
+    """Add a link between two nodes: an edge in each direction."""
+    data: dict[str, Any] = {"bandwidth": link.bandwidth, "latency": link.latency}
+    if link.medium:
+        data["medium"] = link.medium
+    if link.usable is not None:
+        data["usable_bandwidth"] = link.usable
     graph.add_edge(a, b, **data)
     graph.add_edge(b, a, **data)
 
 
-def empty(hosts: Iterable[str] = (), switches: Iterable[str] = ()) -> "nx.DiGraph[str]":
-    """A graph of hosts and switches without links."""
+def empty_graph(hosts: Iterable[str] = (), switches: Iterable[str] = ()) -> "nx.DiGraph[str]":
+    """Return a graph of hosts and switches without links."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(hosts, kind="host")
     graph.add_nodes_from(switches, kind="switch")
     return graph
 
 
-def kinds(graph: "nx.DiGraph[str]") -> dict[str, str]:
-    """Every node's kind; where it has none, nodes named h* are hosts and all others switches."""
+def node_kinds(graph: "nx.DiGraph[str]") -> dict[str, str]:
+    """Return the kind of every node; one without the attribute is a host if its name begins with h, else a switch."""
     return {
         node: data.get("kind") or ("host" if node.startswith("h") else "switch")
         for node, data in graph.nodes(data=True)
     }
 
 
-def kind_of(graph: "nx.DiGraph[str]", node: str) -> str:
-    """One node's kind."""
+def node_kind(graph: "nx.DiGraph[str]", node: str) -> str:
+    """Return the kind of one node, as ``node_kinds`` does."""
     kind: str = graph.nodes[node].get("kind") or ("host" if node.startswith("h") else "switch")
     return kind
 
 
 def rank_nodes(graph: "nx.DiGraph[str]") -> list[str]:
-    """The nodes that can hold a rank, in the graph's order."""
-    return [node for node, kind in kinds(graph).items() if kind in HOLDS_A_RANK]
+    """Return the nodes that can hold a rank, in the graph's order."""
+    return [node for node, kind in node_kinds(graph).items() if kind in HOLDS_A_RANK]
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """Sort key with h2 before h10."""
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Return a sort key that puts h2 before h10.
+
+    >>> sorted(["h10", "h2"], key=natural_key)
+    ['h2', 'h10']
+    """
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def check_whole(graph: "nx.DiGraph[str]") -> None:
-    """Raises InputError for a network without a place for a rank, or in pieces."""
+def check_connected(graph: "nx.DiGraph[str]") -> None:
+    """Raise InputError for a network without a node for a rank, or in several pieces."""
     if not rank_nodes(graph):
         raise InputError("the cluster has no host; name hosts h0, h1, ...")
     if not nx.is_weakly_connected(graph):
-        pieces = sorted((sorted(piece, key=natural) for piece in nx.weakly_connected_components(graph)), key=len)
+        pieces = sorted((sorted(piece, key=natural_key) for piece in nx.weakly_connected_components(graph)), key=len)
         raise InputError(
             f"the network is in {len(pieces)} pieces: no link leads from {', '.join(pieces[0])} to the rest"
         )

@@ -1,8 +1,8 @@
 """Shortest paths on the arrays of a graph: of one pair, or of very many at once.
 
-Better is: fewer links, then fewer GPUs and CPUs in between, then wider links. Where paths are equally good, a number
-that belongs to the message says which: its digits, in the mixed radix of the choices that it meets on the way, pick one
-after the other. The receiver's number makes it destination routing, D-mod-k in a fat tree (Zahavi, "Fat-tree routing
+Better is: fewer links, then fewer GPUs and CPUs in between, then wider links. Among equally good paths a number that
+belongs to the pair, its *choice*, picks: its digits, in the mixed radix of the numbers of links to choose from, one
+digit at each node. The receiver's number makes it destination routing, D-mod-k in a fat tree (Zahavi, "Fat-tree routing
 and node ordering providing contention free traffic for MPI global collectives", 2012); a hash makes it ECMP.
 """
 
@@ -17,38 +17,44 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError
-from simcomm.cluster.graph import kinds
+from simcomm.cluster.graph import node_kinds
 
 Ints = npt.NDArray[np.int64]
 
 LINK, PROCESSOR_BETWEEN, NARROWEST = 1 << 44, 1 << 33, 1 << 20  # so many of one never add up to the next
-WORTH_COMPILING = 1_000_000  # looks at a link; with fewer, plain Python is done before numba is imported
-LOOKS_ON_A_WALK = 16  # as a rule of thumb
+WORTH_COMPILING = 1_000_000  # looks at a link; for fewer, plain Python takes less time than importing numba
+LOOKS_ON_A_PATH = 16  # as a rule of thumb
 
 
-class Ways(NamedTuple):
+class RouteLinks(NamedTuple):
     """Routes as arrays: route k crosses ``link[first[k]:first[k + 1]]``, numbers in the graph's order of edges."""
 
     first: npt.NDArray[np.int32]  # [routes + 1]
     link: npt.NDArray[np.int32]
 
 
-class Arrays(NamedTuple):
-    """A graph as numbers. A leaf is a node with one neighbour, which has more; choices are among the others."""
+class GraphArrays(NamedTuple):
+    """A graph as numbers. A leaf is a node with one neighbour, which has several; only other nodes are searched."""
 
     src: Ints  # [links]: node
     dst: Ints
     cost: Ints
     up: Ints  # [nodes]: a leaf's link to its neighbour, else -1
-    down: Ints  # and the one from it
+    down: Ints  # [nodes]: a leaf's link from its neighbour, else -1
     first_out: Ints  # [nodes + 1], into out
     out: Ints  # links between nodes that are no leaves, by the node that they leave
     first_in: Ints
     into: Ints  # the same, by the node that they reach
 
 
-class Paths:
-    """Shortest paths in one graph."""
+class ShortestPaths:
+    """The shortest paths in one graph, whose nodes and links are numbered in its order.
+
+    >>> import simcomm
+    >>> search = ShortestPaths(simcomm.star(2, "10 Gbit/s", "5 us").graph)
+    >>> search.path(search.number["h0"], search.number["h1"], choice=0)
+    ('h0', 's0', 'h1')
+    """
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         self.nodes = list(graph)
@@ -58,39 +64,40 @@ class Paths:
         self._graph = graph
 
     @cached_property
-    def _arrays(self) -> Arrays:
+    def _arrays(self) -> GraphArrays:
         ends = self.ends(self.edges)
         src, dst = ends[:, 0].copy(), ends[:, 1].copy()
         up, down = self._leaves()
         inner = np.flatnonzero((up[src] < 0) & (up[dst] < 0))
-        first_out, out = _by(src, inner, len(self.nodes))
-        first_in, into = _by(dst, inner, len(self.nodes))
-        return Arrays(src, dst, self._costs(inner), up, down, first_out, out, first_in, into)
+        first_out, out = _sorted_by_node(src, inner, len(self.nodes))
+        first_in, into = _sorted_by_node(dst, inner, len(self.nodes))
+        return GraphArrays(src, dst, self._costs(inner), up, down, first_out, out, first_in, into)
 
     def _costs(self, inner: Ints) -> Ints:
-        """Of each link between nodes that are no leaves; an exact whole number, so that equal means equal."""
-        kind, costs = kinds(self._graph), np.zeros(len(self.edges), np.int64)
+        """Return the cost of each link between nodes that are no leaves, as whole numbers, which add up exactly."""
+        kinds, costs = node_kinds(self._graph), np.zeros(len(self.edges), np.int64)
         edges = [self.edges[link] for link in inner.tolist()]
         widths = [self._graph.edges[edge]["bandwidth"] for edge in edges]
         narrowest = min((width for width in widths if width < inf), default=1.0)
         costs[inner] = [
-            LINK + PROCESSOR_BETWEEN * (kind[src] in ("gpu", "cpu")) + round(NARROWEST * narrowest / width)
+            LINK + PROCESSOR_BETWEEN * (kinds[src] in ("gpu", "cpu")) + round(NARROWEST * narrowest / width)
             for (src, _), width in zip(edges, widths, strict=True)
         ]
         return costs
 
     @cached_property
     def _scratch(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Of each node its distance, -1 between searches, and its cost; a queue; and links to choose from."""
+        """Of each node its distance (-1 between searches) and its cost; a queue of nodes; a list of links."""
         count = len(self.nodes)
         return np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
     @cached_property
     def _lists(self) -> tuple[Any, Any]:
         """Arrays and scratch as lists, which plain Python reads faster."""
-        return Arrays(*(column.tolist() for column in self._arrays)), [column.tolist() for column in self._scratch]
+        return GraphArrays(*(column.tolist() for column in self._arrays)), [column.tolist() for column in self._scratch]
 
     def _leaves(self) -> tuple[Ints, Ints]:
+        """Return of each node the link to its only neighbour and the one from it; -1 of nodes that are no leaves."""
         up, down = np.full(len(self.nodes), -1), np.full(len(self.nodes), -1)
         after = dict(self._graph.adjacency())
         before = dict(self._graph.reverse(copy=False).adjacency())
@@ -102,89 +109,92 @@ class Paths:
         return up, down
 
     def ends(self, pairs: Sequence[tuple[str, str]]) -> Ints:
-        """The nodes of pairs as numbers, shape [pairs, 2]. Raises InputError for one that is not there."""
+        """Return the nodes of pairs as numbers, shape [pairs, 2]. Raise InputError for one that is not there."""
         names = chain.from_iterable(pairs)
         try:
             return np.fromiter(map(self.number.__getitem__, names), np.int64, 2 * len(pairs)).reshape(-1, 2)
         except KeyError as error:
             raise InputError(f"there is no node {error} in this network") from error
 
-    def many(self, ends: Ints, spread: Ints) -> Ways:
-        """The path of every pair in ``ends``; ``spread``, a number from 0 on for each, picks among equals.
+    def paths(self, ends: Ints, choices: Ints) -> RouteLinks:
+        """Return the path of every pair in ``ends``; where there is none, no links.
 
-        There are no links where there is no path.
+        ``choices``, a number from 0 on for each pair, picks among equal paths.
         """
         sources, targets, arrays = ends[:, 0], ends[:, 1], self._arrays
         starts = _neighbours(sources, arrays.up, arrays.dst)
         doors = _neighbours(targets, arrays.down, arrays.src)
         order = np.argsort(doors, kind="stable")
-        counts, links = self._by_door(doors[order], [column[order] for column in (sources, starts, targets, spread)])
-        return _reordered(order, counts, links)
+        counts, links = self._by_door(doors[order], [column[order] for column in (sources, starts, targets, choices)])
+        return _by_number(order, counts, links)
 
     def _by_door(self, doors: Ints, given: list[Ints]) -> tuple[Ints, Ints]:
-        """Lengths and links of paths sorted by door: the last node that is no leaf, searched back from only once."""
+        """Return lengths and links of paths that are sorted by door: the last node of a path that is no leaf.
+
+        Each door is searched back from only once.
+        """
         cuts = [0, *(np.flatnonzero(np.diff(doors)) + 1).tolist(), len(doors)] if len(doors) else [0]
-        large = len(cuts) * len(self._arrays.out) + len(doors) * LOOKS_ON_A_WALK > WORTH_COMPILING
-        paths_to = _compiled() if large else PLAIN
+        large = len(cuts) * len(self._arrays.out) + len(doors) * LOOKS_ON_A_PATH > WORTH_COMPILING
+        find_paths = _compiled() if large else PLAIN
         net, scratch = (self._arrays, self._scratch) if large else self._lists
         counts, links = np.zeros(len(doors), np.int64), [np.zeros(0, np.int64)]
         for begin, end in pairwise(cuts):
             mine = [column[begin:end] if large else column[begin:end].tolist() for column in given]
-            found = paths_to(net, int(doors[begin]), mine, scratch, counts[begin:end])
+            found = find_paths(net, int(doors[begin]), mine, scratch, counts[begin:end])
             links.append(np.asarray(found, dtype=np.int64))
         return counts, np.concatenate(links)
 
-    def one(self, source: int, target: int, spread: int) -> tuple[str, ...]:
-        """The nodes of one path, both ends included, as ``many`` would find it; none where there is no path."""
+    def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
+        """Return the nodes of one path, both ends included, as ``paths`` would find it; none where there is no path."""
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         door = target if net.down[target] < 0 else net.src[net.down[target]]
-        return self.nodes_of(PLAIN(net, door, ([source], [start], [target], [spread]), scratch, [0]).tolist())
+        return self.nodes_of(PLAIN(net, door, ([source], [start], [target], [choice]), scratch, [0]).tolist())
 
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
-        """The nodes of a path of links, both ends included."""
+        """Return the nodes of a path of links, both ends included."""
         pairs = [self.edges[link] for link in links]
         return (*(src for src, _ in pairs), pairs[-1][1]) if pairs else ()
 
 
 def _neighbours(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
-    """Each node itself, or a leaf's neighbour."""
+    """Return each node itself, or in place of a leaf its neighbour."""
     links = leaf_links[nodes]
     return np.where(links < 0, nodes, far_ends[links]) if len(far_ends) else nodes
 
 
-def _by(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Links sorted by the node at one of their ends, and where each node's begin."""
+def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
+    """Return where the links of each node begin, and the links sorted by the node at one of their ends."""
     counts = np.bincount(ends[links], minlength=nodes)
     return np.concatenate([[0], np.cumsum(counts)]), links[np.argsort(ends[links], kind="stable")]
 
 
-def _reordered(order: Ints, counts: Ints, links: Ints) -> Ways:
-    """Paths that lie one after the other in ``order``, put into the order from 0 on."""
+def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
+    """Return the paths, given one after the other in ``order``, by their numbers from 0 on."""
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
-    place = np.argsort(order)
-    lengths, begins = counts[place], begins[place]
+    position = np.argsort(order)
+    lengths, begins = counts[position], begins[position]
     first = np.concatenate([[0], np.cumsum(lengths)])
     at = np.repeat(begins - first[:-1], lengths) + np.arange(first[-1])
-    return Ways(first.astype(np.int32), links[at].astype(np.int32))
+    return RouteLinks(first.astype(np.int32), links[at].astype(np.int32))
 
 
-class Kernels(NamedTuple):
-    """What finds paths: plain Python on lists, or the same compiled, on arrays."""
+class PathFinder(NamedTuple):
+    """The two halves of a search: plain Python on lists, or the same functions compiled, on arrays."""
 
-    search: Callable[..., int]
-    walk: Callable[..., Any]
+    measure: Callable[..., int]
+    descend: Callable[..., Any]
 
     def __call__(self, net: Any, door: int, given: Sequence[Any], scratch: Any, counts: Any) -> Any:
-        """Links of the paths to what is behind one door, one after the other; ``counts`` gets their lengths."""
-        seen = self.search(net, door, given[1], scratch)
-        return self.walk(net, door, *given, scratch, seen, counts)
+        """Return the links of the paths through one door, one path after the other; put their lengths in ``counts``."""
+        seen = self.measure(net, door, given[1], scratch)
+        return self.descend(net, door, *given, scratch, seen, counts)
 
 
-def _search(net: Any, door: int, starts: Any, scratch: Any) -> int:
-    """Breadth first, back from the door, until every start has its distance and its least cost.
+def _measure(net: Any, door: int, starts: Any, scratch: Any) -> int:
+    """Search breadth first, back from the door, until every start has its distance and its least cost.
 
-    How many nodes have then been seen, which the queue begins with. Plain loops, the same for Python and numba.
+    Return how many nodes have been seen; they are the first in the queue. Plain loops, the same for Python and numba.
     """
     level, best, queue, _ = scratch
     level[door], best[door], queue[0] = 0, 0, door
@@ -209,14 +219,17 @@ def _search(net: Any, door: int, starts: Any, scratch: Any) -> int:
     return tail
 
 
-def _walk(
-    net: Any, door: int, sources: Any, starts: Any, targets: Any, spread: Any, scratch: Any, seen: int, counts: Any
+def _descend(
+    net: Any, door: int, sources: Any, starts: Any, targets: Any, choices: Any, scratch: Any, seen: int, counts: Any
 ) -> Any:
-    """Each source walks downhill to the door, and on to its target; then no node has a distance any more."""
-    level, best, queue, choices = scratch
-    links = [0]  # which tells numba what is in the list
+    """Go from each source by descending distance to the door, and on to its target; then reset all distances.
+
+    Return the links of all paths, one path after the other.
+    """
+    level, best, queue, equal_links = scratch
+    links = [0]  # tells numba the type of the list; not returned
     for k in range(len(sources)):
-        source, node, target, left, begin = sources[k], starts[k], targets[k], spread[k], len(links)
+        source, node, target, left, begin = sources[k], starts[k], targets[k], choices[k], len(links)
         if source == target or level[node] < 0:
             continue
         if net.up[source] >= 0:
@@ -227,9 +240,9 @@ def _walk(
                 link = net.out[at]
                 after = net.dst[link]
                 if level[after] == level[node] - 1 and best[after] + net.cost[link] == best[node]:
-                    choices[equals] = link
+                    equal_links[equals] = link
                     equals += 1
-            link, left = choices[left % equals], left // equals
+            link, left = equal_links[left % equals], left // equals
             links.append(link)
             node = net.dst[link]
         if net.down[target] >= 0:
@@ -240,15 +253,15 @@ def _walk(
     return np.array(links[1:])
 
 
-PLAIN = Kernels(_search, _walk)
+PLAIN = PathFinder(_measure, _descend)
 
 
 @cache
-def _compiled() -> Kernels:
-    """The same in machine code, kept on disk where there is a place for it."""
+def _compiled() -> PathFinder:
+    """Return the search in machine code, which is kept on disk where a folder can be written."""
     import numba  # slow to import, and worth it for large networks only
 
     try:
-        return Kernels(*(numba.njit(kernel, cache=True) for kernel in PLAIN))
+        return PathFinder(*(numba.njit(kernel, cache=True) for kernel in PLAIN))
     except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
-        return Kernels(*(numba.njit(kernel) for kernel in PLAIN))
+        return PathFinder(*(numba.njit(kernel) for kernel in PLAIN))

@@ -8,14 +8,54 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 
 from collectives.errors import InputError
+from simcomm.cluster.arguments import check_names
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import rank_nodes
 
 
-def groups(cluster: Cluster) -> list[list[str]]:
-    """The hosts by machine or switch, both in the order in which they come."""
+def place_in_blocks(cluster: Cluster) -> Cluster:
+    """Place consecutive ranks in the same group until it is full (Slurm's ``block``, torchrun's order).
+
+    >>> import simcomm
+    >>> place_in_blocks(simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us")).hosts
+    ('h0', 'h1', 'h2', 'h3')
+    """
+    return replace(cluster, hosts=tuple(chain.from_iterable(_groups(cluster))))
+
+
+def place_round_robin(cluster: Cluster) -> Cluster:
+    """Place consecutive ranks in different groups, one in each before the next round (Slurm's ``cyclic``).
+
+    >>> import simcomm
+    >>> place_round_robin(simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us")).hosts
+    ('h0', 'h2', 'h1', 'h3')
+    """
+    rounds = zip_longest(*_groups(cluster))
+    return replace(cluster, hosts=tuple(host for hosts in rounds for host in hosts if host is not None))
+
+
+def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
+    """Place rank r on ``hosts[r]``. Raise InputError for a node that is not there, holds no rank, or comes twice.
+
+    >>> import simcomm
+    >>> place_on(simcomm.star(4, "10 Gbit/s", "5 us"), ["h3", "h1"]).world_size
+    2
+    """
+    known = rank_nodes(_checked(cluster).graph)
+    for rank, host in enumerate(check_names("hosts", hosts)):
+        if host not in known:
+            raise InputError(f"rank {rank} on {host!r}: no such host; there are {_shown(known)}")
+        if host in hosts[:rank]:
+            raise InputError(f"rank {rank} on {host!r}: rank {list(hosts).index(host)} is there, and a host holds one")
+    if not hosts:
+        raise InputError(f"no rank is placed; name at least one of {_shown(known)}")
+    return replace(cluster, hosts=tuple(hosts))
+
+
+def _groups(cluster: Cluster) -> list[list[str]]:
+    """Return the hosts by machine or switch, both in the order of the cluster's hosts."""
     found: dict[object, list[str]] = {}
-    for host in cluster.hosts:
+    for host in _checked(cluster).hosts:
         found.setdefault(_group(cluster, host), []).append(host)
     return list(found.values())
 
@@ -24,32 +64,15 @@ def _group(cluster: Cluster, host: str) -> object:
     data = cluster.graph.nodes[host]
     if "machine" in data:
         return data["machine"]
-    around = list(cluster.graph.successors(host))
-    return around[0] if len(around) == 1 else host
+    neighbours = list(cluster.graph.successors(host))
+    return neighbours[0] if len(neighbours) == 1 else host
 
 
-def block(cluster: Cluster) -> Cluster:
-    """Neighbouring ranks live in one group until it is full (Slurm's block, torchrun's order)."""
-    return replace(cluster, hosts=tuple(chain.from_iterable(groups(cluster))))
-
-
-def round_robin(cluster: Cluster) -> Cluster:
-    """Neighbouring ranks live in different groups, one in each in turn (Slurm's cyclic)."""
-    turns = zip_longest(*groups(cluster))
-    return replace(cluster, hosts=tuple(host for turn in turns for host in turn if host is not None))
-
-
-def listed(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
-    """Rank r lives on ``hosts[r]``. Raises InputError for a node that is not there, holds no rank, or comes twice."""
-    there = rank_nodes(cluster.graph)
-    for rank, host in enumerate(hosts):
-        if host not in there:
-            raise InputError(f"rank {rank} on {host!r}: no such host; there are {_shown(there)}")
-        if host in hosts[:rank]:
-            raise InputError(f"rank {rank} on {host!r}: rank {list(hosts).index(host)} is there, and a host holds one")
-    if not hosts:
-        raise InputError(f"no rank is placed; name at least one of {_shown(there)}")
-    return replace(cluster, hosts=tuple(hosts))
+def _checked(cluster: object) -> Cluster:
+    """Return the cluster. Raise InputError for anything else."""
+    if not isinstance(cluster, Cluster):
+        raise InputError(f"cluster = {cluster!r}; a Cluster is needed")
+    return cluster
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -19,7 +19,6 @@ from simcomm.compiled.demand import Demand, Sizes, demand
 from simcomm.compiled.pairs import Pairs, routes_between
 from simcomm.compiled.private_links import cyclic_singles, private_links, singles
 from simcomm.compiled.routes import Bools, Floats, Ints, Routes
-from simcomm.model.sharing import fifo
 from simcomm.model.trouble import NONE, Trouble
 
 AnySchedule = Schedule | CyclicSchedule | StepTable
@@ -71,7 +70,7 @@ class EngineInput:
     @property
     def in_turn(self) -> bool:
         """Whether a link serves one message at a time."""
-        return self.cluster.sharing is fifo
+        return self.cluster.sharing == "fifo"
 
     def in_full(self, most: int = MOST_MESSAGES) -> "EngineInput":
         """The same with every message written down, so that it can be told what each of them is.

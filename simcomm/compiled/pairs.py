@@ -20,7 +20,7 @@ def routes_between(cluster: Cluster, transport: Transport, pairs: Pairs) -> Rout
     """The route of every pair, as the cluster's policy finds it; links are numbered in the graph's order of edges."""
     hosts = cluster.hosts
     ends = [(hosts[a], hosts[b]) for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
-    first, link = cluster.routes().many(ends)
+    first, link = cluster.router().links(ends)
     alone, shared, latency = _links(cluster)
     counts = np.diff(first)
     seconds = np.zeros(len(counts))

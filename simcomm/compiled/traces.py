@@ -50,7 +50,7 @@ def recorded(inputs: EngineInput, timing: Timing, op: str, facts: dict[str, floa
 
 def recorded_messages(inputs: EngineInput, timing: Timing) -> Iterator[Message]:
     """Those that arrived, in the order in which they did."""
-    routes, hosts, times, posted = inputs.cluster.routes(), inputs.cluster.hosts, timing.times, timing.posted
+    router, hosts, times, posted = inputs.cluster.router(), inputs.cluster.hosts, timing.times, timing.posted
     assert times is not None
     assert posted is not None
     columns: list[Indices] = [*times, times.begin - posted.src, times.begin - posted.dst]
@@ -58,7 +58,9 @@ def recorded_messages(inputs: EngineInput, timing: Timing) -> Iterator[Message]:
     order = order[np.isfinite(times.end[order])]
     rows: Iterator[tuple[Any, ...]] = zip(*(column[order].tolist() for column in columns), strict=True)
     for src, dst, channel, step, chunk, nbytes, begin, end, *late in rows:
-        yield Message(src, dst, step, chunk, int(nbytes), begin, end, routes(hosts[src], hosts[dst]), channel, *late)
+        yield Message(
+            src, dst, step, chunk, int(nbytes), begin, end, router.route(hosts[src], hosts[dst]), channel, *late
+        )
 
 
 def unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
@@ -134,14 +136,14 @@ def _scaling(inputs: EngineInput, timing: Timing, op: str) -> Iterator[Span]:
 
 def links_of(inputs: EngineInput, timings: Iterable[Timing]) -> list[TracedLink]:
     """With the bytes of messages that came on their way in any of these runs."""
-    graph, hosts, routes = inputs.cluster.graph, inputs.cluster.hosts, inputs.cluster.routes()
+    graph, hosts, router = inputs.cluster.graph, inputs.cluster.hosts, inputs.cluster.router()
     carried = dict.fromkeys(graph.edges, 0.0)
     for times in (timing.times for timing in timings):
         assert times is not None
         begun = np.isfinite(times.begin)
         said = (column[begun].tolist() for column in (times.src, times.dst, times.nbytes))
         for src, dst, nbytes in zip(*said, strict=True):
-            for edge in pairwise(routes(hosts[src], hosts[dst])):
+            for edge in pairwise(router.route(hosts[src], hosts[dst])):
                 carried[edge] += nbytes
     return [
         TracedLink(a, b, data["bandwidth"], data["latency"], carried[a, b]) for a, b, data in graph.edges(data=True)

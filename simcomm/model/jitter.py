@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError
-from simcomm.model.hashing import UNIT, hash_name, share
+from simcomm.hashing import UNIT, hash_name, share
 
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
 MOST_SEED = 2**64 - 1

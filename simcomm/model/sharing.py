@@ -5,7 +5,8 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Protocol
 
-Edge = tuple[str, str]
+from simcomm.cluster.graph import Edge
+
 ONE_INSTANT = 1e-12  # flows that come within this share of the time, which may be rounding, have come together
 RISING = -1.0  # in place of a rate
 Capacities = dict[Edge, tuple[float, float]]  # bytes/s of an edge for one flow alone, and for several
@@ -99,3 +100,6 @@ def fifo(flows: Iterable[Flow], capacities: Capacities) -> None:
         is_free = taken.isdisjoint(flow.edges)
         flow.rate = min((capacities[edge][0] for edge in flow.edges), default=inf) if is_free else 0.0
         taken.update(flow.edges)
+
+
+SHARING_RULES: dict[str, Sharing] = {"fair": fair, "fifo": fifo}  # by what a cluster says

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError
-from simcomm.model.hashing import hash_name
+from simcomm.cluster.graph import Edge
+from simcomm.hashing import hash_name
 from simcomm.model.jitter import Jitter, uniform
 
-Edge = tuple[str, str]
 MESSAGE, COMPUTE = 1, 2  # what a random number is for
 OUTSIDE, FORWARD, BACKWARD, OPTIMIZER = -1, -2, -3, -4  # a rank's computing outside a collective, in place of a channel
 CHUNKS = 32  # bits of a number for the chunk of a message; the step stands above them

@@ -18,6 +18,7 @@ from collectives.records.trace import Message, Span, Unfinished
 from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.model.sharing import SHARING_RULES
 from simcomm.model.trouble import NONE, Trouble
 from simcomm.reference.network import Network
 
@@ -94,7 +95,9 @@ class Simulation:
     def __init__(self, cluster: Cluster, transport: Transport, trouble: Trouble = NONE) -> None:
         self.cluster, self.transport, self.trouble = cluster, transport, trouble
         self.env = simpy.Environment()
-        self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing, cluster.sharing)
+        self.network = Network(
+            self.env, cluster.graph, transport.goodput, cluster.routing, SHARING_RULES[cluster.sharing]
+        )
         self.messages: list[Message] = []
         self.spans: list[Span] = []
         self.failed: dict[int, float] = {}  # ranks that have stopped, and when

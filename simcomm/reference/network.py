@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import networkx as nx
 import simpy
 
+from simcomm.cluster.graph import Edge
 from simcomm.cluster.routing import Routing, shortest
-from simcomm.model.sharing import ONE_INSTANT, Capacities, Edge, Sharing, fair
+from simcomm.model.sharing import ONE_INSTANT, Capacities, Sharing, fair
 from simcomm.model.trouble import IDLE_CHANGES, Change
 
 Order = tuple[int, ...]
@@ -72,7 +73,7 @@ class Network:
         self.flows: list[Flow] = []
         self._crossing: dict[Edge, dict[Flow, None]] = {edge: {} for edge in self.whole}
         self._changed: set[Edge] = set()  # edges whose flows or capacity are others than when rates were shared out
-        self._routes = routing(graph)
+        self._router = routing(graph)
         self._ways: dict[tuple[str, str], Way] = {}
         self.share_out = sharing
         self._instant = 0.0
@@ -104,7 +105,7 @@ class Network:
     def way(self, src: str, dst: str) -> Way:
         """The way from node src to node dst, always the same. Raises InputError where no link leads there."""
         if (src, dst) not in self._ways:
-            nodes = self._routes(src, dst)
+            nodes = self._router.route(src, dst)
             edges = tuple(pairwise(nodes))
             self._ways[src, dst] = Way(nodes, edges, sum(map(self._latency.__getitem__, edges)))
         return self._ways[src, dst]

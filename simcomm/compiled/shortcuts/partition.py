@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from simcomm.compiled.routes import Ints, Routes
 from simcomm.compiled.shortcuts.traffic import Hashes, Traffic
-from simcomm.model.hashing import mix
+from simcomm.hashing import mix
 
 MOST_ROUNDS = 40  # of refinement; what needs more does not fold much
 WORTH_IT = 4  # times fewer pairs, or the partition does not pay

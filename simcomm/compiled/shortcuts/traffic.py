@@ -10,7 +10,7 @@ from collectives.step import Kind
 from simcomm.compiled.cyclic_demand import distances, pairs_at
 from simcomm.compiled.demand import Demand, Sizes
 from simcomm.compiled.routes import Ints
-from simcomm.model.hashing import mix
+from simcomm.hashing import mix
 
 Hashes = npt.NDArray[np.uint64]
 

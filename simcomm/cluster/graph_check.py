@@ -1,4 +1,4 @@
-"""Graphs that others made, held to what a cluster needs before anything runs on them."""
+"""Checks of a graph that a user made: its names, keys, quantities and whether every rank reaches every other."""
 
 from collections.abc import Mapping
 from math import isnan
@@ -7,7 +7,7 @@ from typing import Any
 import networkx as nx
 
 from collectives.errors import InputError
-from simcomm.cluster.graph import KINDS, P2P_LEVELS, check_whole, kind_of, rank_nodes
+from simcomm.cluster.graph import KINDS, P2P_LEVELS, check_connected, node_kind, rank_nodes
 
 NODE_KEYS = ("kind", "machine", "rail", "local", "p2p_level", "memory")
 EDGE_KEYS = ("bandwidth", "latency", "shared_bandwidth", "usable_bandwidth", "medium")
@@ -15,34 +15,37 @@ RATES = ("bandwidth", "shared_bandwidth", "usable_bandwidth")
 
 
 def check_graph(graph: "nx.Graph[Any]", where: str = "") -> "nx.DiGraph[str]":
-    """The graph with both directions of every link, nodes named by text. ``where`` names a file. Raises InputError."""
+    """Return a copy with both directions of every link, nodes named by text, and quantities as floats.
+
+    Raise InputError that names the node or link and the key, after ``where`` (the file that the graph is from).
+    """
     begin = f"{where}: " if where else ""
     try:
         if graph.is_multigraph():
             raise InputError("it has several links between two nodes; give one with the bandwidth of all")
-        return _checked(graph)
+        return _converted(graph)
     except InputError as error:
         raise InputError(f"{begin}{error}") from error
 
 
-def _checked(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
+def _converted(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
     found: nx.DiGraph[str] = nx.DiGraph()
     for node, data in graph.nodes(data=True):
         if str(node) in found:
             raise InputError(f"node {node}: there are two of this name")
-        found.add_node(str(node), **_node(f"node {node}", data))
+        found.add_node(str(node), **_node_attributes(f"node {node}", data))
     for a, b, data in graph.edges(data=True):
         if a == b:
             raise InputError(f"link {a} - {b}: a link needs two different nodes")
-        checked = _edge(f"link {a} - {b}", data)
+        attributes = _edge_attributes(f"link {a} - {b}", data)
         for src, dst in ((a, b),) if graph.is_directed() else ((a, b), (b, a)):
-            found.add_edge(str(src), str(dst), **checked)
+            found.add_edge(str(src), str(dst), **attributes)
     _check_memories(found)
     _check_reachable(found)
     return found
 
 
-def _node(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
     _check_keys(where, data, NODE_KEYS)
     for key, accepted in (("kind", KINDS), ("p2p_level", P2P_LEVELS)):
         if key in data and data[key] not in accepted:
@@ -56,13 +59,13 @@ def _node(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
     return dict(data)
 
 
-def _edge(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def _edge_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
     _check_keys(where, data, EDGE_KEYS)
     for key in ("bandwidth", "latency"):
         if key not in data:
             raise InputError(f"{where}: {key} is missing; give {_WANTED[key]}")
     for key in (*RATES, "latency"):
-        if key in data and not _is_quantity(data[key], at_least_above=key in RATES):
+        if key in data and not _is_quantity(data[key], above_zero=key in RATES):
             raise InputError(f"{where}: {key} = {data[key]!r}; give {_WANTED.get(key, _WANTED['bandwidth'])}")
     return {key: value if key == "medium" else float(value) for key, value in data.items()}
 
@@ -70,10 +73,10 @@ def _edge(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
 _WANTED = {"bandwidth": "bytes per second as a number above 0", "latency": "seconds as a number from 0 on"}
 
 
-def _is_quantity(value: object, at_least_above: bool) -> bool:
+def _is_quantity(value: object, above_zero: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float) or isnan(value):
         return False
-    return value > 0 if at_least_above else 0 <= value < float("inf")
+    return value > 0 if above_zero else 0 <= value < float("inf")
 
 
 def _check_keys(where: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -89,16 +92,16 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
             raise InputError(f"node {node}: memory = {memory!r}; there is no such node")
         if data.get("p2p_level", "SYS") != "SYS" and memory is None:
             raise InputError(f"node {node}: p2p_level = {data['p2p_level']!r} needs memory, the node to go through")
-        if "machine" not in data and kind_of(graph, node) == "gpu" and memory is not None:
+        if "machine" not in data and node_kind(graph, node) == "gpu" and memory is not None:
             raise InputError(f"node {node}: memory without machine; number the machines from 0 on")
 
 
 def _check_reachable(graph: "nx.DiGraph[str]") -> None:
-    """Every place for a rank must reach every other."""
-    check_whole(graph)
+    """Raise InputError unless every node that holds a rank reaches every other."""
+    check_connected(graph)
     first = rank_nodes(graph)[0]
-    for way, there in (("to", nx.descendants(graph, first)), ("from", nx.ancestors(graph, first))):
+    for is_forward, reached in ((True, nx.descendants(graph, first)), (False, nx.ancestors(graph, first))):
         for node in rank_nodes(graph):
-            if node != first and node not in there:
-                ends = (first, node) if way == "to" else (node, first)
+            if node != first and node not in reached:
+                ends = (first, node) if is_forward else (node, first)
                 raise InputError(f"no link leads from {ends[0]} to {ends[1]}; give both directions")

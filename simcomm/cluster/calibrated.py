@@ -1,0 +1,61 @@
+"""Clusters whose costs are measured: processes of this machine, and other machines that run this one's software."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+import networkx as nx
+
+from collectives.errors import InputError
+from collectives.records.calibration import Calibration
+from simcomm.cluster.arguments import check_count
+from simcomm.cluster.cluster import Cluster
+
+# Payload of a TCP segment over what it takes on an Ethernet link: MTU 1500 less 20 bytes of IPv4 header (RFC 791) and
+# 32 of TCP with time stamps (RFC 9293, RFC 7323); plus 14 of Ethernet header, 4 of checksum, 8 of preamble and 12 of
+# gap (IEEE 802.3).
+TCP_GOODPUT = (1500 - 20 - 32) / (1500 + 14 + 4 + 8 + 12)
+
+
+def this_machine(ranks: int) -> Cluster:
+    """Return ``ranks`` processes of this machine, joined by its memory. Raise InputError for less than one.
+
+    ``simcomm.run`` needs a calibration for it.
+
+    >>> this_machine(2).world_size
+    2
+    """
+    hosts = tuple(f"h{i}" for i in range(check_count("ranks", ranks)))
+    return Cluster(f"{ranks} ranks of this machine", _memory_graph(hosts, inf, inf), hosts, None, is_here=True)
+
+
+def with_calibration(cluster: Cluster, calibration: Calibration) -> Cluster:
+    """Return the cluster with the measured costs of this machine's software and, if it is this machine, its memory.
+
+    Raise InputError if this machine was measured with another number of ranks.
+    """
+    if cluster.is_here:
+        if calibration.ranks != cluster.world_size:
+            raise InputError(
+                f"the calibration is of {calibration.ranks} ranks, but {cluster.title} has {cluster.world_size}; "
+                f"make one with `ringlab calibrate --ranks {cluster.world_size}`"
+            )
+        alone, together = 1 / calibration.one_way.per_byte, len(cluster.hosts) / calibration.both_ways.per_byte
+        graph = _memory_graph(cluster.hosts, alone, together)
+        return replace(cluster, graph=graph, transport=calibration.transport(goodput=1.0))
+    if cluster.transport is None:
+        return replace(cluster, transport=calibration.transport(goodput=TCP_GOODPUT))
+    return cluster
+
+
+def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
+    """Return hosts whose messages all cross one edge: processes of a machine share its memory in both directions.
+
+    The edge offers ``alone`` bytes/s to a single message and ``shared`` bytes/s to several together.
+    """
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_edge("s0", "s1", bandwidth=alone, shared_bandwidth=shared, latency=0.0)
+    for host in hosts:
+        graph.add_edge(host, "s0", bandwidth=inf, latency=0.0)
+        graph.add_edge("s1", host, bandwidth=inf, latency=0.0)
+    return graph

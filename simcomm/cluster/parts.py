@@ -1,0 +1,98 @@
+"""The hardware catalogue's tables of parts: GPUs, links, NICs and switches, every figure with its source.
+
+The figures are data, in ``simcomm/cluster/catalogue``; this module reads them.
+"""
+
+import csv
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple, TypeVar
+
+from collectives.errors import InputError
+from collectives.suggestions import suggest
+from collectives.units import parse_bandwidth, parse_latency
+from simcomm.cluster.graph import LinkSpec
+
+TABLES = {"GPU": "gpus.csv", "link": "links.csv", "NIC": "nics.csv", "switch": "switches.csv"}
+
+
+class Figure(NamedTuple):
+    """A number with its unit, and the source that states it."""
+
+    value: str
+    source: str
+
+
+Part = Mapping[str, Figure]  # figures of one part by quantity
+Entry = TypeVar("Entry")
+
+
+@cache
+def parts(kind: str) -> dict[str, dict[str, Figure]]:
+    """Return all parts of a kind in ``TABLES``, in the order of the table.
+
+    >>> parts("GPU")["H100 SXM5 80GB"]["nvlink"].value
+    'NVLink 4 x18'
+    """
+    with (catalogue_folder() / TABLES[kind]).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    found: dict[str, dict[str, Figure]] = {}
+    for name, quantity, value, source in rows:
+        found.setdefault(name, {})[quantity] = Figure(value, source)
+    return found
+
+
+def catalogue_folder() -> Any:
+    """Return the folder of the catalogue's files."""
+    return files("simcomm.cluster") / "catalogue"
+
+
+def find_part(kind: str, name: str) -> dict[str, Figure]:
+    """Return the figures of one part. Raise InputError that suggests a name."""
+    return find_entry(parts(kind), kind, name)
+
+
+def find_entry(known: Mapping[str, Entry], what: str, name: str) -> Entry:
+    """Return the entry of this name. Raise InputError that suggests one of those ``known``."""
+    if isinstance(name, str) and name in known:
+        return known[name]
+    raise InputError(f"{what} {name!r} is not in the catalogue; {suggest(str(name), known)}")
+
+
+def find_link(name: str) -> LinkSpec:
+    """Return a link of the catalogue; ``"PCIe 4.0 x16"`` and ``"NVLink 4 x18"`` are that many lanes or links.
+
+    The bandwidth is lane rate times lanes times the encoding's share, or as stated; where only what software gets is
+    known, that. A latency that no source states counts as none. Raises InputError.
+
+    >>> find_link("PCIe 4.0 x16").bandwidth
+    31507692307.69231
+    """
+    base, _, count = name.rpartition(" x")
+    single, times = (name, 1) if name in parts("link") else (base, int(count) if count.isdecimal() else 0)
+    if single not in parts("link") or times < 1:
+        find_entry(parts("link"), "link", name)
+    figures = parts("link")[single]
+    line_rate, usable = _line_rate(figures), _usable_rate(figures)
+    latency = parse_latency(figures["latency"].value) if "latency" in figures else 0.0
+    bandwidth = line_rate if line_rate is not None else usable
+    assert bandwidth is not None, f"{single} has no rate"
+    return LinkSpec(bandwidth, latency, name, usable).times(times)
+
+
+def _line_rate(figures: Part) -> float | None:
+    """Return the bytes/s in each direction on the line, or None where no source says."""
+    if "lane_rate" in figures:
+        encoding = Fraction(figures["encoding"].value) if "encoding" in figures else 1
+        return float(parse_bandwidth(figures["lane_rate"].value) * int(figures["lanes"].value) * encoding)
+    return parse_bandwidth(figures["bandwidth"].value) if "bandwidth" in figures else None
+
+
+def _usable_rate(figures: Part) -> float | None:
+    """Return the bytes/s that software gets, or None where no source says."""
+    if "usable_bandwidth" in figures:
+        return parse_bandwidth(figures["usable_bandwidth"].value)
+    rate = _line_rate(figures)
+    return rate * float(Fraction(figures["usable_share"].value)) if rate and "usable_share" in figures else None

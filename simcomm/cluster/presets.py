@@ -1,0 +1,136 @@
+"""Ready-made machines of the hardware catalogue, put together from its parts."""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from collectives.errors import InputError
+from collectives.transport import Transport
+from collectives.units import format_bandwidth, parse_bandwidth, parse_latency
+from simcomm.cluster.cluster import IDEAL, Cluster
+from simcomm.cluster.graph import LinkSpec
+from simcomm.cluster.machines import Machine
+from simcomm.cluster.nvlinks import add_cube_mesh, add_nvlink_pairs, add_nvswitch
+from simcomm.cluster.parts import Part, catalogue_folder, find_entry, find_link, find_part
+from simcomm.cluster.racks import on_one_switch, on_rails
+
+
+@cache
+def machine_entries() -> dict[str, dict[str, Any]]:
+    """Return what the catalogue's file says of each ready-made machine, by name."""
+    return tomllib.loads((catalogue_folder() / "machines.toml").read_text(encoding="utf-8"))
+
+
+def find_machine(name: str) -> Machine:
+    """Return a ready-made machine with the figures of its parts. Raise InputError that suggests a name."""
+    entry = find_entry(machine_entries(), "machine", name)
+    gpu = find_part("GPU", entry["gpu"])
+    half = _half_switch_latency(entry)
+    network_card = find_part("NIC", entry["nic"]) if "nic" in entry else {}
+    nic_pcie = network_card.get("pcie") or gpu["pcie"]
+    return Machine(
+        entry["title"],
+        entry["gpus"],
+        _with_delay(find_link(entry.get("gpu_pcie", gpu["pcie"].value)), half),
+        sockets=entry["sockets"],
+        boards=entry.get("boards", 1),
+        pcie_switches=entry.get("pcie_switches", 0),
+        uplink=_with_delay(find_link(entry["uplink"]), half) if "uplink" in entry else None,
+        socket=find_link(entry["socket_link"]) if "socket_link" in entry else None,
+        nics=entry.get("nics", 0),
+        nic_pcie=_with_delay(find_link(nic_pcie.value), 0.0 if entry.get("nics_on_cpu") else half),
+        nics_on_cpu=entry.get("nics_on_cpu", False),
+        nic=_network_port(network_card) if network_card else None,
+        nvlinks=NVLINKS[entry["nvlink"]](gpu["nvlink"].value) if "nvlink" in entry else None,
+        p2p_level=gpu["p2p_level"].value if "p2p_level" in gpu else "SYS",
+    )
+
+
+def _half_switch_latency(entry: Mapping[str, Any]) -> float:
+    """Return half a PCIe switch's latency in seconds: what each of the two links of a route through it bears."""
+    model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
+    return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
+
+
+def _with_delay(link: LinkSpec, seconds: float) -> LinkSpec:
+    return link._replace(latency=link.latency + seconds)
+
+
+def _network_port(network_card: Part) -> LinkSpec:
+    """Return all ports of a NIC together, as messages are spread over them."""
+    ports = int(network_card["ports"].value)
+    name = network_card["port"].value
+    return find_link(name if ports == 1 else f"{name} x{ports}")
+
+
+def _nvswitch_by(links: str) -> Callable[..., None]:
+    link = find_link(links)  # the catalogue's latency is from GPU to GPU, which crosses two of these links
+    return partial(add_nvswitch, link=link._replace(latency=link.latency / 2))
+
+
+def _pairs_by(links: str) -> Callable[..., None]:
+    return partial(add_nvlink_pairs, link=find_link(links))
+
+
+def _mesh_by(links: str) -> Callable[..., None]:
+    generation, _, bricks = links.rpartition(" x")
+    return partial(add_cube_mesh, brick=find_link(generation), bricks=int(bricks))
+
+
+NVLINKS = {"switch": _nvswitch_by, "pairs": _pairs_by, "cube-mesh": _mesh_by}
+
+
+def preset(
+    name: str,
+    nodes: int = 1,
+    gpus_per_node: int | None = None,
+    *,
+    bandwidth: str | None = None,
+    latency: str | None = None,
+    nodes_per_leaf: int | None = None,
+    oversubscription: float | None = None,
+    transport: Transport | None = IDEAL,
+) -> Cluster:
+    """Build ``nodes`` ready-made machines, a rank on each of their first ``gpus_per_node`` GPUs (all, unless said).
+
+    They are joined as the catalogue says. ``bandwidth`` and ``latency`` replace what it says of each NIC's port; a
+    machine without NICs gets one by them. ``nodes_per_leaf`` and ``oversubscription`` are for machines on rails; see
+    ``simcomm.on_rails``. Raises InputError.
+
+    >>> preset("dgx-h100", nodes=2)
+    <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>
+    """
+    machine = _with_port(
+        find_machine(name),
+        None if bandwidth is None else parse_bandwidth(bandwidth),
+        None if latency is None else parse_latency(latency),
+    )
+    if machine_entries()[name].get("network") == "rails":
+        ratio = 1.0 if oversubscription is None else oversubscription
+        return on_rails(
+            machine,
+            nodes,
+            gpus_per_node,
+            nodes_per_leaf=nodes_per_leaf,
+            oversubscription=ratio,
+            transport=transport,
+        )
+    if nodes_per_leaf is not None or oversubscription is not None:
+        raise InputError(f"several {name} are joined by one switch; nodes_per_leaf and oversubscription are of rails")
+    return on_one_switch(machine, nodes, gpus_per_node, transport)
+
+
+def _with_port(machine: Machine, bandwidth: float | None, latency: float | None) -> Machine:
+    """Return the machine with another network port: bytes/s and seconds, None for those of the catalogue."""
+    if bandwidth is None and latency is None:
+        return machine
+    if machine.nic is None and (bandwidth is None or latency is None):
+        raise InputError(f"nothing is known of a NIC of {machine.title}; give both its bandwidth and its latency")
+    port = machine.nic or LinkSpec()
+    if bandwidth is not None:
+        port = LinkSpec(bandwidth, port.latency, f"NIC of {format_bandwidth(bandwidth)}")
+    if latency is not None:
+        port = port._replace(latency=latency)
+    return replace(machine, nic=port, nics=machine.nics or 1, nics_on_cpu=machine.nics_on_cpu or not machine.nics)
