@@ -1,12 +1,69 @@
-"""Virtual ranks in virtual time: clusters, the network, the engine and the training timeline."""
+"""Virtual ranks in virtual time: clusters, what both engines obey, the two engines, and what answers on them.
+
+Folders import one way, in this order: ``cluster`` (what is described: nodes, links, routes, where ranks live),
+``model`` (what both engines obey: sharing of links, trouble, jitter), ``reference`` and ``compiled`` (the engines), and
+the modules beside them (a collective, a training, the choice of an algorithm).
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.custom import from_graph, from_links
 from simcomm.cluster.files import read_cluster
+from simcomm.cluster.machines import pcie_tree
+from simcomm.cluster.nvlinks import cube_mesh, nvlink_pairs, nvswitch
+from simcomm.cluster.placement import place_in_blocks, place_on, place_round_robin
 from simcomm.cluster.presets import preset
-from simcomm.cluster.topologies import star
+from simcomm.cluster.routing import ecmp, listed_routes, rail_aware, shortest
+from simcomm.cluster.topologies import dragonfly, fat_tree, fully_connected, ring, star, torus, two_level_tree
+from simcomm.model.jitter import Jitter
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.simulate import run
 from simcomm.training import train
 
-__all__ = ["Cluster", "from_graph", "from_links", "preset", "read_cluster", "run", "star", "this_machine", "train"]
+if TYPE_CHECKING:
+    from simcomm.selection import choose
+
+__all__ = [
+    "Cluster",
+    "Jitter",
+    "LinkTrouble",
+    "RankTrouble",
+    "Trouble",
+    "choose",
+    "cube_mesh",
+    "dragonfly",
+    "ecmp",
+    "fat_tree",
+    "from_graph",
+    "from_links",
+    "fully_connected",
+    "listed_routes",
+    "nvlink_pairs",
+    "nvswitch",
+    "pcie_tree",
+    "place_in_blocks",
+    "place_on",
+    "place_round_robin",
+    "preset",
+    "rail_aware",
+    "read_cluster",
+    "ring",
+    "run",
+    "shortest",
+    "star",
+    "this_machine",
+    "torus",
+    "train",
+    "two_level_tree",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``choose`` when it is first asked for: the closed forms behind it take time to import."""
+    if name == "choose":
+        from simcomm.selection import choose
+
+        return choose
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,7 +33,7 @@ Entry = TypeVar("Entry")
 def parts(kind: str) -> dict[str, dict[str, Figure]]:
     """Return all parts of a kind in ``TABLES``, in the order of the table.
 
-    >>> parts("GPU")["H100 SXM5 80GB"]["nvlink"].value
+    >>> parts("GPU")["H100 SXM"]["nvlink"].value
     'NVLink 4 x18'
     """
     with (catalogue_folder() / TABLES[kind]).open(encoding="utf-8", newline="") as file:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from simcomm.compiled.kernel.jit import entry, inner, sources
 from simcomm import hashing
+from simcomm.compiled.kernel.jit import entry, inner, sources
 from simcomm.model import trouble
 
 _extend, _share, _place = inner(hashing.extend), inner(hashing.share), inner(trouble.place)
