@@ -33,8 +33,8 @@ Entry = TypeVar("Entry")
 def parts(kind: str) -> dict[str, dict[str, Figure]]:
     """Return all parts of a kind in ``TABLES``, in the order of the table.
 
-    >>> parts("GPU")["H100 SXM"]["nvlink"].value
-    'NVLink 4 x18'
+    >>> parts("GPU")["V100 SXM2 16GB"]["nvlink"].value
+    'NVLink 2 x6'
     """
     with (catalogue_folder() / TABLES[kind]).open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[1:]
