@@ -71,19 +71,19 @@ def test_ranks_are_placed_before_some_of_them_are_taken(tmp_path: Path):
 
 
 def test_routing_is_by_name_with_a_seed_or_written_down(tmp_path: Path):
-    def way(routing: str) -> tuple[str, ...]:
+    def route(routing: str) -> tuple[str, ...]:
         return load(write(tmp_path, POD + routing + ASKS)).cluster.router().route("n0.gpu0", "n1.gpu1")
 
-    assert "n0.nvswitch" in way('routing = "rail-aware"\n')
-    assert "n0.nvswitch" not in way('routing = "shortest"\n') == way("")
+    assert "n0.nvswitch" in route('routing = "rail-aware"\n')
+    assert "n0.nvswitch" not in route('routing = "shortest"\n') == route("")
     fat = '[cluster]\ntopology = "fat-tree"\nports = 8\n' + EACH
-    ways = [
+    routers = [
         load(write(tmp_path, fat + f'routing = {{name = "ecmp", seed = {seed}}}\n' + ASKS)).cluster.router()
         for seed in (1, 1, 2)
     ]
     pairs = [("h0", f"h{host}") for host in range(16, 128)]
-    assert [ways[0].route(*pair) for pair in pairs] == [ways[1].route(*pair) for pair in pairs]
-    assert [ways[0](*pair) for pair in pairs] != [ways[2](*pair) for pair in pairs]
+    assert [routers[0].route(*pair) for pair in pairs] == [routers[1].route(*pair) for pair in pairs]
+    assert [routers[0].route(*pair) for pair in pairs] != [routers[2].route(*pair) for pair in pairs]
     ring = '[cluster]\ntopology = "ring"\nhosts = 4\n' + EACH
     written = ring + '[[cluster.route]]\npath = ["h0", "h3", "h2", "h1"]\n' + ASKS
     assert load(write(tmp_path, written)).cluster.router().route("h0", "h1") == ("h0", "h3", "h2", "h1")
