@@ -31,8 +31,16 @@ demo: $(STAMP) ## predict, run, compare and animate the quickstart on two ranks 
 	@echo "The report:     $(OUT)/quickstart.html"
 
 .PHONY: test
-test: $(STAMP) ## run the whole test suite
+test: $(STAMP) ## run the test suite, but for the sweeps through everything (minutes)
 	$(BIN)/python -m pytest
+
+.PHONY: test-fast
+test-fast: $(STAMP) ## run the tests of proofs, engines, scenarios and the command line (about a minute)
+	$(BIN)/python -m pytest $(FAST_TESTS)
+
+.PHONY: test-all
+test-all: $(STAMP) ## run every test, the sweeps through all ranks, lengths and types included (much longer)
+	$(BIN)/python -m pytest -m ''
 
 .PHONY: test-oldest
 test-oldest: ## run it with the oldest torch that works, in a virtual environment of its own

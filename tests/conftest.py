@@ -2,8 +2,18 @@
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from command_line import Ringlab, in_this_process
+
+
+@pytest.fixture
+def ringlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Ringlab:
+    """Run the command line in this process, with a cache folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
+    return in_this_process(monkeypatch, capsys)
 
 
 @pytest.fixture(autouse=True, scope="session")

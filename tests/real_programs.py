@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from realcomm.launching.launcher import doing
 from realcomm.measuring import probes
 from realcomm.measuring.common_start import together
 from realcomm.measuring.exact_inputs import exact_input, exact_result
-from realcomm.measuring.measurement import Measurement
+from realcomm.measuring.measurement import Measurement, RankMeasurement
 from realcomm.measuring.one_rank import measure
 
 
@@ -264,6 +264,11 @@ def probed_messages(rank: int, world_size: int) -> dict[str, list[tuple[Kind, in
         program.__name__: [(op.kind, op.peer) for yielded in program(rank, world_size) for op in as_step(yielded)]
         for program in programs
     }
+
+
+def measure_all(rank: int, world_size: int, measurements: Sequence[Measurement]) -> list[RankMeasurement]:
+    """What this rank has of each of them."""
+    return [measure(rank, world_size, measurement) for measurement in measurements]
 
 
 def measure_without_landing(rank: int, world_size: int, measurement: Measurement) -> int:

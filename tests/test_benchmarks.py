@@ -38,11 +38,16 @@ def test_make_bench_runs_them_all_and_each_is_tried_here():
     assert "for program in benchmarks/*.py" in (FOLDER.parent / "Makefile").read_text()
 
 
-@pytest.mark.parametrize("name", SMALLEST)
-def test_a_benchmark_says_what_it_is_and_where_it_ran(name: str, tmp_path: Path):
-    found = measured(name, tmp_path / "found.json", *SMALLEST[name])
+def assert_says_where_it_ran(found: Any) -> None:
     assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
     assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
+
+
+@pytest.mark.slow
+def test_the_engines_are_measured_with_all_commands(tmp_path: Path):
+    found = measured("engine.py", tmp_path / "found.json", *SMALLEST["engine.py"])
+    assert_says_where_it_ran(found)
+    assert {row["part"] for row in found["rows"]} == {"events", "reference", "commands"}
 
 
 def test_the_executors_page_shows_what_was_measured():
@@ -58,6 +63,7 @@ def test_the_executors_page_shows_what_was_measured():
 def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path):
     file = tmp_path / "found.json"
     first = measured("against_gloo.py", file, *SMALLEST["against_gloo.py"])
+    assert_says_where_it_ran(first)
     options = ["--ranks", "2", "3", "--sizes", "1K", "--repetitions", "2", "--add"]
     both = measured("against_gloo.py", file, *options)
     rows = {(row["ranks"], row["bytes"]): row for row in both["all_reduce"]}
@@ -74,7 +80,8 @@ def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path):
 
 def test_the_engines_are_measured_in_parts_with_goals_for_all_ranks_only(tmp_path: Path):
     file = tmp_path / "found.json"
-    first = measured("engine.py", file, "--parts", "reference", "--fewer", "64", "--repetitions", "1")
+    first = measured("engine.py", file, "--parts", "reference", *SMALLEST["engine.py"])
+    assert_says_where_it_ran(first)
     both = measured("engine.py", file, "--parts", "events", "--fewer", "64", "--repetitions", "2", "--add")
     assert both["rows"][-len(first["rows"]) :] == first["rows"]
     rows = {row["name"]: row for row in both["rows"] if row["part"] == "events"}

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import simcomm
-from ringlab import cli
 
 STAR = """
 title = "four hosts"
@@ -43,25 +42,6 @@ def killer(rank, world_size):
     from collectives.algorithms.naive import naive_all_reduce
     yield from naive_all_reduce(rank, world_size)
 """
-
-
-@pytest.fixture
-def ringlab(monkeypatch, capsys, tmp_path):
-    """Run the command line in this process: (exit status, standard output, standard error)."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ringlab", *map(str, arguments)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 0
-        written = capsys.readouterr()
-        return status, written.out, written.err
-
-    return run
 
 
 @pytest.fixture

@@ -90,8 +90,7 @@ def test_messages_that_are_late_are_so_in_both_engines():
         assert_same(case, simulated(case, late), late)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_many_more_random_programs(seed: int):
     for number in range(100):
         case = random_case(Random(1_000_000 * seed + number), 20)

@@ -75,9 +75,16 @@ def test_no_run_exceeds_a_bound_or_beats_it_by_far(name: str, p: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(BOUNDS))
 @pytest.mark.parametrize("slices", [1, 2, 8, 32])
-def test_no_run_goes_below_the_least(name: str, slices: int) -> None:
+@pytest.mark.parametrize(
+    "world_sizes",
+    [
+        pytest.param((*range(1, 10), 16, 17), id="few ranks"),
+        pytest.param((*range(10, 16), 31, 32, 33), id="many ranks", marks=pytest.mark.slow),
+    ],
+)
+def test_no_run_goes_below_the_least(name: str, slices: int, world_sizes: tuple[int, ...]) -> None:
     found = find_algorithm(name).with_parameters(slices=slices)
-    for p in (*range(1, 18), 31, 32, 33):
+    for p in world_sizes:
         for times, latency in ((1, 40), (50, 5), (2000, 0)):
             nbytes = divisible(found, p) * times
             least, seconds = least_seconds(found, model_of(p, nbytes, latency)), simulated(found, p, nbytes, latency)

@@ -60,8 +60,16 @@ def entries(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return [entry for part in parts for key in ("collectives", "training") for entry in part[key]]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_both_engines_predict_the_same(predict: Predict, scenario: str):
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=pytest.mark.slow if name == "trouble" else ()) for name in SCENARIOS]
+    + ["trouble, 3 repetitions"],
+)
+def test_both_engines_predict_the_same(predict: Predict, scenario: str, tmp_path: Path):
+    if scenario == "trouble, 3 repetitions":
+        text = (ROOT / "scenarios" / "trouble.toml").read_text()
+        scenario = str(tmp_path / "trouble.toml")
+        Path(scenario).write_text(text.replace("repetitions = 50", "repetitions = 3"))
     reference, compiled = (entries(predict(scenario, "--engine", engine)) for engine in engine_choice.ENGINES)
     assert {entry["engine"] for entry in reference} == {"simpy"}
     assert {entry["engine"] for entry in compiled if "algorithm" in entry} == {"compiled"}

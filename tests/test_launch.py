@@ -23,12 +23,17 @@ from realcomm.launching.launcher import RankFailed, TimedOut, doing, launch, rep
 TESTS = Path(__file__).parent
 
 
+@pytest.fixture(autouse=True, scope="module")
+def after_the_first_launch() -> None:
+    """What multiprocessing keeps for good is open from here on."""
+    launch(real_workers.sum_of_ranks, 1)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No process, thread, open file or temporary one is left by any launch, however it ended."""
     folder, threads = tmp_path_factory.mktemp("temporary"), threading.active_count()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    launch(real_workers.sum_of_ranks, 1)  # what multiprocessing keeps for good is open from here on
     files = open_files()
     yield
     assert multiprocessing.active_children() == []

@@ -1,13 +1,12 @@
 """``[trouble]`` in scenario files, and what ``predict`` says of it."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from command_line import Ringlab
 
 from collectives.errors import InputError
 from collectives.records.trace import Trace
@@ -183,21 +182,17 @@ def test_that_slow_ranks_reduce_for_nothing_is_said(tmp_path: Path):
         assert ("Reducing takes no time" in said) == is_said
 
 
-def ringlab(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "ringlab", *arguments], capture_output=True, text=True, timeout=120)
-
-
-def test_predict_shows_it(tmp_path: Path):
+def test_predict_shows_it(tmp_path: Path, ringlab: Ringlab):
     done = ringlab("predict", "trouble", "--set", "collective.sizes=16 MiB", "--json", str(tmp_path / "out.json"))
-    assert done.returncode == 0, done.stderr
-    shown = " ".join(done.stdout.split())
+    assert done.status == 0, done.err
+    shown = " ".join(done.out.split())
     for words in ("Under trouble", "never", "rank 2 failed at 5 ms", "Its end waited for: backward of rank 5"):
         assert words in shown
     assert json.loads((tmp_path / "out.json").read_text())["what_if"][3]["training"][0]["step_s"] is None
 
 
-def test_compare_refuses_trouble(tmp_path: Path):
+def test_compare_refuses_trouble(tmp_path: Path, ringlab: Ringlab):
     text = STAR[STAR.index("[collective]") :] + '[cluster]\npreset = "this-machine"\n[trouble.compute]\n'
     done = ringlab("compare", scenario(tmp_path, text + 'distribution = "uniform"\nmean = 0.1\n'))
-    assert done.returncode == 2
-    assert "cannot be brought about" in done.stderr
+    assert done.status == 2
+    assert "cannot be brought about" in done.err
