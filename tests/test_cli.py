@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import simcomm
+from ringlab import cli
 
 STAR = """
 title = "four hosts"

@@ -12,8 +12,9 @@ from multiprocessing import forkserver, get_context, resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
-from types import ModuleType
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, getsignal, pthread_sigmask, signal
+from threading import current_thread, main_thread
+from types import FrameType, ModuleType
 from typing import Any
 
 from collectives.errors import InputError
@@ -128,9 +129,10 @@ class _Team:
                 )  # fmt: skip
                 arguments = (place, payload, there, self.progress is not None)
                 process = context.Process(target=main, args=arguments, name=f"ringlab rank {rank}", daemon=True)
-                process.start()
+                with _interrupts_held_back():  # else a process could run that nobody knows, or the server end
+                    process.start()
+                    self.processes.append(process)
                 there.close()
-                self.processes.append(process)
 
     def results(self) -> list[Any]:
         """What the workers returned, by rank. Raises RankFailed, TimedOut or InputError as soon as it must be."""
@@ -212,6 +214,23 @@ def _start_server() -> None:
         forkserver.ensure_running()
     finally:
         pthread_sigmask(SIG_SETMASK, before)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Inside, an interrupt is only noted; it takes effect at the end."""
+    handler = getsignal(SIGINT)
+    if current_thread() is not main_thread() or not callable(handler):
+        yield
+        return
+    held: list[tuple[int, FrameType | None]] = []
+    signal(SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal(SIGINT, handler)
+    if held:
+        handler(*held[0])
 
 
 @contextmanager
