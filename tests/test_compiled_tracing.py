@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 
 from collectives import InputError, ProgramError, library
 from collectives.declaration import Algorithm
-from collectives.schedule.build import build_by_parties, build_cyclic, build_table
+from collectives.schedule.build import build_by_branch, build_cyclic, build_table
+from collectives.schedule.call import make_call
+from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
+from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import build_schedule
-from collectives.schedule.symbolic_rank import LARGEST, Diverges, Lanes, Shift, lanes
-from collectives.schedule.table import Columns, StepTable, ends_agree, is_sound, matched, step_table
+from collectives.schedule.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorise
+from collectives.schedule.table import Columns, StepTable
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
 
@@ -40,25 +43,25 @@ def test_the_library_is_traced_alike_by_every_way(name: str, p: int):
     algorithm = library()[name]
     for root in {0, p - 1} if algorithm.spec.rooted else {0}:
         try:
-            wanted = step_table(build_schedule(algorithm, p, root))
+            wanted = build_schedule(algorithm, p, root).table()
         except InputError as refused:
             with pytest.raises(type(refused)):
                 build_table(algorithm, p, root)
             continue
-        cyclic, parties = build_cyclic(algorithm, p, root), build_by_parties(algorithm, p, root)
+        cyclic, branches = build_cyclic(algorithm, p, root), build_by_branch(algorithm, p, root)
         assert_same(build_table(algorithm, p, root), wanted)
-        for found in (cyclic and cyclic.table(), parties):
+        for found in (cyclic and cyclic.table(), branches):
             if found is not None:
                 assert_same(found, wanted)
 
 
-def test_rings_are_cyclic_and_doubling_goes_in_parties():
+def test_rings_are_cyclic_and_doubling_goes_by_branch():
     for name in ("all_reduce/ring", "all_gather/ring", "reduce_scatter/ring", "barrier/dissemination"):
         assert build_cyclic(library()[name], 9) is not None, name
     for name in ("all_reduce/recursive_doubling", "broadcast/binomial", "all_gather/bruck", "all_reduce/double_tree"):
         assert build_cyclic(library()[name], 9) is None
-        assert build_by_parties(library()[name], 100) is not None, name
-    assert build_by_parties(library()["all_reduce/bidirectional_ring"], 100) is not None  # in a group of everyone
+        assert build_by_branch(library()[name], 100) is not None, name
+    assert build_by_branch(library()["all_reduce/bidirectional_ring"], 100) is not None  # in a group of everyone
 
 
 @given(random=st.randoms(use_true_random=False))
@@ -66,7 +69,7 @@ def test_rings_are_cyclic_and_doubling_goes_in_parties():
 def test_programs_drawn_from_pieces_are_traced_alike(random: Random):
     p = random.choice([2, 3, 4, 5, 8, 13, 16])
     algorithm = here(drawn_program(random, p), scratch=p)
-    assert_same(build_table(algorithm, p), step_table(build_schedule(algorithm, p)))
+    assert_same(build_table(algorithm, p), build_schedule(algorithm, p).table())
 
 
 def drawn_program(random: Random, p: int) -> Callable[[int, int], Program]:
@@ -141,7 +144,7 @@ def test_checking_and_matching_at_once_is_as_strict_as_one_by_one(random: Random
     programs = random_programs(random, p, chunks, random.choice([1, 2]))
     total = chunks * len(programs[0])
     algorithm = as_algorithm(programs, total)
-    table = step_table(build_schedule(algorithm, p))
+    table = build_schedule(algorithm, p).table()
     if not len(table.columns.kind):
         return
     at, name = random.randrange(len(table.columns.kind)), random.choice(["peer", "chunk", "count", "into"])
@@ -152,9 +155,9 @@ def test_checking_and_matching_at_once_is_as_strict_as_one_by_one(random: Random
     columns = table.columns._replace(**{name: column})
     if name == "chunk" and columns.kind[at] in (1, 2):
         columns = columns._replace(into=np.where(np.arange(len(column)) == at, column, columns.into))
-    found = matched(columns._replace(match=np.full_like(columns.match, -1)), p)
-    changed = None if found is None else StepTable(algorithm, p, 0, total, total, found)
-    accepted = changed is not None and is_sound(changed) and ends_agree(changed)
+    call, key = make_call(algorithm, p), pair_keys(columns, p, table.channels)
+    found = columns._replace(match=match_halves(columns.kind, key))
+    accepted = first_offence(columns, call) is None and first_mismatch(found, call, key) is None
     assert accepted == (plain_trace_of(columns, programs, total, p) is not None)
 
 
@@ -204,8 +207,7 @@ REFUSED = [(nowhere, 0), (unheard, 4), (twice, 4), (endless, 4), (stumbles, 0), 
 
 @pytest.mark.parametrize(("program", "scratch"), REFUSED)
 def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
-    for module in ("collectives.schedule.schedule", "collectives.schedule.build"):
-        monkeypatch.setattr(f"{module}.MOST_STEPS", 50)
+    monkeypatch.setattr("collectives.schedule.call.MOST_STEPS", 50)
     with pytest.raises(ProgramError) as plain:
         build_schedule(here(program, scratch=scratch), 4)
     with pytest.raises(ProgramError) as quick:
@@ -220,17 +222,17 @@ def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int
     turned=st.booleans(),
 )
 @settings(max_examples=300, deadline=None)
-def test_lanes_reckon_as_integers_do(name: str, left: list[int], right: int | list[int], turned: bool):
+def test_vectors_reckon_as_integers_do(name: str, left: list[int], right: int | list[int], turned: bool):
     function = getattr(operator, name)
     rights = [right] * len(left) if isinstance(right, int) else right[: len(left)]
-    one: Any = lanes(np.array(left))
-    other: Any = right if isinstance(right, int) else lanes(np.array(rights))
+    one: Any = vectorise(np.array(left))
+    other: Any = right if isinstance(right, int) else vectorise(np.array(rights))
     try:
         wanted = [int(function(b, a) if turned else function(a, b)) for a, b in zip(left, rights, strict=True)]
         if name in ("lshift", "rshift") and any(abs(shift) > 30 for shift in (left if turned else rights)):
             return
     except (ZeroDivisionError, ValueError):
-        if isinstance(one, Lanes) or isinstance(other, Lanes):
+        if isinstance(one, VectorRank) or isinstance(other, VectorRank):
             with pytest.raises((TypeError, ZeroDivisionError, ValueError)):
                 function(other, one) if turned else function(one, other)
         return
@@ -239,11 +241,11 @@ def test_lanes_reckon_as_integers_do(name: str, left: list[int], right: int | li
             function(other, one) if turned else function(one, other)
         return
     found = function(other, one) if turned else function(one, other)
-    assert (found.values.tolist() if isinstance(found, Lanes) else [int(found)] * len(left)) == wanted
+    assert (found.values.tolist() if isinstance(found, VectorRank) else [int(found)] * len(left)) == wanted
 
 
-def test_lanes_part_where_a_program_asks_what_differs():
-    some: Any = lanes(np.array([0, 1, 2]))
+def test_vectors_diverge_where_a_program_asks_what_differs():
+    some: Any = vectorise(np.array([0, 1, 2]))
     asks: list[Callable[[], Any]] = [
         lambda: bool(some), lambda: range(some), lambda: hash(some), lambda: some in (1,), lambda: int(some),
         lambda: [7, 8, 9][some],
@@ -261,17 +263,17 @@ def test_lanes_part_where_a_program_asks_what_differs():
 
 @given(p=st.integers(2, 9), numbers=st.lists(st.integers(-30, 30), min_size=1, max_size=4))
 def test_a_shift_stands_for_every_rank(p: int, numbers: list[int]):
-    shifts: list[Any] = [Shift(0, 0, p)]
+    shifts: list[Any] = [ShiftedRank(0, 0, p)]
     values = [list(range(p))]
     for number in numbers:
         shifts.append(number + (shifts[-1] - 2 * number) % p + 3)
         values.append([number + (value - 2 * number) % p + 3 for value in values[-1]])
     for shift, each in zip(shifts, values, strict=True):
-        assert [(rank + shift.turn) % p + shift.plus for rank in range(p)] == each
+        assert [(rank + shift.shift) % p + shift.base for rank in range(p)] == each
 
 
 def test_a_shift_does_nothing_else():
-    one: Any = Shift(0, 0, 5)
+    one: Any = ShiftedRank(0, 0, 5)
     for refuse in (bool, hash, lambda x: x == 0, lambda x: x != 0, lambda x: x in (1, 2)):
         with pytest.raises(Diverges):
             refuse(one)

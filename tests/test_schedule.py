@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import Algorithm, InputError, Kind, ProgramError, algorithm, find_algorithm, library, recv, send
-from collectives.schedule.schedule import MOST_STEPS, build_schedule, operation
+from collectives.schedule.call import MOST_STEPS
+from collectives.schedule.schedule import build_schedule
 from collectives.step import Operation, Step, extent
 
 SIZES = range(1, 18)
@@ -79,11 +80,11 @@ def test_elements_sent_add_up_whatever_the_length(name: str, p: int, n: int) -> 
 def test_matching_is_mutual_and_joins_equal_ends(name: str, p: int) -> None:
     schedule = build_schedule(find_algorithm(name), p)
     for index, match in enumerate(schedule.match.tolist()):
-        op = operation(schedule, index)
+        op = schedule.operation(index)
         if op.kind.is_local:
             assert match == -1
             continue
-        other = operation(schedule, match)
+        other = schedule.operation(match)
         assert schedule.match[match] == index
         assert op.kind.receives != other.kind.receives
         assert (op.peer, other.peer) == (schedule.rank[match], schedule.rank[index])
@@ -107,7 +108,7 @@ def test_the_k_th_send_meets_the_k_th_receive() -> None:
 def test_the_arrays_say_what_the_programs_yielded(name: str) -> None:
     schedule = build_schedule(find_algorithm(name), 4)
     yielded = [op for programs in schedule.programs for op in said(programs)]
-    assert [operation(schedule, index) for index in range(len(schedule.rank))] == yielded
+    assert [schedule.operation(index) for index in range(len(schedule.rank))] == yielded
 
 
 def test_a_world_without_ranks_or_a_root_outside_is_refused() -> None:

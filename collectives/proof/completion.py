@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from collectives.errors import ProgramError
-from collectives.schedule.schedule import Schedule, operation, setting
+from collectives.schedule.schedule import Schedule
 
 
 class Completed(NamedTuple):
@@ -82,12 +82,11 @@ def _deadlock(
     circle = circle[circle.index(actor) :]
     waits = "; ".join(_wait(schedule, actors, actor, position[actor], blocking[actor]) for actor in circle)
     rank, step = actors[circle[0]][0], position[circle[0]]
-    name = setting(schedule.algorithm, schedule.world_size, schedule.root)
     advice = "What must overlap belongs in one step: yield send(...), recv(...)"
-    return ProgramError(f"{name}: deadlock: {waits}. {advice}", schedule.world_size, rank, step)
+    return ProgramError(f"{schedule.describe()}: deadlock: {waits}. {advice}", schedule.world_size, rank, step)
 
 
 def _wait(schedule: Schedule, actors: list[tuple[int, int]], actor: int, step: int, met: Meeting) -> str:
     (rank, channel), peer = actors[actor], actors[met[0]][0]
     where = f"step {step} of channel {channel}" if schedule.channels > 1 else f"step {step}"
-    return f"rank {rank} in {where} waits for rank {peer} in {operation(schedule, met[2])}"
+    return f"rank {rank} in {where} waits for rank {peer} in {schedule.operation(met[2])}"

@@ -11,7 +11,7 @@ from operator import and_, or_
 from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
-from collectives.schedule.schedule import Schedule, build_schedule, on_channel, operation, setting
+from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.spec import Contents, Contributors
 from collectives.step import Kind, Operation
 
@@ -159,17 +159,12 @@ class _SymbolicRun:
         return f"chunk {chunk} holds nothing yet ({why})"
 
     def _wrong(self, index: int, problem: str) -> ProgramError:
-        schedule, op = self.schedule, operation(self.schedule, index)
-        rank, step = int(schedule.rank[index]), int(schedule.step[index])
-        name = setting(schedule.algorithm, schedule.world_size, schedule.root)
-        where = f"{name}, rank {rank}{on_channel(schedule, index)}, step {step}"
-        return ProgramError(f"{where}: {op}: {problem}", schedule.world_size, rank, step)
+        return self.schedule.refuse(index, f": {problem}")
 
     def _wrong_end(self, rank: int, chunk: int, problem: str) -> ProgramError:
         schedule = self.schedule
-        name = setting(schedule.algorithm, schedule.world_size, schedule.root)
         hint = "" if schedule.steps else "; no rank yields a step (`yield` a step, `yield from` another program)"
-        message = f"{name}: at the end chunk {chunk} of rank {rank} {problem}{hint}"
+        message = f"{schedule.describe()}: at the end chunk {chunk} of rank {rank} {problem}{hint}"
         return ProgramError(message, schedule.world_size, rank)
 
 

@@ -1,8 +1,9 @@
-"""Tracing that does not ask every rank: most programs say the same on many ranks, relative to their own number.
+"""The quickest way to a schedule: most programs say the same on many ranks, and need not be run for each.
 
-A *cyclic* program uses its rank only in ``(rank + c) % world_size`` and is traced from one rank that is not said.
-Other programs are traced for all ranks at once, and where ranks part company for each party at once. What cannot be
-traced so, or would be refused, goes to the plain ``build_schedule``, which explains what is wrong.
+A *cyclic* program uses its rank only in ``(rank + c) % world_size``: one run of it, with a ``ShiftedRank``, stands for
+all ranks. Other programs are run for all ranks at once, with a ``VectorRank``, and where they branch on their rank once
+for each branch. What cannot be run so, or would be refused, goes to the plain ``build_schedule``, which says what is
+wrong.
 """
 
 from collections.abc import Iterator
@@ -12,132 +13,117 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.declaration import Algorithm
-from collectives.schedule.cyclic import CyclicSchedule, proved
-from collectives.schedule.schedule import MOST_STEPS, Schedule, build_schedule
-from collectives.schedule.symbolic_rank import Diverges, Lanes, Shift
-from collectives.schedule.table import Block, StepTable, ends_agree, is_sound, matched, merged, step_table
+from collectives.schedule.call import ProgramCall, make_call
+from collectives.schedule.cyclic import CyclicSchedule, check_cyclic
+from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
+from collectives.schedule.rules import first_offence
+from collectives.schedule.schedule import build_schedule
+from collectives.schedule.symbolic_rank import Diverges, ShiftedRank, VectorRank
+from collectives.schedule.table import Block, StepTable, merge_blocks
 from collectives.step import Kind, Step
 
-MOST_PARTIES = 64  # beyond it asking every rank is as quick
+MOST_BRANCHES = 64  # beyond it asking every rank is as quick
+
+
+def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
+    """Return the program of every rank, matched, by the quickest way. Raises what ``build_schedule`` raises."""
+    found = build_cyclic(algorithm, world_size, root) or build_by_branch(algorithm, world_size, root)
+    return (found or build_schedule(algorithm, world_size, root)).table()
 
 
 def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | None:
-    """The program from one run of it, or None where it is not cyclic, has several channels or might be refused."""
-    p = world_size
-    chunks, scratch = algorithm.chunks(p), algorithm.scratch(p)
-    if p < 2 or not 0 <= root < p or (algorithm.spec.has_parts and chunks % p):
-        return None
+    """Return the schedule from one run of the program; None if it is not cyclic, has channels or might be refused."""
     try:
-        (program,) = algorithm.channels(Shift(0, 0, p), p, root)  # type: ignore[arg-type]
+        call = make_call(algorithm, world_size, root)
+        if world_size < 2:
+            return None
+        (program,) = call.run(ShiftedRank(0, 0, world_size))
         rows = [
-            (number, int(op.kind), *_place(op.peer), op.count, *_place(op.chunk), *_place(op.into))
-            for number, step in _limited(program)
+            (number, int(op.kind), *_number(op.peer), op.count, *_number(op.chunk), *_number(op.into))
+            for number, step in enumerate(program)
             for op in step
         ]
         numbers = np.array(rows, dtype=np.int32).reshape(-1, 12).T
     except (Diverges, Exception, SystemExit):
         return None
-    step, kind, peer_turns, peer, peer_plus, count = numbers[:6]
-    turns, turn, plus = (tuple(numbers[[k, k + 3]]) for k in (6, 7, 8))
+    step, kind, peer_is_shifted, peer, peer_base, count = numbers[:6]
+    is_shifted, shift, base = (tuple(numbers[[k, k + 3]]) for k in (6, 7, 8))
     local = kind >= Kind.COPY
-    if not np.where(local, peer_plus == -1, (peer_turns == 1) & (peer_plus == 0)).all():
+    if not np.where(local, peer_base == -1, (peer_is_shifted == 1) & (peer_base == 0)).all():
         return None
-    return proved(
+    return check_cyclic(
         CyclicSchedule(
-            algorithm, p, root, chunks, scratch, step, kind, np.where(local, 0, peer), count,
-            tuple(part == 1 for part in turns), turn, plus, np.full(len(step), -1, np.int32),
+            algorithm, world_size, root, call.chunks, call.scratch, step, kind, np.where(local, 0, peer), count,
+            tuple(part == 1 for part in is_shifted), shift, base, np.full(len(step), -1, np.int32),
         )
     )  # fmt: skip
 
 
-def _limited(steps: Iterator[Step]) -> Iterator[tuple[int, Step]]:
-    for number, step in enumerate(steps):
-        if number == MOST_STEPS:
-            raise OverflowError("the program does not end")
-        yield number, step
-
-
-def _place(number: Any) -> tuple[int, int, int]:
-    """Whether a number turns with the rank, by how much, and what is added. Raises TypeError for what is none."""
-    if isinstance(number, Shift):
-        return 1, number.turn, number.plus
+def _number(number: Any) -> tuple[int, int, int]:
+    """Return whether a number is shifted with the rank, by how much, and its base. Raises TypeError for no number."""
+    if isinstance(number, ShiftedRank):
+        return 1, number.shift, number.base
     if type(number) is int:
         return 0, 0, number
     raise TypeError(number)
 
 
-def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
-    """The program of every rank, matched, by the quickest way there is. Raises what ``build_schedule`` raises."""
-    cyclic = build_cyclic(algorithm, world_size, root)
-    if cyclic is not None:
-        return cyclic.table()
-    return build_by_parties(algorithm, world_size, root) or step_table(build_schedule(algorithm, world_size, root))
-
-
-def build_by_parties(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """From one run for each party of ranks that take the same turns; None where that fails or might be refused."""
-    chunks, scratch = algorithm.chunks(world_size), algorithm.scratch(world_size)
-    if not 0 <= root < world_size or (algorithm.spec.has_parts and chunks % world_size):
-        return None
+def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
+    """Return the table from one run for all ranks that branch alike; None if that fails or might be refused."""
     try:
-        columns = merged(_blocks(algorithm, world_size, root))
+        call = make_call(algorithm, world_size, root)
+        columns = merge_blocks(_run_branches(call))
     except (Diverges, Exception, SystemExit):
         return None
-    paired = matched(columns, world_size)
-    if paired is None:
+    if first_offence(columns, call) is not None:
         return None
-    table = StepTable(algorithm, world_size, root, chunks, scratch, paired)
-    return table if is_sound(table) and ends_agree(table) else None
+    key = pair_keys(columns, world_size, int(columns.channel.max(initial=0)) + 1)
+    columns = columns._replace(match=match_halves(columns.kind, key))
+    if first_mismatch(columns, call, key) is not None:
+        return None
+    return StepTable(algorithm, world_size, root, call.chunks, call.scratch, columns)
 
 
-def _blocks(algorithm: Algorithm, world_size: int, root: int) -> list[Block]:
-    """What each party says. Raises Diverges when there are too many, and whatever the program raises."""
-    parties, blocks = [np.arange(world_size, dtype=np.int64)], []
+def _run_branches(call: ProgramCall) -> list[Block]:
+    """Return what all ranks say. Raises Diverges when there are too many branches, and whatever the program raises."""
+    waiting, blocks = [np.arange(call.world_size, dtype=np.int64)], []
     runs = 0
-    while parties:
-        party, runs = parties.pop(), runs + 1
+    while waiting:
+        ranks, runs = waiting.pop(), runs + 1
         try:
-            blocks += _blocks_of(algorithm, party, world_size, root)
+            blocks += _run_branch(call, ranks)
         except Diverges as split:
             values = np.zeros(0) if split.values is None else np.unique(split.values)
-            if runs + len(parties) + len(values) > MOST_PARTIES:
+            if runs + len(waiting) + len(values) > MOST_BRANCHES:
                 raise
-            parties.extend(party[split.values == value] for value in values)
+            waiting.extend(ranks[split.values == value] for value in values)
     return blocks
 
 
-def _blocks_of(algorithm: Algorithm, party: npt.NDArray[np.int64], world_size: int, root: int) -> list[Block]:
-    """What some ranks say together, one block a channel. Raises Diverges where they do not say the same."""
-    rank: Any = Lanes(party) if len(party) > 1 else int(party[0])
-    programs = enumerate(algorithm.channels(rank, world_size, root))
-    return [_block(channel, program, party) for channel, program in programs]
+def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[Block]:
+    """Return what some ranks say together, one block a channel. Raises Diverges where they do not say the same."""
+    rank = VectorRank(ranks) if len(ranks) > 1 else int(ranks[0])
+    return [_block(channel, program, ranks) for channel, program in enumerate(call.run(rank))]
 
 
-def _block(channel: int, program: Iterator[Step], party: npt.NDArray[np.int64]) -> Block:
+def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> Block:
     rows = [
         (channel, number, int(op.kind), op.peer, op.chunk, op.count, op.into)
-        for number, step in _limited(program)
+        for number, step in enumerate(program)
         for op in step
     ]
     same = np.array([row[:3] for row in rows], dtype=np.int32).reshape(-1, 3).T
-    fields = [np.empty((len(rows), len(party)), np.int32) for _ in range(4)]
+    fields = [np.empty((len(rows), len(ranks)), np.int32) for _ in range(4)]
     for at, row in enumerate(rows):
         for field, number in zip(fields, row[3:], strict=True):
-            field[at] = _column(number)
-    return Block._make([party.astype(np.int32), *same, tuple(fields)])
+            field[at] = _values(number)
+    return Block._make([ranks.astype(np.int32), *same, tuple(fields)])
 
 
-def _column(number: Any) -> Any:
-    """A number of an operation for each rank of a party. Raises TypeError for what is none."""
-    if isinstance(number, Lanes):
+def _values(number: Any) -> Any:
+    """Return a number of an operation for each rank of a branch. Raises TypeError for what is none."""
+    if isinstance(number, VectorRank):
         return number.values
     if isinstance(number, int | np.integer) and not isinstance(number, bool):
         return number
     raise TypeError(number)
-
-
-def as_table(traced: Schedule | CyclicSchedule | StepTable) -> StepTable:
-    """Whatever was traced, step by step."""
-    if isinstance(traced, Schedule):
-        return step_table(traced)
-    return traced.table() if isinstance(traced, CyclicSchedule) else traced

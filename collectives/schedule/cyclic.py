@@ -1,49 +1,57 @@
-"""Programs in which every rank says the same relative to itself, as numbers that hold for all ranks."""
+"""Schedules in which every rank says the same relative to its own number, as numbers that hold for all ranks."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from collectives.declaration import Algorithm
-from collectives.schedule.schedule import Ints
-from collectives.schedule.table import Block, StepTable, is_sound, laid_out, merged, runs_of_steps, same_places
+from collectives.schedule.call import ProgramCall
+from collectives.schedule.matching import ends_agree, match_halves
+from collectives.schedule.rules import first_offence
+from collectives.schedule.table import (
+    Block,
+    Bools,
+    Columns,
+    Ints,
+    StepTable,
+    merge_blocks,
+    order_by_step,
+    runs_of_steps,
+)
 from collectives.step import Kind
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class CyclicSchedule:
-    """What any one rank says; one entry of each array for each of its operations.
+class CyclicSchedule(ProgramCall):
+    """What any one rank says, step by step; one entry of each array for each of its operations.
 
-    Chunks are ``(rank + turn) % world_size + plus``, or only ``plus`` where ``turns`` is False. Of two arrays the first
-    is about the first chunk read, and the second about the first chunk written.
+    Chunks are ``(rank + shift) % world_size + base``, or only ``base`` where ``is_shifted`` is False. Of two arrays the
+    first is about the first chunk read, and the second about the first chunk written.
     """
 
-    algorithm: Algorithm
-    world_size: int
-    root: int
-    chunks: int
-    scratch: int
     step: Ints
     kind: Ints
-    peer: Ints  # how far up the ring; 0 for local operations
+    peer: Ints  # distance to the other rank, modulo world_size; 0 for local operations
     count: Ints
-    turns: tuple[Bools, Bools]
-    turn: tuple[Ints, Ints]
-    plus: tuple[Ints, Ints]
-    match: Ints  # the entry of the other end, on the rank ``peer`` up the ring; -1 for local operations
+    is_shifted: tuple[Bools, Bools]
+    shift: tuple[Ints, Ints]
+    base: tuple[Ints, Ints]
+    match: Ints  # the entry of the other end, on the rank ``peer`` further on; -1 for local operations
 
-    def chunk_of(self, ranks: Ints, which: int = 0) -> Ints:
-        """First chunk read (or written, ``which`` = 1) by each entry on each of some ranks; [entries, ranks]."""
-        turned = self.up(self.turn[which], ranks)
-        turned[~self.turns[which]] = 0
-        turned += self.plus[which][:, None]
-        return turned
+    @property
+    def steps(self) -> int:
+        """Steps of the channel that has most."""
+        return int(self.step.max(initial=-1)) + 1
 
-    def up(self, distance: Ints, ranks: Ints) -> Ints:
-        """The rank that is so far up the ring from each of all ranks or a few; [distances, ranks]."""
+    def first_chunks(self, ranks: Ints, which: int = 0) -> Ints:
+        """Return the first chunk read (or written, ``which`` = 1) by each entry on these ranks; [entries, ranks]."""
+        chunk = self.ranks_at(self.shift[which], ranks)
+        chunk[~self.is_shifted[which]] = 0
+        chunk += self.base[which][:, None]
+        return chunk
+
+    def ranks_at(self, distance: Ints, ranks: Ints) -> Ints:
+        """Return the ranks at these distances from each of ``ranks``, all ranks or a few; [distances, ranks]."""
         p = self.world_size
         if len(ranks) < p:
             return np.asarray((ranks + distance[:, None]) % p, np.int32)
@@ -51,68 +59,76 @@ class CyclicSchedule:
         return np.lib.stride_tricks.sliding_window_view(twice, p)[distance % p]
 
     def block(self, ranks: Ints) -> Block:
-        """What all ranks say, or a few."""
-        peer = self.up(self.peer, ranks)
+        """Return what all ranks say, or a few."""
+        peer = self.ranks_at(self.peer, ranks)
         peer[self.kind >= Kind.COPY] = -1
         count = np.broadcast_to(self.count[:, None], peer.shape)
-        fields = (peer, self.chunk_of(ranks), count, self.chunk_of(ranks, 1))
+        fields = (peer, self.first_chunks(ranks), count, self.first_chunks(ranks, 1))
         return Block(ranks, np.zeros_like(self.step), self.step, self.kind, fields)
 
     def table(self) -> StepTable:
-        """What all ranks say, operation by operation."""
+        """Return what all ranks say, operation by operation."""
         p, runs = self.world_size, runs_of_steps(self.step)
         ranks = np.arange(p, dtype=np.int32)
-        columns = merged([self.block(ranks)])
+        columns = merge_blocks([self.block(ranks)])
         row = np.arange(len(self.step), dtype=np.int32)
         first, height = np.zeros_like(row), np.ones_like(row)  # of each row's step
         for rows, tall in runs:
             first[rows] = (row[rows] - row[rows.start]) // tall * tall + row[rows.start]
             height[rows] = tall
         there = self.match
-        match = self.up(self.peer, ranks)
+        match = self.ranks_at(self.peer, ranks)
         match *= height[there][:, None]
         match += (first[there] * p + there - first[there])[:, None]
         match[there < 0] = -1
-        columns = columns._replace(match=laid_out(match, runs))
+        columns = columns._replace(match=order_by_step(match, runs))
         return StepTable(self.algorithm, p, self.root, self.chunks, self.scratch, columns)
 
+    @cached_property
+    def _is_read(self) -> Bools:
+        return np.asarray((self.kind == Kind.SEND) | (self.kind >= Kind.COPY))
 
-def proved(found: CyclicSchedule) -> CyclicSchedule | None:
-    """The program with its messages matched, or None if it might be refused.
+    @cached_property
+    def _is_written(self) -> Bools:
+        return np.asarray(self.kind != Kind.SEND)
 
-    What holds for rank 0 holds for all: a turn of the ring takes every rank to the next, every chunk that turns to the
-    next of its world_size (chunks that turn come in such numbers), and leaves the others.
+
+def check_cyclic(found: CyclicSchedule) -> CyclicSchedule | None:
+    """Return the schedule with its messages matched, or None if its program might be refused.
+
+    The rules are asked of rank 0 only. What holds for it holds for all if ranks differ by one permutation of the
+    chunks, which takes every shifted chunk to the next of its world_size and leaves the others.
     """
-    p, local, sends = found.world_size, found.kind >= Kind.COPY, found.kind == Kind.SEND
-    used = (sends | local, ~sends)
-    turned = (found.turns[0] & used[0]) | (found.turns[1] & used[1])
-    whole = found.chunks % p == 0 and found.scratch % p == 0 and bool((found.count[turned] == 1).all())
-    whole &= not any((plus[turns] % p).any() for plus, turns in zip(found.plus, found.turns, strict=True))
-    if (turned.any() and not whole) or len(np.unique(found.turns[1][used[1]])) > 1:
+    if not _ranks_are_permuted(found):
         return None
-    if (found.turns[0] != found.turns[1])[local].any():
+    rank0: Columns = merge_blocks([found.block(np.zeros(1, np.int32))])
+    if first_offence(rank0, found) is not None:
         return None
-    rank0 = merged([found.block(np.zeros(1, np.int32))])
-    if not is_sound(StepTable(found.algorithm, p, found.root, found.chunks, found.scratch, rank0)):
-        return None
-    return _matched(found)
-
-
-def _matched(found: CyclicSchedule) -> CyclicSchedule | None:
-    """The k-th send up the ring by d beside the k-th receive from d below, where they speak of the same chunk."""
     p = found.world_size
+    distance = np.where(found.kind == Kind.SEND, found.peer, p - found.peer) % p  # from the sender to the receiver
+    match = match_halves(found.kind, distance.astype(np.int64))
     sends = np.flatnonzero(found.kind == Kind.SEND)
-    receives = np.flatnonzero((found.kind == Kind.RECV) | (found.kind == Kind.RECV_REDUCE))
-    up, down = found.peer[sends], (p - found.peer[receives]) % p
-    one, other = sends[np.argsort(up, kind="stable")], receives[np.argsort(down, kind="stable")]
-    if not np.array_equal(np.sort(up), np.sort(down)):
+    there = match[sends]
+    if (match[found.kind < Kind.COPY] < 0).any() or (found.is_shifted[0][sends] != found.is_shifted[1][there]).any():
         return None
-    here = np.where(found.turns[0][one], found.turn[0][one] % p, 0) + found.plus[0][one]  # on rank 0, ...
-    there = np.where(found.turns[1][other], (found.peer[one] + found.turn[1][other]) % p, 0) + found.plus[1][other]
-    placed = found.algorithm.spec.moves | same_places(here, there, found.chunks)
-    agree = (found.turns[0][one] == found.turns[1][other]) & (found.count[one] == found.count[other])
-    if not (agree & placed).all():
+    at_peer = np.where(found.is_shifted[1][there], (found.peer[sends] + found.shift[1][there]) % p, 0)
+    chunks = (rank0.chunk[sends], at_peer + found.base[1][there])  # what rank 0 sends, and where that lands
+    if not ends_agree(found, (found.count[sends], found.count[there]), chunks).all():
         return None
-    match = found.match.copy()
-    match[one], match[other] = other, one
     return replace(found, match=match)
+
+
+def _ranks_are_permuted(found: CyclicSchedule) -> bool:
+    """Return whether shifted chunks come in whole groups of world_size, and none is both shifted and not."""
+    p, used = found.world_size, (found._is_read, found._is_written)
+    shifted = [which & use for which, use in zip(found.is_shifted, used, strict=True)]
+    if len(np.unique(found.is_shifted[1][used[1]])) > 1:
+        return False
+    local = found.kind >= Kind.COPY
+    if (found.is_shifted[0] != found.is_shifted[1])[local].any():
+        return False
+    if not (shifted[0] | shifted[1]).any():
+        return True
+    in_groups = found.chunks % p == 0 and found.scratch % p == 0
+    in_groups &= not any((base[which] % p).any() for base, which in zip(found.base, found.is_shifted, strict=True))
+    return in_groups and bool((found.count[shifted[0] | shifted[1]] == 1).all())

@@ -1,106 +1,180 @@
-"""Whether what one rank says makes sense on its own, before any of it is matched."""
+"""The rules of a rank program: each is a function that finds the first operation that breaks it.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+Rules look at columns of operations, of all ranks or of one rank that stands for all.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from collectives.errors import InputError, ProgramError
-from collectives.step import Kind, Operation, Step, same_place
+from collectives.schedule.call import ProgramCall
+from collectives.schedule.matching import same_places
+from collectives.schedule.table import Bools, Columns, Ints
+from collectives.step import Kind
 
+Longs = npt.NDArray[np.int64]
 OTHER_PLACE = "these are different chunks of the buffer; data keeps its place"
-SEND = Kind.SEND
 
 
-@dataclass(frozen=True)
-class RankCheck:
-    """Checks the steps of one rank."""
+class Offence(NamedTuple):
+    """An operation that breaks a rule."""
 
-    rank: int
-    world_size: int
-    chunks: int
-    scratch: int
-    moves: bool  # data may change its place
+    at: int  # index in the columns
+    problem: str
 
-    def __call__(self, step: Step) -> None:
-        """Raise InputError that names the first operation which makes no sense."""
-        for op in step:
-            if not self._is_usual(op):
-                problem = self._problem(op)
-                if problem is not None:
-                    raise InputError(f"{op}: {problem}")
-        writing = [op for op in step if op.kind is not SEND]
-        if len(writing) > 1:
-            _check_written_once(writing)
 
-    def _is_usual(self, op: Operation) -> bool:
-        """Whether it is a message in order: most operations are, and this is quickly seen."""
-        peer, chunk, count = op.peer, op.chunk, op.count
-        if not (type(peer) is type(chunk) is type(count) is int) or peer < 0:
-            return False
-        last = chunk + count
-        inside = 0 <= chunk < last and (
-            last <= self.chunks or self.chunks <= chunk < last <= self.chunks + self.scratch
-        )
-        return inside and peer < self.world_size and peer != self.rank
+def first_offence(columns: Columns, call: ProgramCall) -> Offence | None:
+    """Return the first operation that breaks a rule; None if the program keeps them all.
 
-    def _problem(self, op: Operation) -> str | None:
-        self._check_numbers(op)
-        if op.count < 1:
-            return "count must be at least 1"
-        if not op.kind.is_local and not 0 <= op.peer < self.world_size:
-            return f"there is no rank {op.peer}; ranks are 0..{self.world_size - 1}"
-        if op.peer == self.rank:
-            return "a rank never sends to itself; use copy or reduce"
-        if op.kind.is_local and not (self.moves or same_place(op.chunk, op.into, self.chunks)):
-            return OTHER_PLACE
-        return self._range_problem(op.source) or self._range_problem(op.target)
+    The columns may be of all ranks or of some: no rule looks from one rank at another.
+    """
+    found = _first(rule(columns, call) for rule in OF_ONE)
+    sound = columns if found is None else columns.head(found.at)  # the others trust peers, chunks and counts
+    return _first(rule(sound, call) for rule in OF_SEVERAL) or found
 
-    def _check_numbers(self, op: Operation) -> None:
-        numbers: tuple[object, ...] = (op.peer, op.chunk, op.count, op.into)  # a user's program may yield anything
-        for number in numbers:
-            if not isinstance(number, int | np.integer):
-                name = op.kind.name.lower()
-                raise InputError(
-                    f"{name}: {number!r} is no whole number; peers, chunks and counts are (divide with //)"
-                )
 
-    def _range_problem(self, chunks: range) -> str | None:
-        total = self.chunks + self.scratch
-        if chunks and not 0 <= chunks[0] <= chunks[-1] < total:
-            outside = chunks[0] if chunks[0] < 0 else chunks[-1]
-            scratch = f", the last {self.scratch} of them scratch" if self.scratch else ""
-            return f"there is no chunk {outside}; chunks are 0..{total - 1}{scratch}"
-        if chunks and chunks[0] < self.chunks <= chunks[-1]:
-            return "its chunks begin in the buffer and end in the scratch"
+def _first(found: Iterable[Offence | None]) -> Offence | None:
+    return min((one for one in found if one is not None), key=lambda one: one.at, default=None)
+
+
+def _where(broken: Bools, problem: Callable[[int], str]) -> Offence | None:
+    """Return the first operation for which ``broken`` is True."""
+    index = int(broken.argmax()) if len(broken) else 0
+    return Offence(index, problem(index)) if len(broken) and broken[index] else None
+
+
+def _count_is_positive(columns: Columns, call: ProgramCall) -> Offence | None:
+    return _where(columns.count < 1, lambda _: "count must be at least 1")
+
+
+def _peer_exists(columns: Columns, call: ProgramCall) -> Offence | None:
+    absent = (columns.kind < Kind.COPY) & ((columns.peer < 0) | (columns.peer >= call.world_size))
+    return _where(absent, lambda at: f"there is no rank {columns.peer[at]}; ranks are 0..{call.world_size - 1}")
+
+
+def _peer_is_another(columns: Columns, call: ProgramCall) -> Offence | None:
+    return _where(columns.peer == columns.rank, lambda _: "a rank never sends to itself; use copy or reduce")
+
+
+def _local_data_keeps_its_place(columns: Columns, call: ProgramCall) -> Offence | None:
+    if call.algorithm.spec.moves:
         return None
+    local = columns.kind >= Kind.COPY
+    return _where(local & ~same_places(columns.chunk, columns.into, call.chunks), lambda _: OTHER_PLACE)
 
 
-def _check_written_once(operations: list[Operation]) -> None:
-    written: set[int] = set()
-    for op in operations:
-        target = range(op.into, op.into + op.count)
-        if not written.isdisjoint(target):
-            raise InputError(f"{op}: chunk {min(written.intersection(target))} is written twice in one step")
-        written.update(target)
+def _chunks_exist(columns: Columns, call: ProgramCall) -> Offence | None:
+    def problem(at: int) -> str:
+        ends = [int(end) for first in _first_chunks(columns) for end in (first[at], first[at] + columns.count[at] - 1)]
+        outside = next(end for end in ends if not 0 <= end < call.total)
+        scratch = f", the last {call.scratch} of them scratch" if call.scratch else ""
+        return f"there is no chunk {outside}; chunks are 0..{call.total - 1}{scratch}"
+
+    first = _first_chunks(columns)
+    absent = [(chunk < 0) | (columns.count > call.total - chunk) for chunk in first]
+    return _where(absent[0] | absent[1], problem)
 
 
-def check_apart(programs: list[list[Step]], where: str, check: RankCheck) -> None:
-    """Raise ProgramError unless the channels of a rank touch different chunks: nothing orders what they do."""
-    user: dict[int, int] = {}
-    for channel, program in enumerate(programs if len(programs) > 1 else ()):
-        for number, step in enumerate(program):
-            for op in step:
-                for chunk in _touched(op):
-                    if user.setdefault(chunk, channel) != channel:
-                        raise ProgramError(
-                            f"{where}, channel {channel}, step {number}: {op}: chunk {chunk} belongs to channel "
-                            f"{user[chunk]}, which uses it too; channels of a rank touch different chunks",
-                            check.world_size, check.rank, number,
-                        )  # fmt: skip
+def _chunks_lie_together(columns: Columns, call: ProgramCall) -> Offence | None:
+    across = [(chunk < call.chunks) & (columns.count > call.chunks - chunk) for chunk in _first_chunks(columns)]
+    return _where(across[0] | across[1], lambda _: "its chunks begin in the buffer and end in the scratch")
 
 
-def _touched(op: Operation) -> Iterable[int]:
-    if op.into < 0 or op.into == op.chunk:
-        return range(op.chunk, op.chunk + op.count)
-    return {*range(op.chunk, op.chunk + op.count), *range(op.into, op.into + op.count)}
+def _first_chunks(columns: Columns) -> tuple[Ints, Ints]:
+    """Return the first chunk that each operation reads, and the first that it writes; the same where it does one only.
+
+    A receive reads nothing; its ``chunk`` is the one that it writes.
+    """
+    return columns.chunk, np.where(columns.kind == Kind.SEND, columns.chunk, columns.into)
+
+
+def _writes_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
+    """Find a chunk that a step writes twice."""
+    stage = _stages(columns)
+    writes = _crowded_writes(columns, stage, call.total)
+    index, chunk = _chunks_of(writes, columns.into[writes], columns.count[writes])
+    order = np.lexsort((index, chunk, stage[index]))
+    index, chunk = index[order], chunk[order]
+    again = (chunk[1:] == chunk[:-1]) & (stage[index[1:]] == stage[index[:-1]])
+    return _first_use(
+        index[1:][again], chunk[1:][again], lambda at, chunk: f"chunk {chunk} is written twice in one step"
+    )
+
+
+def _stages(columns: Columns) -> Longs:
+    """Return for each operation the number of its step among the steps of all channels and ranks."""
+    changes = [column[1:] != column[:-1] for column in (columns.rank, columns.channel, columns.step)]
+    return np.append(0, np.cumsum(np.logical_or.reduce(changes)))[: len(columns.rank)]
+
+
+def _crowded_writes(columns: Columns, stage: Longs, total: int) -> Longs:
+    """Return all writes of the steps in which some overlap: none or few, to be looked at chunk by chunk."""
+    writes = np.flatnonzero(columns.kind != Kind.SEND)
+    together = stage[writes[1:]] == stage[writes[:-1]]
+    writes = writes[(np.append(together, False) | np.append(False, together))[: len(writes)]]
+    first = stage[writes] * total + columns.into[writes]
+    order = np.argsort(first, kind="stable")
+    reach = np.maximum.accumulate(first[order] + columns.count[writes[order]])
+    crowded = stage[writes[order[1:]]][first[order[1:]] < reach[:-1]]
+    chosen: Longs = writes[np.isin(stage[writes], crowded)] if len(crowded) else writes[:0]
+    return chosen
+
+
+def _channels_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
+    """Find a chunk that two channels of a rank touch: nothing orders what they do."""
+    channels = int(columns.channel.max(initial=0)) + 1
+    if channels == 1:
+        return None
+    everything, local = np.arange(len(columns.kind)), np.flatnonzero(columns.kind >= Kind.COPY)
+    touched = (
+        _chunks_of(everything, columns.chunk, columns.count),
+        _chunks_of(local, columns.into[local], columns.count[local]),
+    )
+    index, chunk = (np.concatenate(both) for both in zip(*touched, strict=True))
+    owned = (columns.rank[index] * np.int64(call.total) + chunk) * channels + columns.channel[index]
+    ordered = np.sort(owned)  # numpy.unique, which hashes whole numbers, takes several times as long
+    shared = (ordered[1:] // channels == ordered[:-1] // channels) & (ordered[1:] != ordered[:-1])
+    if not shared.any():
+        return None
+    contested = np.isin(owned // channels, ordered[1:][shared] // channels)
+    index, chunk, owned = index[contested], chunk[contested], owned[contested]
+    order = np.lexsort((index, owned // channels))
+    index, chunk, owned = index[order], chunk[order], owned[order]
+    first = np.searchsorted(owned // channels, owned // channels)  # whoever touched the chunk first has it
+    owner = owned[first] % channels
+    late = owned % channels != owner
+
+    def problem(use: int, chunk: int) -> str:
+        return (
+            f"chunk {chunk} belongs to channel {owner[late][use]}, which uses it too; channels of a rank touch "
+            "different chunks"
+        )
+
+    return _first_use(index[late], chunk[late], problem)
+
+
+def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
+    """Return the chunks that operations use, one by one, each with the index of its operation before it."""
+    each = np.repeat(np.arange(len(first)), count)
+    return index[each], first[each] + np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
+
+
+def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Offence | None:
+    """Return the first operation of those that use these chunks wrongly; ``problem`` takes which use and its chunk."""
+    if not len(index):
+        return None
+    use = int(np.lexsort((chunk, index))[0])
+    return Offence(int(index[use]), problem(use, int(chunk[use])))
+
+
+OF_ONE = (  # operation alone
+    _count_is_positive,
+    _peer_exists,
+    _peer_is_another,
+    _local_data_keeps_its_place,
+    _chunks_exist,
+    _chunks_lie_together,
+)
+OF_SEVERAL = (_writes_are_apart, _channels_are_apart)

@@ -1,6 +1,5 @@
-"""What all ranks say, traced into arrays once, every send beside the receive it meets."""
+"""The schedule of an algorithm: the operations of all ranks as arrays, every send beside the receive that it meets."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -9,23 +8,20 @@ import numpy.typing as npt
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramError, Undefined, describe_error
-from collectives.schedule.rules import OTHER_PLACE, RankCheck, check_apart
-from collectives.step import Kind, Operation, Step, same_place
+from collectives.schedule.call import ProgramCall, make_call
+from collectives.schedule.matching import Keys, first_mismatch, match_halves, pair_keys
+from collectives.schedule.rules import OTHER_PLACE, first_offence
+from collectives.schedule.table import Columns, Ints, StepTable
+from collectives.step import Kind, Operation, Step
 
-Ints = npt.NDArray[np.int32]
-SEND = int(Kind.SEND)
-MOST_STEPS = 1_000_000  # of one rank; a program that yields more is taken to be endless
+LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits
+Programs = list[list[list[Step]]]  # [rank][channel][step]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(ProgramCall):
     """Every operation of every rank: by rank, channel and step. Each array has one entry for each operation."""
 
-    algorithm: Algorithm
-    world_size: int
-    root: int
-    chunks: int
-    scratch: int
     programs: tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step], as yielded
     rank: Ints
     channel: Ints
@@ -50,7 +46,7 @@ class Schedule:
     @property
     def ports(self) -> int:
         """The most ranks that a rank sends to at the same time, or receives from, whichever is more."""
-        return max(self._at_once(self.kind == SEND), self._at_once((self.kind != SEND) & (self.peer >= 0)))
+        return max(self._at_once(self.kind == Kind.SEND), self._at_once((self.kind != Kind.SEND) & (self.peer >= 0)))
 
     def _at_once(self, chosen: npt.NDArray[np.bool_]) -> int:
         """Of the chosen messages the most peers in a step of each channel, over the channels of one rank."""
@@ -71,6 +67,38 @@ class Schedule:
         sizes = _offsets(last, n, self.chunks) - _offsets(first, n, self.chunks)
         return np.bincount(self.rank[sends], weights=sizes, minlength=self.world_size).astype(np.int64)
 
+    @property
+    def columns(self) -> Columns:
+        """The arrays together."""
+        return Columns._make(getattr(self, name) for name in Columns._fields)
+
+    def table(self) -> StepTable:
+        """Return the same operations step by step."""
+        order = np.lexsort((self.channel, self.rank, self.step))
+        place = np.empty(len(order) + 1, np.int32)
+        place[order], place[-1] = np.arange(len(order), dtype=np.int32), -1
+        columns = Columns._make(column[order] for column in self.columns)
+        columns = columns._replace(match=place[columns.match])  # a match of -1 finds the last place
+        return StepTable(self.algorithm, self.world_size, self.root, self.chunks, self.scratch, columns)
+
+    def operation(self, index: int) -> Operation:
+        """Return an operation as its program yielded it."""
+        numbers = (int(column[index]) for column in (self.peer, self.chunk, self.count, self.into))
+        return Operation(Kind(int(self.kind[index])), *numbers)
+
+    def site(self, index: int) -> str:
+        """Return where an operation stands: ``all_reduce/ring, world size 4, rank 1, step 2``."""
+        return f"{self.describe()}, rank {self.rank[index]}{self.on_channel(index)}, step {self.step[index]}"
+
+    def on_channel(self, index: int) -> str:
+        """Return ``, channel 1``; nothing where there is only one."""
+        return f", channel {self.channel[index]}" if self.channels > 1 else ""
+
+    def refuse(self, index: int, problem: str) -> ProgramError:
+        """Return the error that names an operation and where it stands."""
+        rank, step = int(self.rank[index]), int(self.step[index])
+        return ProgramError(f"{self.site(index)}: {self.operation(index)}{problem}", self.world_size, rank, step)
+
 
 def _offsets(index: npt.NDArray[np.int64], n: int, chunks: int) -> npt.NDArray[np.int64]:
     whole, part = np.divmod(index, chunks)
@@ -78,165 +106,141 @@ def _offsets(index: npt.NDArray[np.int64], n: int, chunks: int) -> npt.NDArray[n
 
 
 def build_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Run the program of every rank and match its messages.
+    """Return what the program of every rank says, its messages matched.
 
-    Raises ProgramError for an operation that is out of range, a chunk written twice in a step, channels of a rank
-    that touch the same chunk, a message with one end only, or two ends that disagree on size.
+    Raises InputError for a call that ``make_call`` refuses, and ProgramError for a program that fails, an operation
+    that breaks a rule (``collectives.schedule.rules``), a message with one end only, or two ends that disagree.
+
+    >>> from collectives import find_algorithm
+    >>> schedule = build_schedule(find_algorithm("all_reduce/ring"), 3)
+    >>> schedule.steps, schedule.messages, str(schedule.operation(0))
+    (4, 12, 'send(to rank 1, chunk 2)')
     """
-    if world_size < 1:
-        raise InputError(f"world size {world_size}: at least one rank is needed")
-    if not 0 <= root < world_size:
-        raise InputError(f"root {root} is not one of the ranks 0..{world_size - 1}")
-    chunks, scratch = algorithm.chunks(world_size), algorithm.scratch(world_size)
-    if algorithm.spec.has_parts and chunks % world_size:
-        raise InputError(
-            f"{setting(algorithm, world_size, root)}: it cuts the buffer into {chunks} chunk{'s' * (chunks > 1)}; "
-            f"{algorithm.spec.name} needs a multiple of {world_size}, as each rank has a part of its own"
-        )
-    programs = tuple(
-        _programs(algorithm, root, RankCheck(rank, world_size, chunks, scratch, algorithm.spec.moves))
-        for rank in range(world_size)
-    )
-    columns = _columns(programs)
-    rank, channel, step, kind, peer, chunk, count, into = columns
-    said = (rank, channel, step, kind, peer, chunk, count, into, np.full_like(rank, -1))
-    schedule = Schedule(algorithm, world_size, root, chunks, scratch, programs, *said)
-    return replace(schedule, match=_match(schedule))
+    call = make_call(algorithm, world_size, root)
+    programs, failure = _run_programs(call)
+    columns, wrong = _columns(call, programs)
+    schedule = Schedule(
+        algorithm, world_size, root, call.chunks, call.scratch,
+        tuple(tuple(tuple(program) for program in channels) for channels in programs), *columns,
+    )  # fmt: skip
+    offence = first_offence(columns, call)
+    if offence is not None:
+        raise schedule.refuse(offence.at, f": {offence.problem}")
+    failure = wrong or failure
+    if failure is not None:
+        raise failure
+    key = pair_keys(columns, world_size, schedule.channels)
+    schedule = replace(schedule, match=match_halves(columns.kind, key))
+    mismatch = first_mismatch(schedule.columns, call, key)
+    if mismatch is not None:
+        raise _mismatch_error(schedule, key, mismatch)
+    return schedule
 
 
-def _columns(programs: tuple[tuple[tuple[Step, ...], ...], ...]) -> Ints:
-    """One row of numbers for each field; shape [8, operations]."""
-    numbers: list[int] = []  # flat, which is quick
-    for rank, channels in enumerate(programs):
-        for channel, program in enumerate(channels):
-            for number, step in enumerate(program):
-                for op in step:
-                    numbers += (rank, channel, number, op.kind, op.peer, op.chunk, op.count, op.into)
-    return np.array(numbers, dtype=np.int32).reshape(-1, 8).T.copy()
-
-
-def setting(algorithm: Algorithm, world_size: int, root: int) -> str:
-    """How messages begin: ``broadcast/naive, world size 4, root 1``."""
-    return f"{algorithm.full_name}, world size {world_size}" + (f", root {root}" if algorithm.spec.rooted else "")
-
-
-def _programs(algorithm: Algorithm, root: int, check: RankCheck) -> tuple[tuple[Step, ...], ...]:
-    """The programs of one rank, one a channel, every step checked on its own. Raises ProgramError that names it."""
-    programs: list[list[Step]] = [[]]
-    where = f"{setting(algorithm, check.world_size, root)}, rank {check.rank}"
-    channel = ""
-    try:
-        returned = algorithm.channels(check.rank, check.world_size, root)
-        for number, steps in enumerate(returned):
-            channel = f", channel {number}" if len(returned) > 1 else ""
-            programs[number:] = [[]]
-            for step in _limited(steps):
-                check(step)
-                programs[number].append(step)
-    except Undefined as error:
-        raise Undefined(f"{setting(algorithm, check.world_size, root)}: {error}") from error
-    except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command
-        at = len(programs[-1])
-        problem = str(error) if isinstance(error, InputError) else _failure(error, algorithm)
-        raise ProgramError(f"{where}{channel}, step {at}: {problem}", check.world_size, check.rank, at) from error
-    check_apart(programs, where, check)
-    return tuple(tuple(program) for program in programs)
+def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
+    """Return the steps of all ranks. A program that fails is the last one, as far as it came, and the error is why."""
+    programs: Programs = []
+    for rank in range(call.world_size):
+        channel, steps = 0, list[Step]()
+        programs.append([steps])
+        try:
+            running = call.run(rank)
+            programs[rank] = [[] for _ in running]
+            for channel, (program, steps) in enumerate(zip(running, programs[rank], strict=True)):  # noqa: B007
+                for step in program:
+                    steps.append(step)
+        except Undefined as error:
+            raise Undefined(f"{call.describe()}: {error}") from error
+        except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command
+            what = str(error) if isinstance(error, InputError) else _failure(error, call.algorithm)
+            failure = _program_error(call, programs, (rank, channel, len(steps)), what)
+            failure.__cause__ = error
+            return programs, failure
+    return programs, None
 
 
 def _failure(error: BaseException, algorithm: Algorithm) -> str:
     return f"the program fails with {describe_error(error, algorithm.source)}"
 
 
-def _limited(steps: Iterator[Step]) -> Iterator[Step]:
-    for number, step in enumerate(steps):
-        if number == MOST_STEPS:
-            raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
-        yield step
+def _program_error(call: ProgramCall, programs: Programs, at: tuple[int, int, int], what: str) -> ProgramError:
+    """Return the error of a rank, channel and step."""
+    rank, channel, step = at
+    on_channel = f", channel {channel}" if len(programs[rank]) > 1 else ""
+    return ProgramError(f"{call.describe()}, rank {rank}{on_channel}, step {step}: {what}", call.world_size, rank, step)
 
 
-def _match(schedule: Schedule) -> Ints:
-    """For each operation the one at its other end.
-
-    The k-th send from a to b on a channel meets the k-th receive at b from a on it.
-    """
-    is_send, is_message = schedule.kind == SEND, schedule.peer >= 0
-    src, dst = np.where(is_send, (schedule.rank, schedule.peer), (schedule.peer, schedule.rank)).astype(np.int64)
-    way = (src * schedule.world_size + dst) * schedule.channels + schedule.channel
-    sends, receives = (_in_order(way, chosen) for chosen in (is_send & is_message, ~is_send & is_message))
-    match = schedule.match.copy()
-    if np.array_equal(way[sends], way[receives]):
-        match[sends], match[receives] = receives, sends
-        if _agree(schedule, match):
-            return match
-    for number in np.union1d(way[sends], way[receives]).tolist():
-        ends = ((way == number) & is_send).nonzero()[0], ((way == number) & ~is_send & is_message).nonzero()[0]
-        a, b = divmod(number // schedule.channels, schedule.world_size)
-        _check_pair(schedule, a, b, *(end.tolist() for end in ends))
-    return match
-
-
-def _in_order(way: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """The chosen operations by way, those of one way as they come."""
-    index = np.flatnonzero(chosen)
-    return index[np.argsort(way[index], kind="stable")]
-
-
-def _agree(schedule: Schedule, match: Ints) -> bool:
-    """Whether every message has two ends that speak of as many chunks and of the same ones."""
-    sends = schedule.kind == SEND
-    other = match[sends]
-    moved = (schedule.chunk[sends] - schedule.into[other]) % schedule.chunks != 0
-    same = np.array_equal(schedule.count[sends], schedule.count[other])
-    return same and (schedule.algorithm.spec.moves or not moved.any())
+def _columns(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramError | None]:
+    """Return all operations, unmatched. If one has what is no whole number, those before it, and the error for it."""
+    sites: list[int] = []  # flat lists are quick
+    lengths: list[int] = []
+    numbers: list[int] = []
+    for rank, channels in enumerate(programs):
+        for channel, program in enumerate(channels):
+            for number, step in enumerate(program):
+                sites += (rank, channel, number)
+                lengths.append(len(step))
+                for op in step:
+                    numbers += (op.kind, op.peer, op.chunk, op.count, op.into)
+    site = np.repeat(np.array(sites, np.int32).reshape(-1, 3), lengths, axis=0)
+    odd = _first_odd(numbers)
+    failure = None
+    if odd is not None:
+        index = odd // 5
+        name, what = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
+        rank, channel, step = site[index].tolist()
+        failure = _program_error(call, programs, (rank, channel, step), f"{name}: {what}")
+        numbers = numbers[: 5 * index]
+    fields = np.array(numbers, np.int32).reshape(-1, 5)
+    columns = np.concatenate([site[: len(fields)], fields], axis=1).T.copy()
+    return Columns._make([*columns, np.full(len(fields), -1, np.int32)]), failure
 
 
-def operation(schedule: Schedule, index: int) -> Operation:
-    """One operation of a schedule, as its program yielded it."""
-    kind = Kind(int(schedule.kind[index]))
-    return Operation(kind, *(int(a[index]) for a in (schedule.peer, schedule.chunk, schedule.count, schedule.into)))
+def _first_odd(numbers: list[int]) -> int | None:
+    """Return the first that is no whole number, or one too large for any peer, chunk or count; None if none is."""
+    try:
+        array = np.array(numbers)
+        if not numbers or (array.dtype.kind == "i" and array.min() >= -LARGEST and array.max() <= LARGEST):
+            return None
+    except (ValueError, TypeError):  # something is not even like a number
+        pass
+    return next((index for index, number in enumerate(numbers) if not _is_usual(number)), None)
 
 
-def _check_pair(schedule: Schedule, src: int, dst: int, sends: list[int], receives: list[int]) -> None:
-    """Raise ProgramError unless every send from src to dst meets a receive of the same chunks."""
-    for k, (one, other) in enumerate(zip(sends, receives, strict=False)):
-        problem = _difference(schedule, one, other)
-        if problem is not None:
-            raise ProgramError(
-                f"{at(schedule, one)}: {operation(schedule, one)}, message {k} of rank {src} to rank {dst}, meets in "
-                f"its step {schedule.step[other]} {operation(schedule, other)}: {problem}",
-                schedule.world_size, src, int(schedule.step[one]),
-            )  # fmt: skip
-    if len(sends) != len(receives):
-        short = min(len(sends), len(receives))
-        lonely = (sends if len(sends) > len(receives) else receives)[short]
-        raise ProgramError(
-            f"{at(schedule, lonely)}: {operation(schedule, lonely)} meets nothing: rank {src} sends "
-            f"{_messages(len(sends))} to rank {dst}{on_channel(schedule, lonely).replace(',', ' on')}, which receives "
-            f"{len(receives)} from it",
-            schedule.world_size, int(schedule.rank[lonely]), int(schedule.step[lonely]),
-        )  # fmt: skip
+def _is_usual(number: object) -> bool:
+    return isinstance(number, int | np.integer) and bool(-LARGEST <= number <= LARGEST)
 
 
-def _difference(schedule: Schedule, one: int, other: int) -> str | None:
-    """In what a send and the receive that it meets disagree."""
-    if schedule.count[one] != schedule.count[other]:
-        return "they disagree on how many chunks travel"
-    moves = schedule.algorithm.spec.moves
-    if not (moves or same_place(int(schedule.chunk[one]), int(schedule.into[other]), schedule.chunks)):
-        return OTHER_PLACE
-    return None
+def _describe_odd(number: object) -> str:
+    if isinstance(number, int | np.integer):
+        return f"{number} is larger than any peer, chunk or count can be"
+    return f"{number!r} is no whole number; peers, chunks and counts are (divide with //)"
+
+
+def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
+    """Return the error for a message with one end only, or with ends that disagree."""
+    same, is_send = key == key[index], schedule.kind == Kind.SEND
+    sends, receives = (int((same & ends & (schedule.peer >= 0)).sum()) for ends in (is_send, ~is_send))
+    src, dst = int(schedule.rank[index]), int(schedule.peer[index])
+    if not is_send[index]:
+        src, dst = dst, src
+    other = int(schedule.match[index])
+    if other < 0:
+        where = schedule.on_channel(index).replace(",", " on")
+        return schedule.refuse(
+            index,
+            f" meets nothing: rank {src} sends {_messages(sends)} to rank {dst}{where}, which receives {receives} "
+            "from it",
+        )
+    agree = schedule.count[index] == schedule.count[other]
+    problem = OTHER_PLACE if agree else "they disagree on how many chunks travel"
+    number = int((same & is_send)[:index].sum())
+    return schedule.refuse(
+        index,
+        f", message {number} of rank {src} to rank {dst}, meets in its step {schedule.step[other]} "
+        f"{schedule.operation(other)}: {problem}",
+    )
 
 
 def _messages(number: int) -> str:
     return {0: "no message", 1: "1 message"}.get(number, f"{number} messages")
-
-
-def at(schedule: Schedule, index: int) -> str:
-    """``all_reduce/ring, world size 4, rank 1, step 2``: where an operation stands."""
-    where = setting(schedule.algorithm, schedule.world_size, schedule.root)
-    return f"{where}, rank {schedule.rank[index]}{on_channel(schedule, index)}, step {schedule.step[index]}"
-
-
-def on_channel(schedule: Schedule, index: int) -> str:
-    """``, channel 1``; nothing where there is only one."""
-    return f", channel {schedule.channel[index]}" if schedule.channels > 1 else ""

@@ -1,7 +1,8 @@
-"""Stand-ins for a rank number, so that one run of a program says what many ranks say.
+"""Symbolic ranks: stand in for the rank number, so that one run of a program says what many ranks say.
 
-Both do only what gives each rank its own result. Where ranks would part company they raise ``Diverges``, and where a
-program does anything else with its rank, Python raises TypeError; whoever traces then does it another way.
+Both kinds do only what gives each rank its own result. Where ranks would take different branches they raise
+``Diverges``, and where a program does anything else with its rank, Python raises TypeError; the schedule is then built
+another way.
 """
 
 from collections.abc import Callable
@@ -14,16 +15,16 @@ Values = npt.NDArray[np.int64]
 LARGEST = 2**31 - 1  # beyond it a product could overflow
 
 
-class Diverges(BaseException):  # no error: the program asked what differs; no `except Exception` stops it
-    """Ranks do not all have the same value where the program needs one; ``values`` has one for each, or is None."""
+class Diverges(BaseException):  # not an error of the program, so its own `except Exception` must not stop it
+    """Ranks have different values where the program needs one; ``values`` has that of each, or is None."""
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()
         self.values = values
 
 
-class Lanes:
-    """The values of an integer on many ranks at once, the same arithmetic on each. Values that agree become an int."""
+class VectorRank:
+    """An integer that has a value on each of many ranks, as arithmetic on the rank gives it."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -48,60 +49,64 @@ class Lanes:
         return hash(self._one())
 
     def __neg__(self) -> Any:
-        return lanes(-self.values)
+        return vectorise(-self.values)
 
     def __invert__(self) -> Any:
-        return lanes(~self.values)
+        return vectorise(~self.values)
 
     def __abs__(self) -> Any:
-        return lanes(np.abs(self.values))
+        return vectorise(np.abs(self.values))
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
     def bit_length(self) -> Any:
-        """As of an int."""
-        return lanes(np.frexp(np.abs(self.values).astype(np.float64))[1].astype(np.int64))
+        """Return the bits that it takes to write the number, as ``int.bit_length``."""
+        return vectorise(np.frexp(np.abs(self.values).astype(np.float64))[1].astype(np.int64))
 
     def bit_count(self) -> Any:
-        """As of an int."""
-        return lanes(np.bitwise_count(self.values).astype(np.int64))
+        """Return how many bits are set, as ``int.bit_count``."""
+        return vectorise(np.bitwise_count(self.values).astype(np.int64))
 
 
-def lanes(values: npt.NDArray[Any]) -> "Lanes | int":
-    """Values as a stand-in, or as an int where they agree. Raises TypeError where they are too large."""
+def vectorise(values: npt.NDArray[Any]) -> "VectorRank | int":
+    """Return the values as one integer, a plain one if they agree. Raises TypeError if one is too large."""
     values = values.astype(np.int64, copy=False)
     low, high = int(values.min()), int(values.max())
     if low == high:
         return low
     if max(-low, high) > LARGEST:
         raise TypeError(f"values up to {max(-low, high)} are too large to be handled at once")
-    return Lanes(values)
+    return VectorRank(values)
 
 
-def _operator(function: Callable[[Any, Any], Any], acceptable: Callable[[Any], Any]) -> Callable[[Lanes, Any], Any]:
-    def operate(self: Lanes, other: Any) -> Any:
+def _operator(
+    function: Callable[[Any, Any], Any], acceptable: Callable[[Any], Any]
+) -> Callable[[VectorRank, Any], Any]:
+    def operate(self: VectorRank, other: Any) -> Any:
         right = _right(other)
         if right is None or not np.all(acceptable(right)):
             return NotImplemented
-        return lanes(function(self.values, right))
+        return vectorise(function(self.values, right))
 
     return operate
 
 
-def _reflected(function: Callable[[Any, Any], Any], acceptable: Callable[[Any], Any]) -> Callable[[Lanes, Any], Any]:
-    def operate(self: Lanes, other: Any) -> Any:
+def _reflected(
+    function: Callable[[Any, Any], Any], acceptable: Callable[[Any], Any]
+) -> Callable[[VectorRank, Any], Any]:
+    def operate(self: VectorRank, other: Any) -> Any:
         left = _right(other)
         if left is None or not np.all(acceptable(self.values)):
             return NotImplemented
-        return lanes(function(left, self.values))
+        return vectorise(function(left, self.values))
 
     return operate
 
 
 def _right(other: Any) -> Any:
-    """The other operand as numpy takes it; None where it is no integer or too large a one."""
-    if isinstance(other, Lanes):
+    """Return the other operand as numpy takes it; None if it is no integer or too large."""
+    if isinstance(other, VectorRank):
         return other.values
     if isinstance(other, int | np.integer) and -LARGEST <= other <= LARGEST:
         return int(other)
@@ -133,31 +138,31 @@ _COMPARISONS = {
     "ge": np.greater_equal,
 }
 for _name, _both in _ARITHMETIC.items():
-    setattr(Lanes, f"__{_name}__", _operator(*_both))
-    setattr(Lanes, f"__r{_name}__", _reflected(*_both))
+    setattr(VectorRank, f"__{_name}__", _operator(*_both))
+    setattr(VectorRank, f"__r{_name}__", _reflected(*_both))
 for _name, _compare in _COMPARISONS.items():
-    setattr(Lanes, f"__{_name}__", _operator(_compare, _any))
+    setattr(VectorRank, f"__{_name}__", _operator(_compare, _any))
 
 
-class Shift:
-    """``(rank + turn) % world_size + plus`` for a rank that is not said. It can add, and do modulo world_size."""
+class ShiftedRank:
+    """``(rank + shift) % world_size + base`` of any rank: it can be added to, and taken modulo world_size."""
 
-    __slots__ = ("plus", "turn", "world_size")
+    __slots__ = ("base", "shift", "world_size")
 
-    def __init__(self, turn: int, plus: int, world_size: int) -> None:
-        self.turn, self.plus, self.world_size = turn, plus, world_size
+    def __init__(self, shift: int, base: int, world_size: int) -> None:
+        self.shift, self.base, self.world_size = shift, base, world_size
 
-    def __add__(self, other: Any) -> "Shift":
-        return Shift(self.turn, self.plus + other, self.world_size) if type(other) is int else NotImplemented
+    def __add__(self, other: Any) -> "ShiftedRank":
+        return ShiftedRank(self.shift, self.base + other, self.world_size) if type(other) is int else NotImplemented
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> "Shift":
-        return Shift(self.turn, self.plus - other, self.world_size) if type(other) is int else NotImplemented
+    def __sub__(self, other: Any) -> "ShiftedRank":
+        return ShiftedRank(self.shift, self.base - other, self.world_size) if type(other) is int else NotImplemented
 
-    def __mod__(self, other: Any) -> "Shift":
+    def __mod__(self, other: Any) -> "ShiftedRank":
         if type(other) is int and other == self.world_size:
-            return Shift((self.turn + self.plus) % other, 0, other)
+            return ShiftedRank((self.shift + self.base) % other, 0, other)
         return NotImplemented
 
     def __bool__(self) -> bool:

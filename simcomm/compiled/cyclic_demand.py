@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.table import laid_out, runs_of_steps
+from collectives.schedule.table import order_by_step, runs_of_steps
 from collectives.step import Kind
 from simcomm.compiled.demand import Demand, Sizes
 from simcomm.compiled.pairs import Pairs
@@ -19,21 +19,21 @@ def distances(cyclic: CyclicSchedule) -> Ints:
 def pairs_at(cyclic: CyclicSchedule, away: Ints) -> Pairs:
     """All pairs at these distances: number ``p * k + r`` is from rank r to the one ``away[k]`` up."""
     ranks = np.arange(cyclic.world_size, dtype=np.int32)
-    return Pairs(np.tile(ranks, len(away)), cyclic.up(away, ranks).reshape(-1))
+    return Pairs(np.tile(ranks, len(away)), cyclic.ranks_at(away, ranks).reshape(-1))
 
 
 def row_bytes(cyclic: CyclicSchedule, rows: Ints, sizes: Sizes) -> Floats:
     """Bytes that each of these entries reads or writes on each rank; [rows, ranks]."""
     p = cyclic.world_size
     table = sizes.offsets(cyclic.chunks + cyclic.scratch)
-    turns, turn, plus = cyclic.turns[0][rows], cyclic.turn[0][rows], cyclic.plus[0][rows]
-    count = np.where(turns, 1, cyclic.count[rows])
+    shifted, shift, base = cyclic.is_shifted[0][rows], cyclic.shift[0][rows], cyclic.base[0][rows]
+    count = np.where(shifted, 1, cyclic.count[rows])
     each = np.diff(table).astype(np.float64) * sizes.itemsize
     found = np.empty((len(rows), p))
-    found[:] = ((table[plus + count] - table[plus]) * float(sizes.itemsize))[:, None]
-    if turns.any():
+    found[:] = ((table[base + count] - table[base]) * float(sizes.itemsize))[:, None]
+    if shifted.any():
         blocks = np.lib.stride_tricks.sliding_window_view(np.tile(each.reshape(-1, p), 2), p, axis=1)
-        found[turns] = blocks[plus[turns] // p, turn[turns] % p]
+        found[shifted] = blocks[base[shifted] // p, shift[shifted] % p]
     return found
 
 
@@ -47,7 +47,7 @@ def cyclic_demand(cyclic: CyclicSchedule, sizes: Sizes) -> Demand:
     messages = np.zeros((len(sends), p), MESSAGE)
     messages["nbytes"] = nbytes
     messages["source"] = step[sends, None] * p + ranks
-    messages["sink"] = cyclic.up(cyclic.peer[sends], ranks) + step[cyclic.match[sends], None] * p
+    messages["sink"] = cyclic.ranks_at(cyclic.peer[sends], ranks) + step[cyclic.match[sends], None] * p
     messages["route"] = np.searchsorted(away, cyclic.peer[sends])[:, None] * p + ranks
     ops, per_stage = _ops(cyclic, sends, step)
     steps = int(step.max(initial=-1)) + 1
@@ -64,10 +64,10 @@ def _ops(cyclic: CyclicSchedule, sends: Ints, step: Ints) -> tuple[Ints, Ints]:
     number[sends] = np.arange(len(sends), dtype=np.int32)
     rows = np.flatnonzero(cyclic.match >= 0)
     here = cyclic.kind[rows] == Kind.SEND  # a message is numbered by its sender
-    message = cyclic.up(np.where(here, 0, cyclic.peer[rows]), ranks)
+    message = cyclic.ranks_at(np.where(here, 0, cyclic.peer[rows]), ranks)
     message += (np.where(here, number[rows], number[cyclic.match[rows]]) * np.int32(p))[:, None]
     per_stage = np.bincount(step[rows], minlength=int(step.max(initial=-1)) + 1)
-    return laid_out(message, runs_of_steps(step[rows])), per_stage.astype(np.int32)
+    return order_by_step(message, runs_of_steps(step[rows])), per_stage.astype(np.int32)
 
 
 def _stages(p: int, steps: int, per_stage: Ints) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
@@ -103,8 +103,8 @@ def travelling(cyclic: CyclicSchedule, sizes: Sizes) -> int:
     if sizes.n >= sizes.chunks:
         return len(sends) * cyclic.world_size
     table = sizes.offsets(cyclic.chunks + cyclic.scratch)
-    plus, count, turns = cyclic.plus[0][sends], cyclic.count[sends], cyclic.turns[0][sends]
-    until = np.where(turns, plus + cyclic.world_size, plus + count)
+    base, count, shifted = cyclic.base[0][sends], cyclic.count[sends], cyclic.is_shifted[0][sends]
+    until = np.where(shifted, base + cyclic.world_size, base + count)
     filled = np.append(0, np.cumsum(np.diff(table) > 0))
-    number = np.where(turns, filled[until] - filled[plus], (table[until] > table[plus]) * cyclic.world_size)
+    number = np.where(shifted, filled[until] - filled[base], (table[until] > table[base]) * cyclic.world_size)
     return int(number.sum())

@@ -13,7 +13,7 @@ import numpy as np
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.schedule import build_schedule, setting
+from collectives.schedule.schedule import build_schedule
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.demand import most_in_flight
@@ -157,14 +157,15 @@ def _timing(inputs: EngineInput, agents: Floats, method: str) -> Timing:
 def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
     """Who waits for whom, if asking every rank for its program is quick; else only that they do."""
     program = inputs.schedule
-    name = setting(program.algorithm, program.world_size, program.root)
     try:
         if inputs.posted <= MANY:
             deque(completion_order(build_schedule(program.algorithm, program.world_size, program.root)), maxlen=0)
     except ProgramError as error:
         return error
     who = ", ".join(map(str, stuck[:8])) + (f" and {len(stuck) - 8} more" if len(stuck) > 8 else "")
-    return ProgramError(f"{name}: deadlock: ranks {who} wait for each other for ever", program.world_size, stuck[0])
+    return ProgramError(
+        f"{program.describe()}: deadlock: ranks {who} wait for each other for ever", program.world_size, stuck[0]
+    )
 
 
 def _scaled(inputs: EngineInput, timing: Timing, op: str) -> Timing:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.errors import InputError
-from collectives.schedule.build import as_table
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.schedule import Schedule, setting
+from collectives.schedule.schedule import Schedule
 from collectives.schedule.table import StepTable
 from collectives.step import Kind
 from collectives.transport import Transport
@@ -78,7 +77,7 @@ class EngineInput:
         Raises InputError where there are more than ``most``.
         """
         self._check_number(most)
-        return replace(self, schedule=as_table(self.schedule)) if isinstance(self.schedule, CyclicSchedule) else self
+        return replace(self, schedule=self.schedule.table()) if isinstance(self.schedule, CyclicSchedule) else self
 
     @property
     def posted(self) -> int:
@@ -101,20 +100,20 @@ class EngineInput:
         self._check_number(MOST_MESSAGES)
         if isinstance(self.schedule, CyclicSchedule):
             return cyclic_demand(self.schedule, self.sizes)
-        return demand(as_table(self.schedule), self.sizes)
+        return demand(self.schedule.table(), self.sizes)
 
     def _check_number(self, most: int) -> None:
         if self.posted > most:
             schedule = self.schedule
             raise InputError(
-                f"{setting(schedule.algorithm, schedule.world_size, schedule.root)}: its {self.posted} messages would "
+                f"{schedule.describe()}: its {self.posted} messages would "
                 f"have to be told one by one here, which takes too much memory; up to {most} will do"
             )
 
     @cached_property
     def names(self) -> Names:
         """What each message is, of a schedule written down in full."""
-        columns, sends = as_table(self.schedule).columns, self.demand.sends
+        columns, sends = self.schedule.table().columns, self.demand.sends
         assert sends is not None, "ask in_full"
         return Names(*(getattr(columns, name)[sends] for name in ("rank", "peer", "channel", "step", "chunk")))
 

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from collectives.schedule.build import as_table
-from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.step import offset
 from simcomm.compiled.engine_input import AnySchedule, EngineInput
@@ -24,7 +22,7 @@ def scaling_seconds(inputs: EngineInput) -> Floats:
 
 def steps_of(program: AnySchedule) -> int:
     """How many steps the longest channel of any rank has."""
-    return program.steps if isinstance(program, Schedule) else int(as_table(program).columns.step.max(initial=-1)) + 1
+    return program.steps
 
 
 def scaled_elements(spec: Spec, world_size: int, root: int, n: int) -> Floats:

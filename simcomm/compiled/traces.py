@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.records.trace import Message, Span, Trace, TracedLink, Unfinished
-from collectives.schedule.build import as_table
 from collectives.step import Kind, extent
 from simcomm.compiled.engine_input import EngineInput
 from simcomm.compiled.mean_division import scaling_seconds, steps_of
@@ -68,7 +67,7 @@ def unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
     times, posted = timing.times, timing.posted
     assert times is not None
     assert posted is not None
-    columns, found = as_table(inputs.schedule).columns, list[Unfinished]()
+    columns, found = inputs.schedule.table().columns, list[Unfinished]()
     stuck = np.flatnonzero(np.isnan(times.end))
     for sends, since, ends in zip((True, False), posted, _halves(inputs), strict=True):
         there = stuck[np.isfinite(since[stuck])]
@@ -81,7 +80,7 @@ def unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
 
 def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
     """Of each message the send and the receive in the table of operations."""
-    columns, sends = as_table(inputs.schedule).columns, inputs.demand.sends
+    columns, sends = inputs.schedule.table().columns, inputs.demand.sends
     assert sends is not None
     return sends, columns.match[sends]
 
@@ -89,7 +88,7 @@ def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
 def reductions_of(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
     """Each reduction and copy of each rank: a step's come after all its messages, received ones first."""
     assert timing.times is not None
-    columns, n, itemsize = as_table(inputs.schedule).columns, inputs.n, inputs.itemsize
+    columns, n, itemsize = inputs.schedule.table().columns, inputs.n, inputs.itemsize
     through, now = _through(inputs, timing.times), dict[tuple[int, int], float]()
     order = np.lexsort((columns.kind >= Kind.COPY, columns.step, columns.channel, columns.rank))
     slower = _slowdowns(inputs)[order].tolist()
@@ -109,13 +108,13 @@ def reductions_of(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
 
 def _slowdowns(inputs: EngineInput) -> Floats:
     """How many times as long each operation computes."""
-    columns, trouble = as_table(inputs.schedule).columns, inputs.trouble
+    columns, trouble = inputs.schedule.table().columns, inputs.trouble
     return trouble.slowdown(inputs.turn, columns.rank, columns.channel, columns.step)
 
 
 def _through(inputs: EngineInput, times: MessageTimes) -> dict[Stage, float]:
     """When the last message of each (rank, channel, step) was through."""
-    columns = as_table(inputs.schedule).columns
+    columns = inputs.schedule.table().columns
     latest: dict[Stage, float] = {}
     for ends in _halves(inputs):
         stages = zip(*(column[ends].tolist() for column in columns[:3]), strict=True)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
-from collectives.schedule.build import as_table
 from collectives.step import Kind
 from simcomm.compiled.demand import stages_of
 from simcomm.compiled.engine_input import EngineInput
@@ -36,7 +35,7 @@ def slowdowns(inputs: EngineInput) -> Floats:
     trouble, channels = inputs.trouble, inputs.demand.channels
     if not trouble.ranks and trouble.compute is None:
         return np.ones(1)
-    columns = as_table(inputs.schedule).columns
+    columns = inputs.schedule.table().columns
     rank, channel = np.divmod(inputs.demand.plan.stages["agent"][:-1], channels)
     return trouble.slowdown(inputs.turn, rank, channel, columns.step[stages_of(columns)[1]])
 
@@ -64,7 +63,7 @@ def fail_late(inputs: EngineInput, agents: Records) -> None:
 
 def _last_computing(inputs: EngineInput, agent: int) -> float:
     """Seconds of the agent's last step's last reduction or copy; infinite where there is none."""
-    columns = as_table(inputs.schedule).columns
+    columns = inputs.schedule.table().columns
     stage, _ = stages_of(columns)
     rank, channel = divmod(agent, inputs.demand.channels)
     mine = np.flatnonzero((columns.rank == rank) & (columns.channel == channel))

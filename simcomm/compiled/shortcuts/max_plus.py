@@ -124,7 +124,7 @@ def _rows(cyclic: CyclicSchedule, sizes: Sizes) -> tuple[Rows, Floats]:
     steps = int(step.max(initial=-1)) + 1
     away, route = cyclic.peer[chosen], np.searchsorted(distances(cyclic), cyclic.peer[chosen])
     said = cyclic.step[chosen]
-    turns, turn, plus = cyclic.turns[0][chosen], cyclic.turn[0][chosen], cyclic.plus[0][chosen]
+    turns, turn, plus = cyclic.is_shifted[0][chosen], cyclic.shift[0][chosen], cyclic.base[0][chosen]
     table = sizes.offsets(total)
     turned = np.repeat(np.diff(table).reshape(-1, p), 2, axis=0).reshape(-1) if turns.any() else table[:0]
     plain, where = np.unique(np.stack([plus, cyclic.count[chosen]])[:, ~turns], axis=1, return_inverse=True)

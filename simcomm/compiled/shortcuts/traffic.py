@@ -86,12 +86,12 @@ def traffic(demand: Demand) -> Traffic | None:
 def cyclic_traffic(cyclic: CyclicSchedule, sizes: Sizes) -> Traffic | None:
     """The same of a cyclic program, pairs as in ``pairs_at``; None where ranks' sizes differ or a message is empty."""
     p, sends = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND)
-    turns = cyclic.turns[0] | cyclic.turns[1]
-    if sizes.n < sizes.chunks or (turns.any() and sizes.n % sizes.chunks):
+    shifted = cyclic.is_shifted[0] | cyclic.is_shifted[1]
+    if sizes.n < sizes.chunks or (shifted.any() and sizes.n % sizes.chunks):
         return None
     step = np.unique(cyclic.step, return_inverse=True)[1]
-    table, start = sizes.offsets(cyclic.chunks + cyclic.scratch), cyclic.plus[0]
-    nbytes = (table[start + cyclic.count] - table[start]) * float(sizes.itemsize)  # a chunk that turns is like the next
+    table, start = sizes.offsets(cyclic.chunks + cyclic.scratch), cyclic.base[0]
+    nbytes = (table[start + cyclic.count] - table[start]) * float(sizes.itemsize)  # a shifted chunk is like the next
     reduced = np.where(cyclic.kind > Kind.RECV, sizes.gamma * nbytes, 0.0)
     seconds = np.bincount(step, weights=reduced)
     away = distances(cyclic)

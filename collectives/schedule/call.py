@@ -1,0 +1,66 @@
+"""Which program a schedule is of: an algorithm for so many ranks and a root, with the chunks that it works on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from collectives.step import Step
+
+MOST_STEPS = 1_000_000  # of one rank; a program that yields more is taken to be endless
+
+
+@dataclass(frozen=True)
+class ProgramCall:
+    """An algorithm's program as its ranks call it. Every kind of schedule is one, with the operations besides."""
+
+    algorithm: Algorithm
+    world_size: int
+    root: int
+    chunks: int
+    scratch: int
+
+    @property
+    def total(self) -> int:
+        """Chunks of the buffer and of scratch together."""
+        return self.chunks + self.scratch
+
+    def describe(self) -> str:
+        """Return ``broadcast/naive, world size 4, root 1``, as messages begin."""
+        root = f", root {self.root}" if self.algorithm.spec.rooted else ""
+        return f"{self.algorithm.full_name}, world size {self.world_size}{root}"
+
+    def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
+        """Return the steps of each channel of ``rank``, a number or a symbol for several.
+
+        Raises InputError as ``Algorithm.channels`` does; so do the iterators of a program that does not end.
+        """
+        channels = self.algorithm.channels(rank, self.world_size, self.root)
+        return tuple(_limit_steps(steps) for steps in channels)
+
+
+def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
+    for number, step in enumerate(steps):
+        if number == MOST_STEPS:
+            raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
+        yield step
+
+
+def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
+    """Return the call of ``algorithm`` by ``world_size`` ranks.
+
+    Raises InputError for a world without ranks, a root that is none of them, or a number of chunks that does not give
+    every rank a part of its own where the collective needs that.
+    """
+    if world_size < 1:
+        raise InputError(f"world size {world_size}: at least one rank is needed")
+    if not 0 <= root < world_size:
+        raise InputError(f"root {root} is not one of the ranks 0..{world_size - 1}")
+    call = ProgramCall(algorithm, world_size, root, algorithm.chunks(world_size), algorithm.scratch(world_size))
+    if algorithm.spec.has_parts and call.chunks % world_size:
+        raise InputError(
+            f"{call.describe()}: it cuts the buffer into {call.chunks} chunk{'s' * (call.chunks > 1)}; "
+            f"{algorithm.spec.name} needs a multiple of {world_size}, as each rank has a part of its own"
+        )
+    return call
