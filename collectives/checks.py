@@ -5,8 +5,10 @@ from numbers import Integral
 from collectives.errors import InputError
 
 
-def check_whole_number(name: str, value: object, at_least: int, instead: str = "") -> int:
+def check_whole_number(name: str, value: object, at_least: int | None = None, instead: str = "") -> int:
     """Return ``value`` as an int. Raise InputError unless it is a whole number from ``at_least`` on; a bool is none.
+
+    ``name`` is what the message calls the value, and ``instead`` what else would be accepted.
 
     >>> check_whole_number("world_size", 8, at_least=1)
     8
@@ -14,9 +16,23 @@ def check_whole_number(name: str, value: object, at_least: int, instead: str = "
     Traceback (most recent call last):
     collectives.errors.InputError: nbytes is '8 MiB'; give a whole number from 0 on
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
-        raise InputError(f"{name} is {value!r}; give a whole number from {at_least} on{instead}")
-    return int(value)
+    number = None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
+    if number is None or (at_least is not None and number < at_least):
+        wanted = "a whole number" if at_least is None else f"a whole number from {at_least} on"
+        raise InputError(f"{name} is {value!r}; give {wanted}{instead}")
+    return number
+
+
+def check_ranks(world_size: object, root: object = 0) -> None:
+    """Raise InputError unless there can be ``world_size`` ranks and ``root`` is one of them.
+
+    >>> check_ranks(4, root=4)
+    Traceback (most recent call last):
+    collectives.errors.InputError: root 4 is not one of the ranks 0..3
+    """
+    ranks = check_whole_number("world_size", world_size, at_least=1)
+    if not 0 <= check_whole_number("root", root) < ranks:
+        raise InputError(f"root {root} is not one of the ranks 0..{ranks - 1}")
 
 
 def check_cluster(cluster: object, kind: type) -> None:

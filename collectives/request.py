@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.catalogue import as_algorithm, no_algorithm
-from collectives.checks import check_whole_number
+from collectives.checks import check_ranks, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
@@ -58,9 +58,7 @@ class Request:
             raise no_algorithm(self.algorithm)
         check_whole_number("elements", self.elements, at_least=0)
         check_op(self.op, self.dtype)
-        check_whole_number("world_size", world_size, at_least=1)
-        if check_whole_number("root", self.root, at_least=0) >= world_size:
-            raise InputError(f"root {self.root} is not one of the ranks 0..{world_size - 1}")
+        check_ranks(world_size, self.root)
         check_length(self.algorithm, self.elements, world_size)
 
 
@@ -110,7 +108,6 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
     """Return how many elements of ``nbytes`` bytes the algorithm can work on."""
     whole = check_whole_number(f"{algorithm.full_name}: nbytes", nbytes, at_least=0, instead=", or buffers")
     check_op(op, dtype)
-    check_whole_number("world_size", world_size, at_least=1)
     return rounded_down(algorithm, whole // item_bytes(dtype), world_size)
 
 

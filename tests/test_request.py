@@ -1,12 +1,14 @@
 """One call of a collective as a value, and what no call can ask for: wrong types are refused like wrong values."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
 import realcomm
 import simcomm
-from collectives import InputError, find_algorithm
+from collectives import InputError, find_algorithm, verify
 from collectives.request import Request, make_request
 from collectives.workload import Training
 from simcomm.selection import choose
@@ -18,7 +20,7 @@ WRONG_TYPES = [
     ({"nbytes": "8 MiB"}, "nbytes is '8 MiB'; give a whole number from 0 on"),
     ({"nbytes": True}, "nbytes is True"),
     ({"nbytes": 8.0}, "nbytes is 8.0"),
-    ({"nbytes": 8, "root": "0"}, "root is '0'; give a whole number from 0 on"),
+    ({"nbytes": 8, "root": "0"}, "root is '0'; give a whole number"),
     ({"nbytes": 8, "root": 1.0}, "root is 1.0"),
     ({"nbytes": 8, "root": False}, "root is False"),
     ({"nbytes": 8, "dtype": torch.float32}, "dtype is torch.float32; give its name, 'float32'"),
@@ -68,6 +70,24 @@ def test_a_training_needs_a_training_and_a_cluster(train):
         train("resnet18", STAR)
     with pytest.raises(InputError, match="cluster is 4"):
         train(Training(RING), 4)
+
+
+@pytest.mark.parametrize("world_size", ["4", 4.0, True, None, 0])
+def test_a_world_size_is_a_whole_number(world_size):
+    message = f"world_size is {re.escape(repr(world_size))}; give a whole number from 1 on"
+    calls = [lambda size: verify(RING, size), lambda size: verify("all_reduce/ring", size), RING.chunks, RING.scratch]
+    for call in (*calls, lambda size: RING.channels(0, size), lambda size: make_request(RING, size, 1024)):
+        with pytest.raises(InputError, match=message):
+            call(world_size)
+
+
+@pytest.mark.parametrize("algorithm", [print, 3, None])
+def test_what_is_no_algorithm_is_not_looked_for(algorithm):
+    for call in (verify, lambda algorithm, world_size: find_algorithm(algorithm)):
+        with pytest.raises(InputError, match="give an Algorithm or a name like 'all_reduce/ring'"):
+            call(algorithm, 4)
+    with pytest.raises(InputError, match="root is '1'"):
+        verify("broadcast/naive", 4, root="1")
 
 
 def test_a_request_stands_in_place_of_the_algorithm():

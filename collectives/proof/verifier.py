@@ -8,6 +8,8 @@ integer (0: undefined), and the chunk of their buffers that this data comes from
 from dataclasses import dataclass
 from operator import and_, or_
 
+from collectives.catalogue import as_algorithm
+from collectives.checks import check_ranks
 from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
@@ -30,11 +32,17 @@ class Report:
     ports: int  # most ranks that a rank sends to, or receives from, at the same time
 
 
-def verify(algorithm: Algorithm, world_size: int, root: int = 0) -> Report:
+def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Report:
     """Prove that every rank ends with what the spec says, each contribution counted once, without deadlock.
 
-    Raises ProgramError that names the rank, step, chunk and peer where it goes wrong.
+    Raises ProgramError that names the rank, step, chunk and peer where it goes wrong, and InputError for an algorithm
+    that is not there or a root that is no rank.
+
+    >>> verify("all_reduce/ring", world_size=4).messages
+    24
     """
+    algorithm = as_algorithm(algorithm)
+    check_ranks(world_size, root)
     schedule = build_schedule(algorithm, world_size, root)
     run = _SymbolicRun(schedule)
     for rank, channel, step in completion_order(schedule):
