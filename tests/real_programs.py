@@ -21,7 +21,7 @@ from realcomm.execution import executor as executor_module
 from realcomm.execution import pipeline
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
-from realcomm.launching.launcher import doing
+from realcomm.launching.status import set_status
 from realcomm.measuring import probes
 from realcomm.measuring.common_start import together
 from realcomm.measuring.exact_inputs import exact_input, exact_result
@@ -243,7 +243,7 @@ def order_of_posts(rank: int, world_size: int) -> list[str]:
 
 def stay_away(rank: int, world_size: int) -> None:
     """Rank 1 never comes."""
-    doing("training step 12")
+    set_status("training step 12")
     if rank == 1:
         time.sleep(600)
     execute(library()["all_reduce/ring"], torch.zeros(8))

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.errors import InputError
-from realcomm.launching.launcher import doing, report
+from realcomm.launching.status import report_progress, set_status
 
 
 def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, float]:
@@ -20,14 +20,14 @@ def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, 
 
 
 def raise_on(rank: int, world_size: int, bad: int) -> None:
-    doing("counting sheep")
+    set_status("counting sheep")
     if rank == bad:
         raise ZeroDivisionError("no sheep")
     _wait_for_others()
 
 
 def die_on(rank: int, world_size: int, bad: int, number: int) -> None:
-    doing("walking")
+    set_status("walking")
     if rank == bad:
         time.sleep(0.1)  # the others are waiting by then, and see the connection break
         os.kill(os.getpid(), number)
@@ -47,7 +47,7 @@ def refuse_on(rank: int, world_size: int, bad: int) -> None:
 
 
 def hang_on(rank: int, world_size: int, bad: int) -> None:
-    doing(f"asleep on {rank}" if rank == bad else "waiting for the sleeper")
+    set_status(f"asleep on {rank}" if rank == bad else "waiting for the sleeper")
     if rank == bad:
         time.sleep(600)
     _wait_for_others()
@@ -76,7 +76,7 @@ def leave_early(rank: int, world_size: int) -> float:
 
 def report_three(rank: int, world_size: int) -> None:
     for done in range(1, 4):
-        report(done, 3, f"part {done}")
+        report_progress(done, 3, f"part {done}")
 
 
 def settings(rank: int, world_size: int, name: str) -> tuple[str | None, str, list[str]]:
@@ -88,7 +88,7 @@ def tensor_of(rank: int, world_size: int) -> torch.Tensor:
 
 
 def raise_always(rank: int, world_size: int) -> None:
-    doing("counting sheep")
+    set_status("counting sheep")
     raise ZeroDivisionError("no sheep")
 
 

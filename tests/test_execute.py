@@ -7,7 +7,8 @@ import torch
 from collectives.catalogue import library
 from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
 from realcomm.execution.memory import Memory, PlacedStep, placed, staging_elements
-from realcomm.launching.launcher import TimedOut, launch
+from realcomm.launching.failures import TimedOut
+from realcomm.launching.launcher import launch
 
 
 @pytest.mark.gpu

@@ -18,7 +18,10 @@ import torch
 
 from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores, threads_per_rank
-from realcomm.launching.launcher import RankFailed, TimedOut, doing, launch, report, under_torchrun
+from realcomm.launching.failures import RankFailed, TimedOut
+from realcomm.launching.launcher import launch
+from realcomm.launching.status import report_progress, set_status
+from realcomm.launching.torchrun import under_torchrun
 
 TESTS = Path(__file__).parent
 
@@ -102,9 +105,9 @@ def test_nobody_loses_a_peer_that_is_done():
     assert launch(real_workers.leave_early, 3) == [1.0, 1.0, 1.0]
 
 
-def test_doing_and_reporting_outside_a_launch_do_no_harm():
-    doing("nothing in particular")
-    report(1, 2, "nothing")
+def test_status_and_progress_outside_a_launch_have_no_effect():
+    set_status("nothing in particular")
+    report_progress(1, 2, "nothing")
     assert not under_torchrun()
 
 
@@ -273,7 +276,9 @@ import numpy as np
 import real_workers, realcomm, simcomm
 from collectives.records.environment import cores
 from collectives.errors import InputError
-from realcomm.launching.launcher import RankFailed, TimedOut, launch, under_torchrun
+from realcomm.launching.failures import RankFailed, TimedOut
+from realcomm.launching.launcher import launch
+from realcomm.launching.torchrun import under_torchrun
 
 def error_of(kind, *args, **settings):
     try:

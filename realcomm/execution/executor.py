@@ -21,8 +21,7 @@ from realcomm.execution.events import Event, EventRecorder
 from realcomm.execution.memory import Landing
 from realcomm.execution.nccl import communicators, connect, posted_together, posts_together
 from realcomm.execution.pipeline import Arrangement, Pipeline, Turn
-from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, padded
-from realcomm.launching.worker import own_slot
+from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, own_slot, padded
 
 # (target, incoming): target holds both afterwards
 COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {

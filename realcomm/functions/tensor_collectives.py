@@ -34,7 +34,7 @@ from realcomm.functions.arguments import (
 )
 from realcomm.functions.call import ALL, Buffer, Prepare, run_collective
 from realcomm.functions.work import Handle
-from realcomm.launching.worker import own_device
+from realcomm.launching.group import own_device
 
 
 def all_reduce(

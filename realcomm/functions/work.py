@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 import torch.distributed as dist
 
-from realcomm.launching.worker import done_so_far
+from realcomm.launching.status import get_status
 
 Action = Callable[[], None]
 Tensors = Sequence[torch.Tensor]
@@ -29,7 +29,7 @@ class Work:
         except TimeoutError:
             if self._future.done():  # it is the collective that timed out
                 raise
-            raise TimeoutError(f"the collective is not done after {timeout}; {done_so_far()}") from None
+            raise TimeoutError(f"the collective is not done after {timeout}; {get_status()}") from None
         return True
 
     def is_completed(self) -> bool:

@@ -1,1 +1,1 @@
-"""Processes that work as ranks: started together, watched, and ended together."""
+"""Start processes as ranks, watch them, and end them together."""

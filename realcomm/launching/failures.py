@@ -1,4 +1,4 @@
-"""How a real run fails, and which of several failing ranks is to blame."""
+"""How a real run fails, and which of several failing ranks caused it."""
 
 import signal
 import time
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from collectives.errors import InputError, RunFailed
 
-# What torch.distributed says when the other end of a connection is gone: the consequence of a failure elsewhere.
-_OF_ANOTHER = (
+# In torch.distributed's messages when the other end of a connection is gone: the consequence of a failure elsewhere.
+_PEER_LOST = (
     "gloo/transport",
     "Connection closed by peer",
     "Connection reset by peer",
@@ -20,7 +20,11 @@ _TIMED_OUT = ("Timed out waiting", "timed out", "Timeout(ms)")
 
 
 class RankFailed(RunFailed):
-    """One rank of a real run failed, and the others were ended. ``rank`` is the one that failed first."""
+    """One rank of a real run failed and the others were ended; ``rank`` is the one that failed first.
+
+    >>> str(RankFailed(1, "rank 1 exited with status 7"))
+    'rank 1 exited with status 7'
+    """
 
     def __init__(self, rank: int, message: str) -> None:
         super().__init__(message)
@@ -28,61 +32,63 @@ class RankFailed(RunFailed):
 
 
 class TimedOut(RunFailed):
-    """A real run took too long and was ended; the message tells what each rank was doing."""
+    """A real run took longer than its timeout and was ended; the message says what each rank was doing.
+
+    >>> issubclass(TimedOut, RunFailed)
+    True
+    """
 
 
 @dataclass(frozen=True)
 class Failure:
-    """How one rank ended without a result."""
+    """The end of one rank without a result."""
 
     rank: int
-    how: str  # "ValueError: no such file", "was ended by SIGKILL"
-    doing: str
-    refused: bool = False  # an InputError: ``how`` is its message alone
-    secondary: bool = False  # its peer went away, so another rank failed first
-    trace: str = ""  # Python's traceback in the worker
+    what: str  # "failed with ValueError: no such file", "was ended by SIGKILL"
+    status: str  # what the rank was doing
+    refused: bool = False  # it raised an InputError, and ``what`` is its message alone
+    secondary: bool = False  # it lost a peer, so another rank failed first
+    traceback: str = ""  # Python's, in the worker
     at: float = field(default_factory=time.monotonic)  # one clock for all processes of a host
 
-    def error(self) -> Exception:
-        """The exception to raise for it, with the worker's traceback as a note."""
-        error = InputError(self.how) if self.refused else RankFailed(self.rank, self._message())
-        if self.trace and not self.refused:
-            error.add_note(f"In the process of rank {self.rank}:\n{self.trace}")
+    def to_exception(self) -> Exception:
+        """Return the exception to raise in the launcher, with the worker's traceback as a note."""
+        if self.refused:
+            return InputError(self.what)
+        error = RankFailed(self.rank, f"rank {self.rank} {self.what} (it was doing: {self.status})")
+        if self.traceback:
+            error.add_note(f"In the process of rank {self.rank}:\n{self.traceback}")
         return error
 
-    def _message(self) -> str:
-        return f"rank {self.rank} {self.how} (it was doing: {self.doing})"
 
-
-def failed(rank: int, error: BaseException, doing: str) -> Failure:
-    """The failure of a rank by an exception."""
+def failure_by_exception(rank: int, error: BaseException, status: str) -> Failure:
+    """Return the failure of a rank that raised ``error``."""
     refused = isinstance(error, InputError)
-    how = str(error) if refused else f"failed with {_described(error)}"
-    trace = "".join(traceback.format_exception(error))
-    return Failure(rank, how, doing, refused, is_of_another(error), trace)
+    what = str(error) if refused else f"failed with {_describe(error)}"
+    return Failure(rank, what, status, refused, is_peer_lost(error), "".join(traceback.format_exception(error)))
 
 
-def ended(rank: int, exitcode: int | None, doing: str) -> Failure:
-    """The failure of a rank whose process is gone without a word."""
+def failure_by_exit(rank: int, exitcode: int | None, status: str) -> Failure:
+    """Return the failure of a rank whose process ended without sending a result or failure."""
     if exitcode is None or exitcode >= 0:
-        return Failure(rank, f"exited with status {exitcode} before it was done", doing)
+        return Failure(rank, f"exited with status {exitcode} before it was done", status)
     name = signal.Signals(-exitcode).name
     hint = ", perhaps by the system for want of memory" if name == "SIGKILL" else ""
-    return Failure(rank, f"was ended by {name}{hint}", doing)
+    return Failure(rank, f"was ended by {name}{hint}", status)
 
 
 def root_cause(failures: list[Failure]) -> Failure:
-    """The failure that the others follow from: the first that was not about a lost connection, if there is one."""
+    """Return the first failure that was not about a lost peer, or the first of all: the others follow from it."""
     return min(failures, key=lambda failure: (failure.secondary, failure.at))
 
 
-def is_of_another(error: BaseException) -> bool:
-    """Whether an exception, or what caused it, says that another rank went away."""
-    return _mentions(error, _OF_ANOTHER)
+def is_peer_lost(error: BaseException) -> bool:
+    """Return whether an exception, or one that caused it, says that another rank is gone."""
+    return _mentions(error, _PEER_LOST)
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether an exception, or what caused it, says that torch.distributed waited in vain."""
+    """Return whether an exception, or one that caused it, says that torch.distributed timed out."""
     return _mentions(error, _TIMED_OUT)
 
 
@@ -94,6 +100,6 @@ def _mentions(error: BaseException | None, words: tuple[str, ...]) -> bool:
     return False
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Processes that work as the ranks of one torch.distributed group: started together, watched, and ended together."""
+"""Start processes that work as the ranks of one torch.distributed group, watch them, and end them together."""
 
 import os
 import pickle
@@ -19,24 +19,21 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.records.environment import cores, threads_per_rank
-from realcomm.launching import torchrun
-from realcomm.launching.failures import Failure, RankFailed, TimedOut, ended, root_cause
+from realcomm.launching.failures import Failure, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.status import Board, Slot
-from realcomm.launching.torchrun import under_torchrun
+from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Progress, Worker
-from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, Place, doing, main, report
+from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, Assignment, run_worker
 
-__all__ = ["RankFailed", "TimedOut", "check_launch", "doing", "launch", "report", "under_torchrun"]
-
-# The server that workers are forked from imports these once. The last ones only if the launcher has them too: they
-# take seconds, and only a training needs them.
+# Imported once by the server that workers are forked from; the latter only if the launcher has imported them too, as
+# they take seconds and only a training needs them.
 _PRELOADED = ("torch", "torch.distributed", "numpy", "realcomm.launching.worker", "realcomm.execution.executor")
 _PRELOADED_WITH_LAUNCHER = ("torchvision", "sklearn.datasets", "realcomm.training.trainer")
 
-_FOR_OTHER_REPORTS = 1.0  # seconds to wait for the cause when the first news is of a lost connection
-_TO_LEAVE = 5.0  # seconds for a worker that is done to end by itself
-_RANKS_A_CORE = 32  # each a process with a connection to every other; a machine that has to start more is lost
-_BEYOND = 60.0  # torch's own timeout comes so much later than ours, which tells more
+_CAUSE_WAIT_S = 1.0  # how long to wait for the cause when the first failure is a lost peer
+_LEAVE_WAIT_S = 5.0  # how long a worker that is done may take to end by itself
+_RANKS_PER_CORE = 32  # each is a process with a connection to every other; more would exhaust the machine
+_TORCH_EXTRA_S = 60.0  # torch's own timeout comes so much later than the launcher's, whose message says more
 
 
 def launch(
@@ -48,34 +45,43 @@ def launch(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> list[Any]:
-    """``worker(rank, world_size, *args)`` has run in ``world_size`` processes of this machine; its results by rank.
+    """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes of this machine; return the results by rank.
 
-    The processes were joined in the default group of torch.distributed, each with ``threads`` compute threads (its
-    share of the cores unless said), and are gone. Under torchrun this very process works as its rank instead, and
-    every rank gets all results. ``worker``, ``args`` and the results must be picklable. ``progress(rank, done, total,
-    text)`` is called here for every ``report`` of a worker; ``timeout`` is in seconds.
+    The processes are joined in the default group of torch.distributed, have ``threads`` compute threads each (by
+    default their share of the cores), and are gone when this returns. Under torchrun this process works as its rank
+    instead, and every rank returns all results. ``worker``, ``args`` and the results must be picklable.
+    ``progress(rank, done, total, text)`` is called here for every ``report_progress`` of a worker. ``timeout`` is in
+    seconds.
 
-    Raises RankFailed that names the rank that failed first and what it was doing, TimedOut that tells what all of
-    them were doing, and InputError that a worker raised, or if there is no such backend or number of ranks here.
+    Raise RankFailed, which names the rank that failed first and what it was doing; TimedOut, which says what all ranks
+    were doing; and InputError, for a backend or number of ranks that this machine cannot start, or if a worker raises
+    it.
+
+    >>> from realcomm import launch
+    >>> launch(max, 2)  # doctest: +SKIP
+    [2, 2]
     """
     check_launch(world_size, backend, timeout)
     if under_torchrun():
-        return torchrun.work(worker, world_size, args, backend, threads, timeout, progress)
+        return run_under_torchrun(worker, world_size, args, backend, threads, timeout, progress)
     payload = pickle.dumps((worker, args), protocol=pickle.HIGHEST_PROTOCOL)
-    with _folder() as folder:
-        team = _Team(folder, world_size, timeout, progress)
+    with _temporary_folder() as folder:
+        processes = _Processes(folder, world_size, timeout, progress)
         try:
-            team.start(payload, backend, threads or threads_per_rank(world_size))
-            return team.results()
+            processes.start(payload, backend, threads or threads_per_rank(world_size))
+            return processes.results()
         finally:
-            team.end()
+            processes.end()
 
 
 def check_launch(world_size: int, backend: str, timeout: float) -> None:
-    """Raise InputError unless ``launch`` can start so many ranks here; for those who have long work to do before."""
+    """Raise InputError unless ``launch`` can start so many ranks here. Lets a caller check before long work.
+
+    >>> check_launch(2, "gloo", timeout=60)
+    """
     if world_size < 1:
         raise InputError(f"a run needs at least one rank, not {world_size}")
-    most = _RANKS_A_CORE * cores()
+    most = _RANKS_PER_CORE * cores()
     if world_size > most and not under_torchrun():
         raise InputError(
             f"{world_size} ranks are too many for the {cores()} cores of this machine; up to {most} will do"
@@ -92,8 +98,8 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder for one launch, gone afterwards."""
+def _temporary_folder() -> Iterator[Path]:
+    """Make a folder for one launch and remove it afterwards."""
     path = Path(tempfile.mkdtemp(prefix="ringlab-"))
     try:
         yield path
@@ -101,8 +107,8 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-class _Team:
-    """The worker processes of one launch and what has been heard of them."""
+class _Processes:
+    """The worker processes of one launch and what they have sent."""
 
     def __init__(self, folder: Path, world_size: int, timeout: float, progress: Progress | None) -> None:
         self.folder, self.world_size, self.timeout, self.progress = folder, world_size, timeout, progress
@@ -110,57 +116,59 @@ class _Team:
         self.board = Board(folder / "board", world_size)
         self.slots: list[Slot] = [self.board.slot(rank) for rank in range(world_size)]
         self.processes: list[ForkServerProcess] = []
-        self.connections: dict[int, Connection] = {}  # by rank, while something may come
+        self.connections: dict[int, Connection] = {}  # by rank, until the rank closes its end
         self.done: dict[int, Any] = {}
         self.failures: dict[int, Failure] = {}
 
     def start(self, payload: bytes, backend: str, threads: int) -> None:
-        """All processes run."""
+        """Start one process a rank. Raise TimedOut if that takes too long."""
         context = get_context("forkserver")
-        with _only_needed_main(payload):
+        with _without_main(payload):
             _start_server()
             for rank in range(self.world_size):
                 self._check_time()
                 here, there = context.Pipe()
                 self.connections[rank] = here
-                place = Place(
-                    rank, self.world_size, self.folder, backend, threads, self.timeout + _BEYOND, dict(os.environ),
-                    server_folder=Path(util.get_temp_dir()),
-                )  # fmt: skip
-                arguments = (place, payload, there, self.progress is not None)
-                process = context.Process(target=main, args=arguments, name=f"ringlab rank {rank}", daemon=True)
-                with _interrupts_held_back():  # else a process could run that nobody knows, or the server end
+                arguments = (self._assignment(rank, backend, threads), payload, there, self.progress is not None)
+                process = context.Process(target=run_worker, args=arguments, name=f"ringlab rank {rank}", daemon=True)
+                with _delayed_interrupt():  # otherwise a process could run that is not in the list, or the server end
                     process.start()
                     self.processes.append(process)
                 there.close()
 
+    def _assignment(self, rank: int, backend: str, threads: int) -> Assignment:
+        timeout, server_folder = self.timeout + _TORCH_EXTRA_S, Path(util.get_temp_dir())
+        environment = dict(os.environ)
+        return Assignment(rank, self.world_size, self.folder, backend, threads, timeout, environment, server_folder)
+
     def results(self) -> list[Any]:
-        """What the workers returned, by rank. Raises RankFailed, TimedOut or InputError as soon as it must be."""
+        """Return the workers' results by rank. Raise RankFailed, TimedOut or InputError as soon as one is certain."""
         while len(self.done) < self.world_size:
             self._listen(self.deadline)
             if self.failures:
-                raise self._cause().error()
+                raise self._cause().to_exception()
             self._check_time()
         return [self.done[rank] for rank in range(self.world_size)]
 
     def _check_time(self) -> None:
         if time.monotonic() >= self.deadline:
-            raise TimedOut(self._where_all_are())
+            raise TimedOut(self._describe_all())
 
     def _listen(self, until: float) -> None:
-        """Something was heard of a rank, or it is ``until``."""
+        """Wait for news of any rank, at most ``until``, and take it in."""
         by_source: dict[Connection | int, int] = {connection: rank for rank, connection in self.connections.items()}
-        for rank in self._unheard():
+        for rank in self._undecided():
             by_source[self.processes[rank].sentinel] = rank
         ready = wait(list(by_source), max(0.0, until - time.monotonic()))
         for rank in sorted({by_source[source] for source in ready}):  # type: ignore[index]
             self._hear(rank)
 
-    def _unheard(self) -> list[int]:
+    def _undecided(self) -> list[int]:
+        """Return the ranks of which there is neither a result nor a failure."""
         return [rank for rank in range(self.world_size) if rank not in self.done and rank not in self.failures]
 
     def _hear(self, rank: int) -> None:
-        """All that a rank has said is known; and if it is gone without result or failure, that it is."""
+        """Take in all that a rank has sent, and its failure if its process is gone without a result or failure."""
         connection = self.connections.get(rank)
         try:
             while connection is not None and connection.poll():
@@ -168,8 +176,8 @@ class _Team:
         except (EOFError, OSError):
             self.connections.pop(rank).close()
         process = self.processes[rank]
-        if rank in self._unheard() and not process.is_alive():
-            self.failures[rank] = ended(rank, process.exitcode, self.slots[rank].get())
+        if rank in self._undecided() and not process.is_alive():
+            self.failures[rank] = failure_by_exit(rank, process.exitcode, self.slots[rank].get())
 
     def _note(self, rank: int, kind: str, *content: Any) -> None:
         if kind == PROGRESS and self.progress is not None:
@@ -180,21 +188,21 @@ class _Team:
             self.failures[rank] = content[0]
 
     def _cause(self) -> Failure:
-        """The failure to blame. If all so far are about lost connections, the one that they follow from is awaited."""
-        until = min(self.deadline, time.monotonic() + _FOR_OTHER_REPORTS)
-        while self._unheard() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
+        """Return the failure that caused the others; while all are about lost peers, wait a while for that one."""
+        until = min(self.deadline, time.monotonic() + _CAUSE_WAIT_S)
+        while self._undecided() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
             self._listen(until)
         return root_cause(list(self.failures.values()))
 
-    def _where_all_are(self) -> str:
+    def _describe_all(self) -> str:
         lines = [f"rank {rank}: {'done' if rank in self.done else slot.get()}" for rank, slot in enumerate(self.slots)]
         return f"not done after {self.timeout:g} s; " + "; ".join(lines)
 
     def end(self) -> None:
-        """No process is left, and nothing is open."""
+        """End all processes and close everything."""
         for connection in self.connections.values():
-            connection.close()  # lets go those that are done
-        leave_by = time.monotonic() + (_TO_LEAVE if len(self.done) == self.world_size else 0.0)
+            connection.close()  # those that are done wait for this to end
+        leave_by = time.monotonic() + (_LEAVE_WAIT_S if len(self.done) == self.world_size else 0.0)
         for process in self.processes:
             process.join(max(0.0, leave_by - time.monotonic()))
             process.kill()
@@ -205,7 +213,7 @@ class _Team:
 
 
 def _start_server() -> None:
-    """The server that forks the workers runs, and ^C in the terminal does not reach it."""
+    """Start the server that forks the workers, out of the reach of ^C in the terminal."""
     wanted = [*_PRELOADED, *(name for name in _PRELOADED_WITH_LAUNCHER if name in sys.modules)]
     forkserver.set_forkserver_preload(wanted)
     resource_tracker.ensure_running()  # it would unblock SIGINT if the server had to start it
@@ -217,8 +225,8 @@ def _start_server() -> None:
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Inside, an interrupt is only noted; it takes effect at the end."""
+def _delayed_interrupt() -> Iterator[None]:
+    """Within the context, hold back an interrupt; it takes effect at the end."""
     handler = getsignal(SIGINT)
     if current_thread() is not main_thread() or not callable(handler):
         yield
@@ -234,8 +242,8 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 @contextmanager
-def _only_needed_main(payload: bytes) -> Iterator[None]:
-    """Inside, new processes do not execute the launcher's main module again, unless their work is defined there.
+def _without_main(payload: bytes) -> Iterator[None]:
+    """Within the context, keep new processes from executing the launcher's main module, unless it defines their work.
 
     So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and workers start faster.
     """

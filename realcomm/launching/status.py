@@ -1,6 +1,11 @@
-"""What each rank is doing right now, in memory that the launcher can read even of a rank that hangs or was killed."""
+"""What each rank is doing, in memory that the launcher can read even if the rank hangs or was killed.
+
+A process has one rank, so the functions here speak of the rank of this process.
+"""
 
 import mmap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 WAIT_BYTES = 8  # two int32: the step and the peer that a collective waits for; -1 for neither
@@ -9,34 +14,41 @@ TEXT_BYTES = 192
 SLOT_BYTES = WAIT_BYTES + COLLECTIVE_BYTES + TEXT_BYTES
 NOT_WAITING = -1
 
+Report = Callable[[int, int, str], None]  # (done, total, text)
+
 
 class Slot:
-    """One rank's place on the board: a text, and below it where a collective is, cheap enough to set at every wait."""
+    """The status of one rank: a text, and the step and peer that a collective waits for.
+
+    A collective stores its name in ``collective`` (as ``padded``) and what it waits for in ``waits`` ([step, peer])
+    itself, which is cheap enough to do at every wait.
+    """
 
     def __init__(self, memory: memoryview) -> None:
-        self.waits = memory[:WAIT_BYTES].cast("i")  # [step, peer]
-        self.collective = memory[WAIT_BYTES : WAIT_BYTES + COLLECTIVE_BYTES]  # its name, as ``padded``
+        self.waits = memory[:WAIT_BYTES].cast("i")
+        self.collective = memory[WAIT_BYTES : WAIT_BYTES + COLLECTIVE_BYTES]
         self._text = memory[WAIT_BYTES + COLLECTIVE_BYTES :]
         self.set("starting")
 
     def set(self, text: str) -> None:
-        """The rank is doing this now, and waits for nobody."""
+        """Store a text, and that the rank waits for nobody."""
         self.waits[0] = self.waits[1] = NOT_WAITING
         self._text[:] = padded(text, TEXT_BYTES)
 
     def get(self) -> str:
-        """What it is doing, and in which step of which collective it waits for whom."""
+        """Return the text, and the step of the collective and the peer that the rank waits for."""
         (step, peer), text = self.waits, _read(self._text)
         waiting = f"{_read(self.collective)} step {step}, waiting for rank {peer}"
         return text if step == NOT_WAITING else f"{text}, {waiting}"
 
     def release(self) -> None:
+        """Give up the memory, so that it can be unmapped."""
         for memory in (self.waits, self.collective, self._text):
             memory.release()
 
 
 class Board:
-    """A slot a rank, in a file that every process of a launch maps."""
+    """The slots of all ranks, in a file that every process of a launch maps."""
 
     def __init__(self, path: Path, world_size: int) -> None:
         size = world_size * SLOT_BYTES
@@ -46,24 +58,70 @@ class Board:
         self._slots: list[Slot] = []
 
     def slot(self, rank: int) -> Slot:
-        """The place of one rank, which is "starting"."""
-        whole = memoryview(self._map)
-        self._slots.append(Slot(whole[rank * SLOT_BYTES : (rank + 1) * SLOT_BYTES]))
+        """Return the slot of one rank, set to "starting"."""
+        memory = memoryview(self._map)
+        self._slots.append(Slot(memory[rank * SLOT_BYTES : (rank + 1) * SLOT_BYTES]))
         return self._slots[-1]
 
     def close(self) -> None:
+        """Release all slots and unmap the file."""
         for slot in self._slots:
             slot.release()
         self._map.close()
 
 
 def private_slot() -> Slot:
-    """A slot that only this process sees."""
+    """Return a slot that only this process sees."""
     return Slot(memoryview(bytearray(SLOT_BYTES)))
 
 
+class _Current:
+    slot: Slot = private_slot()
+    report: Report | None = None
+
+
+def set_status(text: str) -> None:
+    """Store what this rank is doing, for the launcher's message should the rank fail or hang.
+
+    >>> set_status("reading images")
+    >>> get_status()
+    'reading images'
+    """
+    _Current.slot.set(text)
+
+
+def get_status() -> str:
+    """Return what this rank is doing, as last stored."""
+    return _Current.slot.get()
+
+
+def own_slot() -> Slot:
+    """Return this rank's slot, in which a collective stores what it waits for."""
+    return _Current.slot
+
+
+def report_progress(done: int, total: int, text: str) -> None:
+    """Call the launcher's ``progress`` with this rank's number and these; do nothing if it has none.
+
+    >>> report_progress(3, 10, "images read")
+    """
+    if _Current.report is not None:
+        _Current.report(done, total, text)
+
+
+@contextmanager
+def status_in(slot: Slot, report: Report | None) -> Iterator[None]:
+    """Within the context, store this rank's status in ``slot`` and pass its progress to ``report``."""
+    before = _Current.slot, _Current.report
+    _Current.slot, _Current.report = slot, report
+    try:
+        yield
+    finally:
+        _Current.slot, _Current.report = before
+
+
 def padded(text: str, size: int) -> bytes:
-    """``text`` as exactly ``size`` bytes, cut or filled up."""
+    """Return ``text`` as exactly ``size`` bytes, cut or filled up with zeros."""
     return text.encode()[:size].ljust(size, b"\0")
 
 

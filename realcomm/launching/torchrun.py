@@ -8,25 +8,22 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
-from realcomm.launching.failures import TimedOut, failed, is_timeout
-from realcomm.launching.status import private_slot
+from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout
+from realcomm.launching.group import join_by_environment, leave, loopback
+from realcomm.launching.status import get_status, private_slot, set_status, status_in
 from realcomm.launching.types import Progress, Worker
-from realcomm.launching.worker import (
-    doing,
-    done_so_far,
-    loopback,
-    reporting,
-    select_device,
-    yield_to_ranks,
-)
 
 
 def under_torchrun() -> bool:
-    """Whether somebody else has started this process as one rank of several."""
+    """Return whether torchrun, or something like it, has started this process as one rank of several.
+
+    >>> under_torchrun()
+    False
+    """
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def work(
+def run_under_torchrun(
     worker: Worker,
     world_size: int,
     args: Sequence[Any],
@@ -35,7 +32,7 @@ def work(
     timeout: float,
     progress: Progress | None,
 ) -> list[Any]:
-    """``worker`` has run here as this process's rank; the results of all ranks. Raises as ``launch`` does."""
+    """Call ``worker`` here as this process's rank and return the results of all ranks. Raise as ``launch`` does."""
     rank, found = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if found != world_size:
         raise InputError(
@@ -47,7 +44,7 @@ def work(
         if progress is not None:
             progress(rank, done, total, text)
 
-    with reporting(private_slot(), report):
+    with status_in(private_slot(), report):
         try:
             _join(backend, threads, timeout)
             return _results(worker, rank, world_size, args)
@@ -55,12 +52,12 @@ def work(
             raise
         except Exception as error:
             if is_timeout(error):
-                raise TimedOut(f"not done after {timeout:g} s; rank {rank}: {done_so_far()}") from error
-            raise failed(rank, error, done_so_far()).error() from error
+                raise TimedOut(f"not done after {timeout:g} s; rank {rank}: {get_status()}") from error
+            raise failure_by_exception(rank, error, get_status()).to_exception() from error
 
 
 def _join(backend: str, threads: int | None, timeout: float) -> None:
-    """The default group spans all ranks, until this process ends."""
+    """Join the group of all ranks, which this process leaves when it ends; if it is in one, set the timeout only."""
     import torch
     import torch.distributed as dist
 
@@ -71,29 +68,20 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
         # Torch before 2.15 has it with an underscore only.
         (getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout)(allowed)
         return
-    doing("joining the group")
-    if local_ranks == int(os.environ["WORLD_SIZE"]):  # all here, so nobody outside need reach us
+    set_status("joining the group")
+    if local_ranks == int(os.environ["WORLD_SIZE"]):  # all ranks are on this machine: no other needs to reach them
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
-    select_device(backend, int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group(backend, timeout=allowed)
-    yield_to_ranks()
-    atexit.register(_leave)
-
-
-def _leave() -> None:
-    import torch.distributed as dist
-
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    join_by_environment(backend, int(os.environ.get("LOCAL_RANK", "0")), allowed)
+    atexit.register(leave)
 
 
 def _results(worker: Worker, rank: int, world_size: int, args: Sequence[Any]) -> list[Any]:
     import torch.distributed as dist
 
-    doing("working")
+    set_status("working")
     result = worker(rank, world_size, *args)
-    doing("exchanging results")
+    set_status("exchanging results")
     results: list[Any] = [None] * world_size
     dist.all_gather_object(results, result)  # pickles of our own ranks
     return results

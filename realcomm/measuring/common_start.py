@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.records.environment import cores
-from realcomm.launching.worker import own_device
+from realcomm.launching.group import own_device
 
 LEAD = 1e-3  # seconds from agreeing on a start to the start, and so much more for each rank
 SPIN = 3e-4  # the last part of the wait is spent awake: sleep may end this much late

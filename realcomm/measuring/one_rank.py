@@ -12,7 +12,8 @@ import torch
 
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
-from realcomm.launching.worker import doing, own_device, report
+from realcomm.launching.group import own_device
+from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.common_start import (
     all_intervals,
     enough,
@@ -35,10 +36,10 @@ def measure(rank: int, world_size: int, measurement: Measurement) -> RankMeasure
     """What this rank finds; all ranks call it with the same measurement."""
     dtype, device = getattr(torch, measurement.request.dtype), own_device()
     executor = Executor(measurement.request, rank, world_size, device=device)
-    doing(f"checking {measurement.request.algorithm.full_name}")
+    set_status(f"checking {measurement.request.algorithm.full_name}")
     begin = perf_counter()
     wrong = _wrong_elements(executor, rank, world_size, measurement) if measurement.check else 0
-    doing(f"carrying data by {measurement.request.algorithm.full_name}")
+    set_status(f"carrying data by {measurement.request.algorithm.full_name}")
     data = None if measurement.inputs is None else _carried(executor, measurement.inputs / f"{rank}.npy")
     buffer = neutral(measurement.request.elements, dtype, measurement.request.op, device)
     with undisturbed():
@@ -76,7 +77,7 @@ def _carried(executor: Executor, file: Path) -> npt.NDArray[np.generic]:
 
 def _warm_up(executor: Executor, buffer: torch.Tensor, measurement: Measurement, so_far: float) -> float:
     """Seconds of the last repetition before those that count, agreed by all ranks."""
-    doing(f"warming up {measurement.request.algorithm.full_name}")
+    set_status(f"warming up {measurement.request.algorithm.full_name}")
     last = so_far
     for _ in range(measurement.warmup):
         begin, end = together(partial(executor.run, buffer))
@@ -88,7 +89,7 @@ def _repeat(
     executor: Executor, buffer: torch.Tensor, measurement: Measurement, repetitions: int
 ) -> tuple[list[float], float, list[Event]]:
     """Seconds of every repetition; begin of the one that took the median time, and this rank's events in it."""
-    doing(f"timing {measurement.request.algorithm.full_name}")
+    set_status(f"timing {measurement.request.algorithm.full_name}")
     records: list[list[Event]] = [[] for _ in range(repetitions)]
     intervals, tell = [], _sparing_report(executor.rank, repetitions, measurement.request.algorithm.full_name)
     for done, record in enumerate(records):
@@ -116,6 +117,6 @@ def _sparing_report(rank: int, repetitions: int, text: str) -> Callable[[int], N
         nonlocal last
         if rank == 0 and perf_counter() - last > REPORT_EVERY:
             last = perf_counter()
-            report(done, repetitions, text)
+            report_progress(done, repetitions, text)
 
     return tell

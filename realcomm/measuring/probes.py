@@ -15,7 +15,8 @@ from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send
 from collectives.units import format_size
 from realcomm.execution.executor import Executor
-from realcomm.launching.worker import doing, own_device, report
+from realcomm.launching.group import own_device
+from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.common_start import (
     Interval,
     all_intervals,
@@ -71,9 +72,9 @@ def probe(rank: int, world_size: int) -> dict[str, Points]:
     points: dict[str, Points] = {program.__name__: [] for program in programs}
     for done, (program, size) in enumerate(work):
         text = f"{program.__name__}, {format_size(size)}"
-        doing(f"calibrating {text}")
+        set_status(f"calibrating {text}")
         if rank == 0:
-            report(done, len(work), text)
+            report_progress(done, len(work), text)
         intervals = _intervals(program, rank, world_size, size)
         points[program.__name__].append((size, median_low(seconds_of(program, intervals))))
     return points

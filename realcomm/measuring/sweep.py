@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from realcomm.launching.launcher import launch
-from realcomm.launching.worker import report
+from realcomm.launching.status import report_progress
 from realcomm.measuring.measurement import Figures, Measurement
 
 FOUND = "found "  # begins what a worker reports of a measurement, before its figures
@@ -36,4 +36,4 @@ def _worker(rank: int, world_size: int, measurements: Sequence[Measurement]) -> 
     for number, measurement in enumerate(measurements):
         measured = figures(rank, world_size, measurement)
         if rank == 0:
-            report(number, len(measurements), FOUND + json.dumps(measured))
+            report_progress(number, len(measurements), FOUND + json.dumps(measured))

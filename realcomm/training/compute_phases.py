@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader
 from collectives.records.calibration import ComputePoint
 from collectives.records.trace import Span
 from collectives.workload import ComputePhases, Training
-from realcomm.launching.launcher import doing, launch
+from realcomm.launching.group import own_device
+from realcomm.launching.launcher import launch
+from realcomm.launching.status import report_progress, set_status
 from realcomm.launching.types import Progress
-from realcomm.launching.worker import report
 from realcomm.training.data import load
 from realcomm.training.replica import (
     WARM_UP_STEPS,
@@ -21,7 +22,6 @@ from realcomm.training.replica import (
     build_model,
     make_replica,
     no_sync,
-    own_device,
     training_step,
 )
 
@@ -72,7 +72,7 @@ def time_steps(step: Step) -> list[ComputePhases]:
     watch, total = Stopwatch(rank=0), WARM_UP_STEPS + MEASURED_STEPS
     for done in range(1, total + 1):
         step(watch)
-        report(done, total, "computing without communication")
+        report_progress(done, total, "computing without communication")
     return [_phases(spans) for spans in by_step(watch.spans)][WARM_UP_STEPS:]
 
 
@@ -82,10 +82,10 @@ def by_step(spans: list[Span]) -> list[list[Span]]:
 
 
 def _worker(rank: int, world_size: int, training: Training) -> list[ComputePhases]:
-    doing("preparing a training step")
+    set_status("preparing a training step")
     step = prepare_step(training)
     dist.barrier()
-    doing("computing training steps without communication")
+    set_status("computing training steps without communication")
     return time_steps(step)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
@@ -14,6 +13,7 @@ from torchvision.models import get_model
 from collectives.errors import InputError
 from collectives.records.trace import Span
 from collectives.workload import MODEL_PARAMETERS
+from realcomm.launching.group import own_device
 
 CLASSES = 10
 MOMENTUM = 0.9
@@ -44,12 +44,6 @@ def build_model(name: str, seed: int) -> nn.Module:
         torch.manual_seed(seed)
         model: nn.Module = get_model(name, weights=None, num_classes=CLASSES)
     return model.to(own_device())
-
-
-def own_device() -> torch.device:
-    """The GPU that the launcher gave to this rank under NCCL, else the CPU."""
-    on_gpu = dist.is_initialized() and dist.get_backend() == "nccl"
-    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 
 def make_replica(model: nn.Module, learning_rate: float) -> Replica:

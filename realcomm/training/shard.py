@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset
 
 from collectives.errors import InputError
 from collectives.workload import Training
+from realcomm.launching.group import own_device
 from realcomm.training.data import load
-from realcomm.training.replica import own_device
 
 TEST_BATCH_SIZE = 256  # only speed depends on it
 

@@ -20,9 +20,10 @@ from collectives.records.trace import Span, Trace
 from collectives.request import Request
 from collectives.workload import Training, check_training
 from realcomm.execution.executor import Executor, execute
-from realcomm.launching.launcher import doing, launch
+from realcomm.launching.group import own_device
+from realcomm.launching.launcher import launch
+from realcomm.launching.status import report_progress, set_status
 from realcomm.launching.types import Progress, Ranks
-from realcomm.launching.worker import report
 from realcomm.training.compute_phases import seconds_alone
 from realcomm.training.data import load
 from realcomm.training.replica import (
@@ -34,7 +35,6 @@ from realcomm.training.replica import (
     check_model,
     make_replica,
     no_sync,
-    own_device,
     training_step,
 )
 from realcomm.training.shard import Shard, held_out_batches
@@ -84,14 +84,14 @@ def train_rank(
     rank: int, world_size: int, training: Training, steps: int | None = None, weights_file: Path | None = None
 ) -> RankResult:
     """One rank's part, in the default group of torch.distributed: it ends with the same weights as all others."""
-    doing("preparing model and images")
+    set_status("preparing model and images")
     model = build_model(training.model, seed=training.seed + rank)  # different on every rank ...
     shard = Shard(training, rank, world_size, steps)
     alone = seconds_alone(training) if rank == 0 else 0.0
-    doing("broadcasting the weights")
+    set_status("broadcasting the weights")
     broadcast(model.state_dict().values())  # ... until all have rank 0's
     spans, seen, loss = take_steps(model, training, shard)
-    doing("evaluating")
+    set_status("evaluating")
     broadcast(model.buffers())  # batch norm's running statistics: every rank gathered its own
     right, tested = evaluate(model, training, rank, world_size)
     sums = over_all_ranks(training, seen, loss, right, tested)
@@ -113,12 +113,12 @@ def take_steps(model: nn.Module, training: Training, shard: Shard) -> tuple[list
     dist.barrier()  # the watches of all ranks start now
     watch, seen, loss = Stopwatch(shard.rank), 0, 0.0
     for step, (images, labels) in enumerate(shard):
-        doing(f"training step {step}")
+        set_status(f"training step {step}")
         loss = training_step(replica, images, labels, sync, watch).item()
         seen += len(labels)
         if shard.rank == 0:
             epoch = f"epoch {int(shard.epoch(step)) + 1}/{training.epochs}"
-            report(step + 1, shard.steps, f"training/{training.sync_name} {epoch} loss {loss:.2f}")
+            report_progress(step + 1, shard.steps, f"training/{training.sync_name} {epoch} loss {loss:.2f}")
     return watch.spans, seen, loss
 
 
