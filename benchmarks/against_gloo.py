@@ -144,8 +144,8 @@ def settings() -> Row:
         "schema_version": 1,
         "kind": "benchmark",
         "environment": environment(),
-        "slice_bytes": pipeline.SLICE,
-        "largest_slice_bytes": pipeline.LARGEST_SLICE,
+        "slice_bytes": pipeline.SLICE_BYTES,
+        "largest_slice_bytes": pipeline.LARGEST_SLICE_BYTES,
         "chains": pipeline.CHAINS,
     }
 

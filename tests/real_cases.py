@@ -15,7 +15,7 @@ from collectives.request import Request
 from collectives.schedule.schedule import build_schedule
 from collectives.spec import Spec
 from realcomm.execution import executor, pipeline
-from realcomm.execution.executor import Executor
+from realcomm.execution.executor import Executor, dtype_name
 from realcomm.measuring.exact_inputs import part_of
 
 REDUCE_OPS = {
@@ -70,11 +70,9 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
         algorithm, root = case.algorithm, case.root
         n = max(rounded_down(algorithm, case.n, world_size), int(algorithm.spec.repeats))
         tensor = start(rank, n, case.dtype)
-        pipeline.SLICE, pipeline.LARGEST_SLICE = case.slice_bytes, 4 * case.slice_bytes
+        pipeline.SLICE_BYTES, pipeline.LARGEST_SLICE_BYTES = case.slice_bytes, 4 * case.slice_bytes
         expected = own(algorithm.spec, rank, n, case.dtype, case.op, root)
-        executor = Executor(
-            Request(algorithm, n, str(case.dtype).removeprefix("torch."), case.op, root), rank, world_size
-        )
+        executor = Executor(Request(algorithm, n, dtype_name(case.dtype), case.op, root), rank, world_size)
         executor.run(tensor)
         sent = traced(algorithm, world_size, root).elements_sent(n)[rank] * case.dtype.itemsize
         if expected is not None and not torch.equal(tensor[expected[0]], expected[1]):
@@ -86,7 +84,7 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
 
 def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
     """The same as NCCL needs it, a step of a channel in one group, and a communicator for each channel."""
-    executor.posts_together = lambda device: True
+    executor.needs_groups = lambda device: True
     return compare_with_torch(rank, world_size, asked)
 
 

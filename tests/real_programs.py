@@ -113,13 +113,13 @@ def compare_with_oracle(rank: int, world_size: int, seeds: range, grouped: bool)
     """
     wrong = []
     if grouped:
-        executor_module.posts_together = lambda device: True
+        executor_module.needs_groups = lambda device: True
     for seed in seeds:
         rng = random.Random(seed)
         chunks, n = rng.choice((1, 2, 3, 5)), rng.choice((0, 1, 4, 7, 23))
         rounds = random_rounds(rng, world_size, chunks)
-        pipeline.SLICE, pipeline.CHAINS = rng.choice(((8, 1), (16, 2), (8, 3), (1 << 20, 2)))
-        pipeline.LARGEST_SLICE = 2 * pipeline.SLICE  # so that there are more lanes than chains
+        pipeline.SLICE_BYTES, pipeline.CHAINS = rng.choice(((8, 1), (16, 2), (8, 3), (1 << 20, 2)))
+        pipeline.LARGEST_SLICE_BYTES = 2 * pipeline.SLICE_BYTES  # so that there are more slices than chains
         buffers = [start(r, n, torch.float64) for r in range(world_size)]
         expected = oracle(rounds, buffers, chunks)[rank]
         program = ad_hoc(partial(_own_steps, rounds), chunks, scratch=chunks)
@@ -271,9 +271,9 @@ def measure_all(rank: int, world_size: int, measurements: Sequence[Measurement])
     return [measure(rank, world_size, measurement) for measurement in measurements]
 
 
-def measure_without_landing(rank: int, world_size: int, measurement: Measurement) -> int:
+def measure_without_writing(rank: int, world_size: int, measurement: Measurement) -> int:
     """How many elements a measurement finds wrong when nothing that was received is ever reduced."""
-    Executor._land = lambda *args: None  # type: ignore[method-assign]
+    Executor._write = lambda *args: None  # type: ignore[method-assign]
     return measure(rank, world_size, measurement).wrong
 
 

@@ -6,7 +6,7 @@ import torch
 
 from collectives.catalogue import library
 from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
-from realcomm.execution.memory import Memory, PlacedStep, placed, staging_elements
+from realcomm.execution.tensor_steps import Memory, TensorStep, bind_steps, staging_elements
 from realcomm.launching.failures import TimedOut
 from realcomm.launching.launcher import launch
 
@@ -91,10 +91,10 @@ def test_a_rank_that_stays_away_is_named_by_those_that_wait():
         launch(real_programs.stay_away, 3, timeout=1.5)
 
 
-def place(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[PlacedStep, Memory]:
+def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[TensorStep, Memory]:
     staging = torch.empty(staging_elements((step,), n, chunks))
     memory = Memory(torch.arange(float(n)), torch.empty(scratch * n // chunks), staging, chunks)
-    (found,) = placed((step,), memory)
+    (found,) = bind_steps((step,), memory)
     return found, memory
 
 
@@ -103,36 +103,36 @@ def inside(part: torch.Tensor, whole: torch.Tensor) -> bool:
 
 
 def test_what_nothing_reads_is_received_in_place():
-    step, memory = place(send(1, 0), recv(2, 1, count=2))
-    assert step.receives[0].data.tolist() == [2.0, 3.0, 4.0, 5.0]
-    assert inside(step.receives[0].data, memory.buffer)
-    assert step.receives[0].landing is None and not step.late
+    step, memory = bind(send(1, 0), recv(2, 1, count=2))
+    assert step.receives[0].tensor.tolist() == [2.0, 3.0, 4.0, 5.0]
+    assert inside(step.receives[0].tensor, memory.buffer)
+    assert step.receives[0].write is None and not step.late_writes
 
 
-def test_what_is_sent_is_received_beside_it_and_lands_late():
-    step, memory = place(send(1, 1), recv(2, 1))
-    assert inside(step.receives[0].data, memory.staging)
-    assert step.receives[0].landing is None
-    assert step.late[0].target.tolist() == [2.0, 3.0] and not step.late[0].combines
+def test_what_is_sent_is_received_beside_it_and_is_written_late():
+    step, memory = bind(send(1, 1), recv(2, 1))
+    assert inside(step.receives[0].tensor, memory.staging)
+    assert step.receives[0].write is None
+    assert step.late_writes[0].target.tolist() == [2.0, 3.0] and not step.late_writes[0].combines
 
 
 def test_a_reduction_waits_only_for_the_send_that_reads_its_target():
-    apart, _ = place(send(1, 0), recv_reduce(2, 1))
-    assert apart.receives[0].landing is not None and not apart.late
-    same, _ = place(send(1, 1), recv_reduce(2, 1))
-    assert same.receives[0].landing is None and same.late[0].combines
+    apart, _ = bind(send(1, 0), recv_reduce(2, 1))
+    assert apart.receives[0].write is not None and not apart.late_writes
+    same, _ = bind(send(1, 1), recv_reduce(2, 1))
+    assert same.receives[0].write is None and same.late_writes[0].combines
 
 
 def test_local_operations_are_kept_only_where_another_reads_their_target():
-    apart, _ = place(copy(0, into=1), reduce(2, into=3))
-    assert len(apart.local) == 2 and not apart.kept and not apart.late
-    circle, memory = place(copy(0, into=1), copy(1, into=0))
-    assert not circle.local and len(circle.kept) == len(circle.late) == 2
-    assert all(inside(landing.data, memory.staging) for landing in circle.late)
+    apart, _ = bind(copy(0, into=1), reduce(2, into=3))
+    assert len(apart.writes) == 2 and not apart.saves and not apart.late_writes
+    circle, memory = bind(copy(0, into=1), copy(1, into=0))
+    assert not circle.writes and len(circle.saves) == len(circle.late_writes) == 2
+    assert all(inside(write.source, memory.staging) for write in circle.late_writes)
 
 
 def test_scratch_chunks_are_sized_like_the_buffers():
-    step, memory = place(copy(2, into=5), n=7, chunks=3, scratch=3)
-    assert step.local[0].data.tolist() == [4.0, 5.0, 6.0]
-    step, memory = place(copy(2, into=5), n=7, chunks=3, scratch=3)
-    assert step.local[0].target.numel() == 3 and inside(step.local[0].target, memory.scratch)
+    step, memory = bind(copy(2, into=5), n=7, chunks=3, scratch=3)
+    assert step.writes[0].source.tolist() == [4.0, 5.0, 6.0]
+    step, memory = bind(copy(2, into=5), n=7, chunks=3, scratch=3)
+    assert step.writes[0].target.numel() == 3 and inside(step.writes[0].target, memory.scratch)

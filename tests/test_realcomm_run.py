@@ -193,7 +193,7 @@ def test_timed_buffers_never_grow(op: str):
 
 def test_a_wrong_result_is_counted():
     measurement = Measurement(Request(library()["all_reduce/ring"], 100), 0, 1, None)
-    assert min(launch(real_programs.measure_without_landing, 2, measurement)) > 10
+    assert min(launch(real_programs.measure_without_writing, 2, measurement)) > 10
 
 
 def test_ranks_begin_together_however_late_they_come():

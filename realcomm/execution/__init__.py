@@ -1,1 +1,1 @@
-"""Rank programs carried out on tensors over torch.distributed."""
+"""Execute rank programs on real tensors."""

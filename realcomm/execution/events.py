@@ -8,7 +8,7 @@ from collectives.step import Operation
 if TYPE_CHECKING:  # a launcher that receives events need not import torch
     import torch
 
-    from realcomm.execution.memory import Landing, Transfer
+    from realcomm.execution.tensor_steps import Transfer, Write
 
 
 class Event(NamedTuple):
@@ -50,9 +50,9 @@ class EventRecorder:
         begin = transfer.posted if before is None else min(before.begin, transfer.posted)
         self._messages[key] = Event(transfer.step, transfer.operation, begin, self.now(), channel)
 
-    def add_local(self, channel: int, step: int, landing: "Landing", begin: float) -> None:
+    def add_local(self, channel: int, step: int, write: "Write", begin: float) -> None:
         """Record a reduction or copy that lasted from ``begin`` until now."""
-        self._local.append(Event(step, landing.operation, begin, self.now(), channel))
+        self._local.append(Event(step, write.operation, begin, self.now(), channel))
 
     def events(self) -> list[Event]:
         """Return messages in the order of the program, then local operations in the order of time."""

@@ -18,21 +18,21 @@ from collectives.lengths import check_length
 from collectives.request import Request
 from collectives.step import reduce
 from realcomm.execution.events import Event, EventRecorder
-from realcomm.execution.memory import Landing
-from realcomm.execution.nccl import communicators, connect, posted_together, posts_together
-from realcomm.execution.pipeline import Arrangement, Pipeline, Turn
+from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
+from realcomm.execution.pipeline import Pipeline, PipelineBuilder, SliceStep
+from realcomm.execution.tensor_steps import Write
 from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, own_slot, padded
 
-# (target, incoming): target holds both afterwards
+# (target, source): reduce source into target
 COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "sum": torch.Tensor.add_,
     "mean": torch.Tensor.add_,  # divided once, at the end
-    "min": lambda target, incoming: torch.minimum(target, incoming, out=target),
-    "max": lambda target, incoming: torch.maximum(target, incoming, out=target),
+    "min": lambda target, source: torch.minimum(target, source, out=target),
+    "max": lambda target, source: torch.maximum(target, source, out=target),
     "product": torch.Tensor.mul_,
 }
 
-TAG = 1 << 24  # the first of ours: far from those that a user's own messages have
+TAG = 1 << 24  # of channel 0's messages: far from the tags that a user's own messages have
 
 
 def execute(
@@ -43,21 +43,21 @@ def execute(
     group: dist.ProcessGroup | None = None,
     record: list[Event] | None = None,
 ) -> None:
-    """``tensor``, of the same length on every rank of ``group``, holds what the collective promises this rank.
+    """Run a collective on ``tensor``, in place. All ranks of ``group`` call this with tensors of one length and type.
 
-    Raises InputError for a tensor that is not contiguous, or that ``op`` cannot reduce where it must.
+    ``root`` is a rank of the group. The events of this rank are appended to ``record``. Raise InputError for a tensor
+    that is not contiguous or that ``op`` cannot reduce.
     """
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    request = Request(algorithm, tensor.numel(), dtype, op, root)
+    request = Request(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
     Executor(request, rank, world_size, group, tensor.device).run(tensor, record)
 
 
 class Executor:
-    """One rank's part of one collective on buffers of ``n`` elements, ready to run many times.
+    """One rank's program of one request, ready to run many times on tensors of the requested length and type.
 
-    Scratch and staging are allocated once; slices are resolved once, as long as the same tensor comes again.
-    ``bytes_sent`` counts what this rank has handed over to be sent.
+    Scratch and staging are allocated once; the tensors of all steps are made anew only if another tensor comes.
+    ``bytes_sent`` counts the bytes of all messages that this rank has posted.
     """
 
     def __init__(
@@ -68,56 +68,55 @@ class Executor:
         group: dist.ProcessGroup | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """On a GPU connections to peers, and a communicator for each channel, are made: all ranks must come here.
+        """Allocate memory and, on a GPU, connect to all peers: there all ranks of the group must call this together.
 
-        Raises InputError for an ``op`` that is not known or, in a reduction, cannot reduce ``dtype``, and for a length
-        that the algorithm cannot work on.
+        Raise InputError for an unknown operator, one that cannot reduce the type, and a length that the algorithm
+        cannot work on.
         """
         algorithm, n, op = request.algorithm, request.elements, request.op
-        self.rank, self.world_size, self.n, self.dtype = rank, world_size, n, getattr(torch, request.dtype)
-        check_known(op)
+        self.request, self.rank, self.world_size = request, rank, world_size
+        self.dtype: torch.dtype = getattr(torch, request.dtype)
+        _check_op(op)
         if algorithm.spec.reduces:
-            check_reduces(op, self.dtype)
+            _check_reduces(op, self.dtype)
         check_length(algorithm, n, world_size)
         self.bytes_sent = 0
         self._device = torch.device(device)
-        together = posts_together(self._device)
-        self._arrangement = Arrangement(
-            algorithm, rank, world_size, request.root, n, self.dtype, self._device, together
-        )
-        whole = group or dist.group.WORLD
-        assert whole is not None
+        grouped = needs_groups(self._device)
+        self._builder = PipelineBuilder(request, rank, world_size, self._device, grouped)
+        whole_group = group or dist.group.WORLD
+        assert whole_group is not None
         self._groups: tuple[dist.ProcessGroup, ...] = ()
-        if together:
-            self._groups = communicators(whole, len(self._arrangement.programs), self._device)
-            connect(self._groups, self._arrangement.programs, self._device)
-        self._send, self._receive = whole.send, whole.recv
-        self._post = self._post_together if together else self._post_each
+        if grouped:
+            self._groups = make_communicators(whole_group, len(self._builder.programs), self._device)
+            connect(self._groups, self._builder.programs, self._device)
+        self._send, self._receive = whole_group.send, whole_group.recv
+        self._post = self._post_grouped if grouped else self._post_each
         self._combine = COMBINE[op]
-        self._divided = _parts(algorithm.spec.result(rank, world_size, request.root), n, world_size)
+        self._divided = _elements_of(algorithm.spec.result(rank, world_size, request.root), n, world_size)
         self._divides = op == "mean" and algorithm.spec.reduces and self._divided.stop > self._divided.start
         self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
-        self._tensor: Callable[[], torch.Tensor | None] = _nothing
+        self._tensor: Callable[[], torch.Tensor | None] = _none
         self._address = 0
         self._pipeline = Pipeline([], [])
 
     def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
-        """``tensor`` of ``n`` elements holds the result; what was done when is appended to ``record``.
+        """Run the program on ``tensor``, in place, and append its events to ``record``.
 
-        Raises InputError for another length or type, or a tensor that is not contiguous, and RuntimeError of
+        Raise InputError for another length or type, or a tensor that is not contiguous, and RuntimeError of
         torch.distributed when a peer is lost.
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
-            self._place(tensor)
+            self._bind(tensor)
         recorder = None if record is None else EventRecorder(self._device)
         slot = own_slot()
         slot.collective[:] = self._label
-        for turn in self._pipeline.begin:
-            self._post(turn, recorder)
-        for turn in self._pipeline.turns:
-            self._complete(turn, slot.waits, recorder)
-            if turn.next is not None:
-                self._post(turn.next, recorder)
+        for step in self._pipeline.first:
+            self._post(step, recorder)
+        for step in self._pipeline.steps:
+            self._complete(step, slot.waits, recorder)
+            if step.next is not None:
+                self._post(step.next, recorder)
         slot.waits[0] = slot.waits[1] = NOT_WAITING
         if self._divides:
             self._divide(tensor.detach().view(-1), recorder)
@@ -126,118 +125,129 @@ class Executor:
 
     @cached_property
     def buffer(self) -> torch.Tensor:
-        """A tensor of the executor's own to run on, for data that does not lie as it must."""
-        return torch.empty(self.n, dtype=self.dtype, device=self._device)
+        """A tensor of the executor's own to run on, for data that is not contiguous or must not be changed."""
+        return torch.empty(self.request.elements, dtype=self.dtype, device=self._device)
 
-    def _place(self, tensor: torch.Tensor) -> None:
-        if tensor.numel() != self.n or tensor.dtype != self.dtype:
+    def _bind(self, tensor: torch.Tensor) -> None:
+        """Build the pipeline on ``tensor`` and keep it for as long as the tensor lives."""
+        n = self.request.elements
+        if tensor.numel() != n or tensor.dtype != self.dtype:
             raise InputError(
-                f"a tensor of {tensor.numel()} {tensor.dtype} was given where {self.n} {self.dtype} were announced"
+                f"a tensor of {tensor.numel()} {tensor.dtype} was given where {n} {self.dtype} were announced"
             )
         if not tensor.is_contiguous():
             raise InputError(f"a tensor of shape {list(tensor.shape)} and strides {tensor.stride()} is not contiguous")
-        if tensor.is_conj() or tensor.is_neg():  # its memory holds something else
+        if tensor.is_conj() or tensor.is_neg():  # its memory holds other values
             raise InputError("a tensor that is conjugated or negated only when it is read; resolve_conj() it before")
-        self._pipeline = self._arrangement.on(tensor.detach().view(-1))
-        self._tensor, self._address = weakref.ref(tensor, self._forget), tensor.data_ptr()
+        self._pipeline = self._builder.build(tensor.detach().view(-1))
+        self._tensor, self._address = weakref.ref(tensor, self._release), tensor.data_ptr()
 
-    def _forget(self, gone: object) -> None:
-        """The memory of a tensor that nobody else has any more is let go."""
+    def _release(self, gone: object) -> None:
+        """Drop the pipeline, and with it the memory of a tensor that nothing else refers to any more."""
         if self._tensor is gone:
-            self._pipeline, self._tensor = Pipeline([], []), _nothing
+            self._pipeline, self._tensor = Pipeline([], []), _none
 
-    def _post_each(self, turn: Turn, recorder: EventRecorder | None) -> None:
-        send, receive, tag = self._send, self._receive, TAG + turn.chain
-        for message in turn.first:
-            message.work = receive(message.data_list, message.peer, tag)
+    def _post_each(self, step: SliceStep, recorder: EventRecorder | None) -> None:
+        """Post the messages of a step one by one, and do what is to be done while they are under way."""
+        send, receive, tag = self._send, self._receive, TAG + step.chain
+        for message in step.receives:
+            message.work = receive(message.tensor_list, message.peer, tag)
         if recorder is not None:  # before they are posted: a message may arrive sooner than posting it returns
-            _stamp(turn, recorder.now())
-        for message in turn.step.sends:
+            _set_posted(step, recorder.now())
+        for message in step.step.sends:
             self.bytes_sent += message.nbytes
-            message.work = send(message.data_list, message.peer, tag)
-        for message in turn.ahead:
-            message.work = receive(message.data_list, message.peer, tag)
-        self._begin_local(turn, recorder)
+            message.work = send(message.tensor_list, message.peer, tag)
+        for message in step.early_receives:
+            message.work = receive(message.tensor_list, message.peer, tag)
+        self._write_early(step, recorder)
 
-    def _post_together(self, turn: Turn, recorder: EventRecorder | None) -> None:
-        """The same for NCCL, where messages that are posted one by one would wait for each other."""
+    def _post_grouped(self, step: SliceStep, recorder: EventRecorder | None) -> None:
+        """Post the messages of a step as one group, for NCCL, and do what is to be done while they are under way."""
         if recorder is not None:
-            _stamp(turn, recorder.now())
-        receives = [(message.peer, message.data) for message in turn.first]
-        sends = [(message.peer, message.data) for message in turn.step.sends]
-        together = posted_together(self._groups[turn.channel], receives, sends)
-        for message in (*turn.first, *turn.step.sends):
-            message.work = together
-        self.bytes_sent += sum(message.nbytes for message in turn.step.sends)
-        self._begin_local(turn, recorder)
+            _set_posted(step, recorder.now())
+        receives = [(message.peer, message.tensor) for message in step.receives]
+        sends = [(message.peer, message.tensor) for message in step.step.sends]
+        work = post_group(self._groups[step.channel], receives, sends)
+        for message in (*step.receives, *step.step.sends):
+            message.work = work
+        self.bytes_sent += sum(message.nbytes for message in step.step.sends)
+        self._write_early(step, recorder)
 
-    def _begin_local(self, turn: Turn, recorder: EventRecorder | None) -> None:
-        for data, kept in turn.step.kept:
-            kept.copy_(data)
-        for landing in turn.step.local:
-            self._land(landing, turn, recorder)
+    def _write_early(self, step: SliceStep, recorder: EventRecorder | None) -> None:
+        for source, saved in step.step.saves:
+            saved.copy_(source)
+        for write in step.step.writes:
+            self._write(write, step, recorder)
 
-    def _complete(self, turn: Turn, waits: memoryview, recorder: EventRecorder | None) -> None:
-        waits[0] = turn.step.number
-        for message in turn.step.receives:
+    def _complete(self, step: SliceStep, waits: memoryview, recorder: EventRecorder | None) -> None:
+        """Wait for a step's messages, writing each when it has come, and do the writes that had to wait for all."""
+        waits[0] = step.step.number
+        for message in step.step.receives:
             waits[1] = message.peer
             message.work.wait()
             if recorder is not None:
-                recorder.add_message(turn.channel, message)
-            if message.landing is not None:
-                self._land(message.landing, turn, recorder)
-        for message in turn.due:
+                recorder.add_message(step.channel, message)
+            if message.write is not None:
+                self._write(message.write, step, recorder)
+        for message in step.due_sends:
             waits[1] = message.peer
             message.work.wait()
             if recorder is not None:
-                recorder.add_message(turn.channel, message)
-        for landing in turn.step.late:
-            self._land(landing, turn, recorder)
+                recorder.add_message(step.channel, message)
+        for write in step.step.late_writes:
+            self._write(write, step, recorder)
 
-    def _land(self, landing: Landing, turn: Turn, recorder: EventRecorder | None) -> None:
+    def _write(self, write: Write, step: SliceStep, recorder: EventRecorder | None) -> None:
         begin = 0.0 if recorder is None else recorder.now()
-        if landing.combines:
-            self._combine(landing.target, landing.data)
+        if write.combines:
+            self._combine(write.target, write.source)
         else:
-            landing.target.copy_(landing.data)
+            write.target.copy_(write.source)
         if recorder is not None:
-            recorder.add_local(turn.channel, turn.step.number, landing, begin)
+            recorder.add_local(step.channel, step.step.number, write, begin)
 
     def _divide(self, buffer: torch.Tensor, recorder: EventRecorder | None) -> None:
-        """The sum is the mean. It is noted as a reduction of the whole buffer, in a step after the last."""
+        """Turn the sum into the mean. It is recorded as a reduction of the whole buffer, in a step after the last."""
         begin = 0.0 if recorder is None else recorder.now()
         buffer[self._divided].div_(self.world_size)
         if recorder is not None:
-            whole = Landing(reduce(0, into=0, count=self._arrangement.chunks), buffer, buffer, combines=True)
-            recorder.add_local(0, max(map(len, self._arrangement.programs)), whole, begin)
+            whole = Write(reduce(0, into=0, count=self._builder.chunks), buffer, buffer, combines=True)
+            recorder.add_local(0, max(map(len, self._builder.programs)), whole, begin)
 
 
-def check_known(op: str) -> None:
-    """Raise InputError unless ``op`` is known."""
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a type as a Request has it.
+
+    >>> dtype_name(torch.float32)
+    'float32'
+    """
+    return str(dtype).removeprefix("torch.")
+
+
+def _check_op(op: str) -> None:
     if op not in COMBINE:
         raise InputError(f"op {op!r} is not known; there are {', '.join(OPS)}")
 
 
-def check_reduces(op: str, dtype: torch.dtype) -> None:
+def _check_reduces(op: str, dtype: torch.dtype) -> None:
     """Raise InputError unless torch can reduce elements of ``dtype`` with ``op``, which is known."""
-    kind = str(dtype).removeprefix("torch.")
     if op == "mean" and not (dtype.is_floating_point or dtype.is_complex):
-        raise InputError(f"op 'mean' needs a floating dtype, not {kind!r}")
+        raise InputError(f"op 'mean' needs a floating dtype, not {dtype_name(dtype)!r}")
     try:
         COMBINE[op](torch.zeros(1, dtype=dtype), torch.zeros(1, dtype=dtype))
     except (RuntimeError, TypeError) as error:
-        raise InputError(f"op {op!r} cannot reduce dtype {kind!r}: {error}") from error
+        raise InputError(f"op {op!r} cannot reduce dtype {dtype_name(dtype)!r}: {error}") from error
 
 
-def _parts(parts: range, n: int, world_size: int) -> slice:
-    """The elements of some consecutive parts of a buffer."""
+def _elements_of(parts: range, n: int, world_size: int) -> slice:
+    """Return the elements of some consecutive parts of a buffer."""
     return slice(parts.start * n // world_size, parts.stop * n // world_size)
 
 
-def _stamp(turn: Turn, now: float) -> None:
-    for message in (*turn.first, *turn.step.sends, *turn.ahead):
+def _set_posted(step: SliceStep, now: float) -> None:
+    for message in (*step.receives, *step.step.sends, *step.early_receives):
         message.posted = now
 
 
-def _nothing() -> None:
+def _none() -> None:
     return None

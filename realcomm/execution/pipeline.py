@@ -1,13 +1,13 @@
-"""In which order one rank posts its messages and waits for them, so that what may overlap does.
+"""The order in which one rank posts its messages and waits for them, so that what may overlap does.
 
-Every channel, and every lane of a channel's chunks, is a *chain* of turns: one step after the other. One thread serves
-all chains, turn by turn, in an order that is the same kind of order on every rank: by how many turns must have happened
-anywhere before this one can complete (its *level*). A rank then only ever waits for what others have posted already or
-will post without it, so that no order in which messages arrive can block it.
+Every channel, and every slice of a channel's chunks, is a *chain* of steps that follow each other. One thread serves
+all chains, step by step, in an order that follows the same rule on every rank: by how many steps, on any ranks, must
+have happened before this one can complete (its *level*). A rank then only ever waits for messages that others have
+posted already or will post without it, so that no order in which messages arrive can block it.
 
-Two things happen earlier or later than the program says, where nobody can tell by the result: a receive is posted as
-soon as its memory is free, which spares a message the way there and back that announces it, and a send is awaited one
-turn late unless its chunk is about to change.
+Two things happen earlier or later than the program says, where the result is the same: a receive is posted as soon as
+its memory is free, which saves the round trip that announces it to the sender, and a send is awaited one step late
+unless its chunk is about to change.
 """
 
 from collections import defaultdict
@@ -20,21 +20,22 @@ import torch
 
 from collectives.declaration import Algorithm
 from collectives.proof.completion import Completed, completion_order
+from collectives.request import Request
 from collectives.schedule.schedule import build_schedule
 from collectives.step import Step, offset
-from realcomm.execution.memory import Memory, PlacedStep, Transfer, placed, staging_elements
+from realcomm.execution.tensor_steps import Memory, TensorStep, Transfer, bind_steps, staging_elements
 
-AREAS = 2  # of staging for each chain: while one is reduced from, the next is received into
-SLICE = 2 << 20  # bytes of a chunk that travel together, at least: less costs more wake-ups than overlap saves ...
-LARGEST_SLICE = 16 << 20  # ... and at most, lest staging grow with the buffer (docs/executor.md)
-CHAINS = 4  # lanes of a channel that are under way at the same time; each of the others follows one of them
+STAGING_AREAS = 2  # for each chain: while one is reduced from, the next is received into
+SLICE_BYTES = 2 << 20  # of a chunk that travel together, at least: less costs more wake-ups than overlap saves ...
+LARGEST_SLICE_BYTES = 16 << 20  # ... and at most, lest staging grow with the buffer (docs/executor.md)
+CHAINS = 4  # of a channel, each with a slice under way; further slices follow on the same chains
 
 
-class Place(NamedTuple):
-    """Memory that a turn uses: a lane of a chunk, or an area of the chain's staging."""
+class Region(NamedTuple):
+    """Memory that a step uses: a slice of a chunk, or an area of the chain's staging."""
 
     kind: str
-    lane: int
+    slice: int
     number: int
 
 
@@ -42,96 +43,86 @@ Levels = dict[tuple[int, int, int], int]  # by (rank, channel, step)
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
-    """One step of one lane: what is posted when it begins, and awaited when it completes."""
+class SliceStep:
+    """One step on one slice: what is posted when it begins, and awaited when it completes."""
 
     channel: int
     chain: int  # among all of the rank's
-    lane: int
-    step: PlacedStep
-    first: list[Transfer] = field(default_factory=list)  # receives that are posted before the turn's sends ...
-    ahead: list[Transfer] = field(default_factory=list)  # ... and those of later turns, posted after them
-    due: list[Transfer] = field(default_factory=list)  # sends, this turn's or the last one's, that must be through
-    next: "Turn | None" = None
+    slice: int
+    step: TensorStep
+    receives: list[Transfer] = field(default_factory=list)  # posted before the sends of this step ...
+    early_receives: list[Transfer] = field(default_factory=list)  # ... and those of later steps, posted after them
+    due_sends: list[Transfer] = field(default_factory=list)  # of this step or the last, awaited when this completes
+    next: "SliceStep | None" = None
 
 
 class Pipeline(NamedTuple):
     """One rank's program, ready to be executed on one buffer."""
 
-    begin: list[Turn]  # the first of each chain
-    turns: list[Turn]  # in the order in which they complete
+    first: list[SliceStep]  # of each chain
+    steps: list[SliceStep]  # in the order in which they complete
 
 
-class Arrangement:
-    """How one rank works on buffers of ``n`` elements: in how many lanes, in which order, with which memory."""
+class PipelineBuilder:
+    """What one rank needs to work on any buffer of a request: programs, slices, scratch and staging."""
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        rank: int,
-        world_size: int,
-        root: int,
-        n: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        together: bool,
-    ) -> None:
-        """Where messages are posted ``together``, a step of a channel is one turn, and ends before the next begins."""
-        self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, root))
+    def __init__(self, request: Request, rank: int, world_size: int, device: torch.device, grouped: bool) -> None:
+        """Allocate memory. With ``grouped`` a channel has one slice, and a step ends before the next one begins."""
+        algorithm, n = request.algorithm, request.elements
+        dtype: torch.dtype = getattr(torch, request.dtype)
+        self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, request.root))
         self.chunks = algorithm.chunks(world_size)
-        self.lanes = 1 if together else lanes(n // self.chunks * dtype.itemsize)
-        self._chains = min(self.lanes, CHAINS)  # of each channel
-        self._areas = 1 if together else AREAS
-        self._scratch = torch.empty(_scratch_elements(algorithm, n, world_size), dtype=dtype, device=device)
+        self.slices = 1 if grouped else count_slices(n // self.chunks * dtype.itemsize)
+        self._chains = min(self.slices, CHAINS)  # of each channel
+        self._areas = 1 if grouped else STAGING_AREAS
+        scratch = offset(self.chunks + algorithm.scratch(world_size), n, self.chunks) - n
+        self._scratch = torch.empty(scratch, dtype=dtype, device=device)
+        needs = [staging_elements(program, n, self.chunks, self.slices) for program in self.programs]
         self._staging = [
-            torch.empty(self._areas * staging_elements(program, n, self.chunks, self.lanes), dtype=dtype, device=device)
-            for program in self.programs
-            for _ in range(self._chains)
+            torch.empty(self._areas * need, dtype=dtype, device=device) for need in needs for _ in range(self._chains)
         ]
         self._rank = rank
-        self._asked = algorithm, world_size, root
+        self._level_of = algorithm, world_size, request.root
 
-    def on(self, buffer: torch.Tensor) -> Pipeline:
-        """The turns of all chains, with their slices of ``buffer``."""
+    def build(self, buffer: torch.Tensor) -> Pipeline:
+        """Return the steps of all chains on ``buffer``."""
         chains = [self._chain(buffer, number) for number in range(len(self._staging))]
-        turns = [turn for chain in chains for turn in chain]
+        steps = [step for chain in chains for step in chain]
         if len(chains) > 1:
-            turns.sort(key=self._order())
-        return Pipeline([chain[0] for chain in chains if chain], turns)
+            steps.sort(key=self._order())
+        return Pipeline([chain[0] for chain in chains if chain], steps)
 
-    def _chain(self, buffer: torch.Tensor, number: int) -> list[Turn]:
-        """Turns of every lane that uses this staging, one lane after the other."""
-        channel, slot = divmod(number, self._chains)
-        program, turns = self.programs[channel], list[Turn]()
-        for lane in range(slot, self.lanes, self._chains):
-            memory = Memory(buffer, self._scratch, self._staging[number], self.chunks, lane, self.lanes)
-            steps = placed(program, memory, self._areas, len(turns))
-            turns += [Turn(channel, number, lane, step) for step in steps]
-        (_link_ahead if self._areas > 1 else _link)(turns, program)
-        return turns
+    def _chain(self, buffer: torch.Tensor, number: int) -> list[SliceStep]:
+        """Return the steps of every slice that uses this chain's staging, one slice after the other."""
+        channel, first_slice = divmod(number, self._chains)
+        program, chain = self.programs[channel], list[SliceStep]()
+        for index in range(first_slice, self.slices, self._chains):
+            memory = Memory(buffer, self._scratch, self._staging[number], self.chunks, index, self.slices)
+            steps = bind_steps(program, memory, self._areas, len(chain))
+            chain += [SliceStep(channel, number, index, step) for step in steps]
+        (_link_early if self._areas > 1 else _link)(chain, program)
+        return chain
 
-    def _order(self) -> Callable[[Turn], tuple[int, ...]]:
-        """By level, each lane so much later than the one before that it begins when its chain is free."""
-        level = levels(*self._asked)
-        later = -(-max(level.values(), default=0) // self._chains) if self.lanes > self._chains else 0
-        return lambda turn: (
-            level[self._rank, turn.channel, turn.step.number] + later * turn.lane, turn.channel, turn.lane
-        )  # fmt: skip
+    def _order(self) -> Callable[[SliceStep], tuple[int, ...]]:
+        """Return the sorting key: level, with each slice delayed so that it begins when its chain is free."""
+        levels = step_levels(*self._level_of)
+        delay = -(-max(levels.values(), default=0) // self._chains) if self.slices > self._chains else 0
 
+        def key(step: SliceStep) -> tuple[int, ...]:
+            level = levels[self._rank, step.channel, step.step.number]
+            return level + delay * step.slice, step.channel, step.slice
 
-def lanes(chunk_bytes: int) -> int:
-    """In how many slices a chunk travels: as many as are under way at the same time, if they are large enough."""
-    return max(1, min(CHAINS, chunk_bytes // SLICE), chunk_bytes // LARGEST_SLICE)
+        return key
 
 
-def _scratch_elements(algorithm: Algorithm, n: int, world_size: int) -> int:
-    chunks = algorithm.chunks(world_size)
-    return offset(chunks + algorithm.scratch(world_size), n, chunks) - n
+def count_slices(chunk_bytes: int) -> int:
+    """Return in how many slices a chunk travels: one a chain if they are large enough, more if they are too large."""
+    return max(1, min(CHAINS, chunk_bytes // SLICE_BYTES), chunk_bytes // LARGEST_SLICE_BYTES)
 
 
 @lru_cache(maxsize=64)
-def levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
-    """For every step of every rank and channel, how many steps at least happen one after the other up to it."""
+def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
+    """Return for every step how many steps, on any ranks, at least happen one after the other up to it."""
     schedule = build_schedule(algorithm, world_size, root)
     columns = schedule.rank.tolist(), schedule.channel.tolist(), schedule.step.tolist()
     keys = [Completed(*key) for key in zip(*columns, strict=True)]
@@ -139,50 +130,50 @@ def levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
     for key, other in zip(keys, schedule.match.tolist(), strict=True):
         if other >= 0:
             meets[key].append(keys[other])
-    found: Levels = {}
+    levels: Levels = {}
     for done in completion_order(schedule):
         before = [(met.rank, met.channel, met.step - 1) for met in (done, *meets[done])]
-        found[done] = 1 + max(found.get(key, 0) for key in before)
-    return found
+        levels[done] = 1 + max(levels.get(key, 0) for key in before)
+    return levels
 
 
-def _link(turns: list[Turn], program: tuple[Step, ...]) -> None:
-    """The turns of one chain post their own receives and wait for their own sends, and for nothing else."""
-    for turn, following in zip(turns, [*turns[1:], None], strict=False):  # there may be none
-        turn.next = following
-        turn.first, turn.due = turn.step.receives, turn.step.sends
+def _link(chain: list[SliceStep], program: tuple[Step, ...]) -> None:
+    """Let every step post its own receives and wait for its own sends only."""
+    for step, following in zip(chain, [*chain[1:], None], strict=False):  # the chain may be empty
+        step.next = following
+        step.receives, step.due_sends = step.step.receives, step.step.sends
 
 
-def _link_ahead(turns: list[Turn], program: tuple[Step, ...]) -> None:
-    """The turns of one chain know what they post for later ones and which sends they wait for."""
-    free: dict[Place, int] = {}  # the first turn with which a receive into a place may be posted
-    posted: dict[int, int] = {}  # by peer, with which turn the last receive: those from one peer stay in order
-    for at, turn in enumerate(turns):
-        turn.next = turns[at + 1] if at + 1 < len(turns) else None
-        staging = Place("staging", 0, at % AREAS)
-        for receive in turn.step.receives:
-            into = [staging] if receive.is_staged else _places(turn.lane, receive.operation.target)
-            post = max(at + 1 - AREAS, posted.get(receive.peer, 0), *(free.get(place, 0) for place in into))
+def _link_early(chain: list[SliceStep], program: tuple[Step, ...]) -> None:
+    """Let every step post receives of later ones whose memory is free, and wait for sends of the one before."""
+    free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
+    posted: dict[int, int] = {}  # by peer, the step that posts the last receive: those from one peer stay in order
+    for at, step in enumerate(chain):
+        step.next = chain[at + 1] if at + 1 < len(chain) else None
+        staging = Region("staging", 0, at % STAGING_AREAS)
+        for receive in step.step.receives:
+            into = [staging] if receive.is_staged else _regions(step.slice, receive.operation.target)
+            post = max(at + 1 - STAGING_AREAS, posted.get(receive.peer, 0), *(free.get(region, 0) for region in into))
             posted[receive.peer] = post
-            (turn.first if post == at else turns[post].ahead).append(receive)
-        used = [place for op in program[turn.step.number] for place in _places(turn.lane, (*op.source, *op.target))]
+            (step.receives if post == at else chain[post].early_receives).append(receive)
+        used = [r for op in program[step.step.number] for r in _regions(step.slice, (*op.source, *op.target))]
         free.update(dict.fromkeys([staging, *used], at + 1))
-        _set_due(turn, at, program, free)
+        _set_due_sends(step, at, program, free)
 
 
-def _set_due(turn: Turn, at: int, program: tuple[Step, ...], free: dict[Place, int]) -> None:
-    """Each send is awaited with the next turn, unless one of both changes what is sent."""
-    changed = {*_written(turn, program), *(_written(turn.next, program) if turn.next else ())}
-    for send in turn.step.sends:
-        places = _places(turn.lane, send.operation.source)
-        late = turn.next is not None and changed.isdisjoint(places)
-        (turn.next if turn.next is not None and late else turn).due.append(send)
-        free.update(dict.fromkeys(places, at + 1 + late))
+def _set_due_sends(step: SliceStep, at: int, program: tuple[Step, ...], free: dict[Region, int]) -> None:
+    """Let each send be awaited with the next step, unless this one or the next changes what is sent."""
+    changed = {*_written(step, program), *(_written(step.next, program) if step.next else ())}
+    for send in step.step.sends:
+        regions = _regions(step.slice, send.operation.source)
+        late = step.next is not None and changed.isdisjoint(regions)
+        (step.next if step.next is not None and late else step).due_sends.append(send)
+        free.update(dict.fromkeys(regions, at + 1 + late))
 
 
-def _places(lane: int, chunks: Iterable[int]) -> list[Place]:
-    return [Place("chunk", lane, chunk) for chunk in chunks]
+def _regions(index: int, chunks: Iterable[int]) -> list[Region]:
+    return [Region("chunk", index, chunk) for chunk in chunks]
 
 
-def _written(turn: Turn, program: tuple[Step, ...]) -> list[Place]:
-    return [place for op in program[turn.step.number] for place in _places(turn.lane, op.target)]
+def _written(step: SliceStep, program: tuple[Step, ...]) -> list[Region]:
+    return [region for op in program[step.step.number] for region in _regions(step.slice, op.target)]

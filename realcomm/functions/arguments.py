@@ -10,6 +10,7 @@ import torch.distributed as dist
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
+from realcomm.execution.executor import dtype_name
 
 Group = dist.ProcessGroup | None
 Op = str | dist.ReduceOp | dist.ReduceOp.RedOpType
@@ -191,4 +192,4 @@ def check_splits(sizes: Sequence[int] | None, name: str, tensor: torch.Tensor, w
 
 def describe_tensor(tensor: torch.Tensor) -> str:
     """Return shape, type and device as text."""
-    return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
+    return f"{list(tensor.shape)} {dtype_name(tensor.dtype)} on {tensor.device}"

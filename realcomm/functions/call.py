@@ -14,7 +14,7 @@ from collectives.catalogue import library
 from collectives.declaration import Algorithm
 from collectives.proof.verifier import verify
 from collectives.request import Request
-from realcomm.execution.executor import Executor
+from realcomm.execution.executor import Executor, dtype_name
 from realcomm.functions.arguments import Group, Op, op_name, process_group, rank_and_world_size, resolve_algorithm
 from realcomm.functions.work import Handle, start_work
 
@@ -53,8 +53,8 @@ def run_collective(
     if (ranks := rank_and_world_size(group)) is None:
         return None
     buffer = prepare(*ranks)
-    dtype = str(buffer.like.dtype).removeprefix("torch.")
-    request = Request(resolve_algorithm(collective, algorithm), buffer.elements, dtype, op_name(op), buffer.root)
+    found, dtype = resolve_algorithm(collective, algorithm), dtype_name(buffer.like.dtype)
+    request = Request(found, buffer.elements, dtype, op_name(op), buffer.root)
     whole_group = process_group(group)
     executor = _executor(request, whole_group, buffer.like.device)
 

@@ -17,6 +17,15 @@ NOT_WAITING = -1
 Report = Callable[[int, int, str], None]  # (done, total, text)
 
 
+def padded(text: str, size: int) -> bytes:
+    """Return ``text`` as exactly ``size`` bytes, cut or filled up with zeros."""
+    return text.encode()[:size].ljust(size, b"\0")
+
+
+def _read(memory: memoryview) -> str:
+    return bytes(memory).rstrip(b"\0").decode(errors="ignore")
+
+
 class Slot:
     """The status of one rank: a text, and the step and peer that a collective waits for.
 
@@ -118,12 +127,3 @@ def status_in(slot: Slot, report: Report | None) -> Iterator[None]:
         yield
     finally:
         _Current.slot, _Current.report = before
-
-
-def padded(text: str, size: int) -> bytes:
-    """Return ``text`` as exactly ``size`` bytes, cut or filled up with zeros."""
-    return text.encode()[:size].ljust(size, b"\0")
-
-
-def _read(memory: memoryview) -> str:
-    return bytes(memory).rstrip(b"\0").decode(errors="ignore")
