@@ -223,7 +223,7 @@ def collective_rate(name: str, cluster: Cluster) -> tuple[float, float]:
         simulation.env.process(simulation.collective(rank, programs, buffer, "sum"))
     sends = schedule.kind == Kind.SEND
     for src, dst in zip(schedule.rank[sends].tolist(), schedule.peer[sends].tolist(), strict=True):
-        simulation.network.way(cluster.hosts[src], cluster.hosts[dst])
+        simulation.network.route(cluster.hosts[src], cluster.hosts[dst])
     rate, number = _drained(simulation.env)
     return rate, rate * len(simulation.messages) / number
 

@@ -17,7 +17,7 @@ from scenarios import toml_files
 from scenarios.topologies import HERE, build_network, placed, routed
 from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import Cluster
-from simcomm.model.trouble import NONE, Trouble, check_trouble
+from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 
 if TYPE_CHECKING:
     from scenarios.forms import ClusterForm, CollectiveForm, Reference, ScenarioForm, TrainingForm, WhatIfForm
@@ -54,7 +54,7 @@ class WhatIf:
 
     title: str
     cluster: Cluster
-    trouble: Trouble = NONE
+    trouble: Trouble = NO_TROUBLE
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Scenario:
     collective: CollectiveComparison | None
     trainings: tuple[Training, ...]  # one for each gradient_sync
     what_ifs: tuple[WhatIf, ...]
-    trouble: Trouble = NONE
+    trouble: Trouble = NO_TROUBLE
 
 
 def load(reference: str, overrides: Sequence[str] = ()) -> Scenario:
@@ -118,7 +118,7 @@ class _Builder:
 
     def _trouble(self, form: "TroubleForm | None", cluster: Cluster, key: str) -> Trouble:
         if form is None:
-            return NONE
+            return NO_TROUBLE
         trouble = form.trouble()
         for number, rank in enumerate(trouble.ranks):
             with self._at(f"{key}.rank.{number}"):

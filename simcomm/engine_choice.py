@@ -1,23 +1,38 @@
-"""Which engine simulates: the one that was asked for, or whichever suits the size."""
+"""Which engine simulates: the one that was asked for, or the one that is faster for the number of messages."""
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from simcomm.compiled.engine_input import message_count
-from simcomm.model.trouble import NONE, Trouble
+from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import traced
 
 ENGINES = ("simpy", "compiled")
-FEW = 1_000  # messages: fewer are simulated before the compiled engine's machine code is loaded
+FEW = 1_000  # messages: up to so many, simpy takes less time than loading the compiled engine's machine code
 
 
 def check_engine(engine: str | None) -> None:
-    """Raise InputError unless it is an engine, or None for whichever suits."""
+    """Raise InputError unless ``engine`` is one, or None for whichever suits the number of messages.
+
+    >>> check_engine("ns-3")
+    Traceback (most recent call last):
+    ...
+    collectives.errors.InputError: engine 'ns-3' is not known; there are simpy and compiled
+    """
     if engine is not None and engine not in ENGINES:
         raise InputError(f"engine {engine!r} is not known; there are {' and '.join(ENGINES)}")
 
 
-def chosen(engine: str | None, algorithm: Algorithm, world_size: int, root: int = 0, trouble: Trouble = NONE) -> str:
-    """The engine asked for, or simpy for few messages in all repetitions, which it has done sooner; else compiled."""
+def choose_engine(
+    engine: str | None, algorithm: Algorithm, world_size: int, root: int = 0, trouble: Trouble = NO_TROUBLE
+) -> str:
+    """Return the engine asked for or, for None, simpy where all repetitions have few messages, else compiled.
+
+    Raises InputError for an unknown engine.
+
+    >>> from collectives import find_algorithm
+    >>> [choose_engine(None, find_algorithm("all_reduce/ring"), world_size) for world_size in (4, 64)]
+    ['simpy', 'compiled']
+    """
     check_engine(engine)
     few = engine is None and trouble.runs * message_count(traced(algorithm, world_size, root)) <= FEW
     return engine or ("simpy" if few else "compiled")

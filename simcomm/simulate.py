@@ -18,9 +18,9 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.compiled import engine
 from simcomm.compiled.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
 from simcomm.compiled.traces import recorded
-from simcomm.engine_choice import chosen
-from simcomm.model.trouble import NONE, OUTSIDE, Trouble, check_trouble
-from simcomm.reference.engine import Buffer, Place, Process, Simulation
+from simcomm.engine_choice import choose_engine
+from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble, check_trouble
+from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.schedules import PROVED_UP_TO, checked, traced
 
 CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borrows its software's costs
@@ -36,7 +36,7 @@ def run(
     root: int | None = None,
     buffers: Sequence[Array] | None = None,
     calibration: Calibration | None = None,
-    trouble: Trouble = NONE,
+    trouble: Trouble = NO_TROUBLE,
     engine: str | None = None,
     record: bool = True,
 ) -> Trace:
@@ -76,20 +76,20 @@ def _on_reference(request: Request, simulation: Simulation, buffers: Sequence[Ar
 
 def _engine(engine: str | None, request: Request, world_size: int, carries_data: bool, trouble: Trouble) -> str:
     if not carries_data:
-        return chosen(engine, request.algorithm, world_size, request.root, trouble)
+        return choose_engine(engine, request.algorithm, world_size, request.root, trouble)
     if engine == "compiled":
         raise InputError(
             f"{request.algorithm.full_name}: the compiled engine carries no data; buffers need engine 'simpy'"
         )
-    return chosen("simpy", request.algorithm, world_size, request.root)
+    return choose_engine("simpy", request.algorithm, world_size, request.root)
 
 
 def _on_compiled(inputs: EngineInput, op: str, record: bool) -> Trace:
     """That no rank waits for ever shows where nothing goes wrong and no chunk is empty: empty ones are not sent."""
-    shows = inputs.n >= inputs.schedule.chunks and not inputs.trouble.stops
+    shows = inputs.n >= inputs.schedule.chunks and not inputs.trouble.may_stop
     if inputs.schedule.world_size > PROVED_UP_TO and not shows:
-        engine.answered(replace(inputs, n=max(inputs.n, inputs.schedule.chunks), trouble=NONE))
-    if record or inputs.trouble.stops:
+        engine.answered(replace(inputs, n=max(inputs.n, inputs.schedule.chunks), trouble=NO_TROUBLE))
+    if record or inputs.trouble.may_stop:
         inputs = inputs.in_full(MOST_RECORDED if record else MOST_MESSAGES)
     timing, size = engine.answered(inputs, op, record), float(inputs.n * inputs.itemsize)
     facts = {"nbytes": size, "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
@@ -101,7 +101,7 @@ def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer,
     if op == "mean":
         reduced = reduced_elements(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
         seconds = simulation.transport.gamma * len(reduced) * buffer.itemsize
-        yield from simulation.compute("reduce", Place(0, rank, OUTSIDE, schedule.steps), seconds)
+        yield from simulation.compute("reduce", Site(0, rank, DIVISION, schedule.steps), seconds)
 
 
 def reduced_elements(spec: Spec, rank: int, world_size: int, root: int, n: int) -> range:

@@ -13,9 +13,9 @@ from collectives.workload import ComputePhases, Training, check_training
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine_input import EngineInput
 from simcomm.compiled.training import trained
-from simcomm.engine_choice import chosen
-from simcomm.model.trouble import BACKWARD, FORWARD, NONE, OPTIMIZER, OUTSIDE, Trouble, check_trouble
-from simcomm.reference.engine import Buffer, Place, Process, Simulation
+from simcomm.engine_choice import choose_engine
+from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
+from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.schedules import checked, traced
 from simcomm.simulate import CALIBRATED_RANKS, as_trace, ready
 
@@ -30,7 +30,7 @@ def train(
     calibration: Calibration | None = None,
     engine: str | None = None,
     record: bool = True,
-    trouble: Trouble = NONE,
+    trouble: Trouble = NO_TROUBLE,
 ) -> Trace:
     """Simulate ``steps`` training steps; all are alike, so three show them unless said.
 
@@ -52,7 +52,7 @@ def train(
     cluster, transport = ready(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
     steps, found = STEPS if steps is None else steps, None
-    if chosen(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
+    if choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
         program = traced(training.gradient_sync, cluster.world_size, 0)
         inputs = EngineInput(program, cluster, transport, training.gradient_bytes // 4, 4, trouble=trouble)
         found = trained(inputs, together, steps, record)
@@ -98,10 +98,10 @@ def _rank(
     buffer = Buffer(schedule.algorithm, schedule.world_size, nbytes // 4, 4, None)
     scaling = simulation.transport.gamma * nbytes  # the mean divides the sum
     for step in range(steps):
-        yield from simulation.compute("forward", Place(step, rank, FORWARD, step), compute.forward)
-        yield from simulation.compute("backward", Place(step, rank, BACKWARD, step), compute.backward)
+        yield from simulation.compute("forward", Site(step, rank, FORWARD, step), compute.forward)
+        yield from simulation.compute("backward", Site(step, rank, BACKWARD, step), compute.backward)
         begin = simulation.env.now
         yield from simulation.collective(rank, schedule.programs[rank], buffer, "mean", step)
-        yield from simulation.compute("reduce", Place(step, rank, OUTSIDE, step), scaling)
+        yield from simulation.compute("reduce", Site(step, rank, DIVISION, step), scaling)
         simulation.spans.append(Span(rank, "sync", step, begin, simulation.env.now))
-        yield from simulation.compute("optimizer", Place(step, rank, OPTIMIZER, step), compute.optimizer)
+        yield from simulation.compute("optimizer", Site(step, rank, OPTIMIZER, step), compute.optimizer)

@@ -15,7 +15,7 @@ from collectives.step import Operation, Step, copy, recv, recv_reduce, reduce, s
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NONE, LinkTrouble, RankTrouble, Trouble
+from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.reference.engine import Buffer, Simulation
 
 Programs = list[list[list[Step]]]  # [rank][channel][step]
@@ -162,13 +162,13 @@ def _random_change(random: Random, edge: tuple[str, str], longest: float) -> Lin
     return LinkTrouble(edge, share, at, lasting, random.choice([inf, lasting * random.uniform(1.1, 3)]))
 
 
-def reference(case: Case, trouble: Trouble = NONE) -> tuple[float, list[Row]]:
+def reference(case: Case, trouble: Trouble = NO_TROUBLE) -> tuple[float, list[Row]]:
     """Seconds of the reference engine, and the numbers of ``MessageTimes`` of each message that arrived."""
     simulation, elapsed = simulated_by_simpy(case, trouble)
     return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7]) for m in simulation.messages)
 
 
-def simulated_by_simpy(case: Case, trouble: Trouble = NONE) -> tuple[Simulation, float]:
+def simulated_by_simpy(case: Case, trouble: Trouble = NO_TROUBLE) -> tuple[Simulation, float]:
     """The reference engine after a run, and its seconds."""
     simulation = Simulation(case.cluster, case.transport, trouble)
     elapsed = simulation.run(

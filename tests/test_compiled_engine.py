@@ -22,7 +22,7 @@ from simcomm.compiled.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import recorded
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NONE, Trouble
+from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 TINY = 1e-150  # seconds: an infinitely wide link takes no time in one engine, and next to none in the other
@@ -34,13 +34,13 @@ def rows(timing: Timing) -> list[Row]:
     return sorted(zip(*(column.tolist() for column in timing.times), strict=True))
 
 
-def simulated(case: Case, trouble: Trouble = NONE) -> Timing:
+def simulated(case: Case, trouble: Trouble = NO_TROUBLE) -> Timing:
     return engine.run(
         case.schedule, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble, messages=True
     )
 
 
-def assert_same(case: Case, timing: Timing, trouble: Trouble = NONE) -> None:
+def assert_same(case: Case, timing: Timing, trouble: Trouble = NO_TROUBLE) -> None:
     """Every message begins and ends when the reference says."""
     elapsed, wanted = reference(case, trouble)
     found = rows(timing)

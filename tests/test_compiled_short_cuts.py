@@ -20,11 +20,11 @@ from simcomm import Cluster
 from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, run
 from simcomm.compiled.engine_input import EngineInput
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NONE, RankTrouble, Trouble
+from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 NOISES = [
-    NONE,
+    NO_TROUBLE,
     Trouble(messages=Jitter("uniform", 5e-6), seed=7),
     Trouble((RankTrouble(1, 3.0),), compute=Jitter("exponential", 0.5)),
     Trouble((RankTrouble(0, 2.0),)),
@@ -65,7 +65,7 @@ def racks(hosts: int, each: int, trunk: float, random: Random | None = None) -> 
     return Cluster("racks", graph, tuple(f"h{i}" for i in range(hosts)), TRANSPORT)
 
 
-def inputs(program: object, cluster: Cluster, n: int, trouble: Trouble = NONE) -> EngineInput:
+def inputs(program: object, cluster: Cluster, n: int, trouble: Trouble = NO_TROUBLE) -> EngineInput:
     return EngineInput(program, cluster, TRANSPORT, n, 4, trouble=trouble)  # type: ignore[arg-type]
 
 

@@ -31,7 +31,7 @@ from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.traces import recorded
 from simcomm.compiled.trouble import disturbed, link_changes, wires_of
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NONE, LinkTrouble, RankTrouble, Trouble
+from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.simulate import as_trace
 
 ENGINES = ("simpy", "compiled")
@@ -168,7 +168,7 @@ NOISE = Trouble(
 )
 
 
-@pytest.mark.parametrize("trouble", [NOISE, Trouble(messages=NOISE.messages), Trouble(NOISE.ranks), NONE])
+@pytest.mark.parametrize("trouble", [NOISE, Trouble(messages=NOISE.messages), Trouble(NOISE.ranks), NO_TROUBLE])
 @pytest.mark.parametrize("sharing", ["fair", "fifo"])
 def test_training_is_the_same_in_trouble(trouble: Trouble, sharing: Any):
     asked = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))

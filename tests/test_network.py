@@ -71,7 +71,7 @@ def test_random_flows_on_a_line_are_fair_at_every_instant(data: st.DataObject):
     processes = [env.process(one(*each)) for each in wanted]
     while not all(process.processed for process in processes):
         env.step()
-        if not network._settling:  # else rates change in this very instant
+        if not network._share_out_due:  # else rates change in this very instant
             network._check()
     assert not network.flows
     crossed = {(f"n{i}", f"n{i + 1}"): sum(nbytes for (a, b), nbytes, _ in wanted if a <= i < b) for i in range(n - 1)}
@@ -92,7 +92,7 @@ def test_rates_shared_out_where_something_changed_are_those_of_sharing_out_every
         env.process(after(env, begin, network.transfer(f"n{a}", f"n{b}", nbytes)))
     while env.peek() < inf:
         env.step()
-        if not network._settling:
+        if not network._share_out_due:
             found = [flow.rate for flow in network.flows]
             fair(network.flows, network.capacities)
             assert [flow.rate for flow in network.flows] == found

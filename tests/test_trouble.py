@@ -191,7 +191,7 @@ def test_results_are_right_under_trouble():
     "jitter", [Jitter("uniform", 2.0), Jitter("exponential", 2.0), Jitter("lognormal", 2.0, 1.0), Jitter("uniform", 0)]
 )
 def test_a_distribution_has_its_mean(jitter: Jitter):
-    drawn = jitter.at(uniform(7, np.arange(200_000)))
+    drawn = jitter.quantile(uniform(7, np.arange(200_000)))
     assert drawn.min() >= 0
     assert drawn.mean() == pytest.approx(jitter.mean, rel=0.01)
     if jitter.deviation:
@@ -202,7 +202,7 @@ def test_the_same_seed_gives_the_same_run_to_the_last_bit():
     trouble = Trouble(messages=Jitter("lognormal", 1e-4, 1e-4), compute=Jitter("exponential", 0.3), seed=5)
     first, again, other = (
         simcomm.run("all_reduce/ring", cluster(gamma=1e-9), MEGABYTE, trouble=one)
-        for one in (trouble, trouble, trouble.seeded(1))
+        for one in (trouble, trouble, trouble.repetition(1))
     )
     assert first == again
     assert first.elapsed != other.elapsed

@@ -19,7 +19,7 @@ from ringlab.terminal.progress import Progress
 from scenarios import CollectiveComparison, Scenario
 from simcomm import Cluster
 from simcomm.compiled.engine_input import message_count
-from simcomm.model.trouble import NONE, Trouble
+from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import checked, traced
 from simcomm.selection import resolve_auto
 from simcomm.training import STEPS
@@ -70,7 +70,7 @@ def _predicted(scenario: Scenario, cluster: Cluster, trouble: Trouble, how: dict
         simulate = partial(simcomm.run, request, cluster, **how)
         number = _messages(request.algorithm, cluster, request.root)
         collectives.append(_under(trouble, simulate, collective_entry, "time_s", number))
-        if trouble.slows and cluster.transport is not None and cluster.transport.gamma == 0:
+        if trouble.slows_ranks and cluster.transport is not None and cluster.transport.gamma == 0:
             collectives[-1]["trouble"]["computing"] = "free"
     training = []
     for job in (_decided(job, cluster, how["calibration"]) for job in predictable(scenario.trainings)):
@@ -89,7 +89,7 @@ def _under(
     trouble: Trouble, simulate: Callable[..., Trace], entry: Callable[[Trace], Entry], key: str, messages: int
 ) -> Entry:
     """The entry of a simulation of so many messages."""
-    if trouble == NONE:
+    if trouble == NO_TROUBLE:
         return entry(simulate(record=False))
     return under(trouble, simulate, entry, key, record=messages * trouble.runs <= TOLD)
 

@@ -25,7 +25,7 @@ def under(
 
     Why they took so long is told from their messages, if these are recorded.
     """
-    traces = [simulate(trouble=trouble.seeded(number), record=record) for number in range(trouble.runs)]
+    traces = [simulate(trouble=trouble.repetition(number), record=record) for number in range(trouble.runs)]
     ended = [(entry(trace), trace) for trace in traces if trace.is_complete]
     if not ended:
         return entry(traces[0]) | {"trouble": _stuck(traces, trouble)}

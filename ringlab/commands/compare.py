@@ -24,7 +24,7 @@ def compare(
     from ringlab.answers import answer, calibration_source
     from ringlab.terminal.output import finish
     from scenarios import load
-    from simcomm.model.trouble import NONE
+    from simcomm.model.trouble import NO_TROUBLE
 
     asked = load(scenario, set_keys or ())
     if not asked.cluster.is_here:
@@ -32,7 +32,7 @@ def compare(
             f"{asked.path}: cluster: {asked.cluster.title} is not this machine, so nothing of it can be measured; "
             'predict it, or compare preset = "this-machine" with it as a [[what_if]]'
         )
-    if asked.trouble != NONE:
+    if asked.trouble != NO_TROUBLE:
         raise InputError(
             f"{asked.path}: trouble: it cannot be brought about on this machine; "
             "leave [trouble] out, or predict it beside as [what_if.trouble]"

@@ -1,4 +1,4 @@
-"""Checks of what a user hands to a builder: counts, ratios and lists of names."""
+"""Checks of the types that a user hands over: counts, numbers, ratios and lists of names."""
 
 from collections.abc import Sequence
 from math import inf
@@ -31,4 +31,11 @@ def check_names(name: str, value: object) -> Sequence[Any]:
     """Return ``value`` if it is a list or tuple, as of the names of nodes. Raise InputError otherwise."""
     if not isinstance(value, list | tuple):
         raise InputError(f"{name} = {value!r}; a list is needed")
+    return value
+
+
+def check_number(name: str, value: object, unit: str = "") -> float:
+    """Return ``value`` if it is a number, of ``unit``. Raise InputError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} = {value!r}; a number{unit and f' of {unit}'} is needed")
     return value

@@ -27,7 +27,7 @@ from simcomm.compiled.shortcuts.quotient import quotient
 from simcomm.compiled.shortcuts.traffic import cyclic_traffic, traffic
 from simcomm.compiled.timing import MessageTimes, Posted, Timing
 from simcomm.compiled.trouble import LinkChange, disturbed, fail_late, link_changes, wires_of
-from simcomm.model.trouble import IDLE_CHANGES, NONE, Trouble
+from simcomm.model.trouble import IDLE_CHANGES, NO_TROUBLE, Trouble
 
 if TYPE_CHECKING:
     from simcomm.compiled.kernel.world import World
@@ -46,7 +46,7 @@ def run(
     itemsize: int,
     op: str = "sum",
     *,
-    trouble: Trouble = NONE,
+    trouble: Trouble = NO_TROUBLE,
     messages: bool = False,
 ) -> Timing:
     """Simulate a traced program on buffers of ``n`` elements of ``itemsize`` bytes, without data.
@@ -66,7 +66,7 @@ def answered(inputs: EngineInput, op: str = "sum", messages: bool = False) -> Ti
 def by_max_plus(inputs: EngineInput) -> Timing | None:
     """From step to step, if the program is cyclic and its messages never share a link; None if not."""
     program = inputs.schedule
-    if inputs.trouble.fails or inputs.trouble.links_change:
+    if inputs.trouble.fails_ranks or inputs.trouble.links_change:
         return None
     if not isinstance(program, CyclicSchedule) or not is_synchronous(program):
         return None
@@ -101,7 +101,7 @@ def by_quotient(inputs: EngineInput) -> Timing | None:
 
 def by_events(inputs: EngineInput, messages: bool = False) -> Timing:
     """Every message on its own. What may keep ranks waiting for ever is told message by message in any case."""
-    messages = messages or inputs.trouble.stops
+    messages = messages or inputs.trouble.may_stop
     named = messages or inputs.in_turn or inputs.trouble.touches_ranks
     if named or (isinstance(inputs.schedule, CyclicSchedule) and inputs.travelling < inputs.posted):
         inputs = inputs.in_full()
@@ -149,7 +149,7 @@ def _change(world: "World", changes: Iterable[LinkChange]) -> None:
 def _timing(inputs: EngineInput, agents: Floats, method: str) -> Timing:
     """``agents`` are the seconds of each channel of each rank. Raises ProgramError where some deadlock."""
     finished = agents.reshape(inputs.schedule.world_size, -1).max(axis=1)
-    if np.isinf(finished).any() and not inputs.trouble.stops:
+    if np.isinf(finished).any() and not inputs.trouble.may_stop:
         raise _deadlock(inputs, np.flatnonzero(np.isinf(finished)).tolist())
     return Timing(float(finished.max()), finished, inputs.travelling, method)
 

@@ -18,7 +18,7 @@ from simcomm.compiled.demand import Demand, Sizes, demand
 from simcomm.compiled.pairs import Pairs, routes_between
 from simcomm.compiled.private_links import cyclic_singles, private_links, singles
 from simcomm.compiled.routes import Bools, Floats, Ints, Routes
-from simcomm.model.trouble import NONE, Trouble
+from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 AnySchedule = Schedule | CyclicSchedule | StepTable
 MOST_RECORDED = 3_000_000  # that can be looked at one by one; each takes about a kilobyte
@@ -53,7 +53,7 @@ class EngineInput:
     n: int
     itemsize: int
     starts: Floats | None = None  # [ranks]: seconds at which each one's channels begin; 0 unless said
-    trouble: Trouble = NONE
+    trouble: Trouble = NO_TROUBLE
     turn: int = 0  # which collective of the trouble's run it is
 
     @property
@@ -130,7 +130,7 @@ class EngineInput:
         routes, trouble = routes_between(self.cluster, self.transport, self.pairs), self.trouble
         if not trouble.links or trouble.links_change:
             return routes
-        shares = trouble.shares()
+        shares = trouble.link_shares()
         left = np.array([shares.get(edge, 1.0) for edge in self.cluster.graph.edges])
         return routes._replace(alone=routes.alone * left, shared=routes.shared * left)
 

@@ -6,7 +6,7 @@ from collectives.spec import Spec
 from collectives.step import offset
 from simcomm.compiled.engine_input import AnySchedule, EngineInput
 from simcomm.compiled.routes import Floats
-from simcomm.model.trouble import OUTSIDE
+from simcomm.model.trouble import DIVISION
 
 
 def scaling_seconds(inputs: EngineInput) -> Floats:
@@ -17,7 +17,7 @@ def scaling_seconds(inputs: EngineInput) -> Floats:
     if not inputs.trouble.ranks and inputs.trouble.compute is None:
         return seconds
     ranks = np.arange(program.world_size)
-    return seconds * inputs.trouble.slowdown(inputs.turn, ranks, OUTSIDE, steps_of(program))
+    return seconds * inputs.trouble.slowdown(inputs.turn, ranks, DIVISION, steps_of(program))
 
 
 def steps_of(program: AnySchedule) -> int:

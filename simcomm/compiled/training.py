@@ -16,7 +16,7 @@ from simcomm.compiled.engine_input import MOST_RECORDED, EngineInput
 from simcomm.compiled.routes import Floats
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import links_of, recorded_messages, reductions_of
-from simcomm.model.trouble import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE
+from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def trained(inputs: EngineInput, compute: ComputePhases, steps: int, record: boo
     or something fails or changes on the way.
     ``inputs`` is the gradient sync; its sum is divided by every rank at the end, at the transport's gamma.
     """
-    if inputs.trouble.fails or inputs.trouble.links_change:
+    if inputs.trouble.fails_ranks or inputs.trouble.links_change:
         return None
     inputs = inputs.in_full(MOST_RECORDED // steps) if record and steps else inputs
     scaling = inputs.transport.gamma * inputs.n * inputs.itemsize
@@ -60,7 +60,7 @@ def trained(inputs: EngineInput, compute: ComputePhases, steps: int, record: boo
         syncs.append(Sync(asked, base, answered(asked, messages=record)))
         synced = base + syncs[-1].timing.finished
         ended = float(synced.max())
-        scaled = synced + scaling * slower(OUTSIDE)
+        scaled = synced + scaling * slower(DIVISION)
         after = scaled + compute.optimizer * slower(OPTIMIZER)
         phases = (("forward", ready, forward), ("backward", forward, begin), ("reduce", synced, scaled))
         spans += _spans(step, *phases, ("sync", begin, scaled), ("optimizer", scaled, after))

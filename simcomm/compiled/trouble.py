@@ -22,7 +22,7 @@ def disturbed(inputs: EngineInput) -> Plan:
         plan = plan._replace(extra=trouble.delay(inputs.turn, *inputs.names))
     if len(plan.cost):
         plan = plan._replace(cost=plan.cost * slowdowns(inputs))
-    if trouble.fails:
+    if trouble.fails_ranks:
         fails_at = [trouble.fails_at(rank) for rank in range(inputs.schedule.world_size)]
         plan = plan._replace(fails_at=np.repeat(fails_at, channels))
     if inputs.starts is not None:

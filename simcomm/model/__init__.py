@@ -1,1 +1,1 @@
-"""What both engines obey: sharing of links, trouble and jitter."""
+"""What both engines obey: how links are shared, what goes wrong, and how much things vary."""

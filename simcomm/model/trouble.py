@@ -1,4 +1,4 @@
-"""What-ifs: ranks that are slow or fail, links that are thin, flap or fail, and jitter drawn from a seed.
+"""Trouble: ranks that are slow or fail, links that are thin, flap or fail, and jitter drawn from a seed.
 
 Both engines ask here, so that the same trouble happens to the same messages in both.
 """
@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError
+from simcomm.cluster.arguments import check_count, check_number
 from simcomm.cluster.graph import Edge
 from simcomm.hashing import hash_name
 from simcomm.model.jitter import Jitter, uniform
 
 MESSAGE, COMPUTE = 1, 2  # what a random number is for
-OUTSIDE, FORWARD, BACKWARD, OPTIMIZER = -1, -2, -3, -4  # a rank's computing outside a collective, in place of a channel
-CHUNKS = 32  # bits of a number for the chunk of a message; the step stands above them
-IDLE_CHANGES = 10_000  # of links in a row, with nothing else to come: then nothing will come
+DIVISION, FORWARD, BACKWARD, OPTIMIZER = -1, -2, -3, -4  # what a rank computes by itself, in place of a channel
+CHUNK_BITS = 32  # of a number for step and chunk of a message
+IDLE_CHANGES = 10_000  # changes of links in a row while nothing else is due, after which nothing else will happen
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,32 @@ class RankTrouble:
     """A rank that takes ``slowdown`` times as long to compute, and from ``fails_at`` seconds on starts nothing more.
 
     What it has posted before it fails still arrives.
+
+    >>> RankTrouble(3, slowdown=2)
+    RankTrouble(rank=3, slowdown=2, fails_at=inf)
     """
 
     rank: int
     slowdown: float = 1.0
     fails_at: float = inf
 
+    def __post_init__(self) -> None:
+        if type(self.rank) is not int:
+            raise InputError(f"rank = {self.rank!r}; a whole number from 0 on is needed")
+        check_number("slowdown", self.slowdown)
+        check_number("fails_at", self.fails_at, "seconds")
+
 
 @dataclass(frozen=True)
 class LinkTrouble:
     """A link that has only ``share`` of its bandwidth, in both directions, from ``at`` on for ``lasting`` seconds.
 
-    The same happens ``every`` so many seconds again. Share 0 is a link that is down.
+    With ``every``, in seconds, the link flaps: the same happens again and again. Share 0 is a link that is down.
+
+    >>> flap = LinkTrouble(("h0", "s0"), share=0, at=1, lasting=2, every=5)
+    >>> periods = flap.periods()
+    >>> [next(periods) for _ in range(4)]
+    [(1, True), (3, False), (6, True), (8, False)]
     """
 
     between: Edge
@@ -49,22 +64,29 @@ class LinkTrouble:
     lasting: float = inf
     every: float = inf
 
-    def turns(self) -> Iterator[tuple[float, bool]]:
-        """When it begins (True) and ends (False); without end for a link that flaps."""
-        turn = 0
+    def __post_init__(self) -> None:
+        if not isinstance(self.between, tuple) or len(self.between) != 2:
+            raise InputError(f"between = {self.between!r}; a pair of nodes is needed")
+        check_number("share", self.share)
+        for key in ("at", "lasting", "every"):
+            check_number(key, getattr(self, key), "seconds")
+
+    def periods(self) -> Iterator[tuple[float, bool]]:
+        """Yield the seconds at which a period begins (True) and ends (False); without end for a link that flaps."""
+        number = 0
         while True:
-            begin = self.at + turn * self.every if turn else self.at
+            begin = self.at + number * self.every if number else self.at
             if begin == inf:
                 return
             yield begin, True
             if self.lasting == inf:
                 return
             yield begin + self.lasting, False
-            turn += 1
+            number += 1
 
 
 class Change(NamedTuple):
-    """From ``time`` on the edge has so much of its bandwidth."""
+    """From ``time`` on the edge has this share of its bandwidth."""
 
     time: float
     edge: Edge
@@ -73,7 +95,15 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Trouble:
-    """All that goes wrong in a run. Jitter of messages is in seconds, of computing in shares of the time it takes."""
+    """All that goes wrong in a run. Jitter of messages is in seconds, of computing in shares of the time it takes.
+
+    What is random is drawn from ``seed``, and a prediction repeats the run ``repetitions`` times.
+
+    >>> Trouble(ranks=(RankTrouble(0, slowdown=2),)).runs
+    1
+    >>> Trouble(messages=Jitter("uniform", 1e-6), repetitions=20).runs
+    20
+    """
 
     ranks: tuple[RankTrouble, ...] = ()
     links: tuple[LinkTrouble, ...] = ()
@@ -82,13 +112,26 @@ class Trouble:
     seed: int = 0
     repetitions: int = 100
 
+    def __post_init__(self) -> None:
+        for key, kind in (("ranks", RankTrouble), ("links", LinkTrouble)):
+            entries = getattr(self, key)
+            if not isinstance(entries, tuple) or not all(isinstance(entry, kind) for entry in entries):
+                raise InputError(f"{key} = {entries!r}; a tuple of {kind.__name__} is needed")
+        for key in ("messages", "compute"):
+            if not isinstance(getattr(self, key), Jitter | None):
+                raise InputError(f"{key} = {getattr(self, key)!r}; a Jitter is needed, or None")
+        check_count("seed", self.seed, 0)
+        if type(self.repetitions) is not int:
+            raise InputError(f"repetitions = {self.repetitions!r}; a whole number from 1 on is needed")
+
     @property
     def is_random(self) -> bool:
+        """Whether anything is drawn."""
         return self.messages is not None or self.compute is not None
 
     @property
     def runs(self) -> int:
-        """How many runs show what it does: one where nothing is drawn."""
+        """How many runs show the trouble: one where nothing is drawn."""
         return self.repetitions if self.is_random else 1
 
     @property
@@ -97,70 +140,72 @@ class Trouble:
         return bool(self.ranks) or self.messages is not None or self.compute is not None
 
     @property
-    def slows(self) -> bool:
-        """Whether some rank computes at another speed than it would."""
-        return self.compute is not None or any(one.slowdown != 1 for one in self.ranks)
+    def slows_ranks(self) -> bool:
+        """Whether some rank computes at another speed than without trouble."""
+        return self.compute is not None or any(trouble.slowdown != 1 for trouble in self.ranks)
+
+    @property
+    def fails_ranks(self) -> bool:
+        """Whether a rank fails."""
+        return any(trouble.fails_at < inf for trouble in self.ranks)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a rank fails, or a link is down, so that ranks may wait for ever."""
+        return self.fails_ranks or any(trouble.share == 0 for trouble in self.links)
 
     @property
     def links_change(self) -> bool:
         """Whether a link is down, or not the same from the beginning to the end."""
-        return any(link.at > 0 or link.lasting < inf or link.share == 0 for link in self.links)
+        return any(trouble.at > 0 or trouble.lasting < inf or trouble.share == 0 for trouble in self.links)
 
-    def shares(self) -> dict[Edge, float]:
-        """What edges have of their bandwidth, where links do not change; of overlapping troubles the worst counts."""
+    def link_shares(self) -> dict[Edge, float]:
+        """Return what edges have of their bandwidth, where links do not change; of overlapping troubles the worst."""
         left: dict[Edge, float] = {}
-        for link in self.links:
-            for edge in (link.between, link.between[::-1]):
-                left[edge] = min(link.share, left.get(edge, 1.0))
+        for trouble in self.links:
+            for edge in (trouble.between, trouble.between[::-1]):
+                left[edge] = min(trouble.share, left.get(edge, 1.0))
         return left
 
-    def seeded(self, number: int) -> "Trouble":
-        """The trouble of one repetition."""
+    def repetition(self, number: int) -> "Trouble":
+        """Return the trouble of one repetition: the same, with random numbers of its own."""
         return replace(self, seed=self.seed + number)
 
-    @property
-    def stops(self) -> bool:
-        """Whether a rank fails, or a link is down, so that ranks may wait for ever."""
-        return self.fails or any(link.share == 0 for link in self.links)
+    def delay(self, index: Any, src: Any, dst: Any, channel: Any, step: Any, chunk: Any) -> npt.NDArray[np.float64]:
+        """Return the extra seconds of messages, given numbers or arrays of one shape.
 
-    @property
-    def fails(self) -> bool:
-        """Whether a rank fails."""
-        return any(one.fails_at < inf for one in self.ranks)
-
-    def delay(self, turn: Any, src: Any, dst: Any, channel: Any, step: Any, chunk: Any) -> npt.NDArray[np.float64]:
-        """Extra seconds of messages: by the collective of a run, ranks, channel, the sender's step and chunk."""
+        ``index`` says in which collective of the run a message is; ``step`` is the sender's.
+        """
         if self.messages is None:
             return np.zeros(np.shape(src))
-        at = place(np.asarray(step).astype(np.uint64), np.asarray(chunk).astype(np.uint64))
-        return self.messages.at(uniform(self.seed, MESSAGE, turn, channel, src, dst, at))
+        last = step_and_chunk(np.asarray(step).astype(np.uint64), np.asarray(chunk).astype(np.uint64))
+        return self.messages.quantile(uniform(self.seed, MESSAGE, index, channel, src, dst, last))
 
-    def ways(self, turn: Any, src: Any, dst: Any, channel: Any) -> Any:
-        """What is known of the draws of messages before their ``place`` is."""
-        return hash_name(self.seed, MESSAGE, turn, channel, src, dst)
+    def pair_bits(self, index: Any, src: Any, dst: Any, channel: Any) -> Any:
+        """Return the random bits of messages between ranks, before their ``step_and_chunk`` extends the name."""
+        return hash_name(self.seed, MESSAGE, index, channel, src, dst)
 
-    def slowdown(self, turn: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
-        """How many times as long ranks compute in a step of a collective; channels below 0 are other computing."""
-        slow = self._slow(rank)
-        if self.compute is None:
-            return slow
-        return slow * (1 + self.compute.at(uniform(self.seed, COMPUTE, turn, rank, channel, step)))
+    def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
+        """Return how many times as long ranks compute in a step of the run's collective number ``index``.
 
-    def _slow(self, rank: Any) -> npt.NDArray[np.float64]:
+        Channels below 0 are what a rank computes by itself: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER``.
+        """
         factors = np.ones(np.shape(rank))
-        for one in self.ranks:
-            factors = np.where(np.asarray(rank) == one.rank, factors * one.slowdown, factors)
-        return factors
+        for trouble in self.ranks:
+            factors = np.where(np.asarray(rank) == trouble.rank, factors * trouble.slowdown, factors)
+        if self.compute is None:
+            return factors
+        return factors * (1 + self.compute.quantile(uniform(self.seed, COMPUTE, index, rank, channel, step)))
 
     def fails_at(self, rank: int) -> float:
-        """Seconds after which the rank starts nothing more; infinite for one that does not fail."""
-        return min((one.fails_at for one in self.ranks if one.rank == rank), default=inf)
+        """Return the seconds after which the rank starts nothing more; infinity for one that does not fail."""
+        return min((trouble.fails_at for trouble in self.ranks if trouble.rank == rank), default=inf)
 
     def changes(self) -> Iterator[Change]:
-        """Every change of an edge's bandwidth, in order of time; where troubles overlap the worst counts."""
+        """Yield every change of an edge's bandwidth, in order of time; where troubles overlap the worst counts."""
         active: dict[Edge, dict[int, float]] = {}
-        turns = [self._numbered(number) for number in range(len(self.links))]
-        for time, number, begins in merge(*turns):
+        periods = [self._numbered_periods(number) for number in range(len(self.links))]
+        for time, number, begins in merge(*periods):
             link = self.links[number]
             for edge in (link.between, link.between[::-1]):
                 shares = active.setdefault(edge, {})
@@ -170,32 +215,40 @@ class Trouble:
                     shares.pop(number)
                 yield Change(time, edge, min(shares.values(), default=1.0))
 
-    def _numbered(self, number: int) -> Iterator[tuple[float, int, bool]]:
-        return ((time, number, begins) for time, begins in self.links[number].turns())
+    def _numbered_periods(self, number: int) -> Iterator[tuple[float, int, bool]]:
+        return ((time, number, begins) for time, begins in self.links[number].periods())
 
 
-def place(step: Any, chunk: Any) -> Any:
-    """The last part of a message's name, of whole numbers without sign; plain enough to be compiled too."""
-    return (step << np.uint64(CHUNKS)) + chunk
+def step_and_chunk(step: Any, chunk: Any) -> Any:
+    """Return the last part of a message's name; all numbers are uint64. The event engine compiles this function."""
+    return (step << np.uint64(CHUNK_BITS)) + chunk
 
 
-NONE = Trouble()
+NO_TROUBLE = Trouble()
 
 
 def check_trouble(trouble: Trouble, graph: "nx.DiGraph[str]", world_size: int) -> None:
-    """Raise InputError for a rank or link that is not there, and for numbers that mean nothing."""
-    for one in trouble.ranks:
-        if not 0 <= one.rank < world_size:
-            raise InputError(f"rank {one.rank} is not there; ranks are 0..{world_size - 1}")
-        if not 0 < one.slowdown < inf or not one.fails_at >= 0:
-            said = f"rank {one.rank}: slowdown {one.slowdown}, fails_at {one.fails_at} s"
+    """Raise InputError for a rank or link that is not there, and for numbers that mean nothing.
+
+    >>> import simcomm
+    >>> star = simcomm.star(4, "10 Gbit/s", "5 us")
+    >>> check_trouble(Trouble(ranks=(RankTrouble(7, slowdown=2),)), star.graph, star.world_size)
+    Traceback (most recent call last):
+    ...
+    collectives.errors.InputError: rank 7 is not there; ranks are 0..3
+    """
+    for entry in trouble.ranks:
+        if not 0 <= entry.rank < world_size:
+            raise InputError(f"rank {entry.rank} is not there; ranks are 0..{world_size - 1}")
+        if not 0 < entry.slowdown < inf or not entry.fails_at >= 0:
+            said = f"rank {entry.rank}: slowdown {entry.slowdown}, fails_at {entry.fails_at} s"
             raise InputError(f"{said}: slowdown must be above zero and finite, and fails_at from zero on")
     for link in trouble.links:
         a, b = link.between
         if not graph.has_edge(a, b) or not graph.has_edge(b, a):
-            near = ", ".join(sorted(graph.successors(a))) if a in graph else ""
-            there = f"{a} is linked to {near}" if near else f"there is no node {a}"
-            raise InputError(f"no link between {a} and {b}; {there}")
+            neighbours = ", ".join(sorted(graph.successors(a))) if a in graph else ""
+            hint = f"{a} is linked to {neighbours}" if neighbours else f"there is no node {a}"
+            raise InputError(f"no link between {a} and {b}; {hint}")
         _check_times(link)
     if trouble.repetitions < 1:
         raise InputError(f"{trouble.repetitions} repetitions: at least one is needed")

@@ -1,6 +1,7 @@
 """The reference engine: each channel of a rank and each message is a simpy process to be read from top to bottom.
 
-It knows three verbs. *Post* an operation, *wait* for some, *compute* for a while. A step is post-all, wait-all.
+A rank has three verbs. It *posts* operations, *waits* for them, and *computes* for a while; a step of its program posts
+all its operations and waits for all of them. A message starts when both its halves, a send and a receive, are posted.
 """
 
 from collections import defaultdict, deque
@@ -19,7 +20,7 @@ from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.sharing import SHARING_RULES
-from simcomm.model.trouble import NONE, Trouble
+from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.reference.network import Network
 
 Array = npt.NDArray[Any]
@@ -34,32 +35,35 @@ COMBINE: dict[str, Any] = {
 }
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """Where a rank is: in which collective of the run, on which channel, in which step."""
 
-    turn: int
+    collective: int
     rank: int
     channel: int
     step: int
 
 
 class Half:
-    """A posted send or receive: the other half will find it, and ``done`` fires when the message is through."""
+    """A posted send or receive, one half of a message; ``done`` fires when the message has arrived."""
 
-    __slots__ = ("data", "done", "op", "place", "posted")
+    __slots__ = ("data", "done", "op", "posted", "site")
 
-    def __init__(self, op: Operation, place: Place, data: Array | None, done: simpy.Event) -> None:
-        self.op, self.place, self.data, self.done = op, place, data, done
+    def __init__(self, op: Operation, site: Site, data: Array | None, done: simpy.Event) -> None:
+        self.op, self.site, self.data, self.done = op, site, data, done
         self.posted = done.env.now
 
     def unfinished(self, is_under_way: bool) -> Unfinished:
-        """What it has waited for since it was posted."""
-        at, sends = self.place, self.op.kind is SEND
-        return Unfinished(at.rank, self.op.peer, sends, at.step, at.channel, self.posted, is_under_way)
+        """Return what a trace says of an operation that was posted and is not done."""
+        site, sends = self.site, self.op.kind is SEND
+        return Unfinished(site.rank, self.op.peer, sends, site.step, site.channel, self.posted, is_under_way)
 
 
 class Buffer:
-    """What one rank holds: its sizes always, its data when the run carries data. Scratch follows the buffer."""
+    """The chunks of one rank: their sizes always, their data if the run carries data. Scratch follows the buffer.
+
+    ``n`` elements of ``itemsize`` bytes; ``data`` has shape [n].
+    """
 
     def __init__(self, algorithm: Algorithm, world_size: int, n: int, itemsize: int, data: Array | None) -> None:
         self.n, self.itemsize, self.chunks = n, itemsize, algorithm.chunks(world_size)
@@ -67,13 +71,15 @@ class Buffer:
         self.data = None if data is None else np.concatenate([data, np.zeros(self._first[-1] - n, data.dtype)])
 
     def nbytes(self, chunk: int, count: int) -> int:
+        """Return the bytes of ``count`` consecutive chunks."""
         return (self._first[chunk + count] - self._first[chunk]) * self.itemsize
 
     def read(self, chunk: int, count: int) -> Array | None:
-        """A copy of some chunks, or None in a run without data."""
+        """Return a copy of some chunks, or None in a run without data."""
         return None if self.data is None else self.data[self._slice(chunk, count)].copy()
 
     def write(self, op: Operation, incoming: Array | None, operator: str) -> None:
+        """Write what an operation brings, or reduce it into what is there."""
         if self.data is None or incoming is None:
             return
         target = self.data[self._slice(op.into, op.count)]
@@ -85,19 +91,24 @@ class Buffer:
 
 @lru_cache(maxsize=4)
 def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
-    """The first element of each of so many chunks, scratch included, and where the last one ends; ranks share them."""
+    """Return the first element of each of ``total`` chunks, scratch included, and the end of the last one."""
     return tuple(offset(index, n, chunks) for index in range(total + 1))
 
 
 class Simulation:
-    """Virtual ranks in virtual time on one cluster; ``messages`` and ``spans`` fill up as it runs."""
+    """Virtual ranks in virtual time on one cluster; ``messages`` and ``spans`` fill up as it runs.
 
-    def __init__(self, cluster: Cluster, transport: Transport, trouble: Trouble = NONE) -> None:
+    >>> import simcomm
+    >>> simulation = Simulation(simcomm.star(2, "8 Gbit/s", "1 us"), Transport())
+    >>> simulation.run(simulation.compute("forward", Site(0, rank, 0, 0), seconds=2.5) for rank in range(2))
+    2.5
+    """
+
+    def __init__(self, cluster: Cluster, transport: Transport, trouble: Trouble = NO_TROUBLE) -> None:
         self.cluster, self.transport, self.trouble = cluster, transport, trouble
         self.env = simpy.Environment()
-        self.network = Network(
-            self.env, cluster.graph, transport.goodput, cluster.routing, SHARING_RULES[cluster.sharing]
-        )
+        sharing = SHARING_RULES[cluster.sharing]
+        self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing, sharing)
         self.messages: list[Message] = []
         self.spans: list[Span] = []
         self.failed: dict[int, float] = {}  # ranks that have stopped, and when
@@ -105,7 +116,7 @@ class Simulation:
         self._under_way: dict[Half, Half] = {}  # receivers by sender
 
     def run(self, ranks: Iterable[Process]) -> float:
-        """Run one process per rank to its end, or until nothing more can happen; returns the seconds that it took."""
+        """Run one process per rank to its end, or until nothing more can happen. Return the seconds that it took."""
         done = self.env.all_of([self.env.process(rank) for rank in ranks])
         if self.trouble.links:
             self.env.process(self.network.change(self.trouble.changes()))
@@ -116,72 +127,62 @@ class Simulation:
         return max([span.end for span in self.spans] + [message.end for message in self.messages], default=0.0)
 
     def unfinished(self) -> list[Unfinished]:
-        """What the ranks wait for that never came to their end."""
+        """Return the operations that ranks still wait for, in the order in which they were posted."""
         posted = [half.unfinished(False) for queue in self._waiting.values() for half in queue]
-        flying = [half.unfinished(True) for pair in self._under_way.items() for half in pair]
-        return sorted(posted + flying, key=lambda one: (one.since, one))
+        under_way = [half.unfinished(True) for pair in self._under_way.items() for half in pair]
+        return sorted(posted + under_way, key=lambda operation: (operation.since, operation))
 
-    def compute(self, name: str, place: Place, seconds: float) -> Process:
-        """The rank is busy by itself for a while, longer where it is slow."""
+    def compute(self, name: str, site: Site, seconds: float) -> Process:
+        """Keep a rank busy by itself for a while, longer where it is slow. Records a span of this name."""
         if self.trouble.ranks:
-            yield from self._alive(place.rank)
+            yield from self._stop_if_failed(site.rank)
         if seconds > 0:
-            begin, longer = self.env.now, 1.0
+            begin, slowdown = self.env.now, 1.0
             if self.trouble.ranks or self.trouble.compute:
-                longer = float(self.trouble.slowdown(place.turn, place.rank, place.channel, place.step))
-            yield self.env.timeout(seconds * longer)
-            self.spans.append(Span(place.rank, name, place.step, begin, self.env.now))
+                slowdown = float(self.trouble.slowdown(site.collective, site.rank, site.channel, site.step))
+            yield self.env.timeout(seconds * slowdown)
+            self.spans.append(Span(site.rank, name, site.step, begin, self.env.now))
 
-    def _alive(self, rank: int) -> Process:
-        """Goes on at once, or never where the rank has failed."""
+    def _stop_if_failed(self, rank: int) -> Process:
+        """Go on at once, or never if the rank has failed."""
         if self.env.now >= self.trouble.fails_at(rank):
             self.failed.setdefault(rank, self.trouble.fails_at(rank))
             yield self.env.event()
 
     def collective(
-        self, rank: int, programs: Iterable[Iterable[Step]], buffer: Buffer, operator: str, turn: int = 0
+        self, rank: int, programs: Iterable[Iterable[Step]], buffer: Buffer, operator: str, index: int = 0
     ) -> Process:
-        """One rank's part in a collective: its channels run at the same time, and it waits for all of them."""
+        """Carry out one rank's part in a collective: run its channels at the same time, and wait for all of them.
+
+        ``index`` says which collective of the run it is.
+        """
         channels = [
-            self.env.process(self._channel(turn, rank, channel, program, buffer, operator))
+            self.env.process(self._channel(index, rank, channel, program, buffer, operator))
             for channel, program in enumerate(programs)
         ]
         yield self.env.all_of(channels)
 
     def _channel(
-        self, turn: int, rank: int, channel: int, program: Iterable[Step], buffer: Buffer, operator: str
+        self, index: int, rank: int, channel: int, program: Iterable[Step], buffer: Buffer, operator: str
     ) -> Process:
-        """One program of a rank. It reduces one chunk after the other; other channels may do so meanwhile."""
+        """Carry out one program of a rank, step by step. It reduces one chunk after the other."""
         for number, step in enumerate(program):
             if not step:
                 continue
             if self.trouble.ranks:
-                yield from self._alive(rank)
-            place = Place(turn, rank, channel, number)
-            halves = [self._post(place, op, buffer, nbytes) for op in step if (nbytes := self._travelling(op, buffer))]
+                yield from self._stop_if_failed(rank)
+            site = Site(index, rank, channel, number)
+            halves = [self._post(site, op, buffer, nbytes) for op in step if (nbytes := _message_bytes(op, buffer))]
             local = [(op, buffer.read(op.chunk, op.count)) for op in step if op.kind.is_local]
             yield self.env.all_of([half.done for half in halves])
-            landed = [(half.op, half.data) for half in halves if half.op.kind.receives]
-            yield from self._land(place, [*landed, *local], buffer, operator)
+            received = [(half.op, half.data) for half in halves if half.op.kind.receives]
+            yield from self._land(site, [*received, *local], buffer, operator)
 
-    @staticmethod
-    def _travelling(op: Operation, buffer: Buffer) -> int:
-        """Bytes on their way to another rank or from it; empty messages are neither sent nor costed."""
-        return 0 if op.kind.is_local else buffer.nbytes(op.chunk, op.count)
-
-    def _land(
-        self, place: Place, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str
-    ) -> Process:
-        for op, incoming in writes:
-            if op.kind is not Kind.RECV:
-                yield from self.compute("reduce", place, self.transport.gamma * buffer.nbytes(op.into, op.count))
-            buffer.write(op, incoming, operator)
-
-    def _post(self, place: Place, op: Operation, buffer: Buffer, nbytes: int) -> Half:
-        """Put one half of a message where the other finds it; the message starts when both are there."""
+    def _post(self, site: Site, op: Operation, buffer: Buffer, nbytes: int) -> Half:
+        """Post one half of a message. Start the message if the other half is there, else queue this one."""
         sends = op.kind is SEND
-        half = Half(op, place, buffer.read(op.chunk, op.count) if sends else None, self.env.event())
-        queue = self._waiting[(place.rank, op.peer, place.channel) if sends else (op.peer, place.rank, place.channel)]
+        half = Half(op, site, buffer.read(op.chunk, op.count) if sends else None, self.env.event())
+        queue = self._waiting[(site.rank, op.peer, site.channel) if sends else (op.peer, site.rank, site.channel)]
         if queue and (queue[0].op.kind is SEND) != sends:
             other = queue.popleft()
             sender, receiver = (half, other) if sends else (other, half)
@@ -191,16 +192,29 @@ class Simulation:
         return half
 
     def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:
-        src, dst = sender.place.rank, receiver.place.rank
+        """Carry a message whose halves are both posted: overhead and jitter, then the network; then both are done."""
+        src, dst, site = sender.site.rank, receiver.site.rank, sender.site
         hosts, begin = self.cluster.hosts, self.env.now
-        name = (sender.place.turn, src, dst, sender.place.channel, sender.place.step, sender.op.chunk)
+        name = (site.collective, src, dst, site.channel, site.step, sender.op.chunk)
         self._under_way[sender] = receiver
         late = float(self.trouble.delay(*name)) if self.trouble.messages else 0.0
         yield self.env.timeout(self.transport.overhead + late)
         route = yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
         del self._under_way[sender]
         receiver.data = sender.data
-        said = sender.place.step, sender.op.chunk, nbytes, begin, self.env.now, route, sender.place.channel
-        self.messages.append(Message(src, dst, *said, begin - sender.posted, begin - receiver.posted))
+        what = site.step, sender.op.chunk, nbytes, begin, self.env.now, route, site.channel
+        self.messages.append(Message(src, dst, *what, begin - sender.posted, begin - receiver.posted))
         sender.done.succeed()
         receiver.done.succeed()
+
+    def _land(self, site: Site, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str) -> Process:
+        """Write what a step received and what it copies or reduces locally, one after the other."""
+        for op, incoming in writes:
+            if op.kind is not Kind.RECV:
+                yield from self.compute("reduce", site, self.transport.gamma * buffer.nbytes(op.into, op.count))
+            buffer.write(op, incoming, operator)
+
+
+def _message_bytes(op: Operation, buffer: Buffer) -> int:
+    """Return the bytes that an operation sends or receives; an empty message is neither sent nor costed."""
+    return 0 if op.kind.is_local else buffer.nbytes(op.chunk, op.count)

@@ -18,11 +18,11 @@ from simcomm.model.sharing import ONE_INSTANT, Capacities, Sharing, fair
 from simcomm.model.trouble import IDLE_CHANGES, Change
 
 Order = tuple[int, ...]
-SAME_INSTANT = 1e-12  # flows whose last bytes arrive within this share of the wait are through together
+SAME_INSTANT = 1e-12  # flows whose last bytes arrive within this share of the wait end together
 
 
-class Way(NamedTuple):
-    """What a message meets between two nodes."""
+class Route(NamedTuple):
+    """What a message crosses between two nodes."""
 
     nodes: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -30,31 +30,41 @@ class Way(NamedTuple):
 
 
 class Flow:
-    """A message on its links: bytes left, bytes per second, and the event that fires when it is through.
+    """A message on its links: bytes left, bytes per second, and the event that fires when its last byte has arrived.
 
-    It ``came`` at a time; of flows that did so together the one with the lower order is first.
+    ``arrival`` is when it came to its links; of flows that came together the one with the lower order is first.
     """
 
-    __slots__ = ("came", "edges", "left", "rate", "through")
+    __slots__ = ("arrival", "delivered", "edges", "left", "rate")
 
     def __init__(
-        self, edges: tuple[Edge, ...], nbytes: float, through: simpy.Event, came: tuple[float, Order] = (0.0, ())
+        self, edges: tuple[Edge, ...], nbytes: float, delivered: simpy.Event, arrival: tuple[float, Order] = (0.0, ())
     ) -> None:
         self.edges = edges
         self.left = nbytes
         self.rate = 0.0 if edges else inf
-        self.through = through
-        self.came = came
+        self.delivered = delivered
+        self.arrival = arrival
 
     @property
     def seconds_left(self) -> float:
+        """Seconds until the last byte arrives at the present rate; infinite where the flow has none."""
         if self.rate == inf:
             return 0.0
-        return self.left / self.rate if self.rate > 0 else inf  # it came at this very instant, or its way is shut
+        return self.left / self.rate if self.rate > 0 else inf
 
 
 class Network:
-    """The links of a cluster while flows come and go."""
+    """The links of a cluster while flows come and go.
+
+    >>> import simcomm
+    >>> env = simpy.Environment()
+    >>> network = Network(env, simcomm.star(2, "8 Gbit/s", "1 us").graph, goodput=1.0)
+    >>> env.run(env.process(network.transfer("h0", "h1", 1000)))
+    ('h0', 's0', 'h1')
+    >>> round(env.now * 1e6, 9)  # two latencies, and a thousand bytes at 1 GB/s
+    3.0
+    """
 
     def __init__(
         self,
@@ -66,52 +76,52 @@ class Network:
     ) -> None:
         self.env = env
         self.graph = graph
-        self.whole: Capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
+        self.sharing = sharing
+        self.full_capacities: Capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
+        self.capacities = dict(self.full_capacities)  # what trouble leaves of them
+        self.carried: dict[Edge, float] = dict.fromkeys(self.capacities, 0.0)  # bytes
+        self.flows: list[Flow] = []  # in arrival order
         self._latency: dict[Edge, float] = {(a, b): data["latency"] for a, b, data in graph.edges(data=True)}
-        self.capacities = dict(self.whole)
-        self.carried: dict[Edge, float] = dict.fromkeys(self.capacities, 0.0)
-        self.flows: list[Flow] = []
-        self._crossing: dict[Edge, dict[Flow, None]] = {edge: {} for edge in self.whole}
-        self._changed: set[Edge] = set()  # edges whose flows or capacity are others than when rates were shared out
         self._router = routing(graph)
-        self._ways: dict[tuple[str, str], Way] = {}
-        self.share_out = sharing
-        self._instant = 0.0
-        self._settled_at = 0.0
-        self._settling = False
-        self._version = 0
+        self._routes: dict[tuple[str, str], Route] = {}
+        self._crossing: dict[Edge, dict[Flow, None]] = {edge: {} for edge in self.capacities}
+        self._changed: set[Edge] = set()  # edges whose flows or capacity differ from when rates were shared out
+        self._share_out_due = False  # at this very instant
+        self._shared_out_at = 0.0  # seconds
+        self._instant = 0.0  # seconds: the first of the times that count as this instant
+        self._version = 0  # how often rates were shared out
 
     def transfer(
         self, src: str, dst: str, nbytes: int, order: Order = ()
     ) -> Generator[simpy.Event, Any, tuple[str, ...]]:
-        """A process that ends when ``nbytes`` have gone from node src to node dst: latencies first, then sharing.
+        """Carry ``nbytes`` from node src to node dst: first all latencies, then the bytes at the shared rate.
 
-        Returns the nodes on the way.
+        A simpy process, which returns the nodes of the route. ``order`` says who is first of flows that come together.
         """
-        way = self.way(src, dst)
-        yield self.env.timeout(way.latency)
-        for edge in way.edges:
+        route = self.route(src, dst)
+        yield self.env.timeout(route.latency)
+        for edge in route.edges:
             self.carried[edge] += nbytes
         if self.env.now > self._instant * (1 + ONE_INSTANT):
             self._instant = self.env.now
-        flow = Flow(way.edges, nbytes, self.env.event(), (self._instant, order))
+        flow = Flow(route.edges, nbytes, self.env.event(), (self._instant, order))
         self.flows.append(flow)
-        for edge in way.edges:
+        for edge in route.edges:
             self._crossing[edge][flow] = None
-        self._settle_soon(way.edges)
-        yield flow.through
-        return way.nodes
+        self._share_out_soon(route.edges)
+        yield flow.delivered
+        return route.nodes
 
-    def way(self, src: str, dst: str) -> Way:
-        """The way from node src to node dst, always the same. Raises InputError where no link leads there."""
-        if (src, dst) not in self._ways:
+    def route(self, src: str, dst: str) -> Route:
+        """Return the route from node src to node dst, always the same. Raise InputError where no link leads there."""
+        if (src, dst) not in self._routes:
             nodes = self._router.route(src, dst)
             edges = tuple(pairwise(nodes))
-            self._ways[src, dst] = Way(nodes, edges, sum(map(self._latency.__getitem__, edges)))
-        return self._ways[src, dst]
+            self._routes[src, dst] = Route(nodes, edges, sum(map(self._latency.__getitem__, edges)))
+        return self._routes[src, dst]
 
     def change(self, changes: Iterator[Change]) -> Generator[simpy.Event, Any, None]:
-        """A process that gives edges the bandwidth that is left of them, until nothing else will ever happen."""
+        """Set the capacities of edges as ``changes`` say, until nothing else is going to happen. A simpy process."""
         idle = 0
         for change in changes:
             if change.time > self.env.now:
@@ -119,24 +129,24 @@ class Network:
                 idle = idle + 1 if self.env.peek() == inf else 0
             if idle > IDLE_CHANGES:
                 return
-            alone, shared = self.whole[change.edge]  # either may be infinite
+            alone, shared = self.full_capacities[change.edge]  # either may be infinite
             left = (alone * change.share, shared * change.share) if change.share > 0 else (0.0, 0.0)
             self.capacities[change.edge] = left
-            self._settle_soon([change.edge])
+            self._share_out_soon([change.edge])
 
-    def _settle_soon(self, changed: Iterable[Edge]) -> None:
+    def _share_out_soon(self, changed: Iterable[Edge]) -> None:
         """Share out anew at this instant, once for all that happens in it."""
         self._changed.update(changed)
-        if not self._settling:
-            self._settling = True
-            self.env.process(self._settle())
+        if not self._share_out_due:
+            self._share_out_due = True
+            self.env.process(self._share_out())
 
-    def _settle(self) -> Generator[simpy.Event, Any, None]:
-        """Give all flows their rates, and wait for the first to be through unless they change before."""
+    def _share_out(self) -> Generator[simpy.Event, Any, None]:
+        """Give all flows their rates, and wait for the first to end unless rates change before."""
         yield self.env.timeout(0)
-        self._settling = False
+        self._share_out_due = False
         self._advance()
-        self.share_out(self._disturbed(), self.capacities)
+        self.sharing(self._affected_flows(), self.capacities)
         self._changed.clear()
         self._version += 1
         version, wait = self._version, min((flow.seconds_left for flow in self.flows), default=inf)
@@ -146,10 +156,10 @@ class Network:
         if version == self._version:
             self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_INSTANT)])
 
-    def _disturbed(self) -> list[Flow]:
-        """The flows that share an edge with a change, or with such a flow, and so on, as they came.
+    def _affected_flows(self) -> list[Flow]:
+        """Return the flows that share an edge with a change, or with such a flow, and so on, in arrival order.
 
-        No other flow's rate can be another than it was, to the last bit.
+        All other flows keep their rates, to the last bit.
         """
         edges, found = set(self._changed), set()
         reached = list(edges)
@@ -163,20 +173,21 @@ class Network:
         return [flow for flow in self.flows if flow in found]
 
     def _end(self, done: list[Flow]) -> None:
+        """Take flows off their links, and tell those who wait for them."""
         self._advance()
         for flow in done:
             self.flows.remove(flow)
             for edge in flow.edges:
                 del self._crossing[edge][flow]
-            flow.through.succeed()
-        self._settle_soon(edge for flow in done for edge in flow.edges)
+            flow.delivered.succeed()
+        self._share_out_soon(edge for flow in done for edge in flow.edges)
 
     def _advance(self) -> None:
-        """Take off what has gone through since the rates were last shared out; rounding takes no more than all."""
-        passed = self.env.now - self._settled_at
+        """Take off what was carried since rates were last shared out, but never more than is left."""
+        passed = self.env.now - self._shared_out_at
         for flow in self.flows:
             flow.left = max(0.0, flow.left - flow.rate * passed) if passed > 0 else flow.left
-        self._settled_at = self.env.now
+        self._shared_out_at = self.env.now
 
     def _check(self) -> None:
         """Raise AssertionError unless no edge is over its capacity and every flow is as fast as fairness allows."""
@@ -196,9 +207,11 @@ class Network:
             assert held_back or flow.rate == inf, f"a flow over {flow.edges} could be faster"
 
     def _limit(self, edge: Edge, number: int) -> float:
+        """Return the bytes/s that an edge offers to so many flows together."""
         return self.capacities[edge][number > 1]
 
 
 def _capacity(data: dict[str, float], goodput: float) -> tuple[float, float]:
+    """Return the payload's bytes/s of an edge for one flow alone, and for several."""
     alone = data["bandwidth"] * goodput
     return alone, data.get("shared_bandwidth", data["bandwidth"]) * goodput

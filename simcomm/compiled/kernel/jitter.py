@@ -9,7 +9,7 @@ from simcomm import hashing
 from simcomm.compiled.kernel.jit import entry, inner, sources
 from simcomm.model import trouble
 
-_extend, _share, _place = inner(hashing.extend), inner(hashing.share), inner(trouble.place)
+_extend, _share, _place = inner(hashing.extend), inner(hashing.share), inner(trouble.step_and_chunk)
 
 
 def _entry(version: int) -> Callable[..., bool]:

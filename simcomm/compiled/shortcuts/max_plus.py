@@ -21,7 +21,7 @@ from collectives.step import Kind
 from simcomm.compiled.cyclic_demand import distances
 from simcomm.compiled.demand import Sizes
 from simcomm.compiled.routes import Floats, Ints, Routes, alone_rates
-from simcomm.model.trouble import NONE, Trouble
+from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 LOOKS = 16  # steps, after which it is seen whether they take all ranks the same
 ROUNDING = 4e-16  # of the time, by which they may differ; over a hundred thousand steps it comes to less than 1e-10
@@ -62,7 +62,7 @@ def max_plus(
     routes: Routes,
     sizes: Sizes,
     starts: Floats | None = None,
-    trouble: Trouble = NONE,
+    trouble: Trouble = NO_TROUBLE,
     turn: int = 0,
 ) -> Floats:
     """When each rank is through. All links of the routes must be private and the program synchronous.
@@ -93,7 +93,7 @@ class Noise:
     def __init__(self, trouble: Trouble, turn: int, world_size: int, away: Ints) -> None:
         self.trouble, self.turn, self.ranks = trouble, turn, np.arange(world_size)
         self.always = trouble.slowdown(turn, self.ranks, 0, 0)
-        self.ways = [trouble.ways(turn, self.ranks, (self.ranks + distance) % world_size, 0) for distance in away]
+        self.ways = [trouble.pair_bits(turn, self.ranks, (self.ranks + distance) % world_size, 0) for distance in away]
 
     def late(self, rows: Rows, row: int) -> Floats:
         """Of the message that each rank sends; [ranks]."""
@@ -104,7 +104,7 @@ class Noise:
 
         at = [np.uint64(number[row]) for number in (rows.step, rows.turn, rows.plus)]
         draw(self.ways[rows.route[row]], *at, rows.turns[row], drawn)
-        return jitter.at(drawn)
+        return jitter.quantile(drawn)
 
     def slower(self, step: int) -> Floats:
         """Of each rank; [ranks]."""
