@@ -47,10 +47,11 @@ test-oldest: ## run it with the oldest torch that works, in a virtual environmen
 	$(MAKE) test VENV=.venv-oldest PINS='torch==2.11.* torchvision==0.26.*'
 
 .PHONY: lint
-lint: $(STAMP) ## check style and types
+lint: $(STAMP) ## check style, types and the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python docs/check_docs.py
 
 .PHONY: pictures
 pictures: $(STAMP) ## draw the pictures of the documentation

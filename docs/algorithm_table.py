@@ -16,7 +16,7 @@ HOSTS, SMALLEST, LARGEST, FACTOR = 256, "1K", "64M", 16  # of the table of winne
 
 
 def table() -> str:
-    """One row an algorithm, by collective."""
+    """Return the table of algorithms: a row per algorithm, by collective."""
     head = [f"steps, p = {p}" for p in RANKS] + [f"sent, p = {p}" for p in RANKS]
     lines = ["| algorithm | channels | " + " | ".join(head) + " |", "| --- | ---: |" + " ---: |" * len(head)]
     rows = sorted(library().values(), key=lambda found: found.spec.name)
@@ -32,7 +32,7 @@ def _row(found: Algorithm) -> str:
 
 
 def winners_table() -> str:
-    """For each number of ranks and size the fastest all_reduce on a star, and how many times as fast as the next."""
+    """Return the table of winners: for each number of ranks and size the fastest all_reduce on a star, and its gain."""
     question = winners.question("all_reduce", star(HOSTS, *LINK), None, (SMALLEST, LARGEST, FACTOR))
     found = winners.winners(question, None)
     sizes = " | ".join(format_size(nbytes) for nbytes in found.sizes)
@@ -43,7 +43,7 @@ def winners_table() -> str:
 
 
 def updated(page: str) -> str:
-    """The page with the tables as they are now."""
+    """Return the page with the tables as they are now."""
     for name, made in (("algorithms", table()), ("winners", winners_table())):
         begin, end = (f"<!-- table of {name}: {where} -->\n" for where in ("begin", "end"))
         before, _, rest = page.partition(begin)

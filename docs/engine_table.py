@@ -13,7 +13,7 @@ PARTS = {"events": "event engine", "reference": "simpy engine", "commands": "who
 
 
 def table(found: dict[str, Any]) -> str:
-    """One row for each thing that was measured, and a line that says where."""
+    """Return a line that says where it was measured, and a table with a row per measurement."""
     where = found["environment"]
     lines = [
         f"{where['cpu']}, {where['cores']} cores; Python {where['python']}. Medians, and from the least to the most.\n",
@@ -25,26 +25,26 @@ def table(found: dict[str, Any]) -> str:
 
 def _row(row: dict[str, Any]) -> str:
     low, high = row["spread"]
-    cells = [PARTS[row["part"]], row["name"], _said(row["measured"], row["unit"]), f"{_said(low)}, {_said(high)}"]
+    cells = [PARTS[row["part"]], row["name"], _format(row["measured"], row["unit"]), f"{_format(low)}, {_format(high)}"]
     return f"| {' | '.join([*cells, _goal(row)])} |"
 
 
 def _goal(row: dict[str, Any]) -> str:
     if "at_most" in row:
-        return f"at most {_said(row['at_most'])}" + (", missed" if row["measured"] > row["at_most"] else "")
+        return f"at most {_format(row['at_most'])}" + (", missed" if row["measured"] > row["at_most"] else "")
     if "at_least" in row:
-        return f"at least {_said(row['at_least'])}" + (", missed" if row["measured"] < row["at_least"] else "")
+        return f"at least {_format(row['at_least'])}" + (", missed" if row["measured"] < row["at_least"] else "")
     return ""
 
 
-def _said(number: float, unit: str = "") -> str:
-    """Three digits, and the unit."""
+def _format(number: float, unit: str = "") -> str:
+    """Return a number with three significant digits, and its unit."""
     shown = f"{float(f'{number:.3g}'):,.0f}" if number >= 100 else f"{number:.3g}"
     return f"{shown} {unit}".strip()
 
 
 def updated(page: str) -> str:
-    """The page with the table as it was measured last."""
+    """Return the page with the table that was measured last."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{table(json.loads(MEASURED.read_text(encoding='utf-8')))}{END}{after}"

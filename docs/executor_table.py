@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from collectives.records.files import write_text
@@ -10,10 +11,11 @@ from collectives.units import format_size
 PAGE = Path(__file__).with_name("executor.md")
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "against_gloo.json"
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+GOAL = "Goal of the ring for 2 and 4 ranks: a ratio of at most 1 from 1 MiB up, and 1.5 below."
 
 
 def figures(found: dict[str, Any]) -> str:
-    """Where it was measured, what a step costs, and a table for each algorithm: a row a size, a column a world size."""
+    """Return where it was measured, what a step costs, and a table per algorithm, size by world size."""
     where, step, rows = found["environment"], found["step"], found["all_reduce"]
     tables = [_table(name, [row for row in rows if row["algorithm"] == name]) for name in _distinct(rows, "algorithm")]
     return "\n".join([
@@ -21,21 +23,21 @@ def figures(found: dict[str, Any]) -> str:
         f"A step takes {_us(step['executor_s'])} by the executor and {_us(step['bare_s'])} by the bare loop: "
         f"{step['added_s'] * 1e6:+.1f} us, the median of {step['pairs']} pairs "
         f"({step['added_s_low'] * 1e6:+.1f} to {step['added_s_high'] * 1e6:+.1f}).\n",
-        f"Goal of the ring for 2 and 4 ranks: a ratio of at most 1 from 1 MiB up, and 1.5 below. {_judged(rows)}\n",
+        fill(f"{GOAL} {_misses(rows)}", 120, break_on_hyphens=False) + "\n",
         *tables,
     ])  # fmt: skip
 
 
-def _judged(rows: list[dict[str, Any]]) -> str:
-    """Where the goal is missed, and where even the interval's lower end is above it."""
+def _misses(rows: list[dict[str, Any]]) -> str:
+    """Return where the goal is missed, and where even the interval's lower end is above it."""
     asked = [row for row in rows if row["algorithm"] == "ring" and row["ranks"] in (2, 4)]
     goals = [(row, 1.0 if row["bytes"] >= 1 << 20 else 1.5) for row in asked]
-    missed = [_place(row) for row, goal in goals if row["ratio"] > goal]
-    surely = [_place(row) for row, goal in goals if row["ratio_low"] > goal]
+    missed = [_case(row) for row, goal in goals if row["ratio"] > goal]
+    surely = [_case(row) for row, goal in goals if row["ratio_low"] > goal]
     return f"Above it: {', '.join(missed) or 'none'}; with the whole interval: {', '.join(surely) or 'none'}."
 
 
-def _place(row: dict[str, Any]) -> str:
+def _case(row: dict[str, Any]) -> str:
     return f"{row['ranks']} ranks at {format_size(row['bytes'])}"
 
 
@@ -63,7 +65,7 @@ def _us(seconds: float) -> str:
 
 
 def updated(page: str) -> str:
-    """The page with the figures as they are now."""
+    """Return the page with the figures that were measured last."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{figures(json.loads(RESULTS.read_text(encoding='utf-8')))}{END}{after}"

@@ -1,0 +1,96 @@
+"""Checks the pages: lines of 120 characters at most, links that lead somewhere, and names of code that are there.
+
+`make lint` runs it. A name of code is what stands in backquotes and looks like a path (`simcomm/cluster/`,
+`tests/test_mirror.py`) or like something of a package (`simcomm.run`, `viz.draw`).
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("collectives", "simcomm", "realcomm", "scenarios", "viz", "ringlab")
+FOLDERS = (*PACKAGES, "docs", "examples", "tests", "benchmarks")
+WIDTH = 120
+
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*-]*")
+NAME = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """Return every page: those at the root and those in docs."""
+    return [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md"))]
+
+
+def problems(page: Path, root: Path = ROOT) -> Iterator[str]:
+    """Yield what is wrong with a page, each with the file and the line."""
+    text = page.read_text(encoding="utf-8")
+    prose = FENCED.sub(lambda block: "\n" * block[0].count("\n"), text)  # the lines keep their numbers
+    for number, line in enumerate(prose.splitlines(), start=1):
+        where = f"{page.relative_to(root)}:{number}"
+        if len(line) > WIDTH and not line.startswith(("|", "    ")):
+            yield f"{where}: {len(line)} characters, {WIDTH} at most"
+        for target in LINK.findall(line):
+            if not _leads_somewhere(page, target):
+                yield f"{where}: the link {target} leads nowhere"
+        for code in CODE.findall(line):
+            if PATH.fullmatch(code) and not _is_path(code, root):
+                yield f"{where}: there is no file or folder {code}"
+            if NAME.fullmatch(code) and not _is_name(code):
+                yield f"{where}: there is no {code}"
+
+
+def _leads_somewhere(page: Path, target: str) -> bool:
+    """Return whether a link is one of the web, or one to a file and a heading that are there."""
+    if re.match(r"https?:", target):
+        return True
+    file, _, heading = target.partition("#")
+    path = page.parent / file if file else page
+    return path.exists() and (not heading or heading in _headings(path))
+
+
+def _headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def _is_path(code: str, root: Path) -> bool:
+    """Return whether a path, or a pattern of paths, is there."""
+    return any(root.glob(code.rstrip("/")))
+
+
+def _is_name(code: str) -> bool:
+    """Return whether a dotted name is a module, or something in one, or in a class of one."""
+    parts = code.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError as error:
+            if error.name is None or not code.startswith(error.name):
+                raise
+            continue
+        for part in parts[length:]:
+            if not hasattr(found, part):
+                return part in getattr(found, "__dataclass_fields__", {})
+            found = getattr(found, part)
+        return True
+    return False
+
+
+def main() -> int:
+    """Print every problem of every page; return the exit status."""
+    found = [problem for page in pages() for problem in problems(page)]
+    for problem in found:
+        print(problem)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())

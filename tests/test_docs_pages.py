@@ -1,0 +1,39 @@
+"""The pages fit the window, and what they link to and name is there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+
+from check_docs import problems  # noqa: E402
+
+
+def test_the_pages_have_no_problems() -> None:
+    done = subprocess.run([sys.executable, "docs/check_docs.py"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("x" * 121, "page.md:2: 121 characters, 120 at most"),
+        ("| " + "x" * 121, None),
+        ("[a](other.md)", "page.md:2: the link other.md leads nowhere"),
+        ("[a](#no-such)", "page.md:2: the link #no-such leads nowhere"),
+        ("[a](#the-page) [b](https://example.org)", None),
+        ("`viz/nowhere.py`", "page.md:2: there is no file or folder viz/nowhere.py"),
+        ("`viz/*.py` and `viz/film/`", None),
+        ("`viz.nothing`", "page.md:2: there is no viz.nothing"),
+        ("`viz.no.thing`", "page.md:2: there is no viz.no.thing"),
+        ("`viz.draw`, `collectives.records.trace.Trace.write` and `my.file`", None),
+    ],
+)
+def test_each_problem_is_found(tmp_path: Path, line: str, problem: str | None) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# The page\n{line}\n```\n{'x' * 121}\n```\n")
+    (tmp_path / "viz").symlink_to(ROOT / "viz")
+    assert list(problems(page, tmp_path)) == ([problem] if problem else [])
