@@ -32,37 +32,40 @@ def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTab
 
 
 def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | None:
-    """Return the schedule from one run of the program; None if it is not cyclic, has channels or might be refused."""
+    """Return the schedule from one run of the program; None if it is not cyclic or might be refused."""
     try:
         call = make_call(algorithm, world_size, root)
         if world_size < 2:
             return None
-        (program,) = call.run(ShiftedRank(0, 0, world_size))
         rows = [
-            (number, int(op.kind), *_number(op.peer), op.count, *_number(op.chunk), *_number(op.into))
+            (number, channel, int(op.kind), op.count, *_number(op.peer), *_number(op.chunk), *_number(op.into))
+            for channel, program in enumerate(call.run(ShiftedRank(0, 0, world_size)))
             for number, step in enumerate(program)
             for op in step
         ]
-        numbers = np.array(rows, dtype=np.int32).reshape(-1, 12).T
+        numbers = np.array(rows, dtype=np.int32).reshape(-1, 13)
     except (Diverges, Exception, SystemExit):
         return None
-    step, kind, peer_is_shifted, peer, peer_base, count = numbers[:6]
-    is_shifted, shift, base = (tuple(numbers[[k, k + 3]]) for k in (6, 7, 8))
+    numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 0]))].T
+    step, channel, kind, count, peer_stride, peer, peer_base = numbers[:7]
+    stride, shift, base = (tuple(numbers[[k, k + 3]]) for k in (7, 8, 9))
     local = kind >= Kind.COPY
-    if not np.where(local, peer_base == -1, (peer_is_shifted == 1) & (peer_base == 0)).all():
+    strides = np.unique([*stride[0], *stride[1], 0])[1:]
+    if not np.where(local, peer_base == -1, (peer_stride == 1) & (peer_base == 0)).all() or len(strides) > 1:
         return None
     return check_cyclic(
         CyclicSchedule(
-            algorithm, world_size, root, call.chunks, call.scratch, step, kind, np.where(local, 0, peer), count,
-            tuple(part == 1 for part in is_shifted), shift, base, np.full(len(step), -1, np.int32),
+            algorithm, world_size, root, call.chunks, call.scratch, int(strides.max(initial=1)), channel, step, kind,
+            np.where(local, 0, peer), count, (stride[0] > 0, stride[1] > 0), shift, base,
+            np.full(len(step), -1, np.int32),
         )
     )  # fmt: skip
 
 
 def _number(number: Any) -> tuple[int, int, int]:
-    """Return whether a number is shifted with the rank, by how much, and its base. Raises TypeError for no number."""
+    """Return stride, shift and base of a number; the stride is 0 if it is not shifted. Raises TypeError for others."""
     if isinstance(number, ShiftedRank):
-        return 1, number.shift, number.base
+        return number.stride, number.shift, number.base
     if type(number) is int:
         return 0, 0, number
     raise TypeError(number)

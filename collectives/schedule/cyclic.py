@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from collectives.schedule.call import ProgramCall
 from collectives.schedule.matching import ends_agree, match_halves
@@ -23,12 +25,14 @@ from collectives.step import Kind
 
 @dataclass(frozen=True)
 class CyclicSchedule(ProgramCall):
-    """What any one rank says, step by step; one entry of each array for each of its operations.
+    """What any one rank says, by step and channel; one entry of each array for each of its operations.
 
-    Chunks are ``(rank + shift) % world_size + base``, or only ``base`` where ``is_shifted`` is False. Of two arrays the
-    first is about the first chunk read, and the second about the first chunk written.
+    Chunks are ``(rank + shift) % world_size * stride + base``, or only ``base`` where ``is_shifted`` is False. Of two
+    arrays the first is about the first chunk read, and the second about the first chunk written.
     """
 
+    stride: int
+    channel: Ints
     step: Ints
     kind: Ints
     peer: Ints  # distance to the other rank, modulo world_size; 0 for local operations
@@ -43,9 +47,29 @@ class CyclicSchedule(ProgramCall):
         """Steps of the channel that has most."""
         return int(self.step.max(initial=-1)) + 1
 
+    @property
+    def channels(self) -> int:
+        """Channels of a rank."""
+        return int(self.channel.max(initial=0)) + 1
+
+    def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return numbers that belong to all chunks by *cycle*: those that one shifted chunk is on ranks one by one.
+
+        Shape [cycles, world_size]; the entry of ``(rank + shift) % world_size`` is that of a chunk on ``rank``.
+        """
+        groups = values.reshape(-1, self.world_size, self.stride)
+        return groups.swapaxes(1, 2).reshape(-1, self.world_size)
+
+    def cycle(self, which: int = 0) -> Ints:
+        """Return the cycle of each entry's chunk; of no meaning where that is not shifted."""
+        group, within = np.divmod(self.base[which], self.stride * self.world_size)
+        return np.asarray(group * self.stride + within, np.int32)
+
     def first_chunks(self, ranks: Ints, which: int = 0) -> Ints:
         """Return the first chunk read (or written, ``which`` = 1) by each entry on these ranks; [entries, ranks]."""
         chunk = self.ranks_at(self.shift[which], ranks)
+        if self.stride > 1:
+            chunk *= np.int32(self.stride)
         chunk[~self.is_shifted[which]] = 0
         chunk += self.base[which][:, None]
         return chunk
@@ -64,7 +88,7 @@ class CyclicSchedule(ProgramCall):
         peer[self.kind >= Kind.COPY] = -1
         count = np.broadcast_to(self.count[:, None], peer.shape)
         fields = (peer, self.first_chunks(ranks), count, self.first_chunks(ranks, 1))
-        return Block(ranks, np.zeros_like(self.step), self.step, self.kind, fields)
+        return Block(ranks, self.channel, self.step, self.kind, fields)
 
     def table(self) -> StepTable:
         """Return what all ranks say, operation by operation."""
@@ -106,12 +130,12 @@ def check_cyclic(found: CyclicSchedule) -> CyclicSchedule | None:
         return None
     p = found.world_size
     distance = np.where(found.kind == Kind.SEND, found.peer, p - found.peer) % p  # from the sender to the receiver
-    match = match_halves(found.kind, distance.astype(np.int64))
+    match = match_halves(found.kind, distance.astype(np.int64) * found.channels + found.channel)
     sends = np.flatnonzero(found.kind == Kind.SEND)
     there = match[sends]
     if (match[found.kind < Kind.COPY] < 0).any() or (found.is_shifted[0][sends] != found.is_shifted[1][there]).any():
         return None
-    at_peer = np.where(found.is_shifted[1][there], (found.peer[sends] + found.shift[1][there]) % p, 0)
+    at_peer = np.where(found.is_shifted[1][there], (found.peer[sends] + found.shift[1][there]) % p * found.stride, 0)
     chunks = (rank0.chunk[sends], at_peer + found.base[1][there])  # what rank 0 sends, and where that lands
     if not ends_agree(found, (found.count[sends], found.count[there]), chunks).all():
         return None
@@ -119,7 +143,7 @@ def check_cyclic(found: CyclicSchedule) -> CyclicSchedule | None:
 
 
 def _ranks_are_permuted(found: CyclicSchedule) -> bool:
-    """Return whether shifted chunks come in whole groups of world_size, and none is both shifted and not."""
+    """Return whether each shifted chunk is in one whole cycle, and no chunk is both shifted and not."""
     p, used = found.world_size, (found._is_read, found._is_written)
     shifted = [which & use for which, use in zip(found.is_shifted, used, strict=True)]
     if len(np.unique(found.is_shifted[1][used[1]])) > 1:
@@ -127,8 +151,14 @@ def _ranks_are_permuted(found: CyclicSchedule) -> bool:
     local = found.kind >= Kind.COPY
     if (found.is_shifted[0] != found.is_shifted[1])[local].any():
         return False
-    if not (shifted[0] | shifted[1]).any():
+    is_any = shifted[0] | shifted[1]
+    if not is_any.any():
         return True
-    in_groups = found.chunks % p == 0 and found.scratch % p == 0
-    in_groups &= not any((base[which] % p).any() for base, which in zip(found.base, found.is_shifted, strict=True))
-    return in_groups and bool((found.count[shifted[0] | shifted[1]] == 1).all())
+    if found.channels > 1 and not is_any.all():
+        return False
+    group = p * found.stride
+    in_groups = found.chunks % group == 0 and found.scratch % group == 0
+    starts = (base[which] % group for base, which in zip(found.base, found.is_shifted, strict=True))
+    return (
+        in_groups and all((start < found.stride).all() for start in starts) and bool((found.count[is_any] == 1).all())
+    )

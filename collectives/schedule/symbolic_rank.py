@@ -145,31 +145,74 @@ for _name, _compare in _COMPARISONS.items():
 
 
 class ShiftedRank:
-    """``(rank + shift) % world_size + base`` of any rank: it can be added to, and taken modulo world_size."""
+    """``(rank + shift) % world_size * stride + base`` of any rank.
 
-    __slots__ = ("base", "shift", "world_size")
+    It knows sums with and multiples of whole numbers, and the remainder by as many values as it goes through. It
+    compares where all ranks agree, and raises ``Diverges`` where they do not.
+    """
 
-    def __init__(self, shift: int, base: int, world_size: int) -> None:
-        self.shift, self.base, self.world_size = shift, base, world_size
+    __slots__ = ("base", "shift", "stride", "world_size")
+
+    def __init__(self, shift: int, base: int, world_size: int, stride: int = 1) -> None:
+        self.shift, self.base, self.world_size, self.stride = shift, base, world_size, stride
+
+    @property
+    def _values(self) -> range:
+        """All values that it has on some rank."""
+        return range(self.base, self.base + self.stride * self.world_size, self.stride)
 
     def __add__(self, other: Any) -> "ShiftedRank":
-        return ShiftedRank(self.shift, self.base + other, self.world_size) if type(other) is int else NotImplemented
+        if type(other) is not int:
+            return NotImplemented
+        return ShiftedRank(self.shift, self.base + other, self.world_size, self.stride)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> "ShiftedRank":
-        return ShiftedRank(self.shift, self.base - other, self.world_size) if type(other) is int else NotImplemented
+        return self + -other if type(other) is int else NotImplemented
+
+    def __mul__(self, other: Any) -> "ShiftedRank":
+        if type(other) is not int or other < 1:
+            return NotImplemented
+        return ShiftedRank(self.shift, self.base * other, self.world_size, self.stride * other)
+
+    __rmul__ = __mul__
 
     def __mod__(self, other: Any) -> "ShiftedRank":
-        if type(other) is int and other == self.world_size:
-            return ShiftedRank((self.shift + self.base) % other, 0, other)
-        return NotImplemented
+        if type(other) is not int or other != self.stride * self.world_size:
+            return NotImplemented
+        further, base = divmod(self.base, self.stride)
+        return ShiftedRank((self.shift + further) % self.world_size, base, self.world_size, self.stride)
 
     def __bool__(self) -> bool:
-        raise Diverges
+        return self != 0
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, ShiftedRank) and self._values == other._values:
+            return (self.shift - other.shift) % self.world_size == 0
+        if type(other) is int and other not in self._values:
+            return False
         raise Diverges
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(other, int.__lt__)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(other, int.__le__)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(other, int.__gt__)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(other, int.__ge__)
+
+    def _compare(self, other: Any, compare: Callable[[int, int], bool]) -> Any:
+        if type(other) is not int:
+            return NotImplemented
+        lowest, highest = (compare(end, other) for end in (self._values[0], self._values[-1]))
+        if lowest != highest:
+            raise Diverges
+        return lowest
 
     def __hash__(self) -> int:
         raise Diverges
