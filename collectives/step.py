@@ -6,7 +6,9 @@ It yields *steps*. A step is a tuple of operations that are posted together and 
 
 * A send carries its chunks as they were before the step; what is received lands when the step completes.
 * ``copy`` and ``reduce`` are local, read what was there before the step too, and send nothing.
-* A step writes each chunk at most once, and a rank never sends to itself.
+* A step writes each chunk at most once, or by several ``recv_reduce``: what they receive is reduced into it in the
+  order in which the step lists them, whichever arrives first. Only they may share a chunk: a local ``reduce`` costs
+  nothing more in a step of its own. A rank never sends to itself.
 * The k-th send from a to b meets the k-th receive at b from a.
 * Several programs of a rank run at the same time on *channels* of their own: they touch different chunks, and sends
   and receives meet within a channel.

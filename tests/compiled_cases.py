@@ -11,7 +11,7 @@ import networkx as nx
 from collectives.declaration import Algorithm
 from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.spec import find_spec
-from collectives.step import Operation, Step, copy, recv, recv_reduce, reduce, send
+from collectives.step import Kind, Operation, Step, copy, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.jitter import Jitter
@@ -85,10 +85,12 @@ def _add_message(
     if random.random() < 0.25:
         chunk, count = chunks.start, len(chunks)
     into = chunk + random.choice([0, scratch])
-    if written[dst].isdisjoint(range(into, into + count)):
+    before = [op for op in exchange[dst] if op.into >= 0 and op.into < into + count and into < op.into + op.count]
+    kind = random.choice([recv, recv_reduce])
+    if not before or (kind is recv_reduce and all(op.kind is Kind.RECV_REDUCE for op in before)):
         written[dst].update(range(into, into + count))
         exchange[src].append(send(dst, chunk, count))
-        exchange[dst].append(random.choice([recv, recv_reduce])(src, into, count))
+        exchange[dst].append(kind(src, into, count))
 
 
 def _add_local(random: Random, step: list[Any], written: set[int], chunks: range, scratch: int) -> None:

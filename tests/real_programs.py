@@ -65,19 +65,26 @@ def random_rounds(rng: random.Random, world_size: int, chunks: int) -> Rounds:
 def _random_round(rng: random.Random, world_size: int, chunks: int) -> list[list[Operation]]:
     steps: list[list[Operation]] = [[] for _ in range(world_size)]
     written: list[set[int]] = [set() for _ in range(world_size)]
+    added: list[set[int]] = [set() for _ in range(world_size)]  # by several recv_reduce, if it comes to that
     for _ in range(rng.randrange(1, 4 * world_size)):
         src, dst = rng.randrange(world_size), rng.randrange(world_size)
         begin = rng.randrange(chunks)
         count = rng.randrange(1, chunks - begin + 1)
         source, target = begin + rng.choice((0, chunks)), begin + rng.choice((0, chunks))
-        if (src == dst and source == target) or not written[dst].isdisjoint(range(target, target + count)):
+        kind, chunks_there = rng.choice((recv, recv_reduce)), range(target, target + count)
+        if (src == dst and source == target) or not written[dst].isdisjoint(chunks_there):
             continue
-        written[dst].update(range(target, target + count))
+        if src != dst and kind is recv_reduce:
+            added[dst].update(chunks_there)
+        elif added[dst].isdisjoint(chunks_there):
+            written[dst].update(chunks_there)
+        else:
+            continue
         if src == dst:
             steps[src].append(rng.choice((copy, reduce))(source, target, count))
         else:
             steps[src].append(send(dst, source, count))
-            steps[dst].append(rng.choice((recv, recv_reduce))(src, target, count))
+            steps[dst].append(kind(src, target, count))
     return steps
 
 
@@ -102,7 +109,7 @@ def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[tor
                 first = op.chunk if op.kind.is_local else sent[op.peer, rank].pop(0).chunk
                 for k in range(op.count):
                     value = before[src][first + k]
-                    held[rank][op.into + k] = before[rank][op.into + k] + value if op.kind.combines else value
+                    held[rank][op.into + k] = held[rank][op.into + k] + value if op.kind.combines else value
     return [torch.cat(own[:chunks]) for own in held]
 
 
@@ -149,6 +156,29 @@ def before_the_step(rank: int, world_size: int) -> tuple[list[float], list[float
     doubled = torch.full((1 << 18,), rank + 1.0)
     execute(ad_hoc(_doubling, 1), doubled)
     return swapped.tolist(), doubled.unique().tolist()
+
+
+def _several_into_one(rank: int, world_size: int) -> Program:
+    if rank == 0:
+        yield send(1, 1), recv_reduce(1, 0, count=2), recv_reduce(2, 0)
+        yield recv_reduce(3, 0), recv_reduce(1, 0), recv_reduce(2, 0)
+    elif rank == 1:
+        yield send(0, 0, count=2), recv(0, 1)
+        yield send(0, 0)
+    else:
+        yield from [send(0, 0)] * (4 - rank)
+
+
+def in_the_order_written(rank: int, world_size: int) -> list[list[float]]:
+    """What rank 0 has after sums whose order shows in the last bits, the first of each arriving last."""
+    found = []
+    for late in (1, 3):
+        if rank == late:
+            time.sleep(0.2)
+        tensor = torch.tensor([[1e8, 7.0], [-1e8, 1.0], [1.0, 0.0], [1e8, 0.0]][rank])
+        execute(ad_hoc(_several_into_one, chunks=2), tensor)
+        found.append(tensor.tolist())
+    return found
 
 
 def shapes(rank: int, world_size: int) -> list[str]:

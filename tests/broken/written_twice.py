@@ -1,10 +1,11 @@
-"""Everyone's contribution is reduced into the same chunk in one step, in no order."""
+"""One message overwrites a chunk while others are reduced into it, in one step."""
 
-from collectives import algorithm, recv_reduce, send
+from collectives import algorithm, recv, recv_reduce, send
 
 
 @algorithm("all_reduce", chunks=1)
 def wrong(rank, world_size):
     others = [peer for peer in range(world_size) if peer != rank]
     if others:
-        yield (*(send(peer, 0) for peer in others), *(recv_reduce(peer, 0) for peer in others))
+        sends = [send(peer, 0) for peer in others]
+        yield (*sends, recv(others[0], 0), *(recv_reduce(peer, 0) for peer in others))
