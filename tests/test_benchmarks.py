@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALLEST = {  # what makes each of them take seconds
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
+    "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
 }
 
 
@@ -35,7 +36,10 @@ def measured(name: str, file: Path, *options: str) -> Any:
 
 def test_make_bench_runs_them_all_and_each_is_tried_here():
     assert {path.name for path in FOLDER.glob("*.py")} == set(SMALLEST)
-    assert "for program in benchmarks/*.py" in (FOLDER.parent / "Makefile").read_text()
+    (line,) = [line for line in (FOLDER.parent / "Makefile").read_text().splitlines() if "for program in" in line]
+    assert {f"benchmarks/{name}" for name in SMALLEST} - set(line.replace(";", " ").split()) == {
+        "benchmarks/side_by_side.py"
+    }
 
 
 def assert_says_where_it_ran(found: Any) -> None:
@@ -48,6 +52,31 @@ def test_the_engines_are_measured_with_all_commands(tmp_path: Path):
     found = measured("engine.py", tmp_path / "found.json", *SMALLEST["engine.py"])
     assert_says_where_it_ran(found)
     assert {row["part"] for row in found["rows"]} == {"events", "reference", "commands"}
+
+
+def test_two_checkouts_are_measured_side_by_side_in_parts(tmp_path: Path):
+    file, smallest = tmp_path / "found.json", SMALLEST["side_by_side.py"]
+    refused = benchmark("side_by_side.py")
+    assert refused.returncode == 2 and "--before FOLDER is needed" in refused.stderr
+    first = measured("side_by_side.py", file, *smallest, "--parts", "commands", "--only", "ringlab --help", "import")
+    assert_says_where_it_ran(first)
+    assert [row["name"] for row in first["rows"]] == [
+        "ringlab --help", "import simcomm, scenarios", "import ringlab.cli"
+    ]  # fmt: skip
+    both = measured("side_by_side.py", file, *smallest, "--parts", "ranks", "--only", "barrier", "--add")
+    assert both["rows"][:3] == first["rows"]
+    assert [row["name"] for row in both["rows"][3:]][1:] == [
+        "barrier, 2 ranks: first call", "barrier, 2 ranks: again"
+    ]  # fmt: skip
+    for row in both["rows"]:
+        low, high = row["spread"]
+        assert 0 < low <= row["ratio"] <= high and row["ratio"] == row["after_s"] / row["before_s"]
+
+
+@pytest.mark.slow
+def test_all_of_it_is_measured_side_by_side(tmp_path: Path):
+    found = measured("side_by_side.py", tmp_path / "found.json", *SMALLEST["side_by_side.py"])
+    assert {row["part"] for row in found["rows"]} == {"commands", "calls", "ranks"}
 
 
 def test_the_executors_page_shows_what_was_measured():
