@@ -33,7 +33,7 @@ from realcomm.execution import pipeline
 from realcomm.execution.executor import TAG, Executor
 from realcomm.launching.launcher import launch
 from realcomm.measuring.common_start import all_intervals, first_to_last, together, undisturbed
-from ringlab.answers.sizes import read_size
+from ringlab.answers.ranges import parse_short_size
 
 SIZES = tuple(str(1024 * 4**k) for k in range(9))  # 1 KiB to 64 MiB
 FEWER = 16 << 20  # bytes from which on a third of the repetitions must do
@@ -168,7 +168,7 @@ def joined(old: list[Row], new: list[Row]) -> list[Row]:
 def measure(asked: argparse.Namespace) -> None:
     """The file is written anew whenever something more is known. Raises InputError for what cannot be measured."""
     answer = before(asked.output) if asked.add else settings()
-    sizes = [read_size(size, "--sizes") for size in asked.sizes]
+    sizes = [parse_short_size(size, "--sizes") for size in asked.sizes]
     if "step" not in answer or not asked.ranks:
         answer["step"] = overhead(asked.repetitions)
         print(_told_step(answer["step"]), flush=True)

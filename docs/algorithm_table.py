@@ -6,7 +6,7 @@ from collectives import Algorithm, library, verify
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.records.files import write_text
 from collectives.units import format_size
-from ringlab.answers import winners
+from ringlab.answers.winner_maps import winners
 from simcomm import star
 
 PAGE = Path(__file__).with_name("algorithms.md")
@@ -33,8 +33,7 @@ def _row(found: Algorithm) -> str:
 
 def winners_table() -> str:
     """Return the table of winners: for each number of ranks and size the fastest all_reduce on a star, and its gain."""
-    question = winners.question("all_reduce", star(HOSTS, *LINK), None, (SMALLEST, LARGEST, FACTOR))
-    found = winners.winners(question, None)
+    found = winners("all_reduce", star(HOSTS, *LINK), None, (SMALLEST, LARGEST, FACTOR)).map
     sizes = " | ".join(format_size(nbytes) for nbytes in found.sizes)
     lines = [f"| ranks | {sizes} |", "| ---: |" + " --- |" * len(found.sizes)]
     for world_size, row in zip(found.world_sizes, found.choices, strict=True):

@@ -1,1 +1,83 @@
-"""The front door: the command line, and nothing else."""
+"""Predict, run, compare and see how a training job scales: what the command line gives, for notebooks and scripts.
+
+    import ringlab
+
+    scenario = ringlab.load("star8")          # or a file, with overrides: ringlab.load("my.toml", "cluster.hosts=4")
+    answer = scenario.predict()               # also .run() and .compare()
+    answer.collectives[0].time_s, answer.to_dict()
+
+Nothing is imported before it is used, so that ``ringlab --help`` does not wait for it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringlab.answers.benchmark import BenchAnswer, BenchOptions, bench
+    from ringlab.answers.calibration_source import CalibrationAnswer, calibrate
+    from ringlab.answers.comparison import Comparison
+    from ringlab.answers.findings import DoctorAnswer, doctor
+    from ringlab.answers.hardware_parts import HardwareCatalogue, HardwarePart, hardware
+    from ringlab.answers.names import Names, list_names
+    from ringlab.answers.pictures import Picture
+    from ringlab.answers.prediction import Prediction
+    from ringlab.answers.proofs import CheckAnswer, check
+    from ringlab.answers.real_run import RunAnswer
+    from ringlab.answers.winner_maps import WinnersAnswer, winners
+    from ringlab.scenario import Scenario, animate, compare, load, predict, run
+
+_MODULES = {
+    "ringlab.answers.benchmark": ("BenchAnswer", "BenchOptions", "bench"),
+    "ringlab.answers.calibration_source": ("CalibrationAnswer", "calibrate"),
+    "ringlab.answers.comparison": ("Comparison",),
+    "ringlab.answers.findings": ("DoctorAnswer", "doctor"),
+    "ringlab.answers.hardware_parts": ("HardwareCatalogue", "HardwarePart", "hardware"),
+    "ringlab.answers.names": ("Names", "list_names"),
+    "ringlab.answers.pictures": ("Picture",),
+    "ringlab.answers.prediction": ("Prediction",),
+    "ringlab.answers.proofs": ("CheckAnswer", "check"),
+    "ringlab.answers.real_run": ("RunAnswer",),
+    "ringlab.answers.winner_maps": ("WinnersAnswer", "winners"),
+    "ringlab.scenario": ("Scenario", "animate", "compare", "load", "predict", "run"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "BenchAnswer",
+    "BenchOptions",
+    "CalibrationAnswer",
+    "CheckAnswer",
+    "Comparison",
+    "DoctorAnswer",
+    "HardwareCatalogue",
+    "HardwarePart",
+    "Names",
+    "Picture",
+    "Prediction",
+    "RunAnswer",
+    "Scenario",
+    "WinnersAnswer",
+    "animate",
+    "bench",
+    "calibrate",
+    "check",
+    "compare",
+    "doctor",
+    "hardware",
+    "list_names",
+    "load",
+    "predict",
+    "run",
+    "winners",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return also what is only imported when it is used."""
+    return sorted({*globals(), *__all__})

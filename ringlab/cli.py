@@ -17,7 +17,7 @@ from ringlab.commands.predict import predict
 from ringlab.commands.run import run
 from ringlab.commands.winners import winners
 from ringlab.terminal.progress import is_first_rank
-from ringlab.terminal.shutdown import ending_in_order
+from ringlab.terminal.shutdown import exit_on_signals
 
 app = typer.Typer(
     help="Predict, run, compare and see how a training job scales.",
@@ -34,7 +34,7 @@ app.command(name="list")(list_all)
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the run or the check failed, 2 the input was refused."""
     try:
-        with ending_in_order():
+        with exit_on_signals():
             app()
     except Exception as error:
         from collectives.errors import InputError, RunFailed

@@ -13,12 +13,11 @@ import pytest
 from rich.console import Console
 
 from collectives.errors import InputError
-from ringlab.answers.bench import Question, Table, bench
-from ringlab.answers.sizes import read_size
+from ringlab.answers.benchmark import BenchAnswer, Benchmark, BenchOptions, bench, measurements, prepare
+from ringlab.answers.ranges import parse_short_size
 from ringlab.cli import app
 from ringlab.commands.bench import bench as command
-
-QUIET = Console(quiet=True)
+from ringlab.terminal.bench_table import BenchTable
 
 
 @pytest.mark.parametrize(
@@ -26,17 +25,17 @@ QUIET = Console(quiet=True)
     [("8", 8), ("32K", 32768), ("1m", 1 << 20), ("1 MiB", 1 << 20), ("1 MB", 10**6)],
 )
 def test_sizes_are_read_as_nccl_tests_reads_them(text: str, nbytes: int):
-    assert read_size(text, "-b") == nbytes
+    assert parse_short_size(text, "-b") == nbytes
 
 
 def test_sizes_grow_by_the_factor_up_to_the_end():
     sizes = [
-        measurement.request.elements * 4 for measurement in Question(begin="1K", end="20K", factor=4).measurements()
+        measurement.request.elements * 4 for measurement in measurements(BenchOptions(begin="1K", end="20K", factor=4))
     ]
     assert sizes == [1024, 4096, 16384]
     assert [
         measurement.request.elements
-        for measurement in Question(collective="all_to_all", ranks=3, begin="1K", end="1K").measurements()
+        for measurement in measurements(BenchOptions(collective="all_to_all", ranks=3, begin="1K", end="1K"))
     ] == [255]
 
 
@@ -57,15 +56,14 @@ def test_sizes_grow_by_the_factor_up_to_the_end():
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(asked: dict, message: str):
     with pytest.raises(InputError, match=message):
-        Question(**asked).measurements()
+        measurements(BenchOptions(**asked))
 
 
 def test_every_row_has_the_figures_of_nccl_tests():
-    asked = Question(
+    asked = BenchOptions(
         collective="reduce_scatter", algorithms=("ring", "naive"), ranks=2, begin="1K", end="4K", iterations=3
     )
-    table = bench(asked, "gloo", 60, QUIET)
-    rows = table.answer()["collectives"]
+    rows = bench(asked, timeout=60).to_dict()["collectives"]
     assert [(row["bytes"], row["algorithm"]) for row in rows] == [
         (1024, "ring"), (1024, "naive"), (4096, "ring"), (4096, "naive"),
     ]  # fmt: skip
@@ -76,27 +74,31 @@ def test_every_row_has_the_figures_of_nccl_tests():
         assert row["time_min_s"] <= row["time_s"] <= row["time_max_s"]
 
 
-def shown(asked: Question) -> tuple[list[str], Table]:
+def shown(options: BenchOptions) -> tuple[list[str], BenchAnswer, Benchmark]:
     console = Console(file=StringIO(), width=300)
-    table = bench(asked, "gloo", 60, console)
-    return console.file.getvalue().splitlines(), table
+    benchmark = prepare(options, timeout=60)
+    table = BenchTable(benchmark, console)
+    table.show_head()
+    answer = benchmark.run(table.show_row)
+    table.show_foot(answer)
+    return console.file.getvalue().splitlines(), answer, benchmark
 
 
 def test_sizes_without_an_element_are_not_called_right_or_fast():
-    lines, table = shown(Question(begin="1", end="8", factor=8, iterations=2))
-    empty, one = table.answer()["collectives"]
+    lines, answer, benchmark = shown(BenchOptions(begin="1", end="8", factor=8, iterations=2))
+    empty, one = answer.to_dict()["collectives"]
     assert (empty["bytes"], empty["time_s"], empty["busbw_GBps"], empty["error"], empty["wrong"]) == (0, *[None] * 4)
     assert one["bytes"] == 8 and one["wrong"] == 0 and one["time_s"] > 0
     assert lines[4].split()[6:] == ["N/A"] * 6
-    assert lines[-3 if table.calibration is None else -2].endswith("0 OK")
-    lines, _ = shown(Question(begin="1", end="2", factor=2, iterations=2))
+    assert lines[-3 if benchmark.calibration is None else -2].endswith("0 OK")
+    lines, *_ = shown(BenchOptions(begin="1", end="2", factor=2, iterations=2))
     assert any(line.endswith("0 not checked") for line in lines) and not any("Avg" in line for line in lines)
 
 
 def test_the_columns_are_as_wide_as_the_longest_algorithm():
     wide = "hierarchical[gpus=2, rail=recursive_doubling]"
-    asked = Question(algorithms=("ring", wide), begin="1K", end="1K", iterations=2, check=False)
-    lines, _ = shown(asked)
+    asked = BenchOptions(algorithms=("ring", wide), begin="1K", end="1K", iterations=2, check=False)
+    lines, *_ = shown(asked)
     ends = {line.index(word) + len(word) for line, word in zip(lines[2:6:2], ("algorithm", "ring"), strict=True)}
     assert len(ends) == 1 and lines[5].index(wide) + len(wide) in ends
     assert len({len(line) for line in (lines[2], *lines[4:6])}) == 1

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from collectives.catalogue import load_file
-from ringlab.answers.proofs import check, parse_world_sizes
+from ringlab.answers.proofs import prove
+from ringlab.answers.ranges import parse_world_sizes
 
 GALLERY = Path(__file__).parent / "broken"
 CAUGHT = {  # smallest world size and root, and what is said
@@ -95,7 +96,7 @@ def test_every_broken_program_is_here() -> None:
 @pytest.mark.parametrize("name", CAUGHT)
 def test_the_shortest_counter_example_is_told(name: str) -> None:
     (found,) = load_file(GALLERY / f"{name}.py")
-    verdict = check(found, parse_world_sizes("1-33"))
+    verdict = prove(found, parse_world_sizes("1-33"))
     example, message = CAUGHT[name]
     assert verdict.counter_example is not None
     assert (verdict.counter_example["world_size"], verdict.counter_example["root"]) == example
@@ -107,4 +108,4 @@ def test_the_shortest_counter_example_is_told(name: str) -> None:
 def test_what_is_smaller_is_right(name: str) -> None:
     (found,) = load_file(GALLERY / f"{name}.py")
     (world_size, _), _ = CAUGHT[name]
-    assert check(found, range(1, world_size)).problem is None
+    assert prove(found, range(1, world_size)).problem is None

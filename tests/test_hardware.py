@@ -9,7 +9,8 @@ import pytest
 import simcomm
 from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
-from ringlab.answers.hardware import details, look_up, overview
+from ringlab import cli
+from ringlab.answers.hardware_parts import draw_hardware, hardware_catalogue, hardware_part
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
 from simcomm.cluster.parts import TABLES, find_link, find_part, parts
 from simcomm.cluster.presets import find_machine, machine_entries, preset
@@ -201,11 +202,11 @@ REFUSED = {
     "nodes_per_leaf = 0; a whole number from 1 on is needed": lambda: preset("dgx-h100", 4, nodes_per_leaf=0),
     "oversubscription = -1; a number above 0 is needed": lambda: preset("dgx-h100", 4, oversubscription=-1),
     "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
-    "'H100' is not in the catalogue; did you mean": lambda: details("H100"),
-    "'T4' is no machine, so it has no topology": lambda: look_up("T4", Path("t4.png"), 1),
-    "-o x.png: name the machine to draw": lambda: look_up(None, Path("x.png"), 1),
-    "x.gif: a topology is drawn as .png, .svg, .pdf": lambda: look_up("dgx-h100", Path("x.gif"), 1),
-    "a picture shows 2000 at most": lambda: look_up("gb200-nvl72", Path("x.png"), 10),
+    "'H100' is not in the catalogue; did you mean": lambda: hardware_part("H100"),
+    "'T4' is no machine, so it has no topology": lambda: draw_hardware("T4", Path("t4.png")),
+    "-o x.png: name the machine to draw": lambda: cli.hardware(None, Path("x.png")),
+    "x.gif: a topology is drawn as .png, .svg, .pdf": lambda: draw_hardware("dgx-h100", Path("x.gif")),
+    "a picture shows 2000 at most": lambda: draw_hardware("gb200-nvl72", Path("x.png"), 10),
 }
 
 
@@ -217,10 +218,10 @@ def test_what_is_not_there_is_refused_with_what_is(message: str):
 
 
 def test_the_overview_names_everything_and_details_give_sources():
-    found = overview()
+    found = hardware_catalogue().to_dict()
     assert [entry["name"] for entry in found["machines"]] == list(machine_entries())
     assert len(found["gpus"]) == len(parts("GPU"))
-    shown = details("dgx-h100")
+    shown = hardware_part("dgx-h100").to_dict()
     assert {"quantity": "gpus", "value": "8", "source": machine_entries()["dgx-h100"]["sources"]["gpus"]} in shown[
         "figures"
     ]
@@ -232,7 +233,7 @@ def test_the_overview_names_everything_and_details_give_sources():
 @pytest.mark.parametrize(("suffix", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_a_machine_is_drawn(tmp_path: Path, suffix: str, begin: bytes):
     path = tmp_path / f"dgx{suffix}"
-    found, _ = look_up("dgx-1-v100", path, 2)
+    part = draw_hardware("dgx-1-v100", path, 2)
     assert path.read_bytes().startswith(begin)
-    assert found["file"] == str(path)
+    assert part.file == str(path)
     assert list(tmp_path.iterdir()) == [path]

@@ -84,7 +84,7 @@ def test_importing_leaves_torch_out(names: str) -> None:
     "names, slow",
     [
         ("ringlab.cli", {"numpy", "networkx", "pydantic"}),
-        ("ringlab.answers.answer", {"scipy", "numba", "matplotlib", "pandas"}),
+        ("ringlab.answers.prediction", {"scipy", "numba", "matplotlib", "pandas"}),
     ],
 )
 def test_a_command_starts_without_what_is_slow_to_import(names: str, slow: set[str]) -> None:
@@ -130,7 +130,6 @@ CIRCLES = {
     ("scenarios", "module"): "forms and topologies import each other",
     ("scenarios", "folder"): "forms and topologies import each other",
     ("simcomm", "folder"): "compiled/kernel and compiled/shortcuts import routes of compiled, which imports both",
-    ("ringlab", "folder"): "answers/hardware imports terminal/tables, which imports answers/answer",
 }
 
 

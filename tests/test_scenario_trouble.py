@@ -10,9 +10,9 @@ from command_line import Ringlab
 
 from collectives.errors import InputError
 from collectives.records.trace import Trace
-from ringlab.answers.answer import predict
-from ringlab.answers.repetitions import under
-from ringlab.answers.trouble_reasons import reasons
+from ringlab.answers.prediction import predict
+from ringlab.answers.reasons import reasons
+from ringlab.answers.repeated_runs import repeat
 from scenarios import load
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
@@ -113,7 +113,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, line: str, said: str):
 
 
 def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
-    (entry,) = predict(load(scenario(tmp_path, STAR + TROUBLE)), None)["collectives"]
+    (entry,) = predict(load(scenario(tmp_path, STAR + TROUBLE))).to_dict()["collectives"]
     about = entry["trouble"]
     assert about["repetitions"] == 20
     assert about["never_ended"] == 0
@@ -124,19 +124,19 @@ def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
 
 def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = load(scenario(tmp_path, STAR + TROUBLE))
-    (whole,) = predict(asked, None, "compiled")["collectives"]
-    monkeypatch.setattr("ringlab.answers.answer.TOLD", 0)
+    (whole,) = predict(asked, None, "compiled").to_dict()["collectives"]
+    monkeypatch.setattr("ringlab.answers.prediction.MOST_RECORDED", 0)
     answer = predict(asked, None, "compiled")
-    (entry,) = answer["collectives"]
+    (entry,) = answer.to_dict()["collectives"]
     assert entry["trouble"] == {key: whole["trouble"][key] for key in entry["trouble"]}
     assert entry["trouble"].keys() == {"repetitions", "never_ended", "median_s", "p95_s", "worst_s", "computing"}
-    (said,) = reasons(answer)
+    (said,) = reasons(answer.own)
     assert "nobody kept track" in said
 
 
 def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
     text = STAR + '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h2", "s0"]\nshare = 0.1\n'
-    answer = predict(load(scenario(tmp_path, text)), None)
+    answer = predict(load(scenario(tmp_path, text))).to_dict()
     (entry,) = answer["what_if"][0]["collectives"]
     assert entry["trouble"]["repetitions"] == 1
     assert entry["time_s"] > 5 * answer["collectives"][0]["time_s"]
@@ -146,15 +146,15 @@ def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
 
 def test_a_run_that_never_ends_says_why(tmp_path: Path):
     text = STAR + '[[trouble.rank]]\nrank = 2\nfails_at = "1 ms"\n'
-    answer = predict(load(scenario(tmp_path, text)), None)
-    assert answer["collectives"][0]["time_s"] is None
-    (said,) = reasons(answer)
+    answer = predict(load(scenario(tmp_path, text)))
+    assert answer.collectives[0].time_s is None
+    (said,) = reasons(answer.own)
     assert "it never ends: rank 2 failed at 1 ms; rank 1 waits in step" in said
 
 
 def test_a_link_that_is_down_is_named(tmp_path: Path):
     text = STAR + '[[trouble.link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n'
-    (said,) = reasons(predict(load(scenario(tmp_path, text)), None))
+    (said,) = reasons(predict(load(scenario(tmp_path, text))).own)
     assert "it never ends: h3 - s0 is down since 10 us; rank" in said
 
 
@@ -168,17 +168,16 @@ def test_a_run_that_never_ends_is_worse_than_any_that_does():
     jittered = Trouble(messages=Jitter("uniform", 1.0), repetitions=3)
     for never, found in ((0, [2.0, 2.0, 2.0]), (1, [2.0, None, None]), (2, [None, None, None])):
         runs = iter([stuck] * never + [ended] * (3 - never))
-        about = under(jittered, partial(next_of, runs), lambda trace: {"s": trace.elapsed}, "s", record=False)[
-            "trouble"
-        ]
-        assert [about[f"{name}_s"] for name in ("median", "p95", "worst")] == found
-        assert about["never_ended"] == never
+        _, about = repeat(jittered, partial(next_of, runs), lambda trace: trace.elapsed, record=False)
+        assert about.distribution is not None
+        assert [about.distribution.median_s, about.distribution.p95_s, about.distribution.worst_s] == found
+        assert about.never_ended == never
 
 
 def test_that_slow_ranks_reduce_for_nothing_is_said(tmp_path: Path):
     slow, failing = "[[trouble.rank]]\nrank = 1\nslowdown = 2\n", '[[trouble.rank]]\nrank = 1\nfails_at = "1 s"\n'
     for text, is_said in ((slow, True), (failing, False)):
-        (said,) = reasons(predict(load(scenario(tmp_path, STAR + text)), None))
+        (said,) = reasons(predict(load(scenario(tmp_path, STAR + text))).own)
         assert ("Reducing takes no time" in said) == is_said
 
 

@@ -23,7 +23,7 @@ from collectives import (
 )
 from collectives.proof.completion import completion_order
 from collectives.schedule.schedule import build_schedule
-from ringlab.answers.proofs import check
+from ringlab.answers.proofs import prove
 
 # mypy: allow-untyped-defs
 
@@ -36,7 +36,7 @@ def declared(collective: str, function: Callable[..., Any], **options: Any) -> A
 
 @pytest.mark.parametrize("name", sorted(library()))
 def test_the_library_is_correct(name: str) -> None:
-    verdict = check(find_algorithm(name), range(1, 34))
+    verdict = prove(find_algorithm(name), range(1, 34))
     assert (verdict.problem, verdict.undefined) == (None, {})
     assert [report.world_size for report in verdict.reports] == list(range(1, 34))
 

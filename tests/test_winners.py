@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 import simcomm
 from collectives import InputError
-from ringlab.answers import winners
+from ringlab.answers.winner_maps import doublings, winners
 from ringlab.cli import app
+from ringlab.terminal.winners_table import show_winners
 from simcomm.selection import choose
 from viz.winners import Winners, draw_winners, shade_by_gain, winner_colours
 
@@ -22,8 +23,7 @@ NAMES = [["ring", "ring", "naive"], ["naive", "ring", "ring"]]
 
 
 def test_every_cell_says_what_choose_says() -> None:
-    asked = winners.question("all_reduce", STAR, "2,5,8", ("1K", "1M", 32))
-    answer = winners.as_answer(winners.winners(asked, None), asked)
+    answer = winners("all_reduce", STAR, "2,5,8", ("1K", "1M", 32)).to_dict()
     assert [(cell["world_size"], cell["bytes"]) for cell in answer["cells"]] == [
         (p, nbytes) for p in (2, 5, 8) for nbytes in (1 << 10, 1 << 15, 1 << 20)
     ]
@@ -37,9 +37,9 @@ def test_every_cell_says_what_choose_says() -> None:
 
 
 def test_the_table_has_a_row_for_each_stretch() -> None:
-    asked = winners.question("all_reduce", STAR, "8", ("1K", "64M", 4), ["recursive_doubling", "ring"])
+    answer = winners("all_reduce", STAR, "8", ("1K", "64M", 4), ["recursive_doubling", "ring"])
     console = Console(file=io.StringIO(), width=80)
-    winners.show_winners(winners.winners(asked, None), console)
+    show_winners(answer, console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert [line.split()[:5] for line in shown.splitlines() if "iB" in line] == [
         ["8", "1", "KiB", "to", "256"], ["1", "MiB", "to", "64", "MiB"]
@@ -48,7 +48,7 @@ def test_the_table_has_a_row_for_each_stretch() -> None:
 
 @pytest.mark.parametrize(("most", "ranks"), [(1, [1]), (2, [2]), (5, [2, 3, 4, 5]), (24, [2, 3, 4, 6, 8, 12, 16, 24])])
 def test_ranks_double_with_one_between(most: int, ranks: list[int]) -> None:
-    assert winners.doublings(most) == ranks
+    assert doublings(most) == ranks
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_ranks_double_with_one_between(most: int, ranks: list[int]) -> None:
 )
 def test_what_cannot_be_asked_is_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        winners.question(*arguments)
+        winners(*arguments)
 
 
 def test_the_command_draws_and_writes_and_shows(tmp_path: Path) -> None:

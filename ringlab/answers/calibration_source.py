@@ -1,36 +1,49 @@
-"""Which calibration a scenario needs, and where it comes from."""
+"""Which calibration a scenario needs, and where it comes from; ``CalibrationAnswer``."""
 
 import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cache_file, read_calibration
 from collectives.workload import Training
-from ringlab.answers.answer import predictable
-from ringlab.terminal.progress import Progress
+from ringlab.answers.progress import NoProgress, Progress
+from ringlab.answers.record import Record
+from ringlab.answers.workload import predictable
 from scenarios import Scenario
 from simcomm.simulate import CALIBRATED_RANKS
 
+Source = Calibration | Path | str | None  # a calibration, its file, or the cached one
+
+
+@dataclass(frozen=True)
+class CalibrationAnswer(Record):
+    """What ``calibrate`` measured, and the file in which predictions find it for a day."""
+
+    calibration: Calibration
+    file: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "calibration", "file": self.file, **asdict(self.calibration)}
+
 
 def needed_ranks(scenario: Scenario) -> int | None:
-    """With how many ranks this machine must be calibrated to predict the scenario; None where it need not be."""
+    """Return for how many ranks this machine must be calibrated to predict the scenario; None where it need not be."""
     clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
-    if all(cluster.transport is not None for cluster in clusters) and not _uncomputed(scenario):
+    if all(cluster.transport is not None for cluster in clusters) and not _without_phases(scenario):
         return None
     return scenario.cluster.world_size if scenario.cluster.is_here else CALIBRATED_RANKS
 
 
-def _uncomputed(scenario: Scenario) -> list[Training]:
-    return [job for job in predictable(scenario.trainings) if job.compute is None]
+def find_calibration(scenario: Scenario, source: Source = None) -> Calibration | None:
+    """Return the calibration given or read from a file; else the cached one, if one is needed and a fresh one is there.
 
-
-def find(scenario: Scenario, file: Path | None) -> Calibration | None:
-    """The calibration from ``--calibration FILE`` or, where one is needed, the cache.
-
-    None where none is needed or none fresh is cached. Raises InputError for a file that cannot be used.
+    Raises InputError for a file that cannot be used.
     """
-    if file is not None:
-        return read_calibration(file)
+    if source is not None:
+        return source if isinstance(source, Calibration) else read_calibration(Path(source))
     ranks = needed_ranks(scenario)
     if ranks is None or not cache_file(ranks).is_file():
         return None
@@ -41,38 +54,58 @@ def find(scenario: Scenario, file: Path | None) -> Calibration | None:
     return cached if cached.is_fresh() else None
 
 
-def find_or_make(scenario: Scenario, file: Path | None, timeout: float, progress: Progress) -> Calibration | None:
-    """The same, but measured now, and kept, where nothing fresh holds all that the scenario needs."""
-    found, ranks = find(scenario, file), needed_ranks(scenario)
-    if file is not None or ranks is None or (found is not None and _holds(found, _uncomputed(scenario))):
+def find_or_calibrate(
+    scenario: Scenario, source: Source = None, *, timeout: float, progress: Progress
+) -> Calibration | None:
+    """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now."""
+    found, ranks = find_calibration(scenario, source), needed_ranks(scenario)
+    if source is not None or ranks is None or (found is not None and _has_phases(found, _without_phases(scenario))):
         return found
-    return make(ranks, _uncomputed(scenario), timeout, progress)
+    return calibrate(ranks, _without_phases(scenario), timeout=timeout, progress=progress).calibration
 
 
-def to_choose(scenario: Scenario, file: Path | None, timeout: float, progress: Progress) -> Calibration | None:
-    """What the choice of ``auto`` needs before a run: nothing without it, else as ``find_or_make``.
+def calibration_to_choose(
+    scenario: Scenario, source: Source = None, *, timeout: float, progress: Progress
+) -> Calibration | None:
+    """Return what resolving ``auto`` needs before a run: nothing where no algorithm is ``auto``.
 
-    The processes of ``torchrun`` make none: they would calibrate beside each other. Raises InputError.
+    The processes of ``torchrun`` do not calibrate: they would do it beside each other. Raises InputError.
     """
-    question, jobs = scenario.collective, predictable(scenario.trainings)
-    algorithms = [*(question.algorithms if question else ()), *(job.gradient_sync for job in jobs)]
+    comparison, trainings = scenario.collective, predictable(scenario.trainings)
+    algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
     if not any(algorithm is not None and algorithm.is_auto for algorithm in algorithms):
         return None
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        return find(scenario, file)
-    return find_or_make(scenario, file, timeout, progress)
+        return find_calibration(scenario, source)
+    return find_or_calibrate(scenario, source, timeout=timeout, progress=progress)
 
 
-def make(ranks: int, trainings: list[Training], timeout: float, progress: Progress) -> Calibration:
-    """Measure this machine with so many ranks, for these trainings, and keep the result."""
+def calibrate(
+    ranks: int = 2,
+    trainings: Sequence[Training] = (),
+    *,
+    timeout: float = 600.0,
+    progress: Progress | None = None,
+) -> CalibrationAnswer:
+    """Measure this machine with so many ranks, for these trainings, and keep the result in the cache."""
     import realcomm
 
-    with progress.task(f"calibrating this machine with {ranks} ranks") as tick:
+    with (progress or NoProgress()).task(f"calibrating this machine with {ranks} ranks") as tick:
         calibration = realcomm.calibrate(ranks, trainings, timeout=timeout, progress=tick)
     calibration.write(cache_file(ranks))
-    return calibration
+    return CalibrationAnswer(calibration, str(cache_file(ranks)))
 
 
-def _holds(calibration: Calibration, trainings: list[Training]) -> bool:
+def calibrate_for(scenario: Scenario, ranks: int = 2, **options: Any) -> CalibrationAnswer:
+    """Calibrate what a scenario needs; ``ranks`` where it needs no certain number, ``options`` as of ``calibrate``."""
+    return calibrate(needed_ranks(scenario) or ranks, list(scenario.trainings), **options)
+
+
+def _without_phases(scenario: Scenario) -> list[Training]:
+    """Return the trainings whose computing times the scenario does not say."""
+    return [training for training in predictable(scenario.trainings) if training.compute is None]
+
+
+def _has_phases(calibration: Calibration, trainings: Sequence[Training]) -> bool:
     known = {(point.model, point.dataset, point.batch_size) for point in calibration.compute}
-    return all((job.model, job.dataset, job.batch_size) in known for job in trainings)
+    return all((training.model, training.dataset, training.batch_size) in known for training in trainings)

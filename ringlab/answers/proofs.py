@@ -1,7 +1,7 @@
-"""Checking algorithms at many world sizes: what is proved, what it costs, or the shortest counter-example."""
+"""``CheckAnswer``: algorithms proved at many world sizes with what they cost, or the smallest counter-example."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,41 @@ from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined
 from collectives.proof.verifier import Report, verify
+from ringlab.answers.ranges import parse_world_sizes
+from ringlab.answers.record import Record, to_plain
+
+EVERY_ROOT_UP_TO = 9  # ranks
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Costs(Record):
+    """What an algorithm costs at one world size, beside the least that any of its collective could."""
+
+    world_size: int
+    steps: int
+    least_steps: int
+    steps_ratio: float | None  # times the least; None where nothing is needed
+    ports: int
+    messages: int
+    sent_share: float  # buffers sent by the busiest rank
+    least_sent_share: float
+    sent_ratio: float | None
+
+
+@dataclass(frozen=True)
+class Verdict(Record):
     """What was found of one algorithm: reports by world size, up to the first that fails."""
 
     algorithm: Algorithm
-    reports: list[Report]
+    reports: tuple[Report, ...]
     problem: str | None
-    counter_example: dict[str, int] | None = None  # the smallest world_size and root that fail; rank and step if known
-    undefined: dict[int, str] = field(
-        default_factory=dict
-    )  # world sizes for which the algorithm does not exist, and why
+    counter_example: dict[str, int] | None  # the smallest world_size and root that fail; rank and step if known
+    undefined: dict[int, str]  # world sizes for which the algorithm does not exist, and why
+
+    @property
+    def costs(self) -> list[Costs]:
+        """The costs at each world size that was proved."""
+        return [_costs(self.algorithm, report) for report in self.reports]
 
     @property
     def wasteful_from(self) -> int | None:
@@ -33,40 +55,51 @@ class Verdict:
                 return report.world_size
         return None
 
-    def as_entry(self) -> dict[str, Any]:
-        """For JSON."""
+    def to_dict(self) -> dict[str, Any]:
         return {
             "algorithm": self.algorithm.full_name,
             "correct": self.problem is None,
             "problem": self.problem,
             "counter_example": self.counter_example,
             "undefined": sorted(self.undefined),
-            "world_sizes": [_figures(self.algorithm, report) for report in self.reports],
+            "world_sizes": to_plain(self.costs),
         }
 
 
-def _figures(algorithm: Algorithm, report: Report) -> dict[str, float | int | None]:
-    """Of one world size what it takes, the least that any could, and how many times that it is."""
-    p = report.world_size
-    steps, sent = least_steps(p, max(1, report.ports)), least_sent_share(algorithm.spec.name, p)
-    return {
-        "world_size": p,
-        "steps": report.steps,
-        "least_steps": steps,
-        "steps_ratio": report.steps / steps if steps else None,
-        "ports": report.ports,
-        "messages": report.messages,
-        "sent_share": report.sent_share,
-        "least_sent_share": sent,
-        "sent_ratio": report.sent_share / sent if sent else None,
-    }
+@dataclass(frozen=True)
+class CheckAnswer(Record):
+    """What ``check`` found, for each algorithm."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def is_correct(self) -> bool:
+        """Whether all of them are proved."""
+        return not any(verdict.problem for verdict in self.verdicts)
+
+    def __repr__(self) -> str:
+        wrong = sum(verdict.problem is not None for verdict in self.verdicts)
+        return f"<CheckAnswer: {len(self.verdicts) - wrong} proved, {wrong} wrong>"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema_version": 1, "kind": "check", "algorithms": to_plain(self.verdicts)}
 
 
-def chosen(reference: str) -> list[Algorithm]:
-    """The algorithms that ``FILE.py``, ``FILE.py:NAME``, ``all_reduce/ring`` or ``library``, all of ours, names.
+def check(algorithms: str, world_sizes: str | Iterable[int] = "1-33") -> CheckAnswer:
+    """Prove algorithms right at each world size, or find what is wrong.
 
-    Raises InputError.
+    ``algorithms`` is ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours. Raises
+    InputError for what cannot be found.
+
+    >>> check("all_reduce/ring", "1-4")
+    <CheckAnswer: 1 proved, 0 wrong>
     """
+    sizes = parse_world_sizes(world_sizes) if isinstance(world_sizes, str) else list(world_sizes)
+    return CheckAnswer(tuple(prove(algorithm, sizes) for algorithm in find_algorithms(algorithms)))
+
+
+def find_algorithms(reference: str) -> list[Algorithm]:
+    """Return the algorithms that a reference names, as ``check`` reads it. Raises InputError."""
     if reference == "library":
         return list(library().values())
     if reference.endswith(".py"):
@@ -74,60 +107,50 @@ def chosen(reference: str) -> list[Algorithm]:
     return [find_algorithm(reference)]
 
 
-def roots(algorithm: Algorithm, world_size: int) -> list[int]:
-    """The roots to try: every one up to nine ranks, beyond that the first two, the middle one and the last."""
+def roots_to_try(algorithm: Algorithm, world_size: int) -> list[int]:
+    """Return every root up to nine ranks, beyond that the first two, the middle one and the last."""
     if not algorithm.spec.rooted:
         return [0]
     return list(range(world_size)) if world_size <= EVERY_ROOT_UP_TO else [0, 1, world_size // 2, world_size - 1]
 
 
-def check(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
+def prove(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
     """Prove the algorithm at each world size, for several roots where it has one; stop at the first failure."""
     reports: list[Report] = []
     undefined: dict[int, str] = {}
     for world_size in sorted(world_sizes):
         found: list[Report] = []
-        for root in roots(algorithm, world_size):
+        for root in roots_to_try(algorithm, world_size):
             try:
                 found.append(verify(algorithm, world_size, root))
             except Undefined as why:
                 undefined[world_size] = str(why)
                 break
             except InputError as problem:
-                example = _example(problem, world_size, root)
-                return Verdict(algorithm, reports, str(problem), example, undefined)
+                example = _counter_example(problem, world_size, root)
+                return Verdict(algorithm, tuple(reports), str(problem), example, undefined)
         if found:
             reports.append(max(found, key=lambda report: (report.sent_share, report.steps)))
     nowhere = None if reports or not undefined else next(iter(undefined.values()))
-    return Verdict(algorithm, reports, nowhere, None, undefined)
+    return Verdict(algorithm, tuple(reports), nowhere, None, undefined)
 
 
-def _example(problem: InputError, world_size: int, root: int) -> dict[str, int]:
+def _costs(algorithm: Algorithm, report: Report) -> Costs:
+    steps = least_steps(report.world_size, max(1, report.ports))
+    sent = least_sent_share(algorithm.spec.name, report.world_size)
+    return Costs(
+        world_size=report.world_size,
+        steps=report.steps,
+        least_steps=steps,
+        steps_ratio=report.steps / steps if steps else None,
+        ports=report.ports,
+        messages=report.messages,
+        sent_share=report.sent_share,
+        least_sent_share=sent,
+        sent_ratio=report.sent_share / sent if sent else None,
+    )
+
+
+def _counter_example(problem: InputError, world_size: int, root: int) -> dict[str, int]:
     where = {"rank": getattr(problem, "rank", None), "step": getattr(problem, "step", None)}
     return {"world_size": world_size, "root": root, **{key: at for key, at in where.items() if at is not None}}
-
-
-def parse_world_sizes(text: str) -> list[int]:
-    """``"1-8,16"`` as numbers, in rising order. Raises InputError."""
-    return parse_numbers(text, "--world-sizes", MOST_RANKS)
-
-
-def parse_numbers(text: str, option: str, most: int) -> list[int]:
-    """Numbers of ranks from 1 to ``most``, as ``"1-8,16"``, in rising order. Raises InputError."""
-    sizes: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise InputError(f"{option} {text!r}: {part!r} is neither a number nor a range like 1-8")
-        if dash and int(last) < int(first):
-            raise InputError(f"{option} {text!r}: {part.strip()} runs backwards; write {last}-{first}")
-        if int(last if dash else first) > most:
-            raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
-        sizes.update(range(int(first), int(last if dash else first) + 1))
-    if not sizes or min(sizes) < 1:
-        raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
-    return sorted(sizes)
-
-
-EVERY_ROOT_UP_TO = 9  # ranks
-MOST_RANKS = 256  # a symbolic run of the ring takes p squared steps

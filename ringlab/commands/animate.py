@@ -1,13 +1,17 @@
 """The command ``ringlab animate``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
-from ringlab.terminal.output import give
-from ringlab.terminal.progress import Progress
+from ringlab.terminal.output import write_answer
+from ringlab.terminal.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from ringlab.answers.pictures import Picture
 
 
 def animate(
@@ -24,10 +28,15 @@ def animate(
     set_keys: SetOpt = None,
 ) -> None:
     """Draw the messages of a collective: moving over the topology, or ranks against time."""
-    import viz
-    from ringlab.answers.pictured_trace import to_draw
+    from ringlab.scenario import animate, load
 
-    shown = to_draw(source, algorithm, size, calibration, set_keys or (), Progress().console)
-    viz.draw(shown, output)
-    drawn = {"schema_version": 1, "kind": "picture", "title": shown.title, "file": str(output)}
-    give(drawn, json_to, lambda console: console.print(f"{shown.title}: {output}", markup=False, soft_wrap=True))
+    if source.endswith(".json"):
+        answer = animate(source, output)
+    else:
+        loaded = load(source, *(set_keys or ()))
+        answer = loaded.animate(output, algorithm, size, calibration=calibration, progress=TerminalProgress())
+    write_answer(answer, json_to, _show)
+
+
+def _show(answer: "Picture", console: Console) -> None:
+    console.print(f"{answer.title}: {answer.file}", markup=False, soft_wrap=True)

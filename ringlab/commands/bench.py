@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ringlab.terminal.output import write_json
 from ringlab.terminal.progress import is_first_rank
 
 
@@ -30,17 +31,21 @@ def bench(
     ] = None,
 ) -> None:
     """Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done."""
-    from ringlab.answers import bench
+    from ringlab.answers.benchmark import BenchOptions, prepare
+    from ringlab.terminal.bench_table import BenchTable
 
-    asked = bench.Question(
+    options = BenchOptions(
         collective, tuple(algorithm or ()), ranks, begin, end, factor, iterations, warmup, bool(check), dtype, op,
         root_rank,
     )  # fmt: skip
-    console = Console(highlight=False, quiet=json_to == "-" or not is_first_rank())
-    table = bench.bench(asked, backend, timeout, console)
+    benchmark = prepare(options, backend=backend, timeout=timeout)
+    table = BenchTable(benchmark, Console(highlight=False, quiet=json_to == "-" or not is_first_rank()))
+    table.show_head()
+    answer = benchmark.run(table.show_row)
+    table.show_foot(answer)
     if is_first_rank():
-        table.write(json_to)
-    if table.interrupted:
+        write_json(answer, json_to)
+    if answer.interrupted:
         raise typer.Exit(130)
-    if table.wrong:
+    if answer.wrong:
         raise typer.Exit(1)

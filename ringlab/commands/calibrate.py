@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import JsonOpt, SetOpt, TimeoutOpt
-from ringlab.terminal.output import give
-from ringlab.terminal.progress import Progress
+from ringlab.terminal.output import write_answer
+from ringlab.terminal.progress import TerminalProgress
 
 
 def calibrate(
@@ -19,16 +19,13 @@ def calibrate(
     set_keys: SetOpt = None,
 ) -> None:
     """Measure this machine's messages, reductions and training phases, and keep them for predictions."""
-    from dataclasses import asdict
-
-    from collectives.records.calibration import cache_file
     from ringlab.answers import calibration_source
-    from ringlab.terminal.tables import show_calibration
-    from scenarios import load
+    from ringlab.scenario import load
+    from ringlab.terminal.machine_tables import show_calibration
 
-    asked = load(scenario, set_keys or ()) if scenario is not None else None
-    ranks = (calibration_source.needed_ranks(asked) or ranks) if asked else ranks
-    trainings = list(asked.trainings) if asked else []
-    found = calibration_source.make(ranks, trainings, timeout, Progress())
-    answer = {"kind": "calibration", "file": str(cache_file(ranks)), **asdict(found)}
-    give(answer, json_to, lambda console: show_calibration(found, cache_file(ranks), console))
+    progress = TerminalProgress()
+    if scenario is None:
+        answer = calibration_source.calibrate(ranks, timeout=timeout, progress=progress)
+    else:
+        answer = load(scenario, *(set_keys or ())).calibrate(ranks, timeout=timeout, progress=progress)
+    write_answer(answer, json_to, show_calibration)

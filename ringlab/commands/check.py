@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import give
+from ringlab.terminal.output import write_answer
 
 
 def check(
@@ -14,13 +14,10 @@ def check(
     json_to: JsonOpt = None,
 ) -> None:
     """Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least possible."""
-    from ringlab.answers.proofs import check as prove
-    from ringlab.answers.proofs import chosen, parse_world_sizes
-    from ringlab.terminal.tables import show_verdicts
+    from ringlab.answers import proofs
+    from ringlab.terminal.check_tables import show_check
 
-    sizes = parse_world_sizes(world_sizes)
-    verdicts = [prove(algorithm, sizes) for algorithm in chosen(algorithms)]
-    answer = {"schema_version": 1, "kind": "check", "algorithms": [verdict.as_entry() for verdict in verdicts]}
-    give(answer, json_to, lambda console: show_verdicts(verdicts, console))
-    if any(verdict.problem for verdict in verdicts):
+    answer = proofs.check(algorithms, world_sizes)
+    write_answer(answer, json_to, show_check)
+    if not answer.is_correct:
         raise typer.Exit(1)

@@ -1,14 +1,12 @@
 """The command ``ringlab doctor``."""
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import give
+from ringlab.terminal.output import write_answer
 
 
 def doctor(json_to: JsonOpt = None) -> None:
     """Look at what this machine can run, and what is missing."""
-    from ringlab.answers.doctor import examine
-    from ringlab.terminal.tables import show_findings
+    from ringlab.answers import findings
+    from ringlab.terminal.machine_tables import show_doctor
 
-    findings = examine()
-    answer = {"schema_version": 1, "kind": "doctor", "findings": [finding._asdict() for finding in findings]}
-    give(answer, json_to, lambda console: show_findings(findings, console))
+    write_answer(findings.doctor(), json_to, show_doctor)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import give
+from ringlab.terminal.output import write_answer
 
 
 def hardware(
@@ -16,7 +16,14 @@ def hardware(
     json_to: JsonOpt = None,
 ) -> None:
     """List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology."""
-    from ringlab.answers.hardware import look_up
+    from collectives.errors import InputError
+    from ringlab.answers import hardware_parts
+    from ringlab.terminal.hardware_tables import show_hardware
 
-    found, show = look_up(name, output, nodes)
-    give(found, json_to, lambda console: show(found, console))
+    if output is None:
+        answer = hardware_parts.hardware(name)
+    elif name is None:
+        raise InputError(f"-o {output}: name the machine to draw; `ringlab hardware` lists them")
+    else:
+        answer = hardware_parts.draw_hardware(name, output, nodes)
+    write_answer(answer, json_to, show_hardware)

@@ -1,13 +1,12 @@
 """The command ``ringlab list``."""
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import give
+from ringlab.terminal.output import write_answer
 
 
 def list_all(json_to: JsonOpt = None) -> None:
     """List the algorithms, presets and scenarios that there are."""
-    from ringlab.answers.listing import listing
-    from ringlab.terminal.tables import show_listing
+    from ringlab.answers.names import list_names
+    from ringlab.terminal.name_tables import show_names
 
-    found = listing()
-    give(found, json_to, lambda console: show_listing(found, console))
+    write_answer(list_names(), json_to, show_names)

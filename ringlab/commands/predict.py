@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
+from ringlab.terminal.output import write_answer
 
 
 def predict(
@@ -18,15 +19,11 @@ def predict(
     set_keys: SetOpt = None,
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency."""
-    from ringlab.answers import answer, calibration_source
-    from ringlab.terminal.output import finish
-    from scenarios import load
-    from simcomm.engine_choice import check_engine
+    from ringlab.scenario import load
+    from ringlab.terminal.scenario_tables import show_scenario_answer
 
-    check_engine(engine)
-    asked = load(scenario, set_keys or ())
-    numbers = calibration_source.find(asked, calibration)
-    found = answer.predict(asked, numbers, engine)
+    loaded = load(scenario, *(set_keys or ()))
+    answer = loaded.predict(calibration, engine)
     if trace is not None:
-        answer.one_trace(asked, numbers, None, None, engine).write(trace)
-    finish(found, asked, json_to)
+        loaded.trace(calibration=calibration, engine=engine).write(trace)
+    write_answer(answer, json_to, show_scenario_answer)

@@ -1,7 +1,8 @@
 """The command ``ringlab run``."""
 
 from ringlab.terminal.options import BackendOpt, CalibrationOpt, JsonOpt, ScenarioArg, SetOpt, TimeoutOpt, TraceOpt
-from ringlab.terminal.progress import Progress, is_first_rank
+from ringlab.terminal.output import write_answer
+from ringlab.terminal.progress import TerminalProgress, is_first_rank
 
 
 def run(
@@ -14,22 +15,12 @@ def run(
     set_keys: SetOpt = None,
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
-    from realcomm.launching.launcher import check_launch
-    from ringlab.answers import answer, calibration_source
-    from ringlab.terminal.output import finish
-    from scenarios import load
+    from ringlab.scenario import load
+    from ringlab.terminal.scenario_tables import show_scenario_answer
 
-    asked = load(scenario, set_keys or ())
-    check_launch(asked.cluster.world_size, backend, timeout)
-    progress = Progress()
-    if not asked.cluster.is_here:
-        progress.console.print(
-            f"warning: {asked.cluster.title} is not this machine; its {asked.cluster.world_size} ranks run here, "
-            "over this machine's memory",
-            markup=False,
-        )
-    numbers = calibration_source.to_choose(asked, calibration, timeout, progress)
-    found, measured = answer.measure(asked, numbers, backend, timeout, progress)
-    if trace is not None and measured is not None and is_first_rank():
-        measured.write(trace)
-    finish(found, asked, json_to)
+    answer = load(scenario, *(set_keys or ())).run(
+        calibration=calibration, backend=backend, timeout=timeout, progress=TerminalProgress()
+    )
+    if trace is not None and answer.trace is not None and is_first_rank():
+        answer.trace.write(trace)
+    write_answer(answer, json_to, show_scenario_answer)

@@ -1,12 +1,16 @@
 """The command ``ringlab winners``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
-from ringlab.terminal.output import give
+from ringlab.terminal.output import write_answer
+
+if TYPE_CHECKING:
+    from ringlab.answers.winner_maps import WinnersAnswer
 
 
 def winners(
@@ -38,19 +42,31 @@ def winners(
 ) -> None:
     """Show where each algorithm wins by the model: the size of the buffer against the number of ranks."""
     from collectives.errors import InputError
-    from ringlab.answers import calibration_source, winners
+    from ringlab.answers import winner_maps
+    from ringlab.answers.calibration_source import find_calibration
+    from ringlab.terminal.winners_table import show_winners
     from scenarios import load
     from simcomm import star
 
     if scenario is None and set_keys:
         raise InputError("--set changes a scenario, and none is given")
-    asked = load(scenario, set_keys or ()) if scenario is not None else None
-    cluster = asked.cluster if asked else star(hosts, bandwidth, latency)
-    name, dtype = (
-        (asked.collective.name, asked.collective.dtype) if asked and asked.collective else ("all_reduce", "float32")
+    loaded = load(scenario, set_keys or ()) if scenario is not None else None
+    comparison = loaded.collective if loaded else None
+    answer = winner_maps.winners(
+        collective or (comparison.name if comparison else "all_reduce"),
+        loaded.cluster if loaded else star(hosts, bandwidth, latency),
+        ranks,
+        (begin, end, factor),
+        algorithm or (),
+        dtype=comparison.dtype if comparison else "float32",
+        calibration=find_calibration(loaded, calibration) if loaded else None,
     )
-    wanted = winners.question(collective or name, cluster, ranks, (begin, end, factor), algorithm or (), dtype)
-    found = winners.winners(wanted, calibration_source.find(asked, calibration) if asked else None)
     if output is not None:
-        winners.draw(found, output)
-    give(winners.as_answer(found, wanted), json_to, winners.shower(found, output))
+        winner_maps.draw_winners(answer, output)
+
+    def show(answer: "WinnersAnswer", console: Console) -> None:
+        show_winners(answer, console)
+        if output is not None:
+            console.print(f"The picture: {output}", markup=False, soft_wrap=True)
+
+    write_answer(answer, json_to, show)

@@ -1,1 +1,1 @@
-"""What all commands share on a terminal: options, progress, tables, endings."""
+"""What is shown on a terminal: tables, progress, and the options that commands share."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 from rich.console import Console
@@ -11,28 +11,31 @@ from rich.console import Console
 from ringlab.terminal.progress import is_first_rank
 
 if TYPE_CHECKING:
-    from scenarios import Scenario
+    from ringlab.answers.record import Record
+
+A = TypeVar("A", bound="Record")
 
 
-def give(answer: dict[str, Any], json_to: str | None, show: Callable[[Console], None]) -> None:
-    """Write the answer where it was asked for; only rank 0 speaks."""
+def write_answer(answer: A, json_to: str | None, show: Callable[[A, Console], None]) -> None:
+    """Write the answer as JSON to a file or, for ``-``, to standard output; show it unless it went there.
+
+    Of several ranks only rank 0 writes.
+    """
     if not is_first_rank():
         return
-    text = json.dumps(answer, indent=2, allow_nan=False)
+    write_json(answer, json_to)
+    if json_to != "-":
+        show(answer, Console(highlight=False))
+
+
+def write_json(answer: "Record", json_to: str | None) -> None:
+    """Write the answer as JSON to a file or, for ``-``, to standard output."""
+    if json_to is None:
+        return
+    text = json.dumps(answer.to_dict(), indent=2, allow_nan=False)
     if json_to == "-":
         typer.echo(text)
-        return
-    if json_to is not None:
+    else:
         from collectives.records.files import write_text
 
         write_text(Path(json_to), text + "\n")
-    show(Console(highlight=False))
-
-
-def finish(answer: dict[str, Any], scenario: "Scenario", json_to: str | None) -> None:
-    """Draw the conclusions of an answer about a scenario, and give it as ``give`` does."""
-    from ringlab.answers.conclusions import conclude
-    from ringlab.terminal.tables import show
-
-    answer["conclusions"] = conclude(answer, scenario)
-    give(answer, json_to, lambda console: show(answer, console))

@@ -1,4 +1,4 @@
-"""How a command ends that is told to end: in order, so that nothing stays behind."""
+"""How a command ends on a signal: through its ``finally`` blocks, so that no process and no folder is left."""
 
 import os
 import signal
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def ending_in_order() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP, which may reach all our processes at once, end the command but leave no folder."""
+def exit_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into ``SystemExit`` inside the block; they may reach all our processes at once."""
     numbers = () if "RANK" in os.environ else (signal.SIGTERM, signal.SIGHUP)  # torchrun's ranks have none
     before = {number: signal.getsignal(number) for number in numbers}
     for number in (number for number in numbers if before[number] is signal.SIG_DFL):  # nohup has it ignored

@@ -1,18 +1,21 @@
-"""What this machine can run, and what is missing."""
+"""``DoctorAnswer``: what this machine can run, and what is missing."""
 
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from collectives.errors import InputError
 from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, environment
+from ringlab.answers.record import Record, to_plain
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True)
+class Finding(Record):
     """One thing that was looked at."""
 
     subject: str
@@ -20,9 +23,25 @@ class Finding(NamedTuple):
     detail: str
 
 
-def examine() -> list[Finding]:
-    """Look at everything; nothing is started or changed."""
-    return [look() for look in (_python, _packages, _processor, _memory, _gloo, _gpus, _calibration, _disk)]
+@dataclass(frozen=True)
+class DoctorAnswer(Record):
+    """What ``doctor`` found."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def missing(self) -> list[str]:
+        """The subjects of what does not work."""
+        return [finding.subject for finding in self.findings if not finding.works]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema_version": 1, "kind": "doctor", "findings": to_plain(self.findings)}
+
+
+def doctor() -> DoctorAnswer:
+    """Look at what this machine can run; nothing is started or changed."""
+    looks = (_python, _packages, _processor, _memory, _gloo, _gpus, _calibration, _disk)
+    return DoctorAnswer(tuple(look() for look in looks))
 
 
 def _python() -> Finding:

@@ -5,17 +5,21 @@ from pathlib import Path
 
 import viz
 from collectives.records.calibration import Calibration
-from ringlab.answers.answer import Answer, one_trace
+from ringlab.answers.comparison import Comparison
+from ringlab.answers.predicted_trace import predict_trace
 from scenarios import Scenario
 
 
-def write_report(answer: Answer, scenario: Scenario, calibration: Calibration | None, path: Path) -> None:
-    """Write the answer as one HTML page with, for each algorithm, its messages as ranks against time."""
+def write_report(answer: Comparison, scenario: Scenario, calibration: Calibration | None, path: Path | str) -> None:
+    """Write the answer as one HTML page with, for each algorithm, its messages as ranks against time.
+
+    Raises InputError for another suffix than ``.html``.
+    """
     names = [algorithm.label for algorithm in scenario.collective.algorithms] if scenario.collective else []
     with tempfile.TemporaryDirectory() as folder:
         pictures: dict[str, bytes | Path] = {}
         for number, name in enumerate(names):
             picture = Path(folder) / f"{number}.png"
-            viz.draw(one_trace(scenario, calibration, name, None), picture)
+            viz.draw(predict_trace(scenario, calibration, name), picture)
             pictures[f"{name}, predicted: ranks against time"] = picture.read_bytes()
-        viz.write_report(answer, pictures, path)
+        viz.write_report(answer.to_dict(), pictures, path)

@@ -1,0 +1,204 @@
+"""``BenchAnswer``: real collectives with the figures of nccl-tests, each beside its prediction."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import simcomm
+from collectives.catalogue import find_algorithm, library
+from collectives.declaration import AUTO, Algorithm, auto
+from collectives.elements import check_op
+from collectives.errors import InputError
+from collectives.records.calibration import Calibration, cached_calibration
+from collectives.records.environment import environment
+from collectives.records.summary import COLLECTIVE, collective_entry
+from collectives.records.trace import Trace
+from collectives.request import make_request
+from collectives.spec import find_spec
+from realcomm.launching.launcher import check_launch
+from realcomm.measuring.measurement import Figures, Measurement
+from realcomm.measuring.sweep import sweep
+from ringlab.answers.ranges import grow_sizes
+from ringlab.answers.record import Record, to_plain
+from simcomm.schedules import checked
+from simcomm.selection import resolve_auto
+
+USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What to measure: every algorithm at every size, as nccl-tests' options say it."""
+
+    collective: str = "all_reduce"
+    algorithms: tuple[str, ...] = ()  # the usual one of the collective, unless said
+    ranks: int = 2
+    begin: str = "1K"
+    end: str = "16M"
+    factor: float = 4.0
+    iterations: int = 20
+    warmup: int = 5
+    check: bool = True
+    dtype: str = "float32"
+    op: str = "sum"
+    root: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRow(Record):
+    """One algorithm at one size. Times in seconds, rates in 1e9 bytes/s; None of a buffer without an element."""
+
+    collective: str
+    algorithm: str
+    world_size: int
+    bytes: int
+    time_s: float | None
+    time_min_s: float | None
+    time_max_s: float | None
+    algbw_GBps: float | None  # noqa: N815  # the key of the JSON
+    busbw_GBps: float | None  # noqa: N815
+    count: int  # elements, as nccl-tests counts them
+    dtype: str
+    op: str
+    root: int  # -1 where the collective has none, as in nccl-tests
+    wrong: int | None  # elements that were not what they must be; None where nothing was checked
+    predicted_s: float | None  # None without a calibration
+    error: float | None  # of the prediction, relative to what was measured
+
+
+@dataclass(frozen=True, repr=False)
+class BenchAnswer(Record):
+    """What ``bench`` measured; after an interrupt, what was measured by then."""
+
+    collectives: tuple[BenchRow, ...]
+    interrupted: bool
+    environment: dict[str, str | int] = field(default_factory=environment)
+
+    def __repr__(self) -> str:
+        return f"<BenchAnswer: {len(self.collectives)} rows{', interrupted' * self.interrupted}>"
+
+    @property
+    def wrong(self) -> int:
+        """Elements of all rows that were not what they must be."""
+        return sum(row.wrong or 0 for row in self.collectives)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": 1,
+            "kind": "bench",
+            "environment": self.environment,
+            "interrupted": self.interrupted,
+            "collectives": to_plain(self.collectives),
+        }
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark that is ready to start: its measurements, and the calibration to predict them with."""
+
+    options: BenchOptions
+    backend: str
+    timeout: float  # seconds
+    calibration: Calibration | None
+    measurements: tuple[Measurement, ...]
+
+    def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
+        """Measure, and hand each row to ``on_row`` as soon as it is known; an interrupt ends it. Raises RunFailed."""
+        rows: list[BenchRow] = []
+
+        def add(measurement: Measurement, figures: Figures) -> None:
+            rows.append(self._row(measurement, figures))
+            if on_row is not None:
+                on_row(rows[-1])
+
+        interrupted = False
+        try:
+            sweep(self.measurements, self.options.ranks, add, backend=self.backend, timeout=self.timeout)
+        except KeyboardInterrupt:
+            interrupted = True
+        return BenchAnswer(tuple(rows), interrupted)
+
+    def _row(self, measurement: Measurement, figures: Figures) -> BenchRow:
+        request, ranks = measurement.request, self.options.ranks
+        predicted = self._predict(measurement)
+        row = {
+            **_measured(measurement, ranks, figures),
+            "count": request.elements // ranks if request.spec.has_parts else request.elements,
+            "dtype": request.dtype,
+            "op": request.op if request.spec.reduces else "none",
+            "root": request.root if request.spec.rooted else -1,
+            "wrong": figures.wrong if measurement.check else None,
+            "predicted_s": predicted,
+            "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
+        }
+        nothing_sent = dict.fromkeys((*COLLECTIVE, "wrong", "predicted_s", "error"))
+        return BenchRow(**(row if request.elements else row | nothing_sent))
+
+    def _predict(self, measurement: Measurement) -> float | None:
+        if self.calibration is None:
+            return None
+        cluster = simcomm.this_machine(self.options.ranks)
+        return simcomm.run(measurement.request, cluster, calibration=self.calibration).elapsed
+
+
+def prepare(options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0) -> Benchmark:
+    """Return the benchmark, ready to start. Raises InputError for what cannot be measured."""
+    check_launch(options.ranks, backend, timeout)
+    calibration = _find_calibration(options.ranks, backend)
+    return Benchmark(options, backend, timeout, calibration, measurements(options, calibration))
+
+
+def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = 600.0) -> BenchAnswer:
+    """Measure collectives on real processes of this machine. Raises InputError and RunFailed."""
+    return prepare(options or BenchOptions(), backend=backend, timeout=timeout).run()
+
+
+def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[Measurement, ...]:
+    """Return a measurement for each row, sizes rounded down to what the algorithm can work on.
+
+    ``auto`` is chosen by the calibration. Raises InputError, also where there is none to choose by.
+    """
+    check_op(options.op, options.dtype)
+    algorithms = _algorithms(options)
+    if calibration is None and any(algorithm.is_auto for algorithm in algorithms):
+        raise InputError(
+            f"--algorithm {AUTO}: nothing to choose by, as this machine is not calibrated for {options.ranks} ranks "
+            f"on gloo; `ringlab calibrate --ranks {options.ranks}` does it (for nccl there is no calibration)"
+        )
+    sizes = grow_sizes(options.begin, options.end, options.factor)
+    return tuple(_measurement(options, found, size, calibration) for size in sizes for found in algorithms)
+
+
+def _measurement(
+    options: BenchOptions, algorithm: Algorithm, nbytes: int, calibration: Calibration | None
+) -> Measurement:
+    ranks = options.ranks
+    request = make_request(algorithm, ranks, nbytes, dtype=options.dtype, op=options.op, root=options.root)
+    request = resolve_auto(request, simcomm.this_machine(ranks), calibration)
+    checked(request.algorithm, ranks, options.root)
+    return Measurement(request, options.warmup, options.iterations, None, options.check)
+
+
+def _algorithms(options: BenchOptions) -> list[Algorithm]:
+    collective = find_spec(options.collective).name
+    usual = [name for name in USUAL if f"{collective}/{name}" in library()][:1]
+    names = options.algorithms or usual
+    return [auto(collective) if name == AUTO else find_algorithm(name, collective) for name in names]
+
+
+def _measured(measurement: Measurement, ranks: int, figures: Figures) -> dict[str, Any]:
+    facts = {
+        "nbytes": float(measurement.request.nbytes),
+        "time_min_s": figures.least_s,
+        "time_max_s": figures.most_s,
+    }
+    trace = Trace(measurement.request.algorithm.full_name, "measured", ranks, figures.median_s, [], [], facts=facts)
+    return cast(dict[str, Any], collective_entry(trace))
+
+
+def _find_calibration(ranks: int, backend: str) -> Calibration | None:
+    """Return the cached calibration, where a fresh one of this machine and backend is there."""
+    try:
+        return cached_calibration(ranks) if backend == "gloo" else None
+    except InputError:
+        return None

@@ -1,0 +1,98 @@
+"""The figures that answers are made of: one record for each collective and one for each training.
+
+``N`` is what stands for a time or a rate: a float (None of a run that never ends), or a ``SideBySide`` of two.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from collectives.records.summary import collective_entry, training_entry
+from collectives.records.trace import Trace
+from collectives.workload import Training
+from ringlab.answers.record import Record
+from ringlab.answers.repeated_runs import TroubleFigures
+
+Number = float | None  # seconds or a rate; None of a run that never ends
+
+
+@dataclass(frozen=True)
+class SideBySide(Record):
+    """A prediction beside its measurement; None for what is not known."""
+
+    predicted: float | None
+    measured: float | None
+    error: float | None  # (predicted - measured) / measured
+
+
+N = TypeVar("N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveFigures(Record, Generic[N]):
+    """One collective on a buffer of ``bytes`` bytes a rank; times in seconds, rates in 1e9 bytes/s as in nccl-tests."""
+
+    collective: str
+    algorithm: str
+    world_size: int
+    bytes: int
+    time_s: N
+    time_min_s: N
+    time_max_s: N
+    algbw_GBps: N  # noqa: N815  # the key of the JSON
+    busbw_GBps: N  # noqa: N815
+    engine: str | None = None  # of a prediction
+    method: str | None = None
+    trouble: TroubleFigures | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingFigures(Record, Generic[N]):
+    """One training: seconds of a step and of its phases, samples/s of all ranks, share of perfect scaling."""
+
+    gradient_sync: str
+    world_size: int
+    step_s: N
+    forward_s: N
+    backward_s: N
+    sync_s: N
+    optimizer_s: N
+    samples_per_s: N
+    scaling_efficiency: N
+    test_accuracy: float | None = None  # of a measurement
+    examples_seen: float | None = None
+    engine: str | None = None  # of a prediction
+    method: str | None = None
+    trouble: TroubleFigures | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterFigures(Record, Generic[N]):
+    """What was found about one cluster: the scenario's own or that of a what-if."""
+
+    title: str
+    cluster: str
+    collectives: tuple[CollectiveFigures[N], ...]
+    training: tuple[TrainingFigures[N], ...]
+
+
+def collective_figures(trace: Trace, trouble: TroubleFigures | None = None) -> CollectiveFigures[Number]:
+    """Return the figures of one collective from its trace."""
+    return CollectiveFigures(**cast(dict[str, Any], collective_entry(trace)), trouble=trouble)
+
+
+def training_figures(
+    trace: Trace, training: Training, trouble: TroubleFigures | None = None
+) -> TrainingFigures[Number]:
+    """Return the figures of a training from its trace."""
+    return TrainingFigures(**cast(dict[str, Any], training_entry(trace, training)), trouble=trouble)
+
+
+def side_by_side(predicted: Number, measured: Number) -> SideBySide:
+    """Return both with the relative error of the prediction, which is None where either is missing or zero.
+
+    >>> side_by_side(0.9, 1.0).error
+    -0.09999999999999998
+    """
+    if predicted is None or measured is None or measured == 0:
+        return SideBySide(predicted, measured, None)
+    return SideBySide(predicted, measured, (predicted - measured) / measured)

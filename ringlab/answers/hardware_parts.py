@@ -1,0 +1,136 @@
+"""``HardwareCatalogue`` and ``HardwarePart``: the hardware catalogue, or one part of it with its sources."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import viz
+from collectives.errors import InputError
+from ringlab.answers.record import Record
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.parts import Figure, find_link, parts
+from simcomm.cluster.presets import machine_entries, preset
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class HardwareCatalogue(Record):
+    """Everything that there is, by kind, without sources; each entry has a ``name``."""
+
+    machines: tuple[Entry, ...]
+    gpus: tuple[Entry, ...]
+    links: tuple[Entry, ...]  # rates in bytes/s each way of one lane or link, latency in seconds
+    nics: tuple[Entry, ...]
+    switches: tuple[Entry, ...]
+
+    def __repr__(self) -> str:
+        return f"<HardwareCatalogue: {len(self.machines)} machines, {len(self.gpus)} GPUs, {len(self.links)} links>"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema_version": 1, "kind": "hardware", **super().to_dict()}
+
+
+@dataclass(frozen=True, repr=False)
+class HardwarePart(Record):
+    """A machine, GPU, link, NIC or switch: every figure with its source, and the cables of a machine, counted."""
+
+    name: str
+    title: str
+    figures: tuple[Entry, ...]
+    links: tuple[Entry, ...]
+    file: str | None = None  # of its picture
+
+    def __repr__(self) -> str:
+        return f"<HardwarePart {self.name}: {len(self.figures)} figures, {len(self.links)} sorts of links>"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema_version": 1, "kind": "hardware", **super().to_dict()}
+
+
+def hardware_catalogue() -> HardwareCatalogue:
+    """Return the whole catalogue."""
+    return HardwareCatalogue(
+        machines=tuple(
+            {"name": name, "title": entry["title"], **_size(entry)} for name, entry in machine_entries().items()
+        ),
+        gpus=tuple({"name": name, **_values(figures)} for name, figures in parts("GPU").items()),
+        links=tuple({"name": name, **_rates(name)} for name in parts("link")),
+        nics=tuple({"name": name, **_values(figures)} for name, figures in parts("NIC").items()),
+        switches=tuple({"name": name, **_values(figures)} for name, figures in parts("switch").items()),
+    )
+
+
+def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
+    """Return one part of the hardware catalogue, or all of it. Raises InputError that suggests a name.
+
+    >>> hardware("dgx-h100").title
+    'NVIDIA DGX H100'
+    """
+    return hardware_catalogue() if name is None else hardware_part(name)
+
+
+def hardware_part(name: str) -> HardwarePart:
+    """Return one machine or part with the source of every figure. Raises InputError that suggests a name."""
+    if name in machine_entries():
+        entry = machine_entries()[name]
+        figures = tuple(
+            {"quantity": key, "value": str(entry[key]), "source": source} for key, source in entry["sources"].items()
+        )
+        return HardwarePart(name, entry["title"], figures, _links(preset(name)))
+    for kind in ("GPU", "link", "NIC", "switch"):
+        if name in parts(kind):
+            figures = tuple({"quantity": key, **figure._asdict()} for key, figure in parts(kind)[name].items())
+            return HardwarePart(name, f"{kind} {name}", figures, ())
+    raise InputError(_unknown(name))
+
+
+def draw_hardware(name: str, path: Path, nodes: int = 1) -> HardwarePart:
+    """Draw ``nodes`` machines with their network; return the machine, with ``file``. Raises InputError."""
+    part = hardware_part(name)
+    if name not in machine_entries():
+        raise InputError(f"{name!r} is no machine, so it has no topology; there are {', '.join(machine_entries())}")
+    cluster = preset(name, nodes)
+    viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
+    return replace(part, file=str(path))
+
+
+def _size(entry: Entry) -> Entry:
+    return {"gpus": entry["gpus"], "gpu": entry["gpu"], "nics": entry.get("nics", 0), "nic": entry.get("nic", "")}
+
+
+def _values(figures: dict[str, Figure]) -> dict[str, str]:
+    return {quantity: figure.value for quantity, figure in figures.items()}
+
+
+def _rates(link: str) -> dict[str, float | None]:
+    """Return bytes/s each way of one lane or link; on the wire only where a source says."""
+    wire, known = find_link(link), parts("link")[link].keys() & {"lane_rate", "bandwidth"}
+    return {"bandwidth": wire.bandwidth if known else None, "usable_bandwidth": wire.usable, "latency": wire.latency}
+
+
+def _unknown(name: str) -> str:
+    names = [*machine_entries(), *(part for kind in ("GPU", "link", "NIC", "switch") for part in parts(kind))]
+    close = get_close_matches(name, names, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    machines = ", ".join(machine_entries())
+    return f"{name!r} is not in the catalogue; {hint}`ringlab hardware` lists all; machines: {machines}"
+
+
+def _links(cluster: Cluster) -> tuple[Entry, ...]:
+    """Return cables of each sort: how many, bytes/s each way on the wire and for software."""
+    edges = cluster.graph.edges(data=True)
+    sorts = Counter((d.get("medium", ""), d["bandwidth"], d.get("usable_bandwidth"), d["latency"]) for _, _, d in edges)
+    return tuple(
+        {
+            "medium": medium,
+            "count": count // 2,
+            "bandwidth": bandwidth if isfinite(bandwidth) else None,
+            "usable_bandwidth": usable,
+            "latency": latency,
+        }
+        for (medium, bandwidth, usable, latency), count in sorted(sorts.items(), key=lambda item: -item[0][1])
+    )

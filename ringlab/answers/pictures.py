@@ -1,0 +1,51 @@
+"""``Picture``: what ``animate`` drew, of a trace from a file or one simulated from a scenario."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import viz
+from collectives.records.calibration import Calibration
+from collectives.records.trace import Trace
+from ringlab.answers.predicted_trace import algorithm_names, predict_trace
+from ringlab.answers.progress import NoProgress, Progress
+from ringlab.answers.record import Record
+from scenarios import Scenario
+
+
+@dataclass(frozen=True)
+class Picture(Record):
+    """A picture of a trace, and the file that it was written to."""
+
+    title: str
+    file: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema_version": 1, "kind": "picture", **super().to_dict()}
+
+
+def draw_trace(trace: Trace, path: Path | str) -> Picture:
+    """Draw a trace: messages moving as ``.gif``, ranks against time as ``.png``. Raises InputError."""
+    viz.draw(trace, path)
+    return Picture(trace.title, str(path))
+
+
+def draw_scenario(
+    scenario: Scenario,
+    path: Path | str,
+    *,
+    calibration: Calibration | None = None,
+    algorithm: str | None = None,
+    nbytes: int | None = None,
+    progress: Progress | None = None,
+) -> Picture:
+    """Simulate one of the scenario's algorithms and draw it; ``progress`` is told which, where it was not said.
+
+    Raises InputError for an algorithm that is not in the scenario, and for a suffix that is none of a picture.
+    """
+    trace = predict_trace(scenario, calibration, algorithm, nbytes)
+    names = algorithm_names(scenario)
+    if algorithm is None and len(names) > 1:
+        note = f"drawn is {names[-1]}, the last of {', '.join(names)}; --algorithm NAME draws another"
+        (progress or NoProgress()).note(note)
+    return draw_trace(trace, path)

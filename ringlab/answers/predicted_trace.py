@@ -1,0 +1,58 @@
+"""The messages of one of a scenario's algorithms, simulated, for a picture or a file."""
+
+from typing import TypeVar
+
+import simcomm
+from collectives.errors import InputError
+from collectives.records.calibration import Calibration
+from collectives.records.trace import Trace
+from ringlab.answers.workload import predictable, resolve_training
+from scenarios import Scenario
+from simcomm.selection import resolve_auto
+
+T = TypeVar("T")
+
+
+def predict_trace(
+    scenario: Scenario,
+    calibration: Calibration | None = None,
+    algorithm: str | None = None,
+    nbytes: int | None = None,
+    engine: str | None = None,
+) -> Trace:
+    """Simulate one of the scenario's algorithms: the last at the largest size, unless ``algorithm`` or ``nbytes`` say.
+
+    Where the scenario asks for no collective, it is the first steps of a training. Raises InputError for a name that
+    is not in the scenario.
+    """
+    comparison, cluster = scenario.collective, scenario.cluster
+    if comparison is None:
+        trainings = {training.sync_name: training for training in predictable(scenario.trainings)}
+        training = resolve_training(_find(algorithm, trainings, scenario), cluster, calibration)
+        return simcomm.train(training, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
+    found = _find(algorithm, {candidate.label: candidate for candidate in comparison.algorithms}, scenario)
+    request = comparison.request(found, nbytes or max(comparison.sizes), cluster.world_size)
+    request = resolve_auto(request, cluster, calibration)
+    return simcomm.run(request, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
+
+
+def algorithm_names(scenario: Scenario) -> list[str]:
+    """Return the names from which ``predict_trace`` takes the last, unless told another."""
+    if scenario.collective is not None:
+        return [algorithm.label for algorithm in scenario.collective.algorithms]
+    return [training.sync_name for training in predictable(scenario.trainings)]
+
+
+def _find(name: str | None, candidates: dict[str, T], scenario: Scenario) -> T:
+    """Return the candidate of this label, the last without a name.
+
+    A name without parameters will do where one candidate has it, and ``my.py:fancy`` as the scenario writes it.
+    """
+    name = name and name.rpartition(".py:")[2]
+    known = ", ".join(candidates) or "none that can be predicted"
+    fitting = [label for label in candidates if name in (None, label)]
+    fitting = fitting or [label for label in candidates if name == label.partition("[")[0]]
+    if not fitting or (name is not None and len(fitting) > 1):
+        problem = "more than one algorithm" if fitting else "no algorithm"
+        raise InputError(f"{scenario.path}: {problem} {name or ''!r} in it; there are {known}")
+    return candidates[fitting[-1]]

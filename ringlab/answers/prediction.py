@@ -1,0 +1,116 @@
+"""``Prediction``: a scenario simulated, with its what-ifs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import simcomm
+from collectives.declaration import Algorithm
+from collectives.records.calibration import Calibration
+from collectives.records.trace import Trace
+from collectives.request import Request
+from collectives.workload import Training
+from ringlab.answers.conclusions import conclude
+from ringlab.answers.figures import (
+    ClusterFigures,
+    CollectiveFigures,
+    Number,
+    TrainingFigures,
+    collective_figures,
+    training_figures,
+)
+from ringlab.answers.repeated_runs import TroubleFigures, repeat
+from ringlab.answers.scenario_answer import ScenarioAnswer
+from ringlab.answers.workload import predictable, resolve_requests, resolve_training
+from scenarios import Scenario
+from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.engine_input import message_count
+from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.schedules import traced
+from simcomm.training import STEPS
+
+MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Prediction(ScenarioAnswer[Number]):
+    """What ``predict`` found: times in virtual seconds, None of a run that never ends."""
+
+    kind: ClassVar[str] = "prediction"
+
+
+def predict(scenario: Scenario, calibration: Calibration | None = None, engine: str | None = None) -> Prediction:
+    """Simulate a scenario and its what-ifs.
+
+    ``engine`` is "simpy", "compiled", or None for whichever suits the number of messages. Raises InputError where a
+    calibration is needed and missing.
+    """
+    simulator = _Simulator(scenario, calibration, engine)
+    own = simulator.figures(scenario.title, scenario.cluster, scenario.trouble)
+    what_ifs = tuple(simulator.figures(other.title, other.cluster, other.trouble) for other in scenario.what_ifs)
+    answer = Prediction(
+        title=scenario.title,
+        file=str(scenario.path),
+        cluster=scenario.cluster.title,
+        collectives=own.collectives,
+        training=own.training,
+        what_ifs=what_ifs,
+    )
+    return replace(answer, conclusions=conclude(answer, scenario))
+
+
+@dataclass(frozen=True)
+class _Simulator:
+    """The collectives and trainings of a scenario, simulated on one cluster after the other."""
+
+    scenario: Scenario
+    calibration: Calibration | None
+    engine: str | None
+
+    def figures(self, title: str, cluster: Cluster, trouble: Trouble) -> ClusterFigures[Number]:
+        requests = resolve_requests(self.scenario.collective, cluster, self.calibration)
+        trainings = [
+            resolve_training(training, cluster, self.calibration) for training in predictable(self.scenario.trainings)
+        ]
+        return ClusterFigures(
+            title=title,
+            cluster=cluster.title,
+            collectives=tuple(self._collective(request, cluster, trouble) for request in requests),
+            training=tuple(self._training(training, cluster, trouble) for training in trainings),
+        )
+
+    def _collective(self, request: Request, cluster: Cluster, trouble: Trouble) -> CollectiveFigures[Number]:
+        simulate = partial(simcomm.run, request, cluster, calibration=self.calibration, engine=self.engine)
+        if trouble == NO_TROUBLE:
+            return collective_figures(simulate(record=False))
+        messages = _message_count(request.algorithm, cluster, request.root)
+        trace, about = _repeat(trouble, simulate, lambda trace: trace.elapsed, messages)
+        if trouble.slows_ranks and cluster.transport is not None and cluster.transport.gamma == 0:
+            about = replace(about, computing="free")
+        return collective_figures(trace, about)
+
+    def _training(self, training: Training, cluster: Cluster, trouble: Trouble) -> TrainingFigures[Number]:
+        simulate = partial(simcomm.train, training, cluster, calibration=self.calibration, engine=self.engine)
+        if trouble == NO_TROUBLE:
+            return training_figures(simulate(record=False), training)
+        assert training.gradient_sync is not None
+        messages = STEPS * _message_count(training.gradient_sync, cluster)
+        trace, about = _repeat(trouble, simulate, partial(_step_seconds, training), messages)
+        return training_figures(trace, training, about)
+
+
+def _repeat(
+    trouble: Trouble, simulate: Callable[..., Trace], seconds: Callable[[Trace], float], messages: int
+) -> tuple[Trace, TroubleFigures]:
+    return repeat(trouble, simulate, seconds, record=messages * trouble.runs <= MOST_RECORDED)
+
+
+def _step_seconds(training: Training, trace: Trace) -> float:
+    seconds = training_figures(trace, training).step_s
+    assert seconds is not None, "a run that ended has a time"
+    return seconds
+
+
+def _message_count(algorithm: Algorithm, cluster: Cluster, root: int = 0) -> int:
+    return message_count(traced(algorithm, cluster.world_size, root))

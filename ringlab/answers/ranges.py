@@ -1,0 +1,71 @@
+"""World sizes and buffer sizes as the command line writes them: ``1-8,16``; from ``-b 1K`` to ``-e 16M``."""
+
+import re
+from collections.abc import Iterator
+
+from collectives.errors import InputError
+from collectives.units import parse_size
+
+MOST_SIZES = 1000
+
+
+def parse_world_sizes(text: str, option: str = "--world-sizes", most: int = 256) -> list[int]:
+    """Return the numbers of ranks from 1 to ``most`` that a list names, in rising order. Raises InputError.
+
+    >>> parse_world_sizes("16,1-4")
+    [1, 2, 3, 4, 16]
+    """
+    sizes: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise InputError(f"{option} {text!r}: {part!r} is neither a number nor a range like 1-8")
+        if dash and int(last) < int(first):
+            raise InputError(f"{option} {text!r}: {part.strip()} runs backwards; write {last}-{first}")
+        if int(last if dash else first) > most:
+            raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
+        sizes.update(range(int(first), int(last if dash else first) + 1))
+    if not sizes or min(sizes) < 1:
+        raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
+    return sorted(sizes)
+
+
+def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
+    """Return sizes in bytes from ``begin`` up to ``end``, each ``factor`` times the one before, as nccl-tests does.
+
+    Raises InputError for sizes that do not grow, or are too many.
+
+    >>> grow_sizes("1K", "20K", 4)
+    [1024, 4096, 16384]
+    """
+    first, last = parse_short_size(begin, "-b"), parse_short_size(end, "-e")
+    if factor <= 1 or not 0 < first <= last:
+        raise InputError(f"-b {begin} -e {end} -f {factor:g}: sizes must grow from -b up to -e, by a factor above 1")
+    sizes = list(_grow(first, last, factor))
+    if len(sizes) > MOST_SIZES:
+        raise InputError(f"-f {factor:g}: that makes more than {MOST_SIZES} sizes")
+    return sizes
+
+
+def _grow(begin: int, end: int, factor: float) -> Iterator[int]:
+    size = begin
+    for _ in range(MOST_SIZES + 1):
+        if size > end:
+            return
+        yield size
+        size = max(size + 1, int(size * factor))
+
+
+def parse_short_size(text: str, option: str) -> int:
+    """Return the bytes of ``8``, ``32K`` or ``1M`` as nccl-tests reads them, or of ``1 MiB``. Raises InputError.
+
+    >>> parse_short_size("32K", "-b"), parse_short_size("32 KiB", "-b")
+    (32768, 32768)
+    """
+    short = re.fullmatch(r"(\d+)([KMG]?)", text.strip(), re.IGNORECASE)
+    if short is not None:
+        return int(short[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[short[2].upper()]
+    try:
+        return parse_size(text)
+    except InputError as error:
+        raise InputError(f"{option} {text}: {error}; 32K, 1M and 2G are read as nccl-tests reads them") from error

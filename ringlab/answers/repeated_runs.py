@@ -1,0 +1,174 @@
+"""Predictions under trouble: a run simulated with many seeds, and what came of it as a distribution."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+from statistics import fmean
+from typing import Any, TypeVar
+
+import numpy as np
+
+from collectives.records.trace import Trace, Unfinished
+from collectives.records.waits import critical_path, waits
+from ringlab.answers.record import Record, to_plain
+from simcomm.model.trouble import Trouble
+
+MOST_SHOWN = 5  # of ranks that others waited for, and of the critical path
+Key = TypeVar("Key", int, str, tuple[int, int])
+
+
+@dataclass(frozen=True)
+class FailedRank(Record):
+    """A rank that failed, and when: virtual seconds from the start of the run."""
+
+    rank: int
+    at_s: float
+
+
+@dataclass(frozen=True)
+class DownLink(Record):
+    """A link that carries nothing any more, and since when."""
+
+    between: tuple[str, str]
+    at_s: float
+
+
+@dataclass(frozen=True)
+class StuckRun(Record):
+    """Why the first run that never ended did not."""
+
+    failed: tuple[FailedRank, ...]
+    unfinished: tuple[Unfinished, ...]
+    down: tuple[DownLink, ...]
+
+
+@dataclass(frozen=True)
+class Distribution(Record):
+    """Seconds over all runs; None where so many never end."""
+
+    median_s: float | None
+    p95_s: float | None
+    worst_s: float | None
+
+
+@dataclass(frozen=True)
+class PeerWait(Record):
+    """How long one rank waited for another, in seconds."""
+
+    rank: int
+    s: float
+
+
+@dataclass(frozen=True)
+class WaitedFor(Record):
+    """A rank, how long all others together waited for it, and which of them the longest."""
+
+    rank: int
+    s: float
+    by: tuple[PeerWait, ...]
+
+
+@dataclass(frozen=True)
+class PathPart(Record):
+    """Seconds of the critical path that went into one sort of work: ``messages 0 to 1``, ``backward of rank 2``."""
+
+    what: str
+    s: float
+
+
+@dataclass(frozen=True)
+class Waiting(Record):
+    """Whom the ranks waited for, and what the end waited for: means over all runs, the largest first."""
+
+    waited_for: tuple[WaitedFor, ...]
+    critical_path: tuple[PathPart, ...]
+    critical_path_s: float
+
+
+@dataclass(frozen=True)
+class TroubleFigures(Record):
+    """How the repetitions of a run under trouble went; in the JSON all of it stands in one table."""
+
+    repetitions: int
+    never_ended: int
+    stuck: StuckRun | None = None  # if some never ended
+    distribution: Distribution | None = None  # if some ended
+    waiting: Waiting | None = None  # if messages were recorded
+    computing: str | None = None  # "free" where slow ranks change nothing, as reducing takes no time
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"repetitions": self.repetitions, "never_ended": self.never_ended}
+        for part in (self.stuck, self.distribution, self.waiting):
+            found |= to_plain(part) if part else {}
+        return found | ({"computing": self.computing} if self.computing else {})
+
+
+def repeat(
+    trouble: Trouble, simulate: Callable[..., Trace], seconds: Callable[[Trace], float], *, record: bool
+) -> tuple[Trace, TroubleFigures]:
+    """Simulate with every seed of ``trouble``; return the run with the median ``seconds``, and how all of them went.
+
+    Who waited for whom is read from the messages, if ``record`` says that these are recorded. Where no run ends, the
+    first is returned.
+    """
+    traces = [simulate(trouble=trouble.repetition(number), record=record) for number in range(trouble.runs)]
+    ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
+    stuck = [trace for trace in traces if not trace.is_complete]
+    about = TroubleFigures(
+        repetitions=len(traces),
+        never_ended=len(stuck),
+        stuck=_stuck_run(stuck[0], trouble) if stuck else None,
+        distribution=_distribution([found for found, _ in ended], len(traces)) if ended else None,
+        waiting=_waiting([trace for _, trace in ended]) if ended and record else None,
+    )
+    return ended[(len(ended) - 1) // 2][1] if ended else traces[0], about
+
+
+def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
+    """Return the quantiles over all ``runs``, of which these ended: one that never does is worse than any that does."""
+    never = runs - len(seconds)
+    every, method = [*seconds, *[inf] * never], "higher" if never else "linear"
+    found = [float(np.quantile(every, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]
+    return Distribution(*(value if value < inf else None for value in found))
+
+
+def _stuck_run(trace: Trace, trouble: Trouble) -> StuckRun:
+    down = (link for link in trouble.links if link.share == 0 and link.at <= trace.elapsed and link.lasting == inf)
+    return StuckRun(
+        tuple(FailedRank(rank, at) for rank, at in trace.failed.items()),
+        tuple(trace.unfinished),
+        tuple(DownLink(link.between, link.at) for link in down),
+    )
+
+
+def _waiting(traces: Sequence[Trace]) -> Waiting:
+    paths = [critical_path(trace) for trace in traces]
+    late = _mean([waits(trace).items() for trace in traces])
+    by_peer = _mean([((peer, seconds) for (_, peer), seconds in late.items())])
+    parts = _mean([((_name(leg.name, leg.src, leg.dst), leg.seconds) for leg in path) for path in paths])
+    return Waiting(
+        tuple(WaitedFor(peer, seconds, _longest(late, peer)) for peer, seconds in islice(by_peer.items(), MOST_SHOWN)),
+        tuple(PathPart(what, seconds) for what, seconds in islice(parts.items(), MOST_SHOWN)),
+        fmean(sum(leg.seconds for leg in path) for path in paths),
+    )
+
+
+def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, ...]:
+    """Return who waited for ``peer`` the longest; ``late`` is sorted by seconds."""
+    found = [PeerWait(rank, seconds) for (rank, waited_for), seconds in late.items() if waited_for == peer]
+    return tuple(found[:MOST_SHOWN])
+
+
+def _mean(runs: Sequence[Iterable[tuple[Key, float]]]) -> dict[Key, float]:
+    """Return the sums by key of each run as means over the runs, the largest first; of equal ones the lowest key."""
+    sums: defaultdict[Key, float] = defaultdict(float)
+    for run in runs:
+        for key, seconds in run:
+            sums[key] += seconds / len(runs)
+    return dict(sorted(sums.items(), key=lambda item: (-float(f"{item[1]:.9e}"), item[0])))  # equal but for rounding
+
+
+def _name(name: str, src: int, dst: int) -> str:
+    return f"messages {src} to {dst}" if name == "message" else f"{name} of rank {src}"

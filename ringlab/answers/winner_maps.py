@@ -1,0 +1,119 @@
+"""``WinnersAnswer``: where each algorithm wins on a cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import viz
+from collectives.catalogue import find_algorithm
+from collectives.errors import InputError
+from collectives.records.calibration import Calibration
+from collectives.records.environment import environment
+from collectives.spec import find_spec
+from ringlab.answers.ranges import grow_sizes, parse_world_sizes
+from ringlab.answers.record import Record
+from simcomm.cluster.cluster import Cluster
+from simcomm.selection import Choice, WinnerMap, winner_map
+
+MOST_CELLS = 5000
+MOST_RANKS = 65_536
+
+
+@dataclass(frozen=True, repr=False)
+class WinnersAnswer(Record):
+    """What ``winners`` found: the fastest and the next best algorithm for each world size and size."""
+
+    map: WinnerMap
+    dtype: str
+    environment: dict[str, str | int] = field(default_factory=environment)
+
+    def __repr__(self) -> str:
+        rows, columns = len(self.map.world_sizes), len(self.map.sizes)
+        return f"<WinnersAnswer of {self.map.collective} on {self.map.cluster}: {rows} world sizes, {columns} sizes>"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": 1,
+            "kind": "winners",
+            "environment": self.environment,
+            "collective": self.map.collective,
+            "cluster": self.map.cluster,
+            "dtype": self.dtype,
+            "cells": [
+                _cell(world_size, nbytes, choice)
+                for world_size, row in zip(self.map.world_sizes, self.map.choices, strict=True)
+                for nbytes, choice in zip(self.map.sizes, row, strict=True)
+            ],
+        }
+
+
+def winners(
+    collective: str,
+    cluster: Cluster,
+    ranks: str | None = None,
+    sizes: tuple[str, str, float] = ("256", "256M", 2.0),
+    algorithms: Sequence[str] = (),
+    *,
+    dtype: str = "float32",
+    calibration: Calibration | None = None,
+) -> WinnersAnswer:
+    """Return the fastest algorithm on the first hosts of a cluster, for each number of them and each size.
+
+    ``ranks`` is a list like ``2-16,64``; without it numbers that double, with one between. ``sizes`` are the first, the
+    last and the factor, as nccl-tests' options. The choice is among ``algorithms``, else among all of the library.
+    Raises InputError.
+
+    >>> import simcomm
+    >>> winners("all_reduce", simcomm.star(4, "10 Gbit/s", "5 us"), "4", ("1K", "1M", 1024.0)).map.winners
+    [['recursive_doubling', 'ring']]
+    """
+    find_spec(collective)
+    world_sizes = _world_sizes(cluster, ranks)
+    found = grow_sizes(*sizes)
+    if len(found) * len(world_sizes) > MOST_CELLS:
+        raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CELLS} cells at most")
+    among = [find_algorithm(name, collective) for name in algorithms] or None
+    choices = winner_map(collective, cluster, found, world_sizes, dtype=dtype, among=among, calibration=calibration)
+    return WinnersAnswer(choices, dtype)
+
+
+def _world_sizes(cluster: Cluster, ranks: str | None) -> list[int]:
+    usual = [cluster.world_size] if cluster.is_here else doublings(cluster.world_size)
+    world_sizes = usual if ranks is None else parse_world_sizes(ranks, "--ranks", MOST_RANKS)
+    if cluster.is_here and world_sizes != usual:
+        raise InputError(f"--ranks {ranks}: this machine is calibrated for all of its {cluster.world_size} ranks alone")
+    if world_sizes[-1] > cluster.world_size:
+        raise InputError(f"--ranks {ranks}: {world_sizes[-1]} do not fit: {cluster.title} holds {cluster.world_size}")
+    return world_sizes
+
+
+def doublings(most: int) -> list[int]:
+    """Return powers of two up to ``most``, a number halfway between each two of them, and ``most``.
+
+    >>> doublings(10)
+    [2, 3, 4, 6, 8, 10]
+    """
+    powers = [1 << bit for bit in range(1, most.bit_length())]
+    return sorted({p for power in powers for p in (power, power * 3 // 2) if p <= most} | {most})
+
+
+def _cell(world_size: int, nbytes: int, choice: Choice) -> dict[str, Any]:
+    second = choice.next_best
+    return {
+        "world_size": world_size,
+        "bytes": nbytes,
+        "algorithm": choice.algorithm.label,
+        "time_s": choice.seconds,
+        "next_best": second.algorithm.label if second else None,
+        "next_best_time_s": second.seconds if second else None,
+    }
+
+
+def draw_winners(answer: WinnersAnswer, path: Path) -> None:
+    """Write the map as a picture. Raises InputError for a suffix that is none of a picture."""
+    found = answer.map
+    names = [[choice.algorithm.name for choice in row] for row in found.choices]
+    gains = [[choice.gain for choice in row] for row in found.choices]
+    title = f"{found.collective} on {found.cluster}"
+    viz.draw_winners(viz.Winners(title, found.sizes, found.world_sizes, names, gains), path)

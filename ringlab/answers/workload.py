@@ -1,0 +1,42 @@
+"""What is predicted and run of a scenario: its requests and trainings, with ``auto`` resolved."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collectives.records.calibration import Calibration
+from collectives.request import Request, make_request
+from collectives.workload import Training
+from scenarios import CollectiveComparison, Scenario
+from simcomm.cluster.cluster import Cluster
+from simcomm.schedules import checked
+from simcomm.selection import resolve_auto
+
+
+def resolve_requests(
+    comparison: CollectiveComparison | None, cluster: Cluster, calibration: Calibration | None
+) -> list[Request]:
+    """Return the requests of a scenario, none without a collective; ``auto`` is chosen for each size and cluster."""
+    requests = comparison.requests(cluster.world_size) if comparison else ()
+    return [resolve_auto(request, cluster, calibration) for request in requests]
+
+
+def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
+    """Return the training with the algorithm that the model chooses, where its gradient sync is ``auto``."""
+    if training.gradient_sync is None:
+        return training
+    sync = make_request(training.gradient_sync, cluster.world_size, training.gradient_bytes, op="mean")
+    return replace(training, gradient_sync=resolve_auto(sync, cluster, calibration).algorithm)
+
+
+def predictable(trainings: Sequence[Training]) -> list[Training]:
+    """Return the trainings that can be predicted: all but torch's DistributedDataParallel, which is only measured."""
+    return [training for training in trainings if training.gradient_sync is not None]
+
+
+def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:
+    """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
+    for algorithm, root in dict.fromkeys((request.algorithm, request.root) for request in requests):
+        checked(algorithm, scenario.cluster.world_size, root)
+    for training in predictable(trainings):
+        assert training.gradient_sync is not None
+        checked(training.gradient_sync, scenario.cluster.world_size)

@@ -1,0 +1,47 @@
+"""The tables about this machine: of ``calibrate`` and ``doctor``."""
+
+from rich.console import Console
+
+from collectives.units import format_time
+from ringlab.answers.calibration_source import CalibrationAnswer
+from ringlab.answers.findings import DoctorAnswer
+from ringlab.terminal.tables import NOTHING, format_percent, format_ratio, make_table
+
+
+def show_calibration(answer: CalibrationAnswer, console: Console) -> None:
+    """Print what was measured, and how well straight lines describe it."""
+    calibration = answer.calibration
+    lines = (
+        ("one way", calibration.one_way),
+        ("both ways", calibration.both_ways),
+        ("reduction", calibration.reduction),
+    )
+    rows = [
+        [
+            name,
+            format_time(line.fixed),
+            format_ratio(1 / line.per_byte / 1e9) if line.per_byte else NOTHING,
+            format_percent(line.worst_residual),
+        ]
+        for name, line in lines
+    ]
+    title = f"This machine, {calibration.ranks} ranks of {calibration.threads} threads"
+    console.print(make_table(title, ["", "fixed", "GB/s", "worst residual"], rows, words=1))
+    compute = [
+        [point.model, point.dataset, str(point.batch_size), f"{point.processes} x {point.threads}"]
+        + [format_time(getattr(point.phases, name)) for name in ("forward", "backward", "optimizer")]
+        + [format_percent(point.spread)]
+        for point in calibration.compute
+    ]
+    if compute:
+        headings = ["model", "dataset", "batch", "processes\nx threads", "forward", "backward", "optimizer", "spread"]
+        console.print(make_table("Training step without communication", headings, compute, words=2))
+    console.print(f"Kept in {answer.file}; predictions use it for a day.", markup=False)
+
+
+def show_doctor(answer: DoctorAnswer, console: Console) -> None:
+    """Print what works and what is missing."""
+    rows = [[finding.subject, "yes" if finding.works else "no", finding.detail] for finding in answer.findings]
+    console.print(make_table("This machine", ["", "works", ""], rows, words=3))
+    missing = answer.missing
+    console.print(f"Missing: {', '.join(missing)}." if missing else "Everything is there.", markup=False)
