@@ -83,6 +83,7 @@ def test_importing_leaves_torch_out(names: str) -> None:
 @pytest.mark.parametrize(
     "names, slow",
     [
+        ("ringlab", {"numpy", "networkx", "pydantic", "typer", "rich"}),
         ("ringlab.cli", {"numpy", "networkx", "pydantic"}),
         ("ringlab.answers.prediction", {"scipy", "numba", "matplotlib", "pandas"}),
     ],

@@ -66,7 +66,7 @@ def winners(
 
     >>> import simcomm
     >>> winners("all_reduce", simcomm.star(4, "10 Gbit/s", "5 us"), "4", ("1K", "1M", 1024.0)).map.winners
-    [['recursive_doubling', 'ring']]
+    [['recursive_doubling', 'halving_doubling']]
     """
     find_spec(collective)
     world_sizes = _world_sizes(cluster, ranks)
