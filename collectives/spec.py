@@ -41,13 +41,19 @@ class Spec(NamedTuple):
     repeats: bool = False  # a contribution may count more than once
 
     def origin(self, rank: int, part: int) -> int:
-        """The part of a contributor's buffer that ends as this part of this rank's."""
+        """Return the part of a contributor's buffer that ends as this part of this rank's."""
         return rank if self.moves else part
 
     def result(self, rank: int, world_size: int, root: int) -> range:
-        """The parts that are defined on this rank at the end; they are consecutive."""
-        found = [part for part in range(world_size) if self.end(rank, part, world_size, root) is not None]
-        return range(found[0], found[-1] + 1) if found else range(0)
+        """Return the parts that are defined on this rank at the end: all, its own, or none.
+
+        >>> find_spec("scatter").result(rank=2, world_size=4, root=0)
+        range(2, 3)
+        """
+        own, next_rank = range(rank, rank + 1), (rank + 1) % world_size
+        if self.end(rank, rank, world_size, root) is None:
+            return range(0)
+        return own if self.end(rank, next_rank, world_size, root) is None else range(world_size)
 
 
 def _own(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
@@ -110,7 +116,11 @@ SPECS = {
 
 
 def find_spec(name: str) -> Spec:
-    """The spec of a collective. Raises InputError that lists the known ones."""
+    """Return the spec of a collective. Raise InputError that lists the known ones.
+
+    >>> find_spec("all_reduce").reduces
+    True
+    """
     if name not in SPECS:
         raise InputError(f"no collective is called {name!r}; {suggest(name, SPECS)}")
     return SPECS[name]

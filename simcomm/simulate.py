@@ -6,12 +6,12 @@ from dataclasses import replace
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
+from collectives.parts import reduced_slice
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace, TracedLink
 from collectives.request import Array, Request, make_request
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
-from collectives.step import offset
 from collectives.transport import Transport
 from simcomm.cluster.calibrated import with_calibration
 from simcomm.cluster.cluster import Cluster
@@ -99,15 +99,9 @@ def _on_compiled(inputs: EngineInput, op: str, record: bool) -> Trace:
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
     yield from simulation.collective(rank, schedule.programs[rank], buffer, op)
     if op == "mean":
-        reduced = reduced_elements(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
-        seconds = simulation.transport.gamma * len(reduced) * buffer.itemsize
+        reduced = reduced_slice(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
+        seconds = simulation.transport.gamma * (reduced.stop - reduced.start) * buffer.itemsize
         yield from simulation.compute("reduce", Site(0, rank, DIVISION, schedule.steps), seconds)
-
-
-def reduced_elements(spec: Spec, rank: int, world_size: int, root: int, n: int) -> range:
-    """The elements of a rank's buffer of ``n`` that hold reduced data at the end, which mean divides."""
-    parts = spec.result(rank, world_size, root) if spec.reduces else range(0)
-    return range(offset(parts.start, n, world_size), offset(parts.stop, n, world_size))
 
 
 def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
@@ -116,8 +110,7 @@ def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, 
         assert result is not None
         buffer[:] = result[: buffer.size]
         if op == "mean":
-            reduced = reduced_elements(spec, rank, len(held), root, buffer.size)
-            buffer[reduced.start : reduced.stop] /= len(held)
+            buffer[reduced_slice(spec, rank, len(held), root, buffer.size)] /= len(held)
 
 
 def ready(cluster: Cluster, calibration: Calibration | None) -> tuple[Cluster, Transport]:

@@ -11,12 +11,12 @@ import realcomm
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
 from collectives.lengths import rounded_down
+from collectives.parts import part_slice
 from collectives.request import Request
 from collectives.schedule.schedule import build_schedule
 from collectives.spec import Spec
 from realcomm.execution import executor, pipeline
 from realcomm.execution.executor import Executor, dtype_name
-from realcomm.measuring.exact_inputs import part_of
 
 REDUCE_OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -99,7 +99,7 @@ def torchs_own(
     elif spec.name in ("gather", "all_gather", "all_to_all"):
         everyones = [torch.empty_like(tensor) for _ in range(world_size)]
         dist.all_gather(everyones, tensor)
-        cuts = [part_of(spec.origin(rank, part), n, world_size) for part in range(world_size)]
+        cuts = [part_slice(spec.origin(rank, part), n, world_size) for part in range(world_size)]
         tensor = torch.cat([data[cut] for data, cut in zip(everyones, cuts, strict=True)])
     elif spec.reduces:
         dist.all_reduce(tensor, REDUCE_OPS[op])

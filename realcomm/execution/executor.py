@@ -15,6 +15,7 @@ from collectives.declaration import Algorithm
 from collectives.elements import OPS
 from collectives.errors import InputError
 from collectives.lengths import check_length
+from collectives.parts import reduced_slice
 from collectives.request import Request
 from collectives.step import reduce
 from realcomm.execution.events import Event, EventRecorder
@@ -93,8 +94,8 @@ class Executor:
         self._send, self._receive = whole_group.send, whole_group.recv
         self._post = self._post_grouped if grouped else self._post_each
         self._combine = COMBINE[op]
-        self._divided = _elements_of(algorithm.spec.result(rank, world_size, request.root), n, world_size)
-        self._divides = op == "mean" and algorithm.spec.reduces and self._divided.stop > self._divided.start
+        self._divided = reduced_slice(algorithm.spec, rank, world_size, request.root, n)
+        self._divides = op == "mean" and self._divided.stop > self._divided.start
         self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
         self._tensor: Callable[[], torch.Tensor | None] = _none
         self._address = 0
@@ -237,11 +238,6 @@ def _check_reduces(op: str, dtype: torch.dtype) -> None:
         COMBINE[op](torch.zeros(1, dtype=dtype), torch.zeros(1, dtype=dtype))
     except (RuntimeError, TypeError) as error:
         raise InputError(f"op {op!r} cannot reduce dtype {dtype_name(dtype)!r}: {error}") from error
-
-
-def _elements_of(parts: range, n: int, world_size: int) -> slice:
-    """Return the elements of some consecutive parts of a buffer."""
-    return slice(parts.start * n // world_size, parts.stop * n // world_size)
 
 
 def _set_posted(step: SliceStep, now: float) -> None:

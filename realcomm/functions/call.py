@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
+from collectives.parts import part_slice
 from collectives.proof.verifier import verify
 from collectives.request import Request
 from realcomm.execution.executor import Executor, dtype_name
@@ -99,5 +100,4 @@ def _part(buffer: torch.Tensor, number: int | None, world_size: int) -> torch.Te
     """Return one of ``world_size`` equal parts of a contiguous tensor, or all of it."""
     if number is ALL:
         return buffer
-    size = buffer.numel() // world_size
-    return buffer.detach().view(-1)[number * size : (number + 1) * size]
+    return buffer.detach().view(-1)[part_slice(number, buffer.numel(), world_size)]

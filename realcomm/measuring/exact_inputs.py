@@ -6,6 +6,7 @@ The idea is nccl-tests' (its ``verifiable`` folder): small whole numbers, which 
 import torch
 
 from collectives.declaration import Algorithm
+from collectives.parts import part_slice
 from realcomm.execution.executor import COMBINE
 
 PERIOD = 1009  # a prime, so that chunks of equal length hold different data
@@ -36,18 +37,13 @@ def exact_result(
         data = exact_input(contributor, n, dtype, op)
         for part in (part for part in parts if contributor in contributors[part]):
             target, incoming = (
-                result[part_of(part, n, world_size)],
-                data[part_of(spec.origin(rank, part), n, world_size)],
+                result[part_slice(part, n, world_size)],
+                data[part_slice(spec.origin(rank, part), n, world_size)],
             )
             (COMBINE[op] if part in filled else torch.Tensor.copy_)(target, incoming)
             filled.add(part)
-    where = slice(parts.start * n // world_size, parts.stop * n // world_size)
+    where = part_slice(parts, n, world_size)
     return where, result[where] / world_size if op == "mean" and spec.reduces else result[where]
-
-
-def part_of(part: int, n: int, world_size: int) -> slice:
-    """The elements of one of ``world_size`` parts of a buffer."""
-    return slice(part * n // world_size, (part + 1) * n // world_size)
 
 
 def neutral(n: int, dtype: torch.dtype, op: str, device: torch.device) -> torch.Tensor:
