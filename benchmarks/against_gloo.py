@@ -32,7 +32,7 @@ from collectives.units import format_size
 from realcomm.execution import pipeline
 from realcomm.execution.executor import TAG, Executor
 from realcomm.launching.launcher import launch
-from realcomm.measuring.common_start import all_intervals, first_to_last, together, undisturbed
+from realcomm.measuring.timing import first_to_last, gather_intervals, time_together, without_garbage_collection
 from ringlab.answers.ranges import parse_short_size
 
 SIZES = tuple(str(1024 * 4**k) for k in range(9))  # 1 KiB to 64 MiB
@@ -60,11 +60,11 @@ def paired(
 def pairs(ours: Call, theirs: Call, count: int) -> tuple[list[float], list[float]]:
     """Seconds of both calls, in pairs that begin with the one and the other in turn."""
     intervals: dict[Call, list[tuple[float, float]]] = {ours: [], theirs: []}
-    with undisturbed():
+    with without_garbage_collection():
         for number in range(count + 3):  # the first three are warm-up
             for call in (ours, theirs) if number % 2 else (theirs, ours):
-                intervals[call].append(together(call))
-    seconds = [[end - begin for begin, end in first_to_last(all_intervals(mine))[3:]] for mine in intervals.values()]
+                intervals[call].append(time_together(call))
+    seconds = [[end - begin for begin, end in first_to_last(gather_intervals(mine))[3:]] for mine in intervals.values()]
     return seconds[0], seconds[1]
 
 

@@ -7,8 +7,7 @@ import torch
 
 import simcomm
 from collectives import find_algorithm
-from realcomm.execution.executor import execute
-from realcomm.launching.launcher import launch
+from realcomm import execute, launch
 
 X = [0.0, 1.0]  # of rank 0 and rank 1
 START = 2.0

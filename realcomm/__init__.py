@@ -1,43 +1,63 @@
 """Real ranks: processes of this machine, or of torchrun's, joined by torch.distributed.
 
-``launch`` runs any function as ranks, ``run`` measures a collective, ``train`` trains a model, ``calibrate`` fits a
-transport; ``all_reduce`` and its siblings are the collectives as functions on tensors, for any process of a group.
-Importing this imports no torch; workers do, and what needs it when it is first asked for.
+* ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions.
+* ``launch`` calls any function as ranks. In it, ``set_status`` and ``report_progress`` say what a rank is doing.
+* ``all_reduce`` and the other eleven collectives work on tensors in any process that has a group of torch.distributed,
+  and ``classroom`` has four of them with the signatures of a first exercise.
+* ``execute`` and ``Executor`` run any rank program on a tensor.
+* ``RunFailed`` is raised when a run breaks: ``RankFailed`` by a rank, ``TimedOut`` by its timeout.
+
+Importing this does not import torch; what needs it is imported when it is first used.
 """
 
 from importlib import import_module
 from typing import Any
 
+from collectives.errors import RunFailed
+from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
+from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.calibration import calibrate
-from realcomm.measuring.collective import run
+from realcomm.measuring.collective_run import run
 
-_FUNCTIONS = (
-    "all_gather_into_tensor",
-    "all_reduce",
-    "all_to_all_single",
-    "barrier",
-    "broadcast",
-    "reduce",
-    "reduce_scatter_tensor",
-)
-_LISTS = ("all_gather", "all_to_all", "gather", "reduce_scatter", "scatter")
+_LAZY = {  # by module
+    "realcomm.functions.tensor_collectives": [
+        "all_gather_into_tensor",
+        "all_reduce",
+        "all_to_all_single",
+        "barrier",
+        "broadcast",
+        "reduce",
+        "reduce_scatter_tensor",
+    ],
+    "realcomm.functions.list_collectives": ["all_gather", "all_to_all", "gather", "reduce_scatter", "scatter"],
+    "realcomm.execution.executor": ["Executor", "execute"],
+    "realcomm.training.trainer": ["train"],
+}
+_MODULES = {name: module for module, names in _LAZY.items() for name in names}
 
-__all__ = ["calibrate", "classroom", "launch", "run", "train", *_FUNCTIONS, *_LISTS]
+__all__ = [
+    "RankFailed",
+    "RunFailed",
+    "TimedOut",
+    "calibrate",
+    "classroom",
+    "launch",
+    "report_progress",
+    "run",
+    "set_status",
+    *_MODULES,
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "train":
-        return import_module("realcomm.training.trainer").train
     if name == "classroom":
         return import_module("realcomm.classroom")
-    if name in _FUNCTIONS:
-        return getattr(import_module("realcomm.functions.tensor_collectives"), name)
-    if name in _LISTS:
-        return getattr(import_module("realcomm.functions.list_collectives"), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """What is there to complete, also what is only loaded when it is asked for."""
+    """Return all names to complete, also those that are imported when they are first used."""
     return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
-"""Collectives with the signatures of a class: every rank passes its number and how many there are.
+"""Collectives with the signatures of a first exercise: every rank passes its number and how many ranks there are.
 
-They work in place on the default group of ``torch.distributed`` and send nothing but point-to-point messages. All
-raise InputError, a ValueError, when the numbers are not the group's.
+They work in place on the default group of ``torch.distributed`` and send point-to-point messages only. All raise
+InputError, a ValueError, when the numbers are not the group's. The examples show rank 0 of two.
 """
 
 import torch
@@ -12,30 +12,59 @@ from realcomm.functions import tensor_collectives
 
 
 def broadcast(tensor: torch.Tensor, rank: int, world_size: int, src: int = 0) -> None:
-    """``tensor`` holds what it holds on ``src``, which sent it to every other rank, one after the other."""
+    """Copy ``tensor`` of rank ``src`` to all ranks: ``src`` sends it to the others one after the other.
+
+    >>> tensor = torch.tensor([rank + 1.0])
+    >>> classroom.broadcast(tensor, rank, world_size, src=1)
+    >>> tensor
+    tensor([2.])
+    """
     _check(rank, world_size)
     tensor_collectives.broadcast(tensor, src, algorithm="naive")
 
 
 def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: str = "sum") -> None:
-    """On ``dst``, ``tensor`` holds the ``op`` ("sum", "mean", ...) of all, sent there; elsewhere it holds anything."""
+    """Reduce ``tensor`` over all ranks by ``op`` ("sum", "mean", ...): the others send theirs to ``dst``.
+
+    On other ranks than ``dst`` its content is undefined afterwards.
+
+    >>> tensor = torch.tensor([rank + 1.0])
+    >>> classroom.reduce(tensor, rank, world_size)
+    >>> tensor
+    tensor([3.])
+    """
     _check(rank, world_size)
-    tensor_collectives.reduce(tensor, dst, algorithm="naive", op=op)
+    tensor_collectives.reduce(tensor, dst, op, algorithm="naive")
 
 
 def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
-    """``tensor`` holds the ``op`` of all ranks': reduced to rank 0, and broadcast from there."""
+    """Reduce ``tensor`` over all ranks by ``op``; every rank holds the result: a reduce to rank 0 and a broadcast.
+
+    >>> tensor = torch.tensor([rank + 1.0])
+    >>> classroom.all_reduce(tensor, rank, world_size)
+    >>> tensor
+    tensor([3.])
+    """
     _check(rank, world_size)
-    tensor_collectives.all_reduce(tensor, algorithm="naive", op=op)
+    tensor_collectives.all_reduce(tensor, op, algorithm="naive")
 
 
 def ring_all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
-    """The same by a ring: each rank sends to its right neighbour only, 2 (p - 1) times a p-th of the tensor."""
+    """Reduce ``tensor`` over all ranks by ``op`` in a ring; every rank holds the result.
+
+    Each rank sends to its right neighbour only: 2 (p - 1) times a p-th of the tensor, with p ranks.
+
+    >>> tensor = torch.tensor([rank + 1.0, 1.0])
+    >>> classroom.ring_all_reduce(tensor, rank, world_size, op="mean")
+    >>> tensor
+    tensor([1.5000, 1.0000])
+    """
     _check(rank, world_size)
-    tensor_collectives.all_reduce(tensor, algorithm="ring", op=op)
+    tensor_collectives.all_reduce(tensor, op, algorithm="ring")
 
 
 def _check(rank: int, world_size: int) -> None:
+    """Raise InputError unless this process is ``rank`` of ``world_size`` in the default group."""
     if not dist.is_initialized():
         raise InputError("there is no process group; call torch.distributed.init_process_group first")
     if (rank, world_size) != (found := (dist.get_rank(), dist.get_world_size())):

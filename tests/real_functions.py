@@ -246,13 +246,14 @@ class AcceptAnything(doctest.OutputChecker):
 
 
 def run_examples(rank: int, world_size: int) -> tuple[int, str]:
-    """Run the examples of all functions; return how many, and doctest's report. Only rank 0 prints what they show."""
+    """Run the examples of all collectives; return how many, and doctest's report. Only rank 0 prints what they show."""
     report: list[str] = []
     runner = doctest.DocTestRunner(None if rank == 0 else AcceptAnything(), verbose=False)
-    for name in FUNCTIONS:
-        text = getattr(realcomm, name).__doc__
-        values = {"realcomm": realcomm, "torch": torch, "rank": rank}
-        runner.run(doctest.DocTestParser().get_doctest(text, values, name, None, None), out=report.append)
+    lesson = [classroom.broadcast, classroom.reduce, classroom.all_reduce, classroom.ring_all_reduce]
+    values = {"realcomm": realcomm, "classroom": classroom, "torch": torch, "rank": rank, "world_size": world_size}
+    for function in [*(getattr(realcomm, name) for name in FUNCTIONS), *lesson]:
+        example = doctest.DocTestParser().get_doctest(function.__doc__, dict(values), function.__name__, None, None)
+        runner.run(example, out=report.append)
         dist.barrier()
     return runner.summarize(verbose=False).attempted, "".join(report)
 

@@ -23,10 +23,10 @@ from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.status import set_status
 from realcomm.measuring import probes
-from realcomm.measuring.common_start import together
 from realcomm.measuring.exact_inputs import exact_input, exact_result
 from realcomm.measuring.measurement import Measurement, RankMeasurement
-from realcomm.measuring.one_rank import measure
+from realcomm.measuring.rank_measurement import measure_rank
+from realcomm.measuring.timing import time_together
 
 
 def ad_hoc(
@@ -283,8 +283,8 @@ def probe_small(rank: int, world_size: int) -> dict[str, list[tuple[int, float]]
     """A calibration's probe at three sizes only."""
     probes.MESSAGE_SIZES = (1024, 4096, 65536)
     probes.REDUCTION_SIZES = (65536, 262144, 1048576)
-    probes.TOTAL = 0.01
-    return probes.probe(rank, world_size)
+    probes.TOTAL_S = 0.01
+    return probes.run_probes(rank, world_size)
 
 
 def probed_messages(rank: int, world_size: int) -> dict[str, list[tuple[Kind, int]]]:
@@ -298,18 +298,18 @@ def probed_messages(rank: int, world_size: int) -> dict[str, list[tuple[Kind, in
 
 def measure_all(rank: int, world_size: int, measurements: Sequence[Measurement]) -> list[RankMeasurement]:
     """What this rank has of each of them."""
-    return [measure(rank, world_size, measurement) for measurement in measurements]
+    return [measure_rank(rank, world_size, measurement) for measurement in measurements]
 
 
 def measure_without_writing(rank: int, world_size: int, measurement: Measurement) -> int:
     """How many elements a measurement finds wrong when nothing that was received is ever reduced."""
     Executor._write = lambda *args: None  # type: ignore[method-assign]
-    return measure(rank, world_size, measurement).wrong
+    return measure_rank(rank, world_size, measurement).wrong
 
 
 def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
     """When this rank arrived, began and ended; each arrives later than the one before."""
     time.sleep(0.05 * rank)
     arrived = time.perf_counter()
-    begin, end = together(lambda: time.sleep(0.01))
+    begin, end = time_together(lambda: time.sleep(0.01))
     return arrived, begin, end

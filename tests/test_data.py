@@ -10,7 +10,7 @@ import torch
 
 from collectives.errors import InputError
 from collectives.workload import Training
-from realcomm.training.data import load
+from realcomm.training.datasets import load_images
 from realcomm.training.shard import Shard
 
 
@@ -27,55 +27,56 @@ def tensors(dataset):
 
 
 def test_digits_are_all_there_once():
-    train, _ = tensors(load("digits", train=True))
-    held_out, _ = tensors(load("digits", train=False))
+    train, _ = tensors(load_images("digits", train=True))
+    held_out, _ = tensors(load_images("digits", train=False))
     assert train.shape == (1437, 3, 32, 32) and held_out.shape == (360, 3, 32, 32)
     assert len(torch.cat([train, held_out]).unique(dim=0)) == 1797
 
 
 def test_digits_are_normalised_by_what_is_trained_on():
-    images, _ = tensors(load("digits", train=True))
+    images, _ = tensors(load_images("digits", train=True))
     assert images.dtype == torch.float32
     assert images.mean().item() == pytest.approx(0, abs=1e-5)
     assert images.std().item() == pytest.approx(1, abs=1e-3)
 
 
 def test_digits_keep_the_shares_of_the_classes():
-    _, train = tensors(load("digits", train=True))
-    _, held_out = tensors(load("digits", train=False))
+    _, train = tensors(load_images("digits", train=True))
+    _, held_out = tensors(load_images("digits", train=False))
     shares = train.bincount(minlength=10) / len(train) - held_out.bincount(minlength=10) / len(held_out)
     assert shares.abs().max() < 0.005
 
 
 def test_digits_are_the_same_on_every_rank():
-    (images, labels), (again, labels_again) = tensors(load("digits", train=True)), tensors(load("digits", train=True))
+    images, labels = tensors(load_images("digits", train=True))
+    again, labels_again = tensors(load_images("digits", train=True))
     assert torch.equal(images, again) and torch.equal(labels, labels_again)
 
 
 def test_an_unknown_data_set_is_refused():
     with pytest.raises(InputError, match=r"'imagenet' is not known; there are digits, cifar10"):
-        load("imagenet", train=True)
+        load_images("imagenet", train=True)
 
 
 def test_cifar10_without_a_folder_is_refused():
     with pytest.raises(InputError, match="needs data_folder"):
-        load("cifar10", train=True)
+        load_images("cifar10", train=True)
 
 
 def test_missing_cifar10_names_the_folder_and_what_is_accepted(tmp_path):
     with pytest.raises(InputError, match=rf"{tmp_path}: CIFAR-10 is not there.*cifar-10-batches-py"):
-        load("cifar10", train=True, folder=tmp_path)
+        load_images("cifar10", train=True, folder=tmp_path)
 
 
 def test_altered_cifar10_is_refused_before_it_is_unpickled(cifar10_folder):
     for batch in (cifar10_folder / "cifar-10-batches-py").iterdir():
         batch.write_bytes(pickle.dumps(EndsThePython()))
     with pytest.raises(InputError, match="CIFAR-10 is not there"):
-        load("cifar10", train=False, folder=cifar10_folder)
+        load_images("cifar10", train=False, folder=cifar10_folder)
 
 
 def test_cifar10_is_read_in_its_published_layout(cifar10_folder):
-    images, labels = tensors(load("cifar10", train=True, folder=cifar10_folder))
+    images, labels = tensors(load_images("cifar10", train=True, folder=cifar10_folder))
     assert images.shape == (20, 3, 32, 32) and images.dtype == torch.float32
     assert labels.tolist() == [*range(10), *range(10)]
     normalised = [(3 / 255 - 0.4914) / 0.247, -0.4822 / 0.2435, -0.4465 / 0.2616]

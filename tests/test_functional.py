@@ -1,6 +1,8 @@
 """The collectives as functions: what torch.distributed's own would have done, with an algorithm of one's choice."""
 
+import doctest
 import re
+import sys
 from inspect import Parameter, signature
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import torch
 import torch.distributed as dist
 
 import realcomm
+import simcomm
+from collectives.workload import Training
 from realcomm.launching.launcher import launch
 
 MINE = """
@@ -45,11 +49,30 @@ def test_there_are_twelve_and_their_examples_show_what_rank_0_of_two_sees():
     assert len(real_functions.FUNCTIONS) == 12
     for examples, failures in launch(real_functions.run_examples, 2):
         assert failures == ""
-        assert examples >= 3 * 11 + 1
+        assert examples == 3 * (11 + 4) + 1
+
+
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("calibrate", "train")]
+
+
+@pytest.mark.parametrize("name", ["launch", "run", *LONG])
+def test_the_examples_that_start_processes(name: str):
+    """They are skipped where all examples are run."""
+    function, report = getattr(realcomm, name), list[str]()
+    text = function.__doc__.replace("# doctest: +SKIP", "")
+    names = {**sys.modules[function.__module__].__dict__, "simcomm": simcomm, "Training": Training}
+    example = doctest.DocTestParser().get_doctest(text, names, name, None, None)
+    doctest.DocTestRunner().run(example, out=report.append)
+    assert report == []
+
+
+def test_no_name_of_the_package_is_also_a_modules():
+    stems = {path.stem for path in Path(realcomm.__file__).parent.rglob("*.py")}
+    assert stems & {*realcomm.__all__} == {"classroom"}
 
 
 def test_what_is_loaded_late_completes_and_is_there():
-    assert {"all_reduce", "all_gather", "classroom", "train", "launch"} <= {*dir(realcomm)}
+    assert {*realcomm.__all__} <= {*dir(realcomm)}
     assert all(hasattr(realcomm, name) for name in dir(realcomm))
 
 

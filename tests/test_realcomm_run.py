@@ -19,9 +19,9 @@ from collectives.request import Request, make_request
 from collectives.schedule.schedule import ProgramError
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
-from realcomm.measuring.common_start import enough, first_to_last, median_index
-from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral
+from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral_buffer
 from realcomm.measuring.measurement import Measurement, RankMeasurement
+from realcomm.measuring.timing import first_to_last, median_index, repetitions_within
 
 SHORT = {"warmup": 0, "repetitions": 3}
 
@@ -50,7 +50,7 @@ def test_every_algorithm_sends_what_is_predicted(name: str, library_of_four, mon
         assert measurement == Measurement(make_request(name, 4, 1001), **SHORT, inputs=None)
         return library_of_four[name]
 
-    monkeypatch.setattr(import_module("realcomm.measuring.collective"), "launch", launched)
+    monkeypatch.setattr(import_module("realcomm.measuring.collective_run"), "launch", launched)
     assert_sends_what_is_predicted(name, 4)
 
 
@@ -162,7 +162,7 @@ def test_a_users_own_file_runs(tmp_path: Path):
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(settings: dict, message: str, monkeypatch):
     never = lambda *args, **named: pytest.fail("a process was started")  # noqa: E731
-    monkeypatch.setattr(import_module("realcomm.measuring.collective"), "launch", never)
+    monkeypatch.setattr(import_module("realcomm.measuring.collective_run"), "launch", never)
     with pytest.raises(InputError, match=message):
         run("all_reduce/ring", 2, **settings)
 
@@ -186,7 +186,7 @@ def test_inputs_reduce_exactly_in_every_type_and_order(dtype: str, op: str):
 
 @pytest.mark.parametrize("op", COMBINE)
 def test_timed_buffers_never_grow(op: str):
-    buffer, same = (neutral(4, torch.float32, op, torch.device("cpu")) for _ in range(2))
+    buffer, same = (neutral_buffer(4, torch.float32, op, torch.device("cpu")) for _ in range(2))
     COMBINE[op](buffer, same)
     assert torch.equal(buffer, same)
 
@@ -209,4 +209,4 @@ def test_a_repetition_lasts_from_first_start_to_last_end():
 
 
 def test_repetitions_are_odd_and_within_bounds():
-    assert [enough(seconds, 1.0, 5, 49) for seconds in (0.0, 1e-3, 0.1, 0.099, 10.0)] == [49, 49, 11, 11, 5]
+    assert [repetitions_within(1.0, seconds, 5, 49) for seconds in (0.0, 1e-3, 0.1, 0.099, 10.0)] == [49, 49, 11, 11, 5]

@@ -12,10 +12,10 @@ from collectives import InputError, find_algorithm, recv, send
 from collectives.declaration import algorithm
 from collectives.workload import MODEL_PARAMETERS, ComputePhases, Training
 from realcomm.launching.launcher import launch
-from realcomm.training.compute_phases import measure_phases, slowest_phases
+from realcomm.training.compute_phases import combine_phases, measure_phases
 from realcomm.training.replica import Stopwatch, build_model, make_replica, no_sync, training_step
 from realcomm.training.shard import Shard, held_out_batches
-from realcomm.training.trainer import RankResult, as_trace, averaging, synchronised, train, train_rank
+from realcomm.training.trainer import RankResult, make_sync, make_trace, replica_and_sync, train, train_rank
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
@@ -69,7 +69,7 @@ def test_two_epochs_on_two_ranks_read_the_digits():
 def test_ranks_that_differ_are_told():
     spans = [*Stopwatch(0).spans, *_one_step().spans]
     ranks = [RankResult(spans, {}, digest) for digest in ("one", "another")]
-    assert as_trace(small(RING), TWO, ranks).facts["replicas_identical"] == 0.0
+    assert make_trace(small(RING), TWO, ranks).facts["replicas_identical"] == 0.0
 
 
 def test_facts_are_counted(ring):
@@ -126,7 +126,7 @@ def joined_batch():
 def tiny_rank(rank, world_size):
     replica = make_replica(tiny_model(), learning_rate=0.1)
     images, labels = (half.tensor_split(world_size)[rank] for half in joined_batch())
-    sync = averaging(RING, rank, world_size, replica.gradients)
+    sync = make_sync(RING, rank, world_size, replica.gradients)
     averaged = []
     for _ in range(3):
         training_step(replica, images, labels, sync, Stopwatch(rank))
@@ -153,7 +153,7 @@ def test_the_averaged_gradient_is_that_of_one_process_on_the_joined_batch(world_
 
 
 def learning_rate_of(rank, world_size, training):
-    replica, _ = synchronised(tiny_model(), training, rank, world_size)
+    replica, _ = replica_and_sync(tiny_model(), training, rank, world_size)
     return replica.optimizer.param_groups[0]["lr"]
 
 
@@ -228,14 +228,14 @@ def test_the_named_size_of_the_model_is_torchvisions():
 
 def test_the_slowest_rank_of_each_step_is_what_counts():
     quick, slow, slower = ComputePhases(1, 2, 3), ComputePhases(4, 2, 1), ComputePhases(5, 5, 5)
-    point = slowest_phases([[quick, quick, slower, quick], [slow, slow, quick, slow]], small(RING), threads=1)
+    point = combine_phases([[quick, quick, slower, quick], [slow, slow, quick, slow]], small(RING), threads=1)
     assert point.phases == slow
     assert (point.processes, point.threads, point.model, point.batch_size) == (2, 1, "resnet18", 8)
 
 
 def test_the_spread_is_the_interquartile_range_over_the_median():
     steps = [ComputePhases(seconds, 0, 0) for seconds in (1.0, 2.0, 3.0)]
-    assert slowest_phases([steps], small(RING), threads=1).spread == pytest.approx((3 - 1) / 2)
+    assert combine_phases([steps], small(RING), threads=1).spread == pytest.approx((3 - 1) / 2)
 
 
 def test_phases_are_measured_in_processes_at_once():

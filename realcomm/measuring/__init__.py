@@ -1,1 +1,1 @@
-"""Collectives and calibrations measured on real ranks."""
+"""Measure collectives and calibrations on real ranks."""

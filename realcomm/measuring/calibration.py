@@ -1,4 +1,4 @@
-"""What this machine's messages, reductions and training steps cost: measured here, used by the simulated wing."""
+"""Measure the costs of this machine's messages, reductions and training steps, by which runs on it are predicted."""
 
 from collections.abc import Sequence
 
@@ -20,12 +20,15 @@ def calibrate(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> Calibration:
-    """This machine as ``ranks`` processes see it, each with its share of the cores.
+    """Measure this machine with ``ranks`` processes, each with its share of the cores, and return the calibration.
 
-    Messages and reductions are fitted with lines, whose points are medians; with one rank there are no messages, and
-    their lines are zero. Each of ``trainings`` is timed without communication in as many processes, and alone with
-    one rank's threads and with all cores. Raises InputError, RankFailed and TimedOut as ``launch`` does, each launch
-    having ``timeout`` seconds.
+    Lines are fitted to the median seconds of messages and reductions by their bytes; with one rank there are no
+    messages, and their lines are zero. A step of each of ``trainings`` is timed without communication in ``ranks``
+    processes, and alone with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as
+    ``launch`` does; each launch may take ``timeout`` seconds.
+
+    >>> calibrate(1).one_way.points  # doctest: +SKIP
+    []
     """
     points = launch(_worker, ranks, backend=backend, timeout=timeout, progress=progress)[0]
     lines = {name: fit_line(found) for name, found in points.items()}
@@ -43,13 +46,18 @@ def calibrate(
 
 
 def _worker(rank: int, world_size: int) -> dict[str, Points]:
-    from realcomm.measuring.probes import probe  # torch comes with it
+    from realcomm.measuring.probes import run_probes  # torch comes with it
 
-    return probe(rank, world_size)
+    return run_probes(rank, world_size)
 
 
 def fit_line(points: Points) -> Line:
-    """The line with the least sum of squared relative errors, neither of its coefficients below zero."""
+    """Return the line with the least sum of squared relative errors and no negative coefficient.
+
+    >>> line = fit_line([(1000, 3e-6), (2000, 4e-6)])
+    >>> round(line.fixed * 1e6, 6), round(line.per_byte * 1e9, 6)  # microseconds, nanoseconds a byte
+    (2.0, 1.0)
+    """
     import numpy as np
     from scipy.optimize import nnls  # slow to import
 
@@ -61,7 +69,7 @@ def fit_line(points: Points) -> Line:
 
 
 def _compute_points(training: Training, ranks: int, timeout: float, progress: Progress | None) -> list[ComputePoint]:
-    """The training's phases in every setting that a prediction asks for."""
+    """Measure the training's phases with every number of processes and threads that a prediction needs."""
     from realcomm.training.compute_phases import measure_phases  # torch and torchvision come with it
 
     threads = threads_per_rank(ranks)

@@ -1,4 +1,4 @@
-"""Inputs whose reduced result is exact whatever the order, so that a result can be checked with ``==``.
+"""Inputs whose reduction is exact in any order, so that results can be compared with ``==``.
 
 The idea is nccl-tests' (its ``verifiable`` folder): small whole numbers, which no dtype rounds.
 """
@@ -13,7 +13,11 @@ PERIOD = 1009  # a prime, so that chunks of equal length hold different data
 
 
 def exact_input(rank: int, n: int, dtype: torch.dtype, op: str) -> torch.Tensor:
-    """``n`` elements that differ from place to place and rank to rank: -1, 0 or 1; for products few above 1."""
+    """Return ``n`` elements that differ along the buffer and from rank to rank: -1, 0 or 1; for products few above 1.
+
+    >>> exact_input(0, 4, torch.float32, "sum")
+    tensor([-1.,  1.,  0., -1.])
+    """
     pattern = (torch.arange(PERIOD) * (rank + 2) + rank) % 3 - 1
     if op == "product":
         pattern = pattern + 2 if rank < 4 else 1 - 2 * pattern.abs()
@@ -23,9 +27,10 @@ def exact_input(rank: int, n: int, dtype: torch.dtype, op: str) -> torch.Tensor:
 def exact_result(
     algorithm: Algorithm, rank: int, world_size: int, n: int, dtype: torch.dtype, op: str, root: int
 ) -> tuple[slice, torch.Tensor] | None:
-    """Where ``rank`` holds something defined after the collective on everyone's ``exact_input``, and what.
+    """Return the defined elements of ``rank`` after the collective on every rank's ``exact_input``: where, and which.
 
-    None where there is nothing to compare: nothing is defined, or as in a barrier contributions may count repeatedly.
+    Return None if there is nothing to compare: nothing is defined, or contributions may count repeatedly, as in a
+    barrier.
     """
     spec = algorithm.spec
     parts = spec.result(rank, world_size, root)
@@ -46,6 +51,10 @@ def exact_result(
     return where, result[where] / world_size if op == "mean" and spec.reduces else result[where]
 
 
-def neutral(n: int, dtype: torch.dtype, op: str, device: torch.device) -> torch.Tensor:
-    """A buffer that reducing it with its like leaves as it is, so that it can be used again and again."""
+def neutral_buffer(n: int, dtype: torch.dtype, op: str, device: torch.device) -> torch.Tensor:
+    """Return a buffer that stays the same when it is reduced with its like, so that it can be used repeatedly.
+
+    >>> neutral_buffer(2, torch.float32, "product", torch.device("cpu"))
+    tensor([1., 1.])
+    """
     return torch.full((n,), 1 if op == "product" else 0, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Many collectives measured by the same ranks, one after the other, each told of as soon as it is known."""
+"""Measure many requests with the same ranks, one after the other, with each result as soon as it is there."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -7,10 +7,10 @@ from realcomm.launching.launcher import launch
 from realcomm.launching.status import report_progress
 from realcomm.measuring.measurement import Figures, Measurement
 
-FOUND = "found "  # begins what a worker reports of a measurement, before its figures
+FOUND = "found "  # begins the progress text of a worker that has finished a measurement; its figures follow
 
 
-def sweep(
+def measure_all(
     measurements: Sequence[Measurement],
     ranks: int,
     found: Callable[[Measurement, Figures], None],
@@ -18,22 +18,22 @@ def sweep(
     backend: str = "gloo",
     timeout: float = 600.0,
 ) -> None:
-    """Every measurement was measured by ``ranks`` processes of this machine, and ``found`` was called with its figures.
+    """Measure with ``ranks`` processes of this machine, and call ``found`` with each measurement and its figures.
 
-    Raises RankFailed, TimedOut and InputError as ``launch`` does; by then ``found`` knows all that was done.
+    Raise RankFailed, TimedOut and InputError as ``launch`` does, after ``found`` was called with all that was finished.
     """
 
-    def hear(rank: int, done: int, total: int, text: str) -> None:
+    def receive(rank: int, done: int, total: int, text: str) -> None:
         if text.startswith(FOUND):
             found(measurements[done], Figures(*json.loads(text.removeprefix(FOUND))))
 
-    launch(_worker, ranks, list(measurements), backend=backend, timeout=timeout, progress=hear)
+    launch(_worker, ranks, list(measurements), backend=backend, timeout=timeout, progress=receive)
 
 
 def _worker(rank: int, world_size: int, measurements: Sequence[Measurement]) -> None:
-    from realcomm.measuring.one_rank import figures  # torch comes with it
+    from realcomm.measuring.rank_measurement import measure_figures  # torch comes with it
 
     for number, measurement in enumerate(measurements):
-        measured = figures(rank, world_size, measurement)
+        figures = measure_figures(rank, world_size, measurement)
         if rank == 0:
-            report_progress(number, len(measurements), FOUND + json.dumps(measured))
+            report_progress(number, len(measurements), FOUND + json.dumps(figures))

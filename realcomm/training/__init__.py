@@ -1,1 +1,1 @@
-"""Data-parallel training on real ranks."""
+"""Train a model on real ranks, data-parallel."""

@@ -1,4 +1,4 @@
-"""One rank's copy of the model and the step it takes: the same in a training and where its computing is timed."""
+"""One rank's copy of the model and its training step, used in a training and where its computing is timed."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ CLASSES = 10
 MOMENTUM = 0.9
 WARM_UP_STEPS = 3  # the first ones are slower: memory is fetched and kernels are chosen
 
-Sync = Callable[[torch.Tensor], None]  # leaves the mean over all ranks in a flat gradient buffer
+Sync = Callable[[torch.Tensor], None]  # replaces a flat gradient buffer by its mean over all ranks
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,24 @@ def check_model(name: str) -> None:
 
 
 def build_model(name: str, seed: int) -> nn.Module:
-    """torchvision's model with ten classes on this rank's device; its random weights follow from ``seed``."""
+    """Return torchvision's model with ten classes and random weights from ``seed``, on this rank's device.
+
+    Raise InputError for a model that is not known.
+    """
     check_model(name)
-    with torch.random.fork_rng(devices=()):  # the caller's random numbers go on as if nothing had happened
+    with torch.random.fork_rng(devices=()):  # leaves the caller's random numbers as they are
         torch.manual_seed(seed)
         model: nn.Module = get_model(name, weights=None, num_classes=CLASSES)
     return model.to(own_device())
 
 
 def make_replica(model: nn.Module, learning_rate: float) -> Replica:
-    """A model made ready to train with SGD and momentum; its gradients are zero."""
+    """Return a model ready to train by SGD with momentum; its gradients are zero."""
     return Replica(model, flat_gradients(model), SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM))
 
 
 def flat_gradients(model: nn.Module) -> torch.Tensor:
-    """One buffer for all gradients, zero; each parameter's gradient is a view of its piece, and backward adds there."""
+    """Return a buffer of zeros for all gradients, and make each parameter's gradient a view of its piece of it."""
     parameters = list(model.parameters())
     sizes = [parameter.numel() for parameter in parameters]
     buffer = torch.zeros(sum(sizes), device=parameters[0].device)
@@ -64,9 +67,9 @@ def flat_gradients(model: nn.Module) -> torch.Tensor:
 def training_step(
     replica: Replica, images: torch.Tensor, labels: torch.Tensor, sync: Sync, watch: "Stopwatch"
 ) -> torch.Tensor:
-    """One iteration of training, its four phases timed; returns this rank's loss before it.
+    """Train on one batch, timing the four phases; return this rank's loss before the step, a tensor of one element.
 
-    Clearing the gradients counts as backward. What the ranks wait for each other counts as sync.
+    Clearing the gradients counts as backward. Waiting for other ranks counts as sync.
     """
     watch.start()
     loss = cross_entropy(replica.model(images), labels)
@@ -82,11 +85,18 @@ def training_step(
 
 
 def no_sync(gradients: torch.Tensor) -> None:
-    """The sync of a rank that trains alone, or whose backward has averaged the gradients already."""
+    """Do nothing: for a rank that trains alone, or whose backward has averaged the gradients already."""
 
 
 class Stopwatch:
-    """The phases of one rank's steps as spans, in seconds since the watch was made: each ends where the next begins."""
+    """The phases of one rank's steps as spans, in seconds since the watch was made; each begins as the last one ends.
+
+    >>> watch = Stopwatch(rank=0)
+    >>> watch.start()
+    >>> watch.lap("forward")
+    >>> [(span.step, span.name) for span in watch.spans]
+    [(0, 'forward')]
+    """
 
     def __init__(self, rank: int) -> None:
         self.spans: list[Span] = []
@@ -95,12 +105,12 @@ class Stopwatch:
         self._origin = self._last = _now()
 
     def start(self) -> None:
-        """A step begins now."""
+        """Begin a step."""
         self._step += 1
         self._last = _now()
 
     def lap(self, name: str) -> None:
-        """The phase called ``name`` ends now."""
+        """End the phase called ``name``."""
         now = _now()
         self.spans.append(Span(self._rank, name, self._step, self._last - self._origin, now - self._origin))
         self._last = now
@@ -108,5 +118,5 @@ class Stopwatch:
 
 def _now() -> float:
     if torch.cuda.is_initialized():
-        torch.cuda.synchronize()  # a GPU still works when the call that set it to work has returned
+        torch.cuda.synchronize()  # calls return before the GPU is done
     return time.perf_counter()

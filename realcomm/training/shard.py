@@ -1,4 +1,4 @@
-"""Which rank sees which images: batches to train on, and a share of the held-out images."""
+"""The images of each rank: batches to train on, and a share of the held-out images."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset
 from collectives.errors import InputError
 from collectives.workload import Training
 from realcomm.launching.group import own_device
-from realcomm.training.data import load
+from realcomm.training.datasets import load_images
 
 TEST_BATCH_SIZE = 256  # only speed depends on it
 
@@ -18,15 +18,15 @@ Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], 
 
 
 class Shard:
-    """One rank's batches, epoch after epoch: an epoch deals every image to at most one rank, shuffled anew each time.
+    """One rank's batches, epoch after epoch. In an epoch every image goes to one rank at most, in a new random order.
 
-    All batches are full, so that the mean over the ranks is the mean over their joined batch. What is left over,
-    fewer than ``world_size * batch_size`` images and others in every epoch, is not seen in that epoch.
+    All batches are full, so that the mean over the ranks is the mean over their joined batch. The remaining images of
+    an epoch, fewer than ``world_size * batch_size`` and others each time, are left out.
     """
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
-        """All batches of all epochs, or the first ``steps`` of them. Raises InputError if there is not even one."""
-        dataset = load(training.dataset, train=True, folder=training.data_folder)
+        """Take the batches of all epochs, or the first ``steps`` of them. Raise InputError if there is none."""
+        dataset = load_images(training.dataset, train=True, folder=training.data_folder)
         self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
         self.sampler: DistributedSampler[Any] = DistributedSampler(
             dataset, world_size, rank, seed=training.seed, drop_last=True
@@ -35,11 +35,11 @@ class Shard:
         available = self.epochs * len(self.loader)
         self.steps = available if steps is None else min(steps, available)
         if self.steps < 1:
-            raise InputError(_nothing_to_do(training, world_size, steps, len(dataset)))  # type: ignore[arg-type]
+            raise InputError(_why_empty(training, world_size, steps, len(dataset)))  # type: ignore[arg-type]
 
-    def epoch(self, step: int) -> float:
-        """How many epochs are over after ``step`` steps."""
-        return step / len(self.loader)
+    def epochs_after(self, steps: int) -> float:
+        """Return how many epochs ``steps`` steps are."""
+        return steps / len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
         return islice(self._all(), self.steps)
@@ -51,7 +51,7 @@ class Shard:
                 yield images.to(own_device()), labels.to(own_device())
 
 
-def _nothing_to_do(training: Training, world_size: int, steps: int | None, images: int) -> str:
+def _why_empty(training: Training, world_size: int, steps: int | None, images: int) -> str:
     if steps is not None and steps < 1:
         return f"a training takes at least one step, not {steps}"
     if training.epochs < 1:
@@ -63,8 +63,8 @@ def _nothing_to_do(training: Training, world_size: int, steps: int | None, image
 
 
 def held_out_batches(training: Training, rank: int, world_size: int) -> Iterator[Batch]:
-    """This rank's share of the held-out images: every image goes to exactly one rank."""
-    dataset = load(training.dataset, train=False, folder=training.data_folder)
+    """Yield this rank's share of the held-out images, of which every image goes to exactly one rank."""
+    dataset = load_images(training.dataset, train=False, folder=training.data_folder)
     share = Subset(dataset, range(rank, len(dataset), world_size))  # type: ignore[arg-type]
     for images, labels in DataLoader(share, TEST_BATCH_SIZE):
         yield images.to(own_device()), labels.to(own_device())

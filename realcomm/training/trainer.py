@@ -1,4 +1,4 @@
-"""Data-parallel training on real ranks: gradients averaged by a program of ours, every phase of every step timed."""
+"""Data-parallel training on real ranks: a rank program averages the gradients, every phase of every step is timed."""
 
 import hashlib
 import io
@@ -24,8 +24,8 @@ from realcomm.launching.group import own_device
 from realcomm.launching.launcher import launch
 from realcomm.launching.status import report_progress, set_status
 from realcomm.launching.types import Progress, Ranks
-from realcomm.training.compute_phases import seconds_alone
-from realcomm.training.data import load
+from realcomm.training.compute_phases import measure_alone
+from realcomm.training.datasets import load_images
 from realcomm.training.replica import (
     WARM_UP_STEPS,
     Replica,
@@ -42,7 +42,7 @@ from realcomm.training.shard import Shard, held_out_batches
 
 @dataclass(frozen=True)
 class RankResult:
-    """What one rank tells of a training."""
+    """The result of a training on one rank."""
 
     spans: list[Span]
     facts: dict[str, float]  # the same on all ranks, but for single_rank_step_s, which rank 0 measures
@@ -61,84 +61,90 @@ def train(
 ) -> Trace:
     """Train on ``cluster.world_size`` processes of this machine, for all epochs or only the first ``steps`` steps.
 
-    The trace has a span a phase, step and rank: forward, backward, sync (waiting included) and optimizer. Loading a
-    batch belongs to none of them. Under DistributedDataParallel the sync overlaps backward: its spans have no length.
+    Return a trace with a span for each phase, step and rank: forward, backward, sync (waiting included) and optimizer.
+    Loading a batch belongs to none of them. With DistributedDataParallel the sync overlaps backward: its spans have no
+    length.
 
     Its facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
     ``final_loss`` (of the last step, mean over the ranks), ``test_accuracy`` (share of the held-out images),
     ``warmup_steps`` (first steps to leave out of medians), ``single_rank_step_s`` (of one rank alone with the same
     threads) and ``replicas_identical`` (1.0 if all ranks ended with the same bits, else 0.0).
 
-    The final weights, a state_dict that ``torch.load`` reads, are in ``weights_file`` if one is given. Raises
+    Write the final weights, a state_dict that ``torch.load`` reads, to ``weights_file`` if one is given. Raise
     InputError for a training that cannot be run, and RankFailed and TimedOut as ``launch`` does.
+
+    >>> training = Training(find_algorithm("all_reduce/ring"))
+    >>> trace = train(training, simcomm.this_machine(ranks=2), steps=4)  # doctest: +SKIP
+    >>> trace.facts["examples_seen"]  # doctest: +SKIP
+    256.0
     """
     check_cluster(cluster, Ranks)
     check_training(training)
     _check(training, cluster.world_size, steps)
     given = (training, steps, weights_file)
     ranks = launch(train_rank, cluster.world_size, *given, backend=backend, timeout=timeout, progress=progress)
-    return as_trace(training, cluster, ranks)
+    return make_trace(training, cluster, ranks)
 
 
 def train_rank(
     rank: int, world_size: int, training: Training, steps: int | None = None, weights_file: Path | None = None
 ) -> RankResult:
-    """One rank's part, in the default group of torch.distributed: it ends with the same weights as all others."""
+    """Train as one rank of the default group of torch.distributed; all ranks end with the same weights."""
     set_status("preparing model and images")
     model = build_model(training.model, seed=training.seed + rank)  # different on every rank ...
     shard = Shard(training, rank, world_size, steps)
-    alone = seconds_alone(training) if rank == 0 else 0.0
+    alone = measure_alone(training) if rank == 0 else 0.0
     set_status("broadcasting the weights")
     broadcast(model.state_dict().values())  # ... until all have rank 0's
-    spans, seen, loss = take_steps(model, training, shard)
+    spans, seen, loss = train_steps(model, training, shard)
     set_status("evaluating")
     broadcast(model.buffers())  # batch norm's running statistics: every rank gathered its own
     right, tested = evaluate(model, training, rank, world_size)
-    sums = over_all_ranks(training, seen, loss, right, tested)
+    sums = sum_over_ranks(training, seen, loss, right, tested)
     if rank == 0 and weights_file is not None:
-        save(model, weights_file)
-    return RankResult(spans, _facts(training, shard, sums) | {"single_rank_step_s": alone}, digest(model))
+        save_weights(model, weights_file)
+    return RankResult(spans, _facts(training, shard, sums) | {"single_rank_step_s": alone}, weights_digest(model))
 
 
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:
-    """Every rank holds rank 0's values in these tensors."""
+    """Copy rank 0's values of these tensors to all ranks."""
     algorithm = find_algorithm("broadcast/naive")
     for tensor in tensors:
         execute(algorithm, tensor)
 
 
-def take_steps(model: nn.Module, training: Training, shard: Shard) -> tuple[list[Span], int, float]:
-    """The model is trained on all batches of the shard. This rank's spans, examples seen and last loss."""
-    replica, sync = synchronised(model, training, shard.rank, shard.world_size)
-    dist.barrier()  # the watches of all ranks start now
+def train_steps(model: nn.Module, training: Training, shard: Shard) -> tuple[list[Span], int, float]:
+    """Train the model on all batches of the shard; return this rank's spans, examples seen and last loss."""
+    replica, sync = replica_and_sync(model, training, shard.rank, shard.world_size)
+    dist.barrier()  # the stopwatches of all ranks start together
     watch, seen, loss = Stopwatch(shard.rank), 0, 0.0
     for step, (images, labels) in enumerate(shard):
         set_status(f"training step {step}")
         loss = training_step(replica, images, labels, sync, watch).item()
         seen += len(labels)
         if shard.rank == 0:
-            epoch = f"epoch {int(shard.epoch(step)) + 1}/{training.epochs}"
+            epoch = f"epoch {int(shard.epochs_after(step)) + 1}/{training.epochs}"
             report_progress(step + 1, shard.steps, f"training/{training.sync_name} {epoch} loss {loss:.2f}")
     return watch.spans, seen, loss
 
 
-def synchronised(model: nn.Module, training: Training, rank: int, world_size: int) -> tuple[Replica, Sync]:
-    """The replica to train, and what averages its gradients after backward: nothing if torch's own does it during."""
+def replica_and_sync(model: nn.Module, training: Training, rank: int, world_size: int) -> tuple[Replica, Sync]:
+    """Return the replica to train and the sync that follows backward: none if torch's own averages during backward."""
     scale = world_size if training.scale_learning_rate else 1
     replica = make_replica(model, training.learning_rate * scale)
     if training.gradient_sync is None:
         return replace(replica, model=DistributedDataParallel(model)), no_sync
-    return replica, averaging(training.gradient_sync, rank, world_size, replica.gradients)
+    return replica, make_sync(training.gradient_sync, rank, world_size, replica.gradients)
 
 
-def averaging(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> Sync:
-    """What leaves the mean over all ranks in ``gradients``, by an all_reduce."""
+def make_sync(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> Sync:
+    """Return the sync that replaces ``gradients`` by their mean over all ranks, by an all_reduce."""
     request = Request(algorithm, gradients.numel(), op="mean")
     return Executor(request, rank, world_size, device=gradients.device).run
 
 
 def evaluate(model: nn.Module, training: Training, rank: int, world_size: int) -> tuple[int, int]:
-    """How many of this rank's share of the held-out images the model tells right, and how many they are."""
+    """Return how many of this rank's share of the held-out images the model classifies right, and how many they are."""
     right, tested = 0, 0
     model.eval()
     with torch.inference_mode():
@@ -148,15 +154,15 @@ def evaluate(model: nn.Module, training: Training, rank: int, world_size: int) -
     return right, tested
 
 
-def over_all_ranks(training: Training, *values: float) -> list[float]:
-    """Their sums over all ranks, by the all_reduce that the gradients take, or by the ring."""
+def sum_over_ranks(training: Training, *values: float) -> list[float]:
+    """Return the sum of each value over all ranks, by the all_reduce of the gradients, or by the ring."""
     sums = torch.tensor(values, dtype=torch.float64, device=own_device())
     execute(training.gradient_sync or find_algorithm("all_reduce/ring"), sums)
     return list(sums.tolist())
 
 
-def as_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> Trace:
-    """What all ranks tell, as one."""
+def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> Trace:
+    """Return the results of all ranks as one trace."""
     spans = sorted((span for rank in ranks for span in rank.spans), key=lambda span: (span.begin, span.rank))
     elapsed = max(span.end for span in spans) - min(span.begin for span in spans)
     identical = len({rank.digest for rank in ranks}) == 1
@@ -173,15 +179,15 @@ def as_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> Tra
     )
 
 
-def save(model: nn.Module, path: Path) -> None:
-    """The model's state_dict is in the file, whole or not at all."""
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write the model's state_dict to a file, all of it or nothing."""
     content = io.BytesIO()
     torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, content)
     write_bytes(path, content.getvalue())
 
 
-def digest(model: nn.Module) -> str:
-    """SHA-256 of all parameters and buffers."""
+def weights_digest(model: nn.Module) -> str:
+    """Return the SHA-256 of all parameters and buffers, in hexadecimal."""
     summed = hashlib.sha256()
     for tensor in model.state_dict().values():
         summed.update(tensor.cpu().numpy().tobytes())
@@ -192,7 +198,7 @@ def _facts(training: Training, shard: Shard, sums: list[float]) -> dict[str, flo
     seen, losses, right, tested = sums
     return {
         "batch_size": float(training.batch_size),
-        "epochs": shard.epoch(shard.steps),
+        "epochs": shard.epochs_after(shard.steps),
         "examples_seen": seen,
         "final_loss": losses / shard.world_size,
         "test_accuracy": right / tested,
@@ -201,9 +207,9 @@ def _facts(training: Training, shard: Shard, sums: list[float]) -> dict[str, flo
 
 
 def _check(training: Training, world_size: int, steps: int | None) -> None:
-    """Raise InputError here, rather than in every process, for what cannot work."""
+    """Raise InputError for a training that cannot be run, here rather than in every process."""
     check_model(training.model)
     Shard(training, 0, world_size, steps)
-    load(training.dataset, train=False, folder=training.data_folder)
+    load_images(training.dataset, train=False, folder=training.data_folder)
     if training.gradient_sync is not None:
         verify(training.gradient_sync, world_size)

@@ -17,7 +17,7 @@ from collectives.request import make_request
 from collectives.spec import find_spec
 from realcomm.launching.launcher import check_launch
 from realcomm.measuring.measurement import Figures, Measurement
-from realcomm.measuring.sweep import sweep
+from realcomm.measuring.sweep import measure_all
 from ringlab.answers.ranges import grow_sizes
 from ringlab.answers.record import Record, to_plain
 from simcomm.schedules import checked
@@ -113,7 +113,7 @@ class Benchmark:
 
         interrupted = False
         try:
-            sweep(self.measurements, self.options.ranks, add, backend=self.backend, timeout=self.timeout)
+            measure_all(self.measurements, self.options.ranks, add, backend=self.backend, timeout=self.timeout)
         except KeyboardInterrupt:
             interrupted = True
         return BenchAnswer(tuple(rows), interrupted)

@@ -1,4 +1,4 @@
-"""The images that are trained on: scikit-learn's digits, which are always there, and CIFAR-10 from a folder."""
+"""The images to train on: scikit-learn's digits, which come with it, and CIFAR-10 from a folder."""
 
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,21 @@ SPLIT_SEED = 0
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
-def load(dataset: str, train: bool, folder: Path | str | None = None, download: bool = False) -> Images:
-    """The training images of a data set, or the held-out ones that no training sees.
+def load_images(dataset: str, train: bool, folder: Path | str | None = None, download: bool = False) -> Images:
+    """Return the training images of a data set, or the held-out ones that no training sees.
 
-    ``folder`` is where cifar10 lies; ``download`` fetches it there first. Raises InputError for a data set that is
-    not known, or whose files are not there.
+    ``folder`` is where cifar10 lies; ``download`` fetches it there first. Raise InputError for a data set that is not
+    known or whose files are missing.
     """
     if dataset == "digits":
-        return digits(train)
+        return _digits(train)
     if dataset == "cifar10":
-        return cifar10(train, folder, download)
+        return _cifar10(train, folder, download)
     raise InputError(f"dataset {dataset!r} is not known; there are {', '.join(DATASETS)}")
 
 
-def digits(train: bool) -> Images:
-    """1437 of scikit-learn's 1797 handwritten digits, or the other 360; 8x8 grey pixels, enlarged to 3x32x32."""
+def _digits(train: bool) -> Images:
+    """Return 1437 of scikit-learn's 1797 handwritten digits, or the other 360: 8x8 grey pixels, scaled to 3x32x32."""
     from sklearn.datasets import load_digits  # slow to import, and only needed here
     from sklearn.model_selection import train_test_split
 
@@ -47,11 +47,11 @@ def digits(train: bool) -> Images:
     return TensorDataset(normalised, torch.from_numpy(labels)[chosen])
 
 
-def cifar10(train: bool, folder: Path | str | None, download: bool = False) -> Images:
-    """The 50,000 training images of CIFAR-10 as they are, or its 10,000 test images.
+def _cifar10(train: bool, folder: Path | str | None, download: bool = False) -> Images:
+    """Return the 50,000 training images of CIFAR-10, without augmentation, or its 10,000 test images.
 
-    torchvision's loader unpickles the published files, the only ones that are ever unpickled here, after it has held
-    them against their published MD5 sums. Raises InputError when they are not in ``folder`` or are others.
+    torchvision's loader compares the files with their published MD5 sums and unpickles them only if they match. Raise
+    InputError if they are missing in ``folder`` or do not match.
     """
     from torchvision import datasets, transforms  # slow to import, and only needed here
 

@@ -1,4 +1,4 @@
-"""One collective on real processes: what ``simcomm.run`` predicts."""
+"""Run one collective on real processes and measure it."""
 
 import tempfile
 from collections import defaultdict, deque
@@ -37,33 +37,40 @@ def run(
     timeout: float = 300.0,
     progress: Progress | None = None,
 ) -> Trace:
-    """Measure one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
+    """Measure one collective on real processes of this machine, one a rank, and return its trace.
 
-    Unless given, the elements are float32, the operator is sum and the root rank 0; a Request in place of the algorithm
-    says these itself. One process a rank runs the algorithm: once on inputs whose result is known (``facts["wrong"]``
-    counts the elements that differ from it), once on ``buffers`` (one 1-D array of the same length and type per rank),
-    ``warmup`` times, and then ``repetitions`` times, or as often as fits in a second. Every repetition begins on all
-    ranks at once; ``elapsed`` is the median from first rank's start to last rank's end, and messages and spans are
-    those of that repetition. Raises InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as
-    ``launch``.
+    The buffers have ``nbytes`` bytes a rank, or are ``buffers``: one 1-D array a rank, all of one length and type,
+    which hold the result afterwards. Unless given, the elements are float32, the operator is sum and the root rank 0; a
+    Request in place of the algorithm says these itself.
+
+    The ranks run the algorithm once on inputs whose result is known (``facts["wrong"]`` counts the elements that differ
+    from it), once on ``buffers``, ``warmup`` times, and then ``repetitions`` times, or as often as fits in a second.
+    Every repetition begins on all ranks at once. ``elapsed`` is the median time in seconds from the first rank's start
+    to the last rank's end; messages and spans are those of the median repetition.
+
+    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does.
+
+    >>> trace = run("all_reduce/ring", simcomm.this_machine(ranks=2), nbytes=4096)  # doctest: +SKIP
+    >>> trace.facts["nbytes"], trace.facts["wrong"]  # doctest: +SKIP
+    (4096.0, 0.0)
     """
     check_cluster(cluster, Ranks)
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
     _check_counts(warmup, repetitions)
     check_launch(cluster.world_size, backend, timeout)
     verify(request.algorithm, cluster.world_size, request.root)
-    with _saved(buffers) as inputs:
+    with _save(buffers) as inputs:
         measurement = Measurement(request, warmup, repetitions, inputs)
         ranks = launch(_worker, cluster.world_size, measurement, backend=backend, timeout=timeout, progress=progress)
     for buffer, rank in zip(buffers or (), ranks, strict=False):
         buffer[:] = rank.data
-    return _as_trace(cluster, measurement, ranks)
+    return _make_trace(cluster, measurement, ranks)
 
 
 def _worker(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
-    from realcomm.measuring.one_rank import measure  # torch comes with it
+    from realcomm.measuring.rank_measurement import measure_rank  # torch comes with it
 
-    return measure(rank, world_size, measurement)
+    return measure_rank(rank, world_size, measurement)
 
 
 def _check_counts(warmup: int, repetitions: int | None) -> None:
@@ -74,8 +81,8 @@ def _check_counts(warmup: int, repetitions: int | None) -> None:
 
 
 @contextmanager
-def _saved(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
-    """A folder with each rank's buffer in a file, so that every worker reads only its own; gone afterwards."""
+def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
+    """Write each rank's buffer to a file, so that a worker reads its own only; the folder is removed afterwards."""
     if buffers is None:
         yield None
         return
@@ -85,7 +92,7 @@ def _saved(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _as_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasurement]) -> Trace:
+def _make_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasurement]) -> Trace:
     seconds, start, hosts = ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
     facts = {
         "nbytes": float(measurement.request.nbytes),
@@ -108,7 +115,7 @@ def _as_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasurem
 
 
 def _messages(measurement: Measurement, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
-    """Every message from when it was posted to when it was received: the k-th from a to b is the k-th at b from a."""
+    """Yield every message from its posting to its receipt: the k-th from a to b is the k-th at b from a."""
     arrivals: dict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
     for dst, rank in enumerate(ranks):
         for event in (event for event in rank.events if event.operation.kind.receives):
@@ -122,7 +129,7 @@ def _messages(measurement: Measurement, ranks: list[RankMeasurement], start: flo
 
 
 def _spans(ranks: list[RankMeasurement], start: float) -> Iterator[Span]:
-    """When each rank reduced or copied: both are local work on a buffer, so both are "reduce", as in a prediction."""
+    """Yield the local work of each rank: reductions and copies, both called "reduce" as in a prediction."""
     for rank, found in enumerate(ranks):
         for step, op, begin, end, _ in found.events:
             if op.kind.is_local:
