@@ -21,28 +21,29 @@ from collectives import algorithm, recv, recv_reduce, send  # noqa: F401 - all t
 
 @algorithm("broadcast", name="student", chunks=1)
 def broadcast(rank, world_size, root):
-    """At the start only `root` holds data; at the end every rank holds it, in chunk 0 (the whole buffer).
+    """Copy the data of `root`, in chunk 0 (the whole buffer), to every rank.
 
-    Let `root` send to each of the others in turn. Who am I, `rank`: the root, or one of the others? `root` is not
-    always 0.
+    Let `root` send to the others, one after the other. Is `rank` the root, or one of the others? `root` is not always
+    0.
     """
     yield from ()
 
 
 @algorithm("reduce", name="student", chunks=1)
 def reduce(rank, world_size, root):
-    """At the start every rank holds data of its own; at the end `root` holds the sum of all, in chunk 0.
+    """Sum the data of all ranks, in chunk 0 (the whole buffer), on `root`.
 
-    What the others hold at the end does not matter. Each contribution must be in the sum exactly once.
+    At the start every rank holds data of its own. What the others hold at the end does not matter. Each contribution
+    must be in the sum exactly once.
     """
     yield from ()
 
 
 @algorithm("all_reduce", name="student", chunks=1)
 def all_reduce(rank, world_size):
-    """At the start every rank holds data of its own; at the end every rank holds the sum of all, in chunk 0.
+    """Sum the data of all ranks, in chunk 0 (the whole buffer), on every rank.
 
-    You have `reduce` and `broadcast` already: `yield from` both, through rank 0. Rank 0 then sends and receives
+    `yield from` `reduce` and then `broadcast`, both with rank 0 as the root. Rank 0 then sends and receives
     2 (world_size - 1) whole buffers, one after the other.
     """
     yield from ()
@@ -50,12 +51,13 @@ def all_reduce(rank, world_size):
 
 @algorithm("all_reduce", name="student_ring")
 def ring_all_reduce(rank, world_size):
-    """The same, but the buffer is cut into `world_size` chunks, and every rank talks to its two neighbours only.
+    """Sum the data of all ranks on every rank, each rank talking to its two neighbours only.
 
-    In every step each rank sends one chunk to its right neighbour and receives another from its left, at once.
-    First world_size - 1 steps of `recv_reduce`: rank r begins by sending chunk r, and then always sends on the
-    chunk that it has just added to. Afterwards each rank holds one complete chunk: which one?
-    Then world_size - 1 steps of `recv`, in which the complete chunks travel once round the ring.
+    The buffer is cut into `world_size` chunks. In every step each rank sends one chunk to its right neighbour and
+    receives another from its left, at once.
+    First come world_size - 1 steps of `recv_reduce`: rank r begins by sending chunk r, and then always sends the chunk
+    that it has just added to. Afterwards each rank holds one complete chunk: which one?
+    Then come world_size - 1 steps of `recv`, in which the complete chunks travel once round the ring.
     Each rank sends 2 (world_size - 1) / world_size buffers in all, however many ranks there are.
     """
     yield from ()

@@ -15,14 +15,14 @@ LEARNING_RATE = 0.1
 
 
 def own_gradient(rank: int) -> torch.Tensor:
-    """Of this rank's loss at the start; shape [1]."""
+    """Return the gradient of this rank's loss at the start; shape [1]."""
     parameter = torch.tensor([START], requires_grad=True)
     loss = (X[rank] - parameter).square().sum()
     return torch.autograd.grad(loss, parameter)[0]
 
 
 def real_rank(rank: int, world_size: int) -> float:
-    """The parameter after one step, on a process of its own."""
+    """Return the parameter after one step, as one rank among real processes."""
     gradient = own_gradient(rank)
     execute(find_algorithm("all_reduce/ring"), gradient)
     return START - LEARNING_RATE * gradient.item()

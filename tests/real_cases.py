@@ -45,13 +45,13 @@ class Case(NamedTuple):
 
 
 def start(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Small whole numbers that tell ranks and places apart; products of nine of them are exact too."""
+    """Return small whole numbers that differ along the buffer and between ranks; products of nine are exact too."""
     places = torch.arange(n)
     return ((places * 7 + rank * 5) % 4 + (1 if rank % 2 else 0)).to(dtype)
 
 
 def cases(world_size: int, whole: bool) -> Iterator[Case]:
-    """Every algorithm at every length and root that is special, and with every type; or a sample of these."""
+    """Yield every algorithm at every special length and root, and with every type; or a sample of these."""
     lengths = {0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003} if whole else {1, world_size + 1}
     for algorithm in library().values():
         roots = sorted({0, world_size - 1}) if algorithm.spec.rooted else [0]
@@ -62,7 +62,7 @@ def cases(world_size: int, whole: bool) -> Iterator[Case]:
 
 
 def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
-    """How many cases were tried, and those in which this rank holds, or has sent, something else than it must."""
+    """Return how many cases were tried, and those after which this rank holds or has sent something wrong."""
     tried, wrong = 0, []
     own, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(build_schedule)
     for case in cases(world_size, whole=asked) if isinstance(asked, bool) else asked:
@@ -83,7 +83,7 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
 
 
 def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
-    """The same as NCCL needs it, a step of a channel in one group, and a communicator for each channel."""
+    """Compare with torch, with messages posted as NCCL needs them: in groups, and a communicator a channel."""
     executor.needs_groups = lambda device: True
     return compare_with_torch(rank, world_size, asked)
 
@@ -91,7 +91,7 @@ def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[Case] | boo
 def torchs_own(
     spec: Spec, rank: int, n: int, dtype: torch.dtype, op: str, root: int
 ) -> tuple[slice, torch.Tensor] | None:
-    """Where this rank holds something at the end and what, by torch's own broadcast, reductions and gatherings."""
+    """Return the defined elements of this rank, where and which, by torch's broadcasts, reductions and gathers."""
     world_size, tensor = dist.get_world_size(), start(rank, n, dtype)
     parts = spec.result(rank, world_size, root)
     if spec.name in ("broadcast", "scatter"):
@@ -111,7 +111,7 @@ def torchs_own(
 
 
 def functions_beside_torch(rank: int, world_size: int, asked: Sequence[Case]) -> tuple[int, list[str]]:
-    """How many cases were tried of functions on tensors whose elements lie apart, and those with another result."""
+    """Return how many cases were tried of functions on tensors with gaps, and those with a wrong result."""
     wrong = []
     for case in asked:
         ours, theirs = FUNCTIONS[case.algorithm.spec.name](case, rank, world_size)
@@ -124,14 +124,14 @@ Results = tuple[list[torch.Tensor], list[torch.Tensor]]  # ours and torch's
 
 
 def apart(data: torch.Tensor) -> torch.Tensor:
-    """The same elements, with others between them."""
+    """Return a tensor of the same elements that has others between them in memory."""
     wide = torch.full((len(data), 2), 3, dtype=data.dtype)
     wide[:, 1] = data
     return wide[:, 1]
 
 
 def _between(tensor: torch.Tensor) -> torch.Tensor:
-    """What lies between the elements: nobody may have touched it."""
+    """Return what lies between the elements, which no collective may change."""
     whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
     return whole[::2]
 

@@ -32,7 +32,7 @@ def numbers(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tens
 
 
 def beside_torch(rank: int, world_size: int) -> list[str]:
-    """The collectives after which a tensor holds something else than after torch's own."""
+    """Return the collectives after which a tensor differs from that of torch's own."""
     wrong = []
     last = world_size - 1
 
@@ -103,7 +103,7 @@ def _lists(rank: int, world_size: int, dtype: torch.dtype, root: int, same: Call
 
 
 def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
-    """Columns, transposed tensors, parameters and complex numbers; what lies beside a column stays as it is."""
+    """Run collectives on columns, transposed tensors, parameters and complex numbers; return what they hold."""
     table = torch.zeros(3, 2)
     table[:, 1] = rank
     realcomm.all_reduce(table[:, 1])
@@ -125,7 +125,7 @@ def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
 
 
 def unreducible(rank: int, world_size: int) -> list[bool]:
-    """Types that torch cannot add are carried all the same: whether each rank holds rank 1's."""
+    """Return whether each rank holds rank 1's elements, of types that travel but cannot be added."""
     held = []
     for dtype in (torch.uint16, torch.float8_e4m3fn, torch.bool):
         tensor = torch.full((5,), rank, dtype=torch.uint8).to(dtype)
@@ -137,7 +137,7 @@ def unreducible(rank: int, world_size: int) -> list[bool]:
 
 
 def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
-    """A name of the library, an Algorithm with parameters, and a user's file."""
+    """Run an algorithm by its name, one with parameters, and one from a user's file; return the results."""
     results = []
     for algorithm in ("naive", find_algorithm("all_reduce/chain").with_parameters(slices=3), f"{file}:mine"):
         tensor = torch.full((7,), rank + 1.0)
@@ -147,7 +147,7 @@ def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
 
 
 def overlapping(rank: int, world_size: int) -> tuple[list[bool], list[float], float]:
-    """Rank 0 is late: nobody's collective is done before, but all have gone on; then they finish in order."""
+    """Start three collectives before rank 0 does; return which are done early, and the results in their order."""
     tensors = [torch.full((1000,), float(rank + k)) for k in range(4)]
     last = torch.ones(1)
     works = [realcomm.all_reduce(t, async_op=True) for t in tensors[:3]] if rank else []
@@ -161,7 +161,7 @@ def overlapping(rank: int, world_size: int) -> tuple[list[bool], list[float], fl
 
 
 def in_a_group(rank: int, world_size: int) -> list[float]:
-    """Ranks 1 and 3 of four: roots are ranks of the world; the others do nothing."""
+    """Run collectives among ranks 1 and 3 of four, with roots counted in the world; the others do nothing."""
     group = dist.new_group([1, 3])
     tensor = torch.full((3,), float(rank))
     work = realcomm.all_reduce(tensor, group=group, async_op=True)
@@ -176,7 +176,7 @@ def in_a_group(rank: int, world_size: int) -> list[float]:
 
 
 def _by_the_groups_ranks(rank: int, group: dist.ProcessGroup) -> None:
-    """What ``group_src`` and ``group_dst`` name is what they name in torch's own."""
+    """Compare roots given by ``group_src`` and ``group_dst`` with torch's own."""
     for one in (dist, realcomm):
         sent, total, share = torch.full((2,), float(rank)), torch.full((2,), float(rank)), torch.zeros(2)
         one.broadcast(sent, group_src=1, group=group)
@@ -189,7 +189,7 @@ def _by_the_groups_ranks(rank: int, group: dist.ProcessGroup) -> None:
 
 
 def refused(call: Callable[[], object]) -> tuple[str, bool]:
-    """The message of an InputError, and whether it is a TypeError too."""
+    """Return the message of an InputError, and whether it is a TypeError too."""
     try:
         call()
     except InputError as error:
@@ -198,7 +198,7 @@ def refused(call: Callable[[], object]) -> tuple[str, bool]:
 
 
 def refusals(rank: int, world_size: int) -> list[tuple[str, bool]]:
-    """What does not fit is refused before anything is sent: each rank tries it alone, and the other takes no part."""
+    """Call the functions with wrong arguments, each rank alone, as nothing may be sent; return the messages."""
     three, all_ranks = torch.zeros(3), dist.group.WORLD
     calls: list[Callable[[], object]] = [
         lambda: realcomm.all_reduce(three, op="median"),
@@ -259,7 +259,7 @@ def run_examples(rank: int, world_size: int) -> tuple[int, str]:
 
 
 def in_class(rank: int, world_size: int) -> list[list[float]]:
-    """The classroom's four, in the order of its module."""
+    """Run the classroom's four functions, in the order of its module."""
     sent, reduced, both, ring = (torch.full((5,), rank + 1.0) for _ in range(4))
     classroom.broadcast(sent, rank, world_size, src=1)
     classroom.reduce(reduced, rank, world_size, dst=1, op="mean")
@@ -269,7 +269,7 @@ def in_class(rank: int, world_size: int) -> list[list[float]]:
 
 
 def on_one_gpu(rank: int, world_size: int) -> tuple[list[str], float]:
-    """The collectives as functions on a GPU that all ranks share, and one that overlaps with other work."""
+    """Run collectives on a GPU that all ranks share, and one that overlaps with other work; return wrong results."""
     os.environ |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}
     torch.cuda.set_device(0)
     wrong = []

@@ -36,7 +36,7 @@ def ad_hoc(
 
 
 def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
-    """The algorithms that leave something else than they must on a GPU that all ranks share, over NCCL's sockets."""
+    """Return how many algorithms were tried on a GPU that all ranks share, over NCCL's sockets, and the wrong ones."""
     os.environ |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}
     torch.cuda.set_device(0)
     tried, wrong, device = 0, [], torch.device("cuda", 0)
@@ -57,7 +57,7 @@ Rounds = list[list[list[Operation]]]  # [round][rank] -> the operations of its s
 
 
 def random_rounds(rng: random.Random, world_size: int, chunks: int) -> Rounds:
-    """Steps that may do anything the contract allows: every rank's k-th step meets the others' k-th steps only."""
+    """Return random steps, any that the contract allows; every rank's k-th step meets the others' k-th only."""
     first = [[copy(0, into=chunks, count=chunks)] for _ in range(world_size)]  # scratch is defined from here on
     return [first, *(_random_round(rng, world_size, chunks) for _ in range(5))]
 
@@ -89,7 +89,7 @@ def _random_round(rng: random.Random, world_size: int, chunks: int) -> list[list
 
 
 def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[torch.Tensor]:
-    """What the contract promises, chunk by chunk and with every round's old values at hand; of the buffers alone."""
+    """Return the buffers that the contract promises, chunk by chunk, with every round's old values kept."""
     n = len(buffers[0])
     cuts = [slice(k * n // chunks, (k + 1) * n // chunks) for k in range(chunks)]
     held = [[buffer[cut].clone() for cut in cuts] + [torch.empty(0)] * chunks for buffer in buffers]
@@ -114,7 +114,7 @@ def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[tor
 
 
 def compare_with_oracle(rank: int, world_size: int, seeds: range, grouped: bool) -> list[str]:
-    """The random programs after which this rank holds something else than the contract promises.
+    """Return the random programs after which this rank holds something else than the contract promises.
 
     With ``grouped`` their messages go as NCCL needs them.
     """
@@ -141,7 +141,7 @@ def _own_steps(rounds: Rounds, rank: int, world_size: int) -> Iterator[Step]:
 
 
 def _swap(rank: int, world_size: int) -> Program:
-    """Both ranks send chunk 0 and receive into it, and exchange two more chunks in place, all in one step."""
+    """Send chunk 0 and receive into it, and exchange two more chunks in place, all in one step."""
     yield send(1 - rank, 0), recv(1 - rank, 0), copy(1, into=2), copy(2, into=1)
 
 
@@ -150,7 +150,7 @@ def _doubling(rank: int, world_size: int) -> Program:
 
 
 def before_the_step(rank: int, world_size: int) -> tuple[list[float], list[float]]:
-    """Of two ranks: three chunks swapped, and recursive doubling in place."""
+    """Return three chunks swapped between two ranks, and a buffer doubled recursively in place."""
     swapped = torch.tensor([rank + 1.0, 10.0 + rank, 20.0 + rank])
     execute(ad_hoc(_swap, 3), swapped)
     doubled = torch.full((1 << 18,), rank + 1.0)
@@ -170,7 +170,7 @@ def _several_into_one(rank: int, world_size: int) -> Program:
 
 
 def in_the_order_written(rank: int, world_size: int) -> list[list[float]]:
-    """What rank 0 has after sums whose order shows in the last bits, the first of each arriving last."""
+    """Return rank 0's sums, whose order shows in the last bits; the first message of each arrives last."""
     found = []
     for late in (1, 3):
         if rank == late:
@@ -182,7 +182,7 @@ def in_the_order_written(rank: int, world_size: int) -> list[list[float]]:
 
 
 def shapes(rank: int, world_size: int) -> list[str]:
-    """Contiguous tensors of any shape hold the result, also parts of larger ones; the rest is refused."""
+    """Run on contiguous tensors of any shape, also parts of larger ones; return the refusals of all others."""
     ring = library()["all_reduce/ring"]
     whole = torch.zeros(6, 5)
     execute(ring, whole[2:4].fill_(1.0))
@@ -211,7 +211,7 @@ def _refusal(call: Callable[[], object]) -> str:
 
 
 def again_and_again(rank: int, world_size: int) -> list[list[float]]:
-    """One executor, several tensors in turn, one of them changed in between."""
+    """Run one executor on several tensors alternately, one of them moved in memory in between."""
     executor = Executor(Request(library()["all_reduce/unchunked_ring"], 3), rank, world_size)
     first, second = torch.ones(3), torch.full((3,), float(rank))
     for tensor in (first, second, second, first):
@@ -222,7 +222,7 @@ def again_and_again(rank: int, world_size: int) -> list[list[float]]:
 
 
 def in_a_group(rank: int, world_size: int) -> list[float]:
-    """Ranks 1 and 3 of four work together, and count as 0 and 1."""
+    """Run collectives among ranks 1 and 3 of four, which count as 0 and 1."""
     group = dist.new_group([1, 3])
     tensor = torch.tensor([float(rank), 1.0])
     if rank in (1, 3):
@@ -232,7 +232,7 @@ def in_a_group(rank: int, world_size: int) -> list[float]:
 
 
 def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], float]:
-    """The events of a ring between two readings of the clock."""
+    """Return the events of a ring, between two readings of the clock."""
     record: list[Event] = []
     tensor = torch.zeros(n)
     dist.barrier()
@@ -242,7 +242,7 @@ def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], fl
 
 
 def recorded_slowly(rank: int, world_size: int) -> list[Event]:
-    """The events of a ring in which posting a message returns long after it has arrived."""
+    """Return the events of a ring in which posting a message returns long after it has arrived."""
     executor, record = Executor(Request(library()["all_reduce/ring"], 8), rank, world_size), list[Event]()
     own = executor._send
 
@@ -257,7 +257,7 @@ def recorded_slowly(rank: int, world_size: int) -> list[Event]:
 
 
 def order_of_posts(rank: int, world_size: int) -> list[str]:
-    """In which order a ring's messages are posted."""
+    """Return the order in which a ring's messages are posted."""
     posted: list[str] = []
     executor = Executor(Request(library()["all_reduce/ring"], 8), rank, world_size)
     send_, receive_ = executor._send, executor._receive
@@ -272,7 +272,7 @@ def order_of_posts(rank: int, world_size: int) -> list[str]:
 
 
 def stay_away(rank: int, world_size: int) -> None:
-    """Rank 1 never comes."""
+    """Run a ring that rank 1 never joins."""
     set_status("training step 12")
     if rank == 1:
         time.sleep(600)
@@ -280,7 +280,7 @@ def stay_away(rank: int, world_size: int) -> None:
 
 
 def probe_small(rank: int, world_size: int) -> dict[str, list[tuple[int, float]]]:
-    """A calibration's probe at three sizes only."""
+    """Run a calibration's probes at three sizes only."""
     probes.MESSAGE_SIZES = (1024, 4096, 65536)
     probes.REDUCTION_SIZES = (65536, 262144, 1048576)
     probes.TOTAL_S = 0.01
@@ -288,7 +288,7 @@ def probe_small(rank: int, world_size: int) -> dict[str, list[tuple[int, float]]
 
 
 def probed_messages(rank: int, world_size: int) -> dict[str, list[tuple[Kind, int]]]:
-    """What each of the probe's programs makes this rank do, and with whom."""
+    """Return what each of the probes' programs makes this rank do, and with whom."""
     programs = (probes.one_way, probes.both_ways, probes.reduction)
     return {
         program.__name__: [(op.kind, op.peer) for yielded in program(rank, world_size) for op in as_step(yielded)]
@@ -297,18 +297,18 @@ def probed_messages(rank: int, world_size: int) -> dict[str, list[tuple[Kind, in
 
 
 def measure_all(rank: int, world_size: int, measurements: Sequence[Measurement]) -> list[RankMeasurement]:
-    """What this rank has of each of them."""
+    """Return this rank's results of several measurements."""
     return [measure_rank(rank, world_size, measurement) for measurement in measurements]
 
 
 def measure_without_writing(rank: int, world_size: int, measurement: Measurement) -> int:
-    """How many elements a measurement finds wrong when nothing that was received is ever reduced."""
+    """Return how many elements a measurement finds wrong when nothing received is ever reduced."""
     Executor._write = lambda *args: None  # type: ignore[method-assign]
     return measure_rank(rank, world_size, measurement).wrong
 
 
 def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
-    """When this rank arrived, began and ended; each arrives later than the one before."""
+    """Return when this rank arrived, began and ended; each arrives later than the one before."""
     time.sleep(0.05 * rank)
     arrived = time.perf_counter()
     begin, end = time_together(lambda: time.sleep(0.01))

@@ -19,7 +19,7 @@ ALGORITHMS = "ring", "naive", "bidirectional_ring", "recursive_doubling", "chain
 
 
 def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
-    """Whether it was under way when the call returned, how often this rank computed until it was done, and rightly.
+    """Return whether a collective was done at once, how often this rank computed until it was, and if all is right.
 
     Nobody waits: while the one thread of the program computes, the collective goes on.
     """
@@ -37,7 +37,7 @@ def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
 
 
 def many_in_flight(rank: int, world_size: int) -> list[str]:
-    """Wrong results of collectives of all sizes and algorithms, all asked for before any is awaited, waited in turn."""
+    """Start collectives of many sizes and algorithms before waiting for any, in any order; return wrong results."""
     tensors = [start(rank + at, n) for at, n in enumerate(LENGTHS)]
     works = [
         realcomm.all_reduce(tensor, algorithm=algorithm, async_op=True)
@@ -56,7 +56,7 @@ def many_in_flight(rank: int, world_size: int) -> list[str]:
 
 
 def two_groups_crosswise(rank: int, world_size: int) -> list[float]:
-    """Two groups of the same ranks, asked in another order on every other rank: each keeps its own order only."""
+    """Use two groups of the same ranks in another order on every other rank; each keeps its own order only."""
     groups = [dist.new_group(list(range(world_size))) for _ in range(2)]
     tensors = [torch.full((100_000,), float(rank + at)) for at in range(2)]
     order = (0, 1) if rank % 2 else (1, 0)
@@ -67,34 +67,34 @@ def two_groups_crosswise(rank: int, world_size: int) -> list[float]:
 
 
 def waiting(rank: int, world_size: int) -> list[str]:
-    """What rank 0 is told that waits too briefly, that says how long in seconds, and whose peers want another size."""
-    told, tensor = [], torch.ones(1000)
+    """Return the messages of waits that are too short or given in seconds, and the result of one through a future."""
+    messages, tensor = [], torch.ones(1000)
     works = [realcomm.all_reduce(tensor, async_op=True)] if rank == 0 else []
     for timeout in (timedelta(seconds=0.2), 0.2) if rank == 0 else ():
         try:
             works[0].wait(timeout)
         except (TimeoutError, TypeError) as error:
-            told.append(f"{type(error).__name__}: {error}")
+            messages.append(f"{type(error).__name__}: {error}")
     dist.barrier()
     works = works or [realcomm.all_reduce(tensor, async_op=True)]
     value = works[0].get_future().then(lambda future: future.value()[0] + 1).wait()
-    return [*told, str(value.unique().item())]
+    return [*messages, str(value.unique().item())]
 
 
 def broken(rank: int, world_size: int) -> list[str]:
-    """Who waits for a collective that failed hears of it, both ways, and the next one begins all the same."""
+    """Return the messages of three waits for a collective that failed."""
     group = dist.new_group(list(range(world_size)), timeout=timedelta(seconds=1))
     if rank:
         time.sleep(2.5)  # too late
         return []
-    work, told = realcomm.all_reduce(torch.ones(10), group=group, async_op=True), []
+    work, messages = realcomm.all_reduce(torch.ones(10), group=group, async_op=True), []
     waits: list[Callable[[], Any]] = [work.wait, work.get_future().wait, work.wait]
     for wait in waits:
         try:
             wait()
         except RuntimeError as error:
-            told.append(str(error))
-    return told
+            messages.append(str(error))
+    return messages
 
 
 def layers(seed: int) -> nn.Sequential:
@@ -113,10 +113,10 @@ def trained(model: nn.Module, data: torch.Tensor, before_step: Callable[[], None
 
 
 def training(rank: int, world_size: int) -> tuple[bool, bool, int]:
-    """Two trainings whose gradients set off as soon as they are there, equal to one that ends backward first.
+    """Return whether two trainings that overlap equal one that does not, and how many collectives overlapped.
 
-    The one is a trainer of one's own, the other DDP with a communication hook; and in how many steps something was
-    under way before backward had ended.
+    One trains with hooks of its own, the other by DistributedDataParallel with a communication hook. The number is the
+    least of all steps, of collectives that began before backward had ended.
     """
     model, data = layers(seed=1), torch.randn(32, 20, generator=torch.Generator().manual_seed(rank))
     overlapping, hooked = copy.deepcopy(model), copy.deepcopy(model)

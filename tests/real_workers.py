@@ -13,7 +13,7 @@ from realcomm.launching.status import report_progress, set_status
 
 
 def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, float]:
-    """Rank, threads and the sum of all ranks."""
+    """Return rank, threads and the sum of all ranks."""
     total = torch.tensor([float(rank * scale)])
     dist.all_reduce(total)
     return rank, torch.get_num_threads(), total.item()
@@ -64,7 +64,7 @@ def unpicklable(rank: int, world_size: int) -> object:
 
 
 def leave_early(rank: int, world_size: int) -> float:
-    """Rank 0 is done at once, rank 1 long before the others need its message."""
+    """Finish at once on rank 0, and on rank 1 long before rank 2 reads its message."""
     data = torch.tensor([1.0])
     if rank == 1:
         dist.send(data, 2)
@@ -97,7 +97,7 @@ def _wait_for_others() -> None:
 
 
 def listening() -> list[str]:
-    """The local addresses on which this process accepts connections, in hexadecimal as in /proc/net."""
+    """Return the local addresses on which this process accepts connections, in hexadecimal as in /proc/net."""
     own = {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
     found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

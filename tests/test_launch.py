@@ -181,7 +181,10 @@ def test_an_interrupt_ends_all_also_while_they_start(after: float):
     timer.join()
 
 
-@pytest.mark.parametrize("settings", [{"world_size": 0}, {"backend": "mpi"}, {"timeout": 0.0}])
+WRONG = [{"world_size": 0}, {"world_size": "2"}, {"backend": "mpi"}, {"timeout": 0.0}, {"timeout": "60"}]
+
+
+@pytest.mark.parametrize("settings", WRONG)
 def test_what_cannot_be_started_is_refused(settings: dict):
     with pytest.raises(InputError):
         launch(real_workers.sum_of_ranks, **{"world_size": 1, **settings})

@@ -199,8 +199,9 @@ def test_every_held_out_image_is_tested_by_one_rank():
         (small(RING, dataset="mnist"), None, "dataset 'mnist' is not known"),
         (small(RING, dataset="cifar10"), None, "needs data_folder"),
         (small(RING, batch_size=1000), None, "2000 images a step, but digits has 1437.*at most 718"),
-        (small(RING), 0, "at least one step, not 0"),
-        (small(RING, epochs=0), None, "at least one epoch, not 0"),
+        (small(RING), 0, "steps is 0; give a whole number from 1 on"),
+        (small(RING), "4", "steps is '4'; give a whole number from 1 on"),
+        (small(RING, epochs=0), None, "epochs is 0; give a whole number from 1 on"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_any_process_starts(training, steps, message, monkeypatch):

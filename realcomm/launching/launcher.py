@@ -17,6 +17,7 @@ from threading import current_thread, main_thread
 from types import FrameType, ModuleType
 from typing import Any
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.records.environment import cores, threads_per_rank
 from realcomm.launching.failures import Failure, TimedOut, failure_by_exit, root_cause
@@ -79,15 +80,13 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
 
     >>> check_launch(2, "gloo", timeout=60)
     """
-    if world_size < 1:
-        raise InputError(f"a run needs at least one rank, not {world_size}")
+    check_whole_number("world_size", world_size, at_least=1)
     most = _RANKS_PER_CORE * cores()
     if world_size > most and not under_torchrun():
         raise InputError(
             f"{world_size} ranks are too many for the {cores()} cores of this machine; up to {most} will do"
         )
-    if timeout <= 0:
-        raise InputError(f"a timeout of {timeout} s leaves no time for anything")
+    _check_timeout(timeout)
     if backend not in ("gloo", "nccl"):
         raise InputError(f"backend {backend!r} is not known; there are gloo (CPUs) and nccl (GPUs)")
     if backend == "nccl":
@@ -95,6 +94,11 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
 
         if not torch.cuda.is_available():
             raise InputError("backend 'nccl' needs a CUDA GPU, and this machine has none; use gloo")
+
+
+def _check_timeout(timeout: object) -> None:
+    if not isinstance(timeout, int | float) or timeout <= 0:
+        raise InputError(f"timeout is {timeout!r}; give a number of seconds above 0")
 
 
 @contextmanager

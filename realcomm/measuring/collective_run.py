@@ -9,9 +9,8 @@ from statistics import median_low
 
 import numpy as np
 
-from collectives.checks import check_cluster
+from collectives.checks import check_cluster, check_whole_number
 from collectives.declaration import Algorithm
-from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.records.trace import Message, Span, Trace
 from collectives.request import Array, Request, make_request
@@ -74,10 +73,9 @@ def _worker(rank: int, world_size: int, measurement: Measurement) -> RankMeasure
 
 
 def _check_counts(warmup: int, repetitions: int | None) -> None:
-    if warmup < 0:
-        raise InputError(f"warmup is {warmup}; a number of repetitions from 0 on is needed")
-    if repetitions is not None and repetitions < 1:
-        raise InputError(f"repetitions is {repetitions}; at least 1 is needed")
+    check_whole_number("warmup", warmup, at_least=0)
+    if repetitions is not None:
+        check_whole_number("repetitions", repetitions, at_least=1)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.workload import Training
 from realcomm.launching.group import own_device
@@ -26,6 +27,9 @@ class Shard:
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
         """Take the batches of all epochs, or the first ``steps`` of them. Raise InputError if there is none."""
+        check_whole_number("epochs", training.epochs, at_least=1)
+        if steps is not None:
+            check_whole_number("steps", steps, at_least=1)
         dataset = load_images(training.dataset, train=True, folder=training.data_folder)
         self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
         self.sampler: DistributedSampler[Any] = DistributedSampler(
@@ -35,7 +39,11 @@ class Shard:
         available = self.epochs * len(self.loader)
         self.steps = available if steps is None else min(steps, available)
         if self.steps < 1:
-            raise InputError(_why_empty(training, world_size, steps, len(dataset)))  # type: ignore[arg-type]
+            images, needed = len(dataset), world_size * training.batch_size  # type: ignore[arg-type]
+            raise InputError(
+                f"batch_size {training.batch_size} on {world_size} ranks takes {needed} images a step, but "
+                f"{training.dataset} has {images} to train on; choose at most {images // world_size}"
+            )
 
     def epochs_after(self, steps: int) -> float:
         """Return how many epochs ``steps`` steps are."""
@@ -49,17 +57,6 @@ class Shard:
             self.sampler.set_epoch(epoch)
             for images, labels in self.loader:
                 yield images.to(own_device()), labels.to(own_device())
-
-
-def _why_empty(training: Training, world_size: int, steps: int | None, images: int) -> str:
-    if steps is not None and steps < 1:
-        return f"a training takes at least one step, not {steps}"
-    if training.epochs < 1:
-        return f"a training takes at least one epoch, not {training.epochs}"
-    return (
-        f"batch_size {training.batch_size} on {world_size} ranks takes {world_size * training.batch_size} images "
-        f"a step, but {training.dataset} has {images} to train on; choose at most {images // world_size}"
-    )
 
 
 def held_out_batches(training: Training, rank: int, world_size: int) -> Iterator[Batch]:
