@@ -1,6 +1,9 @@
 """Checks of what callers pass: a value of the wrong type is refused with the message that a wrong value gets."""
 
-from numbers import Integral
+from collections.abc import Sequence
+from math import inf
+from numbers import Integral, Real
+from typing import Any
 
 from collectives.errors import InputError
 
@@ -21,6 +24,32 @@ def check_whole_number(name: str, value: object, at_least: int | None = None, in
         wanted = "a whole number" if at_least is None else f"a whole number from {at_least} on"
         raise InputError(f"{name} is {value!r}; give {wanted}{instead}")
     return number
+
+
+def check_number(name: str, value: object, unit: str = "", above: float | None = None) -> float:
+    """Return ``value`` if it is a number, of ``unit``; with ``above`` a finite one above that. Raise InputError.
+
+    >>> check_number("fails_at", "5 ms", "seconds")
+    Traceback (most recent call last):
+    collectives.errors.InputError: fails_at is '5 ms'; give a number of seconds
+    """
+    number = None if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if number is None or (above is not None and not above < number < inf):
+        wanted = "a number" + (f" of {unit}" if unit else "") + (f" above {above:g}" if above is not None else "")
+        raise InputError(f"{name} is {value!r}; give {wanted}")
+    return number
+
+
+def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
+    """Return ``value`` if it is a list or tuple. Raise InputError that says what it is to be a list ``of``.
+
+    >>> check_sequence("hosts", "h0", of="nodes")
+    Traceback (most recent call last):
+    collectives.errors.InputError: hosts is 'h0'; give a list of nodes
+    """
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{name} is {value!r}; give a list of {of}")
+    return value
 
 
 def check_ranks(world_size: object, root: object = 0) -> None:

@@ -1,4 +1,4 @@
-"""How long one algorithm takes on a cluster, by the quickest of the ways that say the same.
+"""How long an algorithm takes on a cluster: by closed form where that is exact, else by simulation.
 
 On a symmetric star the closed forms say what a simulation would, to the last digit and at once, where they are exact
 and the buffer falls into equal chunks. Elsewhere the algorithm is simulated, by the compiled engine where there are
@@ -16,78 +16,93 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import checked, unproved
 from simcomm.simulate import ready, run
 
-REFERENCE_UP_TO = 8  # ranks; there the reference engine has answered before the compiled one is loaded
+REFERENCE_UP_TO = 8  # ranks; up to so many, the reference engine takes less time than loading the compiled one
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of every algorithm: the rest of a request, on a cluster that has its transport."""
+class Estimator:
+    """Estimates of how long algorithms take for one request on one cluster."""
 
-    cluster: Cluster
-    request: Request  # its algorithm is not looked at
+    cluster: Cluster  # with its transport
+    request: Request  # whose own algorithm plays no part
     star: Model | None  # the cluster's costs, where it is a symmetric star
-    evenly: bool  # as though the buffer fell into equal chunks, where there is a closed form
+    equal_chunks: bool  # closed forms are taken as though the buffer fell into equal chunks
 
     @property
     def world_size(self) -> int:
+        """Number of ranks."""
         return self.cluster.world_size
 
-    def exactly(self, found: Algorithm) -> float | None:
-        """Seconds by closed form, where that is exact; None elsewhere. Raises Undefined."""
-        chunks, n = found.chunks(self.world_size), self.request.elements
-        even = self.evenly or (n == rounded_down(found, n, self.world_size) and n % chunks == 0)
-        if self.star is None or not even or n == 0 or self.request.op == "mean" or _name(found) in BOUNDS:
+    def seconds(self, algorithm: Algorithm) -> float:
+        """Return the seconds of an algorithm, by closed form where that is exact, else by simulation.
+
+        Raises Undefined for an algorithm that does not exist for so many ranks, and ProgramError for one that cannot
+        work.
+        """
+        seconds = self.closed_form(algorithm)
+        return self.simulate(algorithm) if seconds is None else seconds
+
+    def closed_form(self, algorithm: Algorithm) -> float | None:
+        """Return the seconds by closed form, where that is exact, and None elsewhere. Raise Undefined."""
+        chunks, n = algorithm.chunks(self.world_size), self.request.elements
+        even = self.equal_chunks or (n == rounded_down(algorithm, n, self.world_size) and n % chunks == 0)
+        is_bound = f"{algorithm.spec.name}/{algorithm.name}" in BOUNDS
+        if self.star is None or not even or n == 0 or self.request.op == "mean" or is_bound:
             return None
-        return closed_form(found, self.star._replace(nbytes=self.request.nbytes))
+        return closed_form(algorithm, self.star._replace(nbytes=self.request.nbytes))
 
-    def at_least(self, found: Algorithm) -> float:
-        """Seconds that no run of the algorithm goes below; 0 where nothing is known."""
+    def lower_bound(self, algorithm: Algorithm) -> float:
+        """Return seconds that no run of the algorithm goes below; 0 where nothing is known. Raise Undefined."""
         n = self.request.elements
-        if self.star is None or n < found.chunks(self.world_size):
+        if self.star is None or n < algorithm.chunks(self.world_size):
             return 0.0
-        whole = n - n % found.chunks(self.world_size)
-        return least_seconds(found, self.star._replace(nbytes=whole * self.request.itemsize))
+        whole = n - n % algorithm.chunks(self.world_size)
+        return least_seconds(algorithm, self.star._replace(nbytes=whole * self.request.itemsize))
 
-    def simulated(self, found: Algorithm) -> float:
-        """Seconds by simulation. Raises Undefined, and ProgramError for an algorithm that cannot work."""
-        request = self.request.with_algorithm(found, self.world_size)
+    def simulate(self, algorithm: Algorithm) -> float:
+        """Return the seconds by simulation. Raise Undefined, and ProgramError for an algorithm that cannot work."""
+        request = self.request.with_algorithm(algorithm, self.world_size)
         if self.world_size <= REFERENCE_UP_TO:
             return run(request, self.cluster).elapsed
         from simcomm.compiled import engine
 
         assert self.cluster.transport is not None
-        if found.source is not None:
-            checked(found, self.world_size, request.root)  # the library's own have been proved
-        program, transport = unproved(found, self.world_size, request.root), self.cluster.transport
+        if algorithm.source is not None:
+            checked(algorithm, self.world_size, request.root)  # the library's own have been proved
+        program, transport = unproved(algorithm, self.world_size, request.root), self.cluster.transport
         return engine.run(program, self.cluster, transport, request.elements, request.itemsize, request.op).elapsed
 
 
-def asked_of(request: Request, cluster: Cluster, calibration: Calibration | None = None, evenly: bool = False) -> Asked:
-    """The question, with what is the same for every algorithm found out once. Raises InputError."""
+def make_estimator(
+    request: Request, cluster: Cluster, calibration: Calibration | None = None, equal_chunks: bool = False
+) -> Estimator:
+    """Return an estimator, with what is the same for every algorithm worked out once. Raise InputError.
+
+    >>> import simcomm
+    >>> from collectives import find_algorithm
+    >>> request = Request(find_algorithm("all_reduce/ring"), elements=1 << 20)
+    >>> estimator = make_estimator(request, simcomm.star(8, "10 Gbit/s", "5 us"))
+    >>> round(estimator.seconds(request.algorithm) * 1e3, 6)  # in ms
+    6.012026
+    """
     cluster, _ = ready(cluster, calibration)
     star = star_model(cluster, request.nbytes)
-    return Asked(cluster if star is None else _in_use(cluster), request, star, evenly)
+    return Estimator(cluster if star is None else _without_idle_hosts(cluster), request, star, equal_chunks)
 
 
-def _in_use(star: Cluster) -> Cluster:
-    """A star without the hosts that hold no rank."""
-    keep = [node for node in star.graph if node in star.hosts or star.graph.in_degree(node) > 1]
-    return replace(star, graph=star.graph.subgraph(keep).copy())
-
-
-def predicted_seconds(request: Request, cluster: Cluster) -> float:
-    """What ``run`` would say."""
-    asked = asked_of(request, cluster)
-    seconds = asked.exactly(request.algorithm)
-    return asked.simulated(request.algorithm) if seconds is None else seconds
-
-
-def _name(found: Algorithm) -> str:
-    return f"{found.spec.name}/{found.name}"
+def _without_idle_hosts(star: Cluster) -> Cluster:
+    """Return a star without the hosts that hold no rank."""
+    kept = [node for node in star.graph if node in star.hosts or star.graph.in_degree(node) > 1]
+    return replace(star, graph=star.graph.subgraph(kept).copy())
 
 
 def star_model(cluster: Cluster, nbytes: int) -> Model | None:
-    """alpha, beta and gamma where every rank has a link of its own, all alike, into one switch; None elsewhere."""
+    """Return the costs of a cluster where every rank has a link of its own, all alike, into one switch, else None.
+
+    >>> import simcomm
+    >>> star_model(simcomm.star(4, "8 Gbit/s", "1 us"), nbytes=64)
+    Model(p=4, nbytes=64, alpha=2e-06, beta=1e-09, gamma=0.0)
+    """
     graph, hosts, transport = cluster.graph, cluster.hosts, cluster.transport
     edges = [data for _, _, data in graph.edges(data=True)]
     switches = [node for node in graph if graph.in_degree(node) > 1 or graph.out_degree(node) > 1]

@@ -13,14 +13,14 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster
-from simcomm.estimate import Asked, asked_of
+from simcomm.estimate import Estimator, make_estimator
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
-SAME = 1e-9  # times that differ by less than this share are equal; then fewer messages win
+SAME = 1e-9  # times that differ by less than this share are equal; then fewer operations win
 
 
-class Timed(NamedTuple):
-    """A candidate and the seconds that it is predicted to take."""
+class Candidate(NamedTuple):
+    """An algorithm and the seconds that it is predicted to take."""
 
     algorithm: Algorithm
     seconds: float
@@ -28,16 +28,17 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """The fastest algorithm, and candidates from the fastest to the slowest."""
+    """The fastest algorithm, and the candidates from the fastest to the slowest."""
 
     algorithm: Algorithm
     seconds: float
-    table: tuple[Timed, ...]  # of what was timed: all that could be first or next best
+    candidates: tuple[Candidate, ...]  # all that could be first or next best
 
     @property
-    def next_best(self) -> Timed | None:
+    def next_best(self) -> Candidate | None:
         """The fastest of the others; another number of slices is not another algorithm."""
-        return next((one for one in self.table if one.algorithm.name != self.algorithm.name), None)
+        others = (candidate for candidate in self.candidates if candidate.algorithm.name != self.algorithm.name)
+        return next(others, None)
 
     @property
     def gain(self) -> float:
@@ -62,22 +63,25 @@ class WinnerMap:
 
     @property
     def seconds(self) -> list[list[float]]:
-        """What the fastest take; a row for each world size."""
+        """Seconds of the fastest algorithms; a row for each world size."""
         return [[choice.seconds for choice in row] for row in self.choices]
 
 
-def candidates(collective: str) -> Iterator[Algorithm]:
-    """The library's algorithms for a collective, those that are pipelined with several numbers of slices.
+def library_candidates(collective: str) -> Iterator[Algorithm]:
+    """Yield the library's algorithms for a collective, those that are pipelined with several numbers of slices.
 
     Raises InputError for an unknown collective.
+
+    >>> [algorithm.label for algorithm in library_candidates("scatter")]
+    ['naive', 'binomial']
     """
     find_spec(collective)
-    for found in library().values():
-        if found.spec.name == collective:
-            if "slices" in found.parameter_names:
-                yield from (found.with_parameters(slices=slices) for slices in SLICES)
+    for algorithm in library().values():
+        if algorithm.spec.name == collective:
+            if "slices" in algorithm.parameter_names:
+                yield from (algorithm.with_parameters(slices=slices) for slices in SLICES)
             else:
-                yield found
+                yield algorithm
 
 
 def choose(
@@ -90,17 +94,22 @@ def choose(
     root: int = 0,
     calibration: Calibration | None = None,
     among: Iterable[Algorithm] | None = None,
-    evenly: bool = False,
+    equal_chunks: bool = False,
 ) -> Choice:
-    """The algorithm that is predicted to be fastest, of the library's unless ``among`` names others.
+    """Choose the algorithm that is predicted to be fastest, of the library's unless ``among`` names others.
 
-    Algorithms that do not exist for so many ranks are left out; of equally fast ones the one of which rank 0 says
-    least is chosen. ``evenly`` takes closed forms as though the buffer fell into equal chunks. Raises InputError where
-    there is nothing to choose from.
+    Algorithms that do not exist for so many ranks are left out; of equally fast ones the one with the fewest operations
+    on rank 0 is chosen. With ``equal_chunks`` closed forms are taken as though the buffer fell into equal chunks.
+    Raises InputError where there is nothing to choose from.
+
+    >>> import simcomm
+    >>> choice = choose("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), 64)
+    >>> choice.algorithm.label
+    'recursive_doubling'
     """
     check_cluster(cluster, Cluster)
     request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
-    return _choose(request, cluster, calibration, among, evenly)
+    return _choose(request, cluster, calibration, among, equal_chunks)
 
 
 def _choose(
@@ -108,46 +117,59 @@ def _choose(
     cluster: Cluster,
     calibration: Calibration | None,
     among: Iterable[Algorithm] | None = None,
-    evenly: bool = False,
+    equal_chunks: bool = False,
 ) -> Choice:
-    asked, collective = asked_of(request, cluster, calibration, evenly), request.spec.name
-    timed = sorted(_timed(candidates(collective) if among is None else among, asked), key=lambda one: one.seconds)
-    if not timed:
+    collective = request.spec.name
+    estimator = make_estimator(request, cluster, calibration, equal_chunks)
+    options = library_candidates(collective) if among is None else among
+    candidates = sorted(_candidates(options, estimator), key=lambda candidate: candidate.seconds)
+    if not candidates:
         raise InputError(f"{collective}: no algorithm to choose from exists for {cluster.world_size} ranks")
-    equal = [one for one in timed if one.seconds <= timed[0].seconds * (1 + SAME)]
-    best = min(equal, key=lambda one: _effort(one.algorithm, asked)) if equal[1:] else equal[0]
-    return Choice(best.algorithm, best.seconds, (best, *(one for one in timed if one is not best)))
+    equal = [candidate for candidate in candidates if candidate.seconds <= candidates[0].seconds * (1 + SAME)]
+    best = min(equal, key=lambda candidate: _effort(candidate.algorithm, estimator)) if equal[1:] else equal[0]
+    others = (candidate for candidate in candidates if candidate is not best)
+    return Choice(best.algorithm, best.seconds, (best, *others))
 
 
-def _timed(options: Iterable[Algorithm], asked: Asked) -> list[Timed]:
-    """The candidates; simulated are only those that could be first or next best."""
-    timed, others = list[Timed](), list[tuple[float, Algorithm]]()
-    for found in options:
+def _candidates(options: Iterable[Algorithm], estimator: Estimator) -> list[Candidate]:
+    """Return the algorithms that exist for so many ranks, with their times.
+
+    Of those without an exact closed form, only such as may be first or next best by their lower bound are simulated.
+    """
+    candidates, others = list[Candidate](), list[tuple[float, Algorithm]]()
+    for algorithm in options:
         try:
-            seconds = asked.exactly(found)
+            seconds = estimator.closed_form(algorithm)
             if seconds is None:
-                others.append((asked.at_least(found), found))
+                others.append((estimator.lower_bound(algorithm), algorithm))
             else:
-                timed.append(Timed(found, seconds))
+                candidates.append(Candidate(algorithm, seconds))
         except Undefined:
             continue
-    for least, found in sorted(others, key=lambda other: other[0]):
-        best = {one.algorithm.name: one.seconds for one in sorted(timed, key=lambda one: -one.seconds)}
+    for least, algorithm in sorted(others, key=lambda other: other[0]):
+        slowest_first = sorted(candidates, key=lambda candidate: -candidate.seconds)
+        best = {candidate.algorithm.name: candidate.seconds for candidate in slowest_first}
         if len(best) < 2 or least <= sorted(best.values())[1]:
-            timed.append(Timed(found, asked.simulated(found)))
-    return timed
+            candidates.append(Candidate(algorithm, estimator.simulate(algorithm)))
+    return candidates
 
 
-def _effort(found: Algorithm, asked: Asked) -> tuple[int, int, str]:
-    """Operations of rank 0, then parameters: a torus of one row is a ring, and should be called that."""
-    said = sum(len(step) for program in found.channels(0, asked.world_size, asked.request.root) for step in program)
-    return said, len(found.parameter_names), found.label
+def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
+    """Return a sort key: operations of rank 0, then parameters. A torus of one row is a ring, and called so."""
+    programs = algorithm.channels(0, estimator.world_size, estimator.request.root)
+    operations = sum(len(step) for program in programs for step in program)
+    return operations, len(algorithm.parameter_names), algorithm.label
 
 
 def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | None = None) -> Request:
     """Return the request with ``auto`` replaced by the algorithm that the model chooses, labelled ``auto (ring)``.
 
     A request for any other algorithm is returned as it is. Raises InputError.
+
+    >>> import simcomm
+    >>> request = Request(auto("all_reduce"), elements=5 << 20)
+    >>> resolve_auto(request, simcomm.star(5, "10 Gbit/s", "5 us")).algorithm.label
+    'auto (ring)'
     """
     if not request.algorithm.is_auto:
         return request
@@ -165,16 +187,20 @@ def winner_map(
     among: Sequence[Algorithm] | None = None,
     calibration: Calibration | None = None,
 ) -> WinnerMap:
-    """The choice for each of ``sizes`` (bytes) on the cluster's first hosts, as many as each of ``world_sizes``.
+    """Choose for each of ``sizes`` (bytes) on the cluster's first hosts, as many as each of ``world_sizes``.
 
-    Where closed forms answer, it is as though every buffer fell into equal chunks.
+    Closed forms are taken as though every buffer fell into equal chunks. Raises InputError.
+
+    >>> import simcomm
+    >>> winner_map("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
+    [['recursive_doubling', 'torus']]
     """
     rows = []
     for world_size in world_sizes:
         first = cluster.on_first(world_size)
         rows.append(
             tuple(
-                choose(collective, first, nbytes, dtype=dtype, calibration=calibration, among=among, evenly=True)
+                choose(collective, first, nbytes, dtype=dtype, calibration=calibration, among=among, equal_chunks=True)
                 for nbytes in sizes
             )
         )

@@ -201,21 +201,19 @@ def test_a_pcie_tree_spreads_its_gpus_over_switches_and_sockets():
 
 
 WRONG = {
-    "hosts = 0; a whole number from 1 on is needed": lambda: topologies.ring(0, *LINK),
-    "hosts = 2.0; a whole number from 1 on is needed": lambda: topologies.fully_connected(2.0, *LINK),
+    "hosts is 0; give a whole number from 1 on": lambda: topologies.ring(0, *LINK),
+    "hosts is 2.0; give a whole number from 1 on": lambda: topologies.fully_connected(2.0, *LINK),
     "a torus of 1 dimensions; 2 or 3 are built": lambda: topologies.torus([4], *LINK),
-    "every dimension = 0; a whole number from 1 on": lambda: topologies.torus([4, 0], *LINK),
-    "racks = 0; a whole number from 1 on": lambda: topologies.two_level_tree(0, 4, *LINK),
-    "oversubscription = 0; a number above 0 is needed, 4 for 4:1": lambda: topologies.two_level_tree(
-        2, 4, *LINK, oversubscription=0
-    ),
+    "every dimension is 0; give a whole number from 1 on": lambda: topologies.torus([4, 0], *LINK),
+    "racks is 0; give a whole number from 1 on": lambda: topologies.two_level_tree(0, 4, *LINK),
+    "oversubscription is 0; give a number above 0": lambda: topologies.two_level_tree(2, 4, *LINK, oversubscription=0),
     "5 ports; half of a fat tree's ports go up, so their number is even": lambda: topologies.fat_tree(5, *LINK),
     "6 groups; 2 routers of 2 global links join 1 to 5": lambda: topologies.dragonfly(1, 2, 2, *LINK, groups=6),
-    "global_links = -1; a whole number from 0 on is needed": lambda: topologies.dragonfly(1, 2, -1, *LINK),
+    "global_links is -1; give a whole number from 0 on": lambda: topologies.dragonfly(1, 2, -1, *LINK),
     "'10 Gb/s' is no bandwidth": lambda: topologies.ring(3, "10 Gb/s", "1 us"),
     "2 sockets without socket_bandwidth": lambda: machines.pcie_tree(4, *LINK, sockets=2),
     "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: nvlinks.cube_mesh(*LINK, 5),
-    "gpus = 0; a whole number from 1 on is needed": lambda: nvlinks.nvswitch(0, *LINK),
+    "gpus is 0; give a whole number from 1 on": lambda: nvlinks.nvswitch(0, *LINK),
 }
 
 

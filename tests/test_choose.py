@@ -9,8 +9,8 @@ from collectives import InputError, Transport, find_algorithm, library, verify
 from collectives.costs.bounds import least_sent_share
 from collectives.declaration import auto
 from collectives.request import make_request
-from simcomm.estimate import predicted_seconds, star_model
-from simcomm.selection import candidates, choose, resolve_auto, winner_map
+from simcomm.estimate import make_estimator, star_model
+from simcomm.selection import choose, library_candidates, resolve_auto, winner_map
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
@@ -20,14 +20,14 @@ STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
 @pytest.mark.parametrize("collective", ["broadcast", "all_reduce", "all_to_all", "scatter"])
 def test_the_choice_is_the_fastest_of_all_simulations(collective: str, nbytes: int) -> None:
     choice = choose(collective, STAR, nbytes)
-    simulated = {found.full_name: simcomm.run(found, STAR, nbytes).elapsed for found in candidates(collective)}
+    simulated = {found.full_name: simcomm.run(found, STAR, nbytes).elapsed for found in library_candidates(collective)}
     assert choice.seconds == pytest.approx(min(simulated.values()), rel=1e-9)
-    timed = {one.algorithm.full_name: one.seconds for one in choice.table}
+    timed = {one.algorithm.full_name: one.seconds for one in choice.candidates}
     assert timed == pytest.approx({name: simulated[name] for name in timed}, rel=1e-9)
     others = [seconds for name, seconds in simulated.items() if choice.algorithm.name not in name]
     assert choice.next_best is not None
     assert choice.next_best.seconds == pytest.approx(min(others), rel=1e-9)
-    assert choice.table[0] == (choice.algorithm, choice.seconds)
+    assert choice.candidates[0] == (choice.algorithm, choice.seconds)
 
 
 def test_small_buffers_want_few_steps_and_large_ones_few_bytes() -> None:
@@ -53,7 +53,7 @@ def test_a_thin_trunk_changes_the_choice() -> None:
 def test_the_model_of_a_star_is_what_is_simulated_whatever_the_size() -> None:
     for found in library().values():
         for nbytes in (4, 1000, 4096):
-            seconds = predicted_seconds(make_request(found, 8, nbytes), STAR)
+            seconds = make_estimator(make_request(found, 8, nbytes), STAR).seconds(found)
             assert seconds == pytest.approx(simcomm.run(found, STAR, nbytes).elapsed, rel=1e-9)
 
 
@@ -68,7 +68,7 @@ def test_what_does_not_exist_is_left_out() -> None:
     four = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
     ring = find_algorithm("all_reduce/ring")
     six = simcomm.star(6, "10 Gbit/s", "5 us")
-    assert [one.algorithm for one in choose("all_reduce", six, 1024, among=[four, ring]).table] == [ring]
+    assert [one.algorithm for one in choose("all_reduce", six, 1024, among=[four, ring]).candidates] == [ring]
     with pytest.raises(InputError, match="all_reduce: no algorithm to choose from exists for 6 ranks"):
         choose("all_reduce", six, 1024, among=[four])
     with pytest.raises(InputError, match="no collective is called 'all'"):

@@ -29,7 +29,7 @@ def test_every_cell_says_what_choose_says() -> None:
     ]
     for cell in answer["cells"]:
         cluster = STAR.on_first(cell["world_size"])
-        assert cell["algorithm"] == choose("all_reduce", cluster, cell["bytes"], evenly=True).algorithm.label
+        assert cell["algorithm"] == choose("all_reduce", cluster, cell["bytes"], equal_chunks=True).algorithm.label
         exactly = choose("all_reduce", cluster, cell["bytes"])  # some buffers do not fall into equal chunks
         assert cell["time_s"] == pytest.approx(exactly.seconds, rel=0.01)
         assert cell["next_best_time_s"] >= cell["time_s"] * (1 - 1e-9)

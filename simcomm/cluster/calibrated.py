@@ -6,9 +6,9 @@ from math import inf
 
 import networkx as nx
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
-from simcomm.cluster.arguments import check_count
 from simcomm.cluster.cluster import Cluster
 
 # Payload of a TCP segment over what it takes on an Ethernet link: MTU 1500 less 20 bytes of IPv4 header (RFC 791) and
@@ -25,7 +25,7 @@ def this_machine(ranks: int) -> Cluster:
     >>> this_machine(2).world_size
     2
     """
-    hosts = tuple(f"h{i}" for i in range(check_count("ranks", ranks)))
+    hosts = tuple(f"h{i}" for i in range(check_whole_number("ranks", ranks, at_least=1)))
     return Cluster(f"{ranks} ranks of this machine", _memory_graph(hosts, inf, inf), hosts, None, is_here=True)
 
 

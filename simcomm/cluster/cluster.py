@@ -5,9 +5,9 @@ from typing import Literal
 
 import networkx as nx
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
-from simcomm.cluster.arguments import check_count
 from simcomm.cluster.routing import Router, Routing, shortest
 
 IDEAL = Transport()
@@ -39,9 +39,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.sharing not in SHARING:
-            raise InputError(f"sharing = {self.sharing!r}; there are {' and '.join(SHARING)}")
+            raise InputError(f"sharing is {self.sharing!r}; there are {' and '.join(SHARING)}")
         if self.transport is not None and not isinstance(self.transport, Transport):
-            raise InputError(f"transport = {self.transport!r}; a Transport is needed, or None for a calibrated one")
+            raise InputError(f"transport is {self.transport!r}; give a Transport, or None for a calibrated one")
 
     def __repr__(self) -> str:
         counts = f"{self.graph.number_of_nodes()} nodes, {self.graph.number_of_edges()} links"
@@ -63,7 +63,7 @@ class Cluster:
 
     def on_first(self, world_size: int) -> "Cluster":
         """Return this network with one rank on each of its first hosts. Raise InputError for none or too many."""
-        if not 1 <= check_count("world_size", world_size, 0) <= len(self.hosts):
+        if not 1 <= check_whole_number("world_size", world_size, at_least=0) <= len(self.hosts):
             raise InputError(
                 f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, and each holds one rank"
             )

@@ -29,7 +29,7 @@ def from_links(
     graph = empty_graph()
     for link in links:
         if not isinstance(link, list | tuple) or len(link) != 4:
-            raise InputError(f"link {link!r}; two nodes, a bandwidth and a latency are needed")
+            raise InputError(f"link is {link!r}; give two nodes, a bandwidth and a latency")
         a, b, bandwidth, latency = link
         _check_link(graph, a, b)
         add_link(graph, a, b, link_spec(bandwidth, latency))
@@ -54,7 +54,7 @@ def from_graph(
     <Cluster 2 hosts, 2 nodes: 2 ranks, 2 nodes, 2 links>
     """
     if not isinstance(graph, nx.Graph):
-        raise InputError(f"graph = {graph!r}; a networkx graph is needed")
+        raise InputError(f"graph is {graph!r}; give a networkx graph")
     directed = check_graph(graph)
     hosts = tuple(sorted(rank_nodes(directed), key=natural_key))
     return Cluster(title or f"{len(hosts)} hosts, {directed.number_of_nodes()} nodes", directed, hosts, transport)

@@ -27,7 +27,7 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
     collectives.errors.InputError: cluster.csv: a topology is read from .graphml or .json (node-link), not '.csv'
     """
     if not isinstance(path, Path | str):
-        raise InputError(f"path = {path!r}; the name of a file is needed")
+        raise InputError(f"path is {path!r}; give the name of a file")
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path}: a topology is read from {' or '.join(SUFFIXES)} (node-link), not {path.suffix!r}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import networkx as nx
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from simcomm.cluster.graph import KINDS, P2P_LEVELS, check_connected, node_kind, rank_nodes
 
@@ -51,8 +52,8 @@ def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
         if key in data and data[key] not in accepted:
             raise InputError(f"{where}: {key} = {data[key]!r}; there are {', '.join(accepted)}")
     for key in ("machine", "rail", "local"):
-        if key in data and (type(data[key]) is not int or data[key] < 0):
-            raise InputError(f"{where}: {key} = {data[key]!r}; a whole number from 0 on is needed")
+        if key in data:
+            check_whole_number(f"{where}: {key}", data[key], at_least=0)
     for key in ("rail", "local"):
         if key in data and "machine" not in data:
             raise InputError(f"{where}: {key} without machine; number the machines from 0 on")

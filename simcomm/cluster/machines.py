@@ -11,9 +11,9 @@ from itertools import combinations
 
 import networkx as nx
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
-from simcomm.cluster.arguments import check_count
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import P2P_LEVELS, LinkSpec, add_link, empty_graph, link_spec
 
@@ -43,9 +43,9 @@ class Machine:
     def __post_init__(self) -> None:
         """Raise InputError for parts that do not go together."""
         for key in ("gpus", "sockets", "boards"):
-            check_count(f"{self.title}: {key}", getattr(self, key))
+            check_whole_number(f"{self.title}: {key}", getattr(self, key), at_least=1)
         for key in ("pcie_switches", "nics"):
-            check_count(f"{self.title}: {key}", getattr(self, key), 0)
+            check_whole_number(f"{self.title}: {key}", getattr(self, key), at_least=0)
         if self.p2p_level not in P2P_LEVELS:
             raise InputError(f"{self.title}: p2p_level = {self.p2p_level!r}; there are {', '.join(P2P_LEVELS)}")
         if self.pcie is None and self.nvlinks is None and self.gpus > 1:
@@ -146,7 +146,7 @@ def pcie_tree(
     >>> pcie_tree(4, "24 GB/s", "1 us", switches=2)
     <Cluster 4 GPUs on PCIe: 4 ranks, 8 nodes, 14 links>
     """
-    if check_count("sockets", sockets) > 1 and socket_bandwidth is None:
+    if check_whole_number("sockets", sockets, at_least=1) > 1 and socket_bandwidth is None:
         raise InputError(f"{sockets} sockets without socket_bandwidth, the rate of the link between them")
     machine = Machine(
         f"{gpus} GPUs on PCIe" + ("" if peer_to_peer else " without peer-to-peer access"),

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 
+from collectives.checks import check_cluster, check_sequence
 from collectives.errors import InputError
-from simcomm.cluster.arguments import check_names
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import rank_nodes
 
@@ -41,8 +41,9 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
     >>> place_on(simcomm.star(4, "10 Gbit/s", "5 us"), ["h3", "h1"]).world_size
     2
     """
-    known = rank_nodes(_checked(cluster).graph)
-    for rank, host in enumerate(check_names("hosts", hosts)):
+    check_cluster(cluster, Cluster)
+    known = rank_nodes(cluster.graph)
+    for rank, host in enumerate(check_sequence("hosts", hosts, of="nodes")):
         if host not in known:
             raise InputError(f"rank {rank} on {host!r}: no such host; there are {_shown(known)}")
         if host in hosts[:rank]:
@@ -54,8 +55,9 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
 
 def _groups(cluster: Cluster) -> list[list[str]]:
     """Return the hosts by machine or switch, both in the order of the cluster's hosts."""
+    check_cluster(cluster, Cluster)
     found: dict[object, list[str]] = {}
-    for host in _checked(cluster).hosts:
+    for host in cluster.hosts:
         found.setdefault(_group(cluster, host), []).append(host)
     return list(found.values())
 
@@ -66,13 +68,6 @@ def _group(cluster: Cluster, host: str) -> object:
         return data["machine"]
     neighbours = list(cluster.graph.successors(host))
     return neighbours[0] if len(neighbours) == 1 else host
-
-
-def _checked(cluster: object) -> Cluster:
-    """Return the cluster. Raise InputError for anything else."""
-    if not isinstance(cluster, Cluster):
-        raise InputError(f"cluster = {cluster!r}; a Cluster is needed")
-    return cluster
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import networkx as nx
 
+from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
-from simcomm.cluster.arguments import check_count, check_ratio
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
 from simcomm.cluster.machines import Machine, add_machine
@@ -53,9 +53,13 @@ def on_rails(
     """
     graph, hosts = _separate_machines(machine, nodes, gpus_per_node)
     if nodes > 1:
-        per_leaf = nodes if nodes_per_leaf is None else min(check_count("nodes_per_leaf", nodes_per_leaf), nodes)
+        per_leaf = (
+            nodes
+            if nodes_per_leaf is None
+            else min(check_whole_number("nodes_per_leaf", nodes_per_leaf, at_least=1), nodes)
+        )
         leaves = _add_leaves(graph, machine, per_leaf)
-        spines = round(per_leaf / check_ratio("oversubscription", oversubscription))
+        spines = round(per_leaf / check_number("oversubscription", oversubscription, above=0))
         if len(leaves) > 1:
             _add_spines(graph, leaves, max(1, spines), _port(machine))
     return Cluster(_title(machine, nodes), graph, hosts, transport)
@@ -65,8 +69,8 @@ def _separate_machines(
     machine: Machine, nodes: int, gpus_per_node: int | None
 ) -> tuple["nx.DiGraph[str]", tuple[str, ...]]:
     """Return a graph of ``nodes`` machines that are not joined yet, and the nodes of their ranks."""
-    check_count("nodes", nodes)
-    used = machine.gpus if gpus_per_node is None else check_count("gpus_per_node", gpus_per_node)
+    check_whole_number("nodes", nodes, at_least=1)
+    used = machine.gpus if gpus_per_node is None else check_whole_number("gpus_per_node", gpus_per_node, at_least=1)
     if used > machine.gpus:
         raise InputError(f"gpus_per_node = {used}; {machine.title} has {machine.gpus} GPUs")
     if nodes > 1 and not machine.nics:

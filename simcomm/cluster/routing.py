@@ -18,8 +18,8 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from collectives.checks import check_sequence
 from collectives.errors import InputError
-from simcomm.cluster.arguments import check_names
 from simcomm.cluster.graph import P2P_LEVELS, node_kind, node_kinds, rank_nodes
 from simcomm.cluster.paths import Ints, RouteLinks, ShortestPaths
 from simcomm.hashing import mix
@@ -220,7 +220,9 @@ def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest
     >>> listed_routes([("h0", "h3", "h2", "h1")])(ring.graph).route("h0", "h1")
     ('h0', 'h3', 'h2', 'h1')
     """
-    routes = tuple(tuple(check_names("route", route)) for route in check_names("routes", routes))
+    routes = tuple(
+        tuple(check_sequence("route", route, of="nodes")) for route in check_sequence("routes", routes, of="routes")
+    )
     return partial(ListedRouter, routes=routes, otherwise=otherwise)
 
 

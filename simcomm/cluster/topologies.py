@@ -11,10 +11,10 @@ from math import prod
 
 import networkx as nx
 
+from collectives.checks import check_number, check_sequence, check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
 from collectives.units import format_bandwidth
-from simcomm.cluster.arguments import check_count, check_names, check_ratio
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph, link_spec
 
@@ -25,7 +25,7 @@ def star(hosts: int, bandwidth: str, latency: str, transport: Transport | None =
     >>> star(8, "10 Gbit/s", "5 us")
     <Cluster star of 8 hosts, 10 Gbit/s: 8 ranks, 9 nodes, 16 links>
     """
-    check_count("hosts", hosts)
+    check_whole_number("hosts", hosts, at_least=1)
     graph, link = empty_graph(), link_spec(bandwidth, latency)
     for host in range(hosts):
         add_link(graph, f"h{host}", "s0", link)
@@ -38,7 +38,7 @@ def ring(hosts: int, bandwidth: str, latency: str, transport: Transport | None =
     >>> ring(4, "10 Gbit/s", "5 us")
     <Cluster ring of 4 hosts, 10 Gbit/s: 4 ranks, 4 nodes, 8 links>
     """
-    check_count("hosts", hosts)
+    check_whole_number("hosts", hosts, at_least=1)
     graph, link = empty_graph(_names("h", hosts)), link_spec(bandwidth, latency)
     for host in range(hosts):
         _add_link_once(graph, f"h{host}", f"h{(host + 1) % hosts}", link)
@@ -51,7 +51,7 @@ def fully_connected(hosts: int, bandwidth: str, latency: str, transport: Transpo
     >>> fully_connected(4, "10 Gbit/s", "5 us")
     <Cluster 4 hosts, fully connected, 10 Gbit/s: 4 ranks, 4 nodes, 12 links>
     """
-    check_count("hosts", hosts)
+    check_whole_number("hosts", hosts, at_least=1)
     graph, link = empty_graph(_names("h", hosts)), link_spec(bandwidth, latency)
     for a, b in combinations(_names("h", hosts), 2):
         add_link(graph, a, b, link)
@@ -66,8 +66,8 @@ def torus(dimensions: Sequence[int], bandwidth: str, latency: str, transport: Tr
     >>> torus([4, 4], "10 Gbit/s", "5 us")
     <Cluster 4 x 4 torus, 10 Gbit/s: 16 ranks, 16 nodes, 64 links>
     """
-    for size in check_names("dimensions", dimensions):
-        check_count("every dimension", size)
+    for size in check_sequence("dimensions", dimensions, of="numbers of hosts"):
+        check_whole_number("every dimension", size, at_least=1)
     if len(dimensions) not in (2, 3):
         raise InputError(f"a torus of {len(dimensions)} dimensions; 2 or 3 are built, for example [4, 4, 2]")
     hosts, link = prod(dimensions), link_spec(bandwidth, latency)
@@ -95,9 +95,9 @@ def two_level_tree(
     >>> two_level_tree(2, 4, "10 Gbit/s", "5 us", oversubscription=4)
     <Cluster 2 racks of 4 hosts, 4:1, 10 Gbit/s: 8 ranks, 11 nodes, 20 links>
     """
-    check_count("racks", racks)
-    check_count("hosts_per_rack", hosts_per_rack)
-    check_ratio("oversubscription", oversubscription)
+    check_whole_number("racks", racks, at_least=1)
+    check_whole_number("hosts_per_rack", hosts_per_rack, at_least=1)
+    check_number("oversubscription", oversubscription, above=0)
     hosts, link = racks * hosts_per_rack, link_spec(bandwidth, latency)
     graph = empty_graph(_names("h", hosts))
     graph.add_nodes_from(_names("s", racks), kind="switch", tier=1)
@@ -120,7 +120,7 @@ def fat_tree(ports: int, bandwidth: str, latency: str, transport: Transport | No
     >>> fat_tree(4, "10 Gbit/s", "5 us")
     <Cluster fat tree of 4-port switches, 16 hosts, 10 Gbit/s: 16 ranks, 36 nodes, 96 links>
     """
-    check_count("ports", ports, 2)
+    check_whole_number("ports", ports, at_least=2)
     if ports % 2:
         raise InputError(f"{ports} ports; half of a fat tree's ports go up, so their number is even")
     half, link = ports // 2, link_spec(bandwidth, latency)
@@ -155,10 +155,10 @@ def dragonfly(
     <Cluster dragonfly of 9 groups, 72 hosts, 10 Gbit/s: 72 ranks, 108 nodes, 324 links>
     """
     for name, value in (("hosts_per_router", hosts_per_router), ("routers_per_group", routers_per_group)):
-        check_count(name, value)
-    check_count("global_links", global_links, 0)
+        check_whole_number(name, value, at_least=1)
+    check_whole_number("global_links", global_links, at_least=0)
     most = routers_per_group * global_links + 1
-    groups = most if groups is None else check_count("groups", groups, 0)
+    groups = most if groups is None else check_whole_number("groups", groups, at_least=0)
     if not 1 <= groups <= most:
         raise InputError(
             f"{groups} groups; {routers_per_group} routers of {global_links} global links join 1 to {most}"

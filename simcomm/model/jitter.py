@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collectives.checks import check_number
 from collectives.errors import InputError
-from simcomm.cluster.arguments import check_number
 from simcomm.hashing import UNIT, hash_name, share
 
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")

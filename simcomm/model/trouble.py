@@ -13,8 +13,8 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
-from simcomm.cluster.arguments import check_count, check_number
 from simcomm.cluster.graph import Edge
 from simcomm.hashing import hash_name
 from simcomm.model.jitter import Jitter, uniform
@@ -40,8 +40,7 @@ class RankTrouble:
     fails_at: float = inf
 
     def __post_init__(self) -> None:
-        if type(self.rank) is not int:
-            raise InputError(f"rank = {self.rank!r}; a whole number from 0 on is needed")
+        check_whole_number("rank", self.rank)
         check_number("slowdown", self.slowdown)
         check_number("fails_at", self.fails_at, "seconds")
 
@@ -66,7 +65,7 @@ class LinkTrouble:
 
     def __post_init__(self) -> None:
         if not isinstance(self.between, tuple) or len(self.between) != 2:
-            raise InputError(f"between = {self.between!r}; a pair of nodes is needed")
+            raise InputError(f"between is {self.between!r}; give a pair of nodes")
         check_number("share", self.share)
         for key in ("at", "lasting", "every"):
             check_number(key, getattr(self, key), "seconds")
@@ -116,13 +115,12 @@ class Trouble:
         for key, kind in (("ranks", RankTrouble), ("links", LinkTrouble)):
             entries = getattr(self, key)
             if not isinstance(entries, tuple) or not all(isinstance(entry, kind) for entry in entries):
-                raise InputError(f"{key} = {entries!r}; a tuple of {kind.__name__} is needed")
+                raise InputError(f"{key} is {entries!r}; give a tuple of {kind.__name__}")
         for key in ("messages", "compute"):
             if not isinstance(getattr(self, key), Jitter | None):
-                raise InputError(f"{key} = {getattr(self, key)!r}; a Jitter is needed, or None")
-        check_count("seed", self.seed, 0)
-        if type(self.repetitions) is not int:
-            raise InputError(f"repetitions = {self.repetitions!r}; a whole number from 1 on is needed")
+                raise InputError(f"{key} is {getattr(self, key)!r}; give a Jitter, or None")
+        check_whole_number("seed", self.seed, at_least=0)
+        check_whole_number("repetitions", self.repetitions)
 
     @property
     def is_random(self) -> bool:
