@@ -199,4 +199,4 @@ def test_a_peer_outside_the_group_is_refused(peer: int) -> None:
 
 def test_two_messages_to_the_same_rank_take_one_port() -> None:
     assert verify(find_algorithm("all_gather/bruck"), 7).ports == 1
-    assert verify(find_algorithm("all_to_all/naive"), 7).ports == 6
+    assert verify(find_algorithm("all_to_all/direct"), 7).ports == 6

@@ -31,17 +31,28 @@ def test_the_choice_is_the_fastest_of_all_simulations(collective: str, nbytes: i
 
 
 def test_small_buffers_want_few_steps_and_large_ones_few_bytes() -> None:
-    assert choose("all_reduce", STAR, 64).algorithm.name == "recursive_doubling"
-    large = choose("all_reduce", STAR, 64 << 20).algorithm
+    others = [found for name, found in library().items() if found.spec.name == "all_reduce" and found.name != "direct"]
+    assert choose("all_reduce", STAR, 64, among=others).algorithm.name == "recursive_doubling"
+    large = choose("all_reduce", STAR, 64 << 20, among=others).algorithm
     assert verify(large, 8).sent_share == least_sent_share("all_reduce", 8)
+    assert (
+        choose("all_reduce", STAR, 64).algorithm.name == "direct"
+    )  # the fewest steps and bytes, where nothing is shared
     among = [find_algorithm(name, "all_to_all") for name in ("pairwise", "bruck")]
     assert choose("all_to_all", STAR, 64, among=among).algorithm.name == "bruck"
     assert choose("all_to_all", STAR, 64 << 20, among=among).algorithm.name == "pairwise"
 
 
-def test_a_thin_trunk_changes_the_choice() -> None:
+def two_racks() -> simcomm.Cluster:
+    """Two switches with four hosts each, and a link between them that is a tenth as wide as the hosts'."""
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
-    trunk = simcomm.from_links(links)
+    return simcomm.from_links(links)
+
+
+def test_a_thin_trunk_changes_the_choice() -> None:
+    trunk = two_racks()
+    assert choose("all_reduce", trunk, 64).algorithm.name == "direct"
+    assert choose("all_reduce", trunk, 64 << 20).algorithm.name == "hierarchical"
     names = ("ring", "halving_doubling", "hierarchical")
     among = [find_algorithm(name, "all_reduce") for name in names[:2]]
     among.append(find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4))
@@ -60,7 +71,7 @@ def test_the_model_of_a_star_is_what_is_simulated_whatever_the_size() -> None:
 def test_the_map_has_a_row_for_each_world_size() -> None:
     found = winner_map("all_reduce", STAR, [64, 1 << 20], [2, 5, 8])
     assert [len(row) for row in found.winners] == [2, 2, 2]
-    assert found.winners[2][0] == "recursive_doubling"
+    assert [row[0] for row in found.winners] == ["recursive_doubling", "direct", "direct"]
     assert found.seconds[2][1] == choose("all_reduce", STAR, 1 << 20).seconds
 
 
@@ -77,9 +88,9 @@ def test_what_does_not_exist_is_left_out() -> None:
 
 def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
     chosen = resolve_auto(make_request(auto("all_reduce"), 8, 64), STAR).algorithm
-    assert chosen.label == "auto (recursive_doubling)"
+    assert chosen.label == "auto (direct)"
     assert pickle.loads(pickle.dumps(chosen)) == chosen
-    assert simcomm.run(chosen, STAR, 64).title == "all_reduce/auto (recursive_doubling)"
+    assert simcomm.run(chosen, STAR, 64).title == "all_reduce/auto (direct)"
     ring = make_request("all_reduce/ring", 8, 64)
     assert resolve_auto(ring, STAR) is ring
 

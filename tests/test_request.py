@@ -128,7 +128,7 @@ def test_a_request_is_checked_however_it_was_made(request_: Request, message: st
 
 
 def test_another_algorithm_gets_as_many_elements_as_it_can_work_on():
-    request = make_request("all_to_all/naive", 4, 1000)
+    request = make_request("all_to_all/direct", 4, 1000)
     assert request.elements == 248
     sixteen = find_algorithm("all_reduce/ring")
     assert request.with_algorithm(sixteen, 4).elements == 248

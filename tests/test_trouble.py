@@ -168,7 +168,7 @@ def _event() -> simpy.Event:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from(["all_reduce/ring", "all_reduce/double_tree", "all_to_all/pairwise", "all_to_all/naive"]),
+    st.sampled_from(["all_reduce/ring", "all_reduce/double_tree", "all_to_all/pairwise", "all_to_all/direct"]),
     st.integers(2, 7),
     st.integers(0, 5),
 )

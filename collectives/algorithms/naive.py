@@ -1,8 +1,7 @@
 """The naive (linear) algorithms: one message at a time, every one of them through the root.
 
 Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", Concurrency
-and Computation 19 (2007), begins from these. Only all_to_all has no root to go through: there every rank
-writes to all others at once.
+and Computation 19 (2007), begins from these.
 """
 
 from collectives.declaration import algorithm
@@ -76,17 +75,6 @@ def naive_reduce_scatter(rank: int, world_size: int) -> Program:
         elif peer == rank:
             yield send(0, 0, count=world_size)
     yield from naive_scatter(rank, world_size, root=0)
-
-
-@algorithm("all_to_all", name="naive")
-def naive_all_to_all(rank: int, world_size: int) -> Program:
-    """Part i of rank r is part r of rank i. One step, in which every rank sends p - 1 messages of n / p bytes at once.
-
-    The network sorts out who waits for whom: grouped sends and receives, as NCCL's users write it.
-    """
-    others = [peer for peer in range(world_size) if peer != rank]
-    if others:
-        yield tuple(op for peer in others for op in (send(peer, peer), recv(peer, peer)))
 
 
 @algorithm("barrier", name="naive", chunks=1)

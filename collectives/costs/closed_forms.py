@@ -67,8 +67,13 @@ def naive_scatter(m: Model) -> float:
     return m.messages(m.p - 1, 1 / m.p)
 
 
-def naive_all_to_all(m: Model) -> float:
+def direct_all_gather(m: Model) -> float:
+    """All messages at once share the link of a rank, and pay for their latency once."""
     return m.messages(1, m.others) if m.p > 1 else 0.0
+
+
+def direct_reduce_scatter(m: Model) -> float:
+    return direct_all_gather(m) + m.work(m.others)
 
 
 def binomial_broadcast(m: Model) -> float:
@@ -254,6 +259,7 @@ FORMS: dict[str, Callable[..., float | None]] = {
     "all_reduce/double_tree": lambda m, slices=8: double_tree_reduce(m, slices) + double_tree_broadcast(m, slices),
     "all_reduce/ring": lambda m: ring_reduce_scatter(m) + ring_all_gather(m),
     "all_reduce/bidirectional_ring": lambda m: bidirectional_ring_reduce_scatter(m) + ring_all_gather(m),
+    "all_reduce/direct": lambda m: direct_reduce_scatter(m) + direct_all_gather(m),
     "all_reduce/unchunked_ring": unchunked_ring_all_reduce,
     "all_reduce/recursive_doubling": recursive_doubling_all_reduce,
     "all_reduce/halving_doubling": halving_doubling_all_reduce,
@@ -266,13 +272,15 @@ FORMS: dict[str, Callable[..., float | None]] = {
     "all_gather/naive": lambda m: naive_scatter(m) + naive_broadcast(m),
     "all_gather/ring": ring_all_gather,
     "all_gather/bidirectional_ring": ring_all_gather,
+    "all_gather/direct": direct_all_gather,
     "all_gather/bruck": bruck_all_gather,
     "all_gather/recursive_doubling": recursive_doubling_all_gather,
     "reduce_scatter/naive": lambda m: naive_reduce(m) + naive_scatter(m),
     "reduce_scatter/ring": ring_reduce_scatter,
     "reduce_scatter/bidirectional_ring": bidirectional_ring_reduce_scatter,
+    "reduce_scatter/direct": direct_reduce_scatter,
     "reduce_scatter/recursive_halving": recursive_halving_reduce_scatter,
-    "all_to_all/naive": naive_all_to_all,
+    "all_to_all/direct": direct_all_gather,
     "all_to_all/pairwise": pairwise_all_to_all,
     "all_to_all/bruck": bruck_all_to_all,
     "barrier/naive": lambda m: naive_reduce(m) + naive_broadcast(m),
