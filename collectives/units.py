@@ -41,8 +41,39 @@ def _read(text: str) -> tuple[Fraction, str]:
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
 
+class Bandwidth(float):
+    """Bytes per second that were read from a text with a unit; builders of clusters take it in place of the text."""
+
+    @classmethod
+    def parse(cls, text: object) -> "Bandwidth":
+        """Return the bandwidth that ``parse_bandwidth`` reads. Raise InputError.
+
+        >>> Bandwidth.parse("10 Gbit/s")
+        1250000000.0
+        """
+        return cls(parse_bandwidth(text))
+
+
+class Latency(float):
+    """Seconds that were read from a text with a unit; builders of clusters take it in place of the text."""
+
+    @classmethod
+    def parse(cls, text: object) -> "Latency":
+        """Return the latency that ``parse_latency`` reads. Raise InputError.
+
+        >>> Latency.parse("5 us")
+        5e-06
+        """
+        return cls(parse_latency(text))
+
+
 def parse_bandwidth(text: object) -> float:
-    """Bytes per second of a text like ``"10 Gbit/s"`` or ``"1.25 GB/s"``. Raises InputError, also for zero."""
+    """Return the bytes per second of a text like ``"10 Gbit/s"`` or ``"1.25 GB/s"``, or of a ``Bandwidth``.
+
+    Raise InputError, also for zero.
+    """
+    if isinstance(text, Bandwidth):
+        return float(text)
     value = _parse(text, RATES, "bandwidth", "10 Gbit/s")
     if value <= 0:
         raise InputError(f"{text!r} is no bandwidth: it must be above zero")
@@ -50,7 +81,9 @@ def parse_bandwidth(text: object) -> float:
 
 
 def parse_latency(text: object) -> float:
-    """Seconds of a text like ``"5 us"``; ``"0 us"`` is allowed. Raises InputError."""
+    """Return the seconds of a text like ``"5 us"``, or of a ``Latency``; ``"0 us"`` is allowed. Raise InputError."""
+    if isinstance(text, Latency):
+        return float(text)
     return float(_parse(text, TIMES, "time", "5 us"))
 
 

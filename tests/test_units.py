@@ -9,6 +9,8 @@ from collectives.units import (
     RATES,
     SIZES,
     TIMES,
+    Bandwidth,
+    Latency,
     format_bandwidth,
     format_size,
     format_time,
@@ -16,6 +18,7 @@ from collectives.units import (
     parse_latency,
     parse_size,
 )
+from simcomm import star
 
 
 @pytest.mark.parametrize(
@@ -142,3 +145,13 @@ def test_units_cover_what_the_scenario_promises() -> None:
     assert {"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "B/s", "kB/s", "MiB/s", "GiB/s"} <= RATES.keys()
     assert {"B", "kB", "MB", "GB", "KiB", "MiB", "GiB"} <= SIZES.keys()
     assert TIMES.keys() == {"s", "ms", "us", "ns"}
+
+
+def test_a_quantity_that_was_read_is_read_no_more() -> None:
+    bandwidth, latency = Bandwidth.parse("10 Gbit/s"), Latency.parse("5 us")
+    assert (parse_bandwidth(bandwidth), parse_latency(latency)) == (1.25e9, 5e-6)
+    assert type(parse_bandwidth(bandwidth)) is float
+    assert star(2, bandwidth, latency).graph.edges["h0", "s0"] == {"bandwidth": 1.25e9, "latency": 5e-6}
+    for parse, value in ((parse_bandwidth, latency), (parse_latency, bandwidth), (parse_bandwidth, 1.25e9)):
+        with pytest.raises(InputError, match="a bare number has no unit"):
+            parse(value)

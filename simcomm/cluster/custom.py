@@ -7,13 +7,14 @@ import networkx as nx
 
 from collectives.errors import InputError
 from collectives.transport import Transport
+from collectives.units import Bandwidth, Latency
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import add_link, check_connected, empty_graph, link_spec, natural_key, rank_nodes
 from simcomm.cluster.graph_check import check_graph
 
 
 def from_links(
-    links: Iterable[tuple[str, str, str, str]],
+    links: Iterable[tuple[str, str, str | Bandwidth, str | Latency]],
     transport: Transport | None = IDEAL,
     title: str = "",
     world_size: int | None = None,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import networkx as nx
 
 from collectives.errors import InputError
-from collectives.units import parse_bandwidth, parse_latency
+from collectives.units import Bandwidth, Latency, parse_bandwidth, parse_latency
 
 Edge = tuple[str, str]
 KINDS = ("host", "gpu", "nic", "pcie", "cpu", "memory", "nvswitch", "switch")
@@ -37,8 +37,8 @@ class LinkSpec(NamedTuple):
         return self._replace(bandwidth=self.bandwidth * count, usable=self.usable and self.usable * count)
 
 
-def link_spec(bandwidth: str, latency: str, medium: str = "") -> LinkSpec:
-    """Parse a bandwidth and a latency with their units. Raise InputError for text that is neither.
+def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = "") -> LinkSpec:
+    """Return the link of a bandwidth and a latency, texts with units or values read from such. Raise InputError.
 
     >>> link_spec("10 Gbit/s", "5 us")
     LinkSpec(bandwidth=1250000000.0, latency=5e-06, medium='', usable=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.transport import Transport
-from collectives.units import format_bandwidth, parse_bandwidth, parse_latency
+from collectives.units import Bandwidth, Latency, format_bandwidth, parse_bandwidth, parse_latency
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import LinkSpec
 from simcomm.cluster.machines import Machine
@@ -87,8 +87,8 @@ def preset(
     nodes: int = 1,
     gpus_per_node: int | None = None,
     *,
-    bandwidth: str | None = None,
-    latency: str | None = None,
+    bandwidth: str | Bandwidth | None = None,
+    latency: str | Latency | None = None,
     nodes_per_leaf: int | None = None,
     oversubscription: float | None = None,
     transport: Transport | None = IDEAL,

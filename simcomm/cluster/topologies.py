@@ -1,8 +1,8 @@
 """Networks of hosts: star, ring, fully connected, torus, two-level tree, fat tree, dragonfly.
 
 Hosts are h0, h1, ... and hold one rank each; switches are s0, s1, ... with their ``tier``, counted from the hosts.
-Every link has the given bandwidth and latency, texts with units, in each direction unless said otherwise. All builders
-raise InputError for arguments of the wrong type or size.
+Every link has the given bandwidth and latency in each direction unless said otherwise: texts with units, or values that
+were read from such. All builders raise InputError for arguments of the wrong type or size.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,14 @@ import networkx as nx
 from collectives.checks import check_number, check_sequence, check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
-from collectives.units import format_bandwidth
+from collectives.units import Bandwidth, Latency, format_bandwidth
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph, link_spec
 
 
-def star(hosts: int, bandwidth: str, latency: str, transport: Transport | None = IDEAL) -> Cluster:
+def star(
+    hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
+) -> Cluster:
     """Build hosts on one switch (s0) that never blocks.
 
     >>> star(8, "10 Gbit/s", "5 us")
@@ -32,7 +34,9 @@ def star(hosts: int, bandwidth: str, latency: str, transport: Transport | None =
     return _cluster(f"star of {hosts} hosts", graph, hosts, link, transport)
 
 
-def ring(hosts: int, bandwidth: str, latency: str, transport: Transport | None = IDEAL) -> Cluster:
+def ring(
+    hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
+) -> Cluster:
     """Build hosts in a circle without switches, each linked to the next; they forward what is not for them.
 
     >>> ring(4, "10 Gbit/s", "5 us")
@@ -45,7 +49,9 @@ def ring(hosts: int, bandwidth: str, latency: str, transport: Transport | None =
     return _cluster(f"ring of {hosts} hosts", graph, hosts, link, transport)
 
 
-def fully_connected(hosts: int, bandwidth: str, latency: str, transport: Transport | None = IDEAL) -> Cluster:
+def fully_connected(
+    hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
+) -> Cluster:
     """Build hosts with a link between every two, without switches.
 
     >>> fully_connected(4, "10 Gbit/s", "5 us")
@@ -58,7 +64,9 @@ def fully_connected(hosts: int, bandwidth: str, latency: str, transport: Transpo
     return _cluster(f"{hosts} hosts, fully connected", graph, hosts, link, transport)
 
 
-def torus(dimensions: Sequence[int], bandwidth: str, latency: str, transport: Transport | None = IDEAL) -> Cluster:
+def torus(
+    dimensions: Sequence[int], bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
+) -> Cluster:
     """Build a grid of hosts that closes in every dimension, numbered row by row (the last dimension runs fastest).
 
     Each is linked to both neighbours in each dimension; in a dimension of two there is one link, not two.
@@ -83,8 +91,8 @@ def torus(dimensions: Sequence[int], bandwidth: str, latency: str, transport: Tr
 def two_level_tree(
     racks: int,
     hosts_per_rack: int,
-    bandwidth: str,
-    latency: str,
+    bandwidth: str | Bandwidth,
+    latency: str | Latency,
     oversubscription: float = 1.0,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
@@ -110,7 +118,9 @@ def two_level_tree(
     return _cluster(title, graph, hosts, link, transport)
 
 
-def fat_tree(ports: int, bandwidth: str, latency: str, transport: Transport | None = IDEAL) -> Cluster:
+def fat_tree(
+    ports: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
+) -> Cluster:
     """Build three tiers of switches with ``ports`` ports (k) each: k^3/4 hosts at full bisection bandwidth.
 
     k pods of k/2 edge and k/2 aggregation switches; (k/2)^2 core switches, each linked to every pod (Al-Fares,
@@ -140,8 +150,8 @@ def dragonfly(
     hosts_per_router: int,
     routers_per_group: int,
     global_links: int,
-    bandwidth: str,
-    latency: str,
+    bandwidth: str | Bandwidth,
+    latency: str | Latency,
     groups: int | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
