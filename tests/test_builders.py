@@ -1,5 +1,6 @@
 """Networks of hosts: counts, degrees, distances and bisections as the literature has them; the ring runs on all."""
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import networkx as nx
@@ -210,6 +211,23 @@ WRONG = {
     "5 ports; half of a fat tree's ports go up, so their number is even": lambda: topologies.fat_tree(5, *LINK),
     "6 groups; 2 routers of 2 global links join 1 to 5": lambda: topologies.dragonfly(1, 2, 2, *LINK, groups=6),
     "global_links is -1; give a whole number from 0 on": lambda: topologies.dragonfly(1, 2, -1, *LINK),
+    "hosts is '8'; give a whole number from 1 on": lambda: simcomm.star("8", *LINK),
+    "hosts is True; give a whole number from 1 on": lambda: simcomm.ring(True, *LINK),
+    "dimensions is 4; give a list of numbers of hosts": lambda: topologies.torus(4, *LINK),
+    "oversubscription is '4'; give a number above 0": lambda: topologies.two_level_tree(2, 4, *LINK, "4"),
+    "groups is '2'; give a whole number": lambda: topologies.dragonfly(1, 2, 1, *LINK, groups="2"),
+    "10 is no bandwidth: a bare number has no unit": lambda: simcomm.star(4, 10, "1 us"),
+    "5e-06 is no time: a bare number has no unit": lambda: simcomm.star(4, "10 Gbit/s", 5e-6),
+    "transport is 'gloo-tcp'; give a Transport": lambda: simcomm.star(4, *LINK, transport="gloo-tcp"),
+    "graph is {}; give a networkx graph": lambda: simcomm.from_graph({}),
+    "link is ('h0', 's0'); give two nodes, a bandwidth and a latency": lambda: simcomm.from_links([("h0", "s0")]),
+    "link 0 - s0: node 0 leads nowhere": lambda: simcomm.from_links([(0, "s0", *LINK)]),
+    "path is 3; give the name of a file": lambda: simcomm.read_cluster(3),
+    "ranks is 2.5; give a whole number from 1 on": lambda: simcomm.this_machine(2.5),
+    "machine 7 is not in the catalogue": lambda: simcomm.preset(7),
+    "nodes is '2'; give a whole number from 1 on": lambda: simcomm.preset("dgx-h100", nodes="2"),
+    "sharing is 'exclusive'; there are fair and fifo": lambda: replace(simcomm.star(2, *LINK), sharing="exclusive"),
+    "world_size is '2'; give a whole number": lambda: simcomm.star(4, *LINK).on_first("2"),
     "'10 Gb/s' is no bandwidth": lambda: topologies.ring(3, "10 Gb/s", "1 us"),
     "2 sockets without socket_bandwidth": lambda: machines.pcie_tree(4, *LINK, sockets=2),
     "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: nvlinks.cube_mesh(*LINK, 5),
@@ -222,3 +240,17 @@ def test_what_cannot_be_built_is_refused(message: str):
     with pytest.raises(InputError) as refusal:
         WRONG[message]()
     assert message in str(refusal.value)
+
+
+def test_a_cluster_shows_itself_on_one_line():
+    for cluster in NETWORKS.values():
+        shown = repr(cluster)
+        assert cluster.title in shown and f"{cluster.world_size} ranks" in shown
+        assert len(shown) < 120 and "\n" not in shown
+
+
+def test_every_public_name_is_there():
+    assert sorted(simcomm.__all__) == simcomm.__all__
+    assert all(callable(getattr(simcomm, name)) for name in simcomm.__all__)
+    with pytest.raises(AttributeError, match="module 'simcomm' has no attribute 'wires'"):
+        simcomm.wires  # noqa: B018

@@ -68,3 +68,10 @@ def test_a_list_that_does_not_fit_is_refused(hosts: list[str], message: str):
     with pytest.raises(InputError) as refusal:
         placement.place_on(simcomm.star(3, *LINK), hosts)
     assert message in str(refusal.value)
+
+
+def test_placement_refuses_wrong_types():
+    with pytest.raises(InputError, match="cluster is 8; give a cluster, for example"):
+        placement.place_in_blocks(8)
+    with pytest.raises(InputError, match="hosts is 'h0'; give a list of nodes"):
+        placement.place_on(simcomm.star(3, *LINK), "h0")

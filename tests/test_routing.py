@@ -275,6 +275,10 @@ def test_policies_refuse_what_they_cannot_do():
         rail_aware(broken)
     with pytest.raises(InputError, match="seed -1 is none; give a whole number from 0 to 4294967295"):
         ecmp(-1)
+    with pytest.raises(InputError, match="seed '1' is none; give a whole number"):
+        ecmp("1")
+    with pytest.raises(InputError, match="route is 'h0 - h1'; give a list of nodes"):
+        listed_routes(["h0 - h1"])
 
 
 def test_what_no_link_leads_to_is_refused_by_name():

@@ -242,3 +242,25 @@ def test_trouble_that_cannot_be_is_refused(trouble: Trouble, said: str):
 def test_jitter_that_is_none_is_refused(given: tuple[str, float]):
     with pytest.raises(InputError):
         Jitter(*given)
+
+
+WRONG_TYPES = {
+    "rank is '3'; give a whole number": lambda: RankTrouble("3"),
+    "fails_at is '5 ms'; give a number of seconds": lambda: RankTrouble(3, fails_at="5 ms"),
+    "between is 'h0'; give a pair of nodes": lambda: LinkTrouble("h0", 0.5),
+    "share is '50 %'; give a number": lambda: LinkTrouble(("h0", "s0"), "50 %"),
+    "at is None; give a number of seconds": lambda: LinkTrouble(("h0", "s0"), 0.5, None),
+    "mean is '1 us'; give a number": lambda: Jitter("uniform", "1 us"),
+    "distribution 3 is not known": lambda: Jitter(3, 1e-6),
+    "give a tuple of RankTrouble": lambda: Trouble(RankTrouble(3, 2.0)),
+    "messages is 0.001; give a Jitter, or None": lambda: Trouble(messages=1e-3),
+    "seed is '1'; give a whole number from 0 on": lambda: Trouble(seed="1"),
+    "repetitions is 2.5; give a whole number": lambda: Trouble(repetitions=2.5),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_TYPES)
+def test_trouble_of_a_wrong_type_is_refused(message: str):
+    with pytest.raises(InputError) as refusal:
+        WRONG_TYPES[message]()
+    assert message in str(refusal.value)
