@@ -12,6 +12,7 @@ import torch.distributed as dist
 import realcomm
 from collectives.catalogue import find_algorithm
 from collectives.errors import InputError
+from collectives.request import Request
 from realcomm import classroom
 
 FUNCTIONS = [name for name in realcomm.__all__ if hasattr(dist, name)]
@@ -251,8 +252,11 @@ def run_examples(rank: int, world_size: int) -> tuple[int, str]:
     runner = doctest.DocTestRunner(None if rank == 0 else AcceptAnything(), verbose=False)
     lesson = [classroom.broadcast, classroom.reduce, classroom.all_reduce, classroom.ring_all_reduce]
     values = {"realcomm": realcomm, "classroom": classroom, "torch": torch, "rank": rank, "world_size": world_size}
-    for function in [*(getattr(realcomm, name) for name in FUNCTIONS), *lesson]:
-        example = doctest.DocTestParser().get_doctest(function.__doc__, dict(values), function.__name__, None, None)
+    values |= {"find_algorithm": find_algorithm, "Request": Request}
+    values |= {"execute": realcomm.execute, "Executor": realcomm.Executor}
+    for function in [*(getattr(realcomm, name) for name in FUNCTIONS), *lesson, realcomm.execute, realcomm.Executor]:
+        text = function.__doc__.replace("# doctest: +SKIP", "")
+        example = doctest.DocTestParser().get_doctest(text, dict(values), function.__name__, None, None)
         runner.run(example, out=report.append)
         dist.barrier()
     return runner.summarize(verbose=False).attempted, "".join(report)

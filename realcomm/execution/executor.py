@@ -47,7 +47,12 @@ def execute(
     """Run a collective on ``tensor``, in place. All ranks of ``group`` call this with tensors of one length and type.
 
     ``root`` is a rank of the group. The events of this rank are appended to ``record``. Raise InputError for a tensor
-    that is not contiguous or that ``op`` cannot reduce.
+    that is not contiguous or that ``op`` cannot reduce. With two ranks:
+
+    >>> tensor = torch.tensor([1.0, 2.0])
+    >>> execute(find_algorithm("all_reduce/ring"), tensor)  # doctest: +SKIP
+    >>> tensor  # doctest: +SKIP
+    tensor([2., 4.])
     """
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     request = Request(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
@@ -58,7 +63,13 @@ class Executor:
     """One rank's program of one request, ready to run many times on tensors of the requested length and type.
 
     Scratch and staging are allocated once; the tensors of all steps are made anew only if another tensor comes.
-    ``bytes_sent`` counts the bytes of all messages that this rank has posted.
+    ``bytes_sent`` counts the bytes of all messages that this rank has posted. With two ranks:
+
+    >>> request = Request(find_algorithm("all_reduce/ring"), elements=2)  # doctest: +SKIP
+    >>> executor = Executor(request, rank, world_size)  # doctest: +SKIP
+    >>> executor.run(torch.tensor([1.0, 2.0]))  # doctest: +SKIP
+    >>> executor.bytes_sent  # doctest: +SKIP
+    8
     """
 
     def __init__(

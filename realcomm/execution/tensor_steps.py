@@ -134,10 +134,10 @@ def _bind_step(number: int, step: Step, memory: Memory) -> TensorStep:
 
 
 def _written_late(step: Step) -> set[int]:
-    """Return the chunks that are written when all messages are through: those that an operation reads, and more.
+    """Return the chunks that are written when all messages are through.
 
-    What one ``recv_reduce`` writes it writes at once, and those that share a chunk do so in the order of the step; so
-    the other chunks of both are written late too.
+    These are the chunks that an operation of the step reads. A ``recv_reduce`` of several chunks is one write, and
+    those that share a chunk are written in the order of the step; so if one of their chunks is written late, all are.
     """
     late = {chunk for op in step for chunk in op.source}
     targets = [op.target for op in step if op.kind is Kind.RECV_REDUCE]

@@ -201,8 +201,7 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 
     def prepare(rank: int, world_size: int) -> Buffer:
         chunks = resolve_algorithm("barrier", algorithm).chunks(world_size)
-        tokens = torch.zeros(chunks, device=own_device(group))
-        return Buffer(chunks, tokens, [(tokens, ALL)])
+        return Buffer(chunks, torch.empty(0, device=own_device(group)))  # what its messages hold does not matter
 
     return run_collective("barrier", algorithm, prepare, group, async_op)
 

@@ -159,7 +159,7 @@ class _Processes:
             raise TimedOut(self._describe_all())
 
     def _listen(self, until: float) -> None:
-        """Wait for news of any rank, at most ``until``, and take it in."""
+        """Wait for messages or the end of any rank, at most ``until``, and take them in."""
         by_source: dict[Connection | int, int] = {connection: rank for rank, connection in self.connections.items()}
         for rank in self._undecided():
             by_source[self.processes[rank].sentinel] = rank

@@ -40,7 +40,7 @@ class Slot:
         self.set("starting")
 
     def set(self, text: str) -> None:
-        """Store a text, and that the rank waits for nobody."""
+        """Store a text, and that the rank is not waiting."""
         self.waits[0] = self.waits[1] = NOT_WAITING
         self._text[:] = padded(text, TEXT_BYTES)
 

@@ -1,4 +1,4 @@
-"""What a caller hands to a launch: the work, who hears of its progress, and the ranks to work on."""
+"""The types of what a caller passes to a launch: the work, what receives its progress, and the ranks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable

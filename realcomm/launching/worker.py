@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -50,7 +51,8 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
         board = Board(assignment.folder / "board", assignment.world_size)
     except FileNotFoundError:
         return  # the launcher was interrupted while it started this process, and has ended
-    with status_in(board.slot(assignment.rank), (lambda *news: send(PROGRESS, *news)) if wants_progress else None):
+    report = partial(send, PROGRESS) if wants_progress else None
+    with status_in(board.slot(assignment.rank), report):
         try:
             send(RESULT, _work(assignment, payload))
         except BaseException as error:  # also SystemExit: the launcher judges whatever ends the work
