@@ -28,16 +28,17 @@ import numpy as np
 import simpy
 
 import simcomm
-from collectives import Transport, find_algorithm
+from collectives import Request, Transport, find_algorithm
 from collectives.records.environment import environment
 from collectives.records.files import write_text
 from collectives.schedule.build import build_cyclic, build_table
 from collectives.step import Kind
 from simcomm import Cluster
 from simcomm.cluster.topologies import two_level_tree
-from simcomm.compiled.engine import simulate
-from simcomm.compiled.engine_input import EngineInput
-from simcomm.compiled.routes import wired
+from simcomm.compiled.engine import run_kernel
+from simcomm.compiled.kernel.world import World
+from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.reference.engine import Buffer, Simulation
 from simcomm.schedules import checked
 
@@ -65,13 +66,13 @@ messages = { distribution = "uniform", mean = "1 us" }
 """
 BY_EVENTS = """
 import sys, simcomm
-from collectives import Transport, find_algorithm
-from simcomm.compiled.engine_input import EngineInput
+from collectives import Request, Transport, find_algorithm
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.engine import by_events
 from simcomm.schedules import traced
-ranks = int(sys.argv[1])
-program = traced(find_algorithm("all_reduce/ring"), ranks)
-print(by_events(EngineInput(program, simcomm.star(ranks, "100 Gbit/s", "1 us"), Transport(), 1 << 24, 4)).elapsed)
+ranks, ring = int(sys.argv[1]), find_algorithm("all_reduce/ring")
+star = simcomm.star(ranks, "100 Gbit/s", "1 us")
+print(by_events(EngineInput(Request(ring, 1 << 24), traced(ring, ranks), star, Transport())).elapsed)
 """
 
 
@@ -145,18 +146,22 @@ class Events:
 
     def __init__(self, name: str, cluster: Cluster) -> None:
         algorithm = find_algorithm(name)
-        program = build_cyclic(algorithm, cluster.world_size) or build_table(algorithm, cluster.world_size)
-        inputs = EngineInput(program, cluster, Transport(), ELEMENTS, 4)
-        self.plan, self.wires = inputs.demand.plan, wired(inputs.routes, inputs.private)
+        schedule = build_cyclic(algorithm, cluster.world_size) or build_table(algorithm, cluster.world_size)
+        inputs = EngineInput(Request(algorithm, ELEMENTS), schedule, cluster, Transport())
+        self.plan, self.links = inputs.schedule_plan.plan, make_link_records(inputs.routes, inputs.private)
+
+    def run(self, messages: bool = False) -> World:
+        """Run it once."""
+        return run_kernel(self.plan, self.links, messages=messages)
 
     def rates(self, repetitions: int) -> list[float]:
         """Messages a second."""
-        simulate(self.plan, self.wires)
-        return [len(self.plan.messages) / _seconds(lambda: simulate(self.plan, self.wires)) for _ in range(repetitions)]
+        self.run()
+        return [len(self.plan.messages) / _seconds(self.run) for _ in range(repetitions)]
 
     def share_apart(self) -> float:
         """The share of messages that end at an instant of their own, so that nothing can be taken together."""
-        ends = np.sort(simulate(self.plan, self.wires, messages=True).end)
+        ends = np.sort(self.run(messages=True).end)
         gaps = np.diff(ends, prepend=-1.0, append=np.inf) > 1e-12 * ends[-1]
         return float((gaps[1:] & gaps[:-1]).mean())
 

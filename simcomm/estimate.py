@@ -64,13 +64,14 @@ class Estimator:
         request = self.request.with_algorithm(algorithm, self.world_size)
         if self.world_size <= REFERENCE_UP_TO:
             return run(request, self.cluster).elapsed
-        from simcomm.compiled import engine
+        from simcomm.compiled.engine import simulate
+        from simcomm.compiled.planning.engine_input import EngineInput
 
         assert self.cluster.transport is not None
         if algorithm.source is not None:
             checked(algorithm, self.world_size, request.root)  # the library's own have been proved
-        program, transport = unproved(algorithm, self.world_size, request.root), self.cluster.transport
-        return engine.run(program, self.cluster, transport, request.elements, request.itemsize, request.op).elapsed
+        schedule = unproved(algorithm, self.world_size, request.root)
+        return simulate(EngineInput(request, schedule, self.cluster, self.cluster.transport)).elapsed
 
 
 def make_estimator(

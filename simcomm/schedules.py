@@ -9,7 +9,7 @@ from collectives.schedule.build import build_cyclic, build_table
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.schedule.table import StepTable
-from simcomm.compiled.engine_input import AnySchedule
+from simcomm.compiled.planning.engine_input import AnySchedule
 
 PROVED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which is what an engine could hang on
 

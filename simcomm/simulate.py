@@ -15,9 +15,9 @@ from collectives.spec import Spec
 from collectives.transport import Transport
 from simcomm.cluster.calibrated import with_calibration
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled import engine
-from simcomm.compiled.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
-from simcomm.compiled.traces import recorded
+from simcomm.compiled.engine import simulate
+from simcomm.compiled.planning.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
+from simcomm.compiled.traces import make_trace
 from simcomm.engine_choice import choose_engine
 from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
@@ -55,8 +55,7 @@ def run(
     check_trouble(trouble, cluster.graph, cluster.world_size)
     if _engine(engine, request, cluster.world_size, buffers is not None, trouble) == "compiled":
         schedule = traced(request.algorithm, cluster.world_size, request.root)
-        inputs = EngineInput(schedule, cluster, transport, request.elements, request.itemsize, trouble=trouble)
-        return _on_compiled(inputs, request.op, record)
+        return _on_compiled(EngineInput(request, schedule, cluster, transport, trouble), record)
     return _on_reference(request, Simulation(cluster, transport, trouble), buffers)
 
 
@@ -84,16 +83,20 @@ def _engine(engine: str | None, request: Request, world_size: int, carries_data:
     return choose_engine("simpy", request.algorithm, world_size, request.root)
 
 
-def _on_compiled(inputs: EngineInput, op: str, record: bool) -> Trace:
-    """That no rank waits for ever shows where nothing goes wrong and no chunk is empty: empty ones are not sent."""
-    shows = inputs.n >= inputs.schedule.chunks and not inputs.trouble.may_stop
+def _on_compiled(inputs: EngineInput, record: bool) -> Trace:
+    """Simulate on the compiled engine. Raise ProgramError for a program that deadlocks, also where this run would not.
+
+    A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
+    """
+    request, chunks = inputs.request, inputs.schedule.chunks
+    shows = request.elements >= chunks and not inputs.trouble.may_stop
     if inputs.schedule.world_size > PROVED_UP_TO and not shows:
-        engine.answered(replace(inputs, n=max(inputs.n, inputs.schedule.chunks), trouble=NO_TROUBLE))
+        simulate(replace(inputs, request=replace(request, elements=max(request.elements, chunks)), trouble=NO_TROUBLE))
     if record or inputs.trouble.may_stop:
         inputs = inputs.in_full(MOST_RECORDED if record else MOST_MESSAGES)
-    timing, size = engine.answered(inputs, op, record), float(inputs.n * inputs.itemsize)
-    facts = {"nbytes": size, "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
-    return recorded(inputs, timing, op, facts, record)
+    timing = simulate(inputs, messages=record)
+    facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
+    return make_trace(inputs, timing, facts, record=record)
 
 
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:

@@ -7,12 +7,13 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Span, Trace
+from collectives.request import Request
 from collectives.schedule.schedule import Schedule
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training, check_training
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.engine_input import EngineInput
-from simcomm.compiled.training import trained
+from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.training import simulate_training
 from simcomm.engine_choice import choose_engine
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
@@ -54,8 +55,9 @@ def train(
     steps, found = STEPS if steps is None else steps, None
     if choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
         program = traced(training.gradient_sync, cluster.world_size, 0)
-        inputs = EngineInput(program, cluster, transport, training.gradient_bytes // 4, 4, trouble=trouble)
-        found = trained(inputs, together, steps, record)
+        request = Request(training.gradient_sync, training.gradient_bytes // 4)
+        inputs = EngineInput(request, program, cluster, transport, trouble)
+        found = simulate_training(inputs, together, steps, record=record)
     found = found or _on_simpy(training, cluster, transport, together, steps, trouble)
     facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
     return replace(found, title=f"training/{training.sync_name}", facts=facts)

@@ -9,11 +9,13 @@ from typing import Any
 import networkx as nx
 
 from collectives.declaration import Algorithm
+from collectives.request import Request
 from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Step, copy, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.reference.engine import Buffer, Simulation
@@ -29,7 +31,15 @@ class Case:
     schedule: Schedule
     cluster: Cluster
     n: int
-    itemsize: int = 4
+    op: str = "sum"
+
+    @property
+    def request(self) -> Request:
+        return Request(self.schedule.algorithm, self.n, op=self.op)
+
+    def inputs(self, trouble: Trouble = NO_TROUBLE) -> EngineInput:
+        """What the compiled engine is asked."""
+        return EngineInput(self.request, self.schedule, self.cluster, self.transport, trouble)
 
     @property
     def transport(self) -> Transport:
@@ -132,7 +142,7 @@ def _make_odd(random: Random, link: dict[str, float], rates: list[float]) -> Non
 
 
 def _buffer(case: Case) -> Buffer:
-    return Buffer(case.schedule.algorithm, case.schedule.world_size, case.n, case.itemsize, None)
+    return Buffer(case.schedule.algorithm, case.schedule.world_size, case.n, case.request.itemsize, None)
 
 
 def random_trouble(random: Random, case: Case, longest: float) -> Trouble:

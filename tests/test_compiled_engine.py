@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcomm
-from collectives import InputError, ProgramError, Trace, Transport, library
+from collectives import InputError, ProgramError, Request, Trace, Transport, library
 from collectives.lengths import rounded_down
 from collectives.schedule.build import build_cyclic, build_table
-from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.schedule import build_schedule
 from collectives.step import recv, send
 from simcomm import Cluster
 from simcomm.compiled import engine
-from simcomm.compiled.engine_input import EngineInput
+from simcomm.compiled.engine import simulate
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
-from simcomm.compiled.traces import recorded
+from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
@@ -36,9 +36,7 @@ def rows(timing: Timing) -> list[Row]:
 
 
 def simulated(case: Case, trouble: Trouble = NO_TROUBLE) -> Timing:
-    return engine.run(
-        case.schedule, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble, messages=True
-    )
+    return simulate(case.inputs(trouble), messages=True)
 
 
 def assert_same(case: Case, timing: Timing, trouble: Trouble = NO_TROUBLE) -> None:
@@ -77,9 +75,9 @@ def test_a_link_that_limits_several_messages_but_not_one_leaves_other_links_thei
     assert_same(case, simulated(case))
 
 
-@pytest.mark.parametrize("patience", [0, 3])
-def test_sharing_out_afresh_gives_the_same(patience: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine, "PATIENCE", patience)
+@pytest.mark.parametrize("most", [0, 3])
+def test_filling_all_links_anew_gives_the_same(most: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(engine, "MOST_CORRECTIONS", most)
     for seed in range(15):
         case = random_case(Random(seed), 20)
         assert_same(case, simulated(case))
@@ -100,25 +98,25 @@ def test_many_more_random_programs(seed: int):
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("op", ["sum", "mean"])
-def test_the_library_takes_the_same_time_by_every_way(name: str, op: str):
+def test_the_library_takes_the_same_time_by_every_method(name: str, op: str):
     algorithm = library()[name]
     for p in (1, 4, 7) if not name.endswith("hierarchical") else (4, 6):
         cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)
         n = max(1, rounded_down(algorithm, 3000, p))
-        wanted = simcomm.run(name, cluster, 4 * n, op=op if algorithm.spec.reduces else "sum").elapsed
-        for program in (build_schedule(algorithm, p), build_table(algorithm, p), build_cyclic(algorithm, p)):
-            if program is not None and (program.channels == 1 or not isinstance(program, CyclicSchedule)):
-                timing = engine.run(program, cluster, TRANSPORT, n, 4, op)
-                assert timing.elapsed == pytest.approx(wanted, rel=1e-9), type(program)
+        request = Request(algorithm, n, op=op if algorithm.spec.reduces else "sum")
+        wanted = simcomm.run(request, cluster).elapsed
+        for schedule in (build_schedule(algorithm, p), build_table(algorithm, p), build_cyclic(algorithm, p)):
+            if schedule is not None:
+                timing = simulate(EngineInput(request, schedule, cluster, TRANSPORT))
+                assert timing.elapsed == pytest.approx(wanted, rel=1e-9), type(schedule)
 
 
 @pytest.mark.parametrize("name", ["all_reduce/double_tree", "all_reduce/unchunked_ring", "reduce/binomial"])
 def test_the_trace_is_the_simpy_engines(name: str):
     cluster = simcomm.star(6, "10 Gbit/s", "5 us", TRANSPORT)
     wanted = simcomm.run(name, cluster, 4 * 1003, op="mean", engine="simpy")
-    inputs = EngineInput(build_schedule(library()[name], 6), cluster, TRANSPORT, 1003, 4)
-    timing = engine.run(*(inputs.schedule, cluster, TRANSPORT, 1003, 4), op="mean", messages=True)
-    found = recorded(inputs, timing, "mean", wanted.facts)
+    inputs = Case(build_schedule(library()[name], 6), cluster, 1003, op="mean").inputs()
+    found = make_trace(inputs, simulate(inputs, messages=True), wanted.facts)
     assert rounded(found) == rounded(wanted)
     apart = {"messages": [], "spans": [], "elapsed": 0.0, "engine": ""}
     assert replace(found, **apart) == replace(wanted, **apart)
@@ -142,21 +140,22 @@ def test_the_same_run_twice_gives_the_same_numbers_to_the_last_bit():
 
 def test_ranks_that_wait_for_each_other_are_named():
     circle = [[[(send(1, 0),), (recv(1, 0),)]], [[(send(0, 0),), (recv(0, 0),)]]]
-    program = build_schedule(as_algorithm(circle, 1), 2)
+    case = Case(build_schedule(as_algorithm(circle, 1), 2), simcomm.star(2, "1 GB/s", "1 us", TRANSPORT), 8)
     with pytest.raises(ProgramError, match="deadlock: rank 0 in step 0 waits for rank 1") as caught:
-        engine.run(program, simcomm.star(2, "1 GB/s", "1 us"), TRANSPORT, 8, 4)
+        simulate(case.inputs())
     assert caught.value.world_size == 2
 
 
 def test_nothing_to_do_takes_no_time():
     for p in (1, 3):
-        program = build_schedule(as_algorithm([[[]] for _ in range(p)], 1), p)
-        timing = engine.run(program, simcomm.star(p, "1 GB/s", "1 us"), TRANSPORT, 8, 4, messages=True)
+        schedule = build_schedule(as_algorithm([[[]] for _ in range(p)], 1), p)
+        timing = simulated(Case(schedule, simcomm.star(p, "1 GB/s", "1 us", TRANSPORT), 8))
         assert (timing.elapsed, timing.messages, rows(timing)) == (0.0, 0, [])
 
 
 def test_too_many_messages_to_write_down_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("simcomm.compiled.engine_input.MOST_MESSAGES", 10)
-    program = build_table(library()["all_reduce/ring"], 4)
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 10)
+    ring = library()["all_reduce/ring"]
+    asked = EngineInput(Request(ring, 8), build_table(ring, 4), simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT)
     with pytest.raises(InputError, match="all_reduce/ring, world size 4: its 24 messages"):
-        engine.run(program, simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT, 8, 4)
+        simulate(asked)

@@ -6,31 +6,26 @@ import numpy as np
 import pytest
 from compiled_cases import Case, lifted, random_case
 
-from simcomm.compiled import engine
-from simcomm.compiled.demand import most_in_flight
-from simcomm.compiled.engine_input import EngineInput
-from simcomm.compiled.kernel.events import advance
+from simcomm.compiled.engine import simulate
+from simcomm.compiled.kernel.event_loop import advance
 from simcomm.compiled.kernel.invariants import check, check_ends
 from simcomm.compiled.kernel.world import World, new_world
-from simcomm.compiled.routes import wired
-
-
-def inputs_of(case: Case) -> EngineInput:
-    return EngineInput(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
+from simcomm.compiled.planning.link_records import make_link_records
+from simcomm.compiled.planning.schedule_plan import most_in_flight
 
 
 def new_run(case: Case) -> World:
-    inputs = inputs_of(case)
-    plan = inputs.demand.plan
-    return new_world(plan, wired(inputs.routes, inputs.private), most_in_flight(plan), messages=True)
+    inputs = case.inputs()
+    plan, links = inputs.schedule_plan.plan, make_link_records(inputs.routes, inputs.private)
+    return new_world(plan, links, most_in_flight(plan), messages=True)
 
 
 @pytest.mark.parametrize("seed", range(25))
-@pytest.mark.parametrize("patience", [0, 1 << 40])
-def test_every_instant_is_in_order(seed: int, patience: int):
+@pytest.mark.parametrize("most_corrections", [0, 1 << 40])
+def test_every_instant_is_in_order(seed: int, most_corrections: int):
     world, before, done = new_run(random_case(Random(seed), 20)), 0.0, False
     while not done:
-        done = advance(world, 1, patience, np.inf)
+        done = advance(world, 1, most_corrections, np.inf)
         check(world, before)
         check_ends(world)
         before = float(world.clock[0])
@@ -65,9 +60,7 @@ def test_the_check_itself_notices_what_is_wrong():
 def test_a_case_blown_up_takes_the_same_time(seed: int, copies: int):
     small = random_case(Random(seed), 12, tree=True)
     large = lifted(small, copies)
-    one, other = (
-        engine.run(case.schedule, case.cluster, case.transport, case.n, 4, messages=True) for case in (small, large)
-    )
+    one, other = (simulate(case.inputs(), messages=True) for case in (small, large))
     assert other.elapsed == pytest.approx(one.elapsed, rel=1e-9)
     np.testing.assert_allclose(other.finished, np.repeat(one.finished, copies), rtol=1e-9)
     assert one.times is not None

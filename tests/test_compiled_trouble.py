@@ -21,15 +21,14 @@ from collectives.schedule.schedule import build_schedule
 from collectives.step import copy, recv, send
 from collectives.workload import ComputePhases, Training
 from simcomm import star
-from simcomm.compiled import engine
-from simcomm.compiled.demand import most_in_flight
-from simcomm.compiled.engine_input import EngineInput
-from simcomm.compiled.kernel.bandwidth_changes import alter
-from simcomm.compiled.kernel.events import advance
+from simcomm.compiled.engine import simulate
+from simcomm.compiled.kernel.bandwidth_changes import change_bandwidth
+from simcomm.compiled.kernel.event_loop import advance
 from simcomm.compiled.kernel.invariants import check
 from simcomm.compiled.kernel.world import World, new_world
-from simcomm.compiled.traces import recorded
-from simcomm.compiled.trouble import disturbed, link_changes, wires_of
+from simcomm.compiled.planning.schedule_plan import most_in_flight
+from simcomm.compiled.planning.trouble import link_changes, link_records_of, plan_in_trouble
+from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.simulate import as_trace
@@ -42,10 +41,9 @@ TIMES = ("begin", "end", "src_waited", "dst_waited", "since")
 def both(case: Case, trouble: Trouble) -> list[Trace]:
     """What each engine records."""
     simulation, elapsed = simulated_by_simpy(case, trouble)
-    program = case.schedule
-    inputs = EngineInput(program, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
-    timing = engine.answered(inputs, messages=True)
-    return [as_trace(simulation, "all_reduce/random", elapsed, {}), recorded(inputs, timing, "sum", {})]
+    inputs = case.inputs(trouble)
+    timing = simulate(inputs, messages=True)
+    return [as_trace(simulation, "all_reduce/random", elapsed, {}), make_trace(inputs, timing, {})]
 
 
 def assert_agree(one: Trace, other: Trace) -> None:
@@ -77,11 +75,11 @@ def rounded(row: tuple[list[Any], list[float]]) -> tuple[Any, ...]:
     return (*row[0], *(float(f"{number:.8e}") for number in row[1]))
 
 
-@given(random=st.randoms(use_true_random=False), most_ranks=st.sampled_from([4, 9, 20]), in_turn=st.booleans())
+@given(random=st.randoms(use_true_random=False), most_ranks=st.sampled_from([4, 9, 20]), is_fifo=st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_random_programs_in_random_trouble(random: Random, most_ranks: int, in_turn: bool):
+def test_random_programs_in_random_trouble(random: Random, most_ranks: int, is_fifo: bool):
     case = random_case(random, most_ranks)
-    case = replace(case, cluster=replace(case.cluster, sharing="fifo" if in_turn else "fair"))
+    case = replace(case, cluster=replace(case.cluster, sharing="fifo" if is_fifo else "fair"))
     _, longest = simulated_by_simpy(case)
     assert_agree(*both(case, random_trouble(random, case, longest)))
 
@@ -114,13 +112,13 @@ def test_every_instant_is_in_order_while_links_change(seed: int):
     case = replace(case, cluster=replace(case.cluster, sharing=("fair", "fifo")[seed % 2]))
     _, longest = simulated_by_simpy(case)
     trouble = random_trouble(random, case, longest)
-    inputs = EngineInput(case.schedule, case.cluster, case.transport, case.n, case.itemsize, trouble=trouble)
-    wires, plan = wires_of(inputs), disturbed(inputs)
-    world, before = new_world(plan, wires, most_in_flight(plan), messages=True), 0.0
-    for change in islice(link_changes(inputs, wires), 20):
+    inputs = case.inputs(trouble)
+    links, plan = link_records_of(inputs), plan_in_trouble(inputs)
+    world, before = new_world(plan, links, most_in_flight(plan), messages=True), 0.0
+    for change in islice(link_changes(inputs, links), 20):
         before = go_on(world, before, change.time)
         world.clock[0] = max(before, change.time)
-        alter(world, *change[1:], 1 << 40)
+        change_bandwidth(world, *change[1:], 1 << 40)
         check(world, before)
     go_on(world, before, inf)
 
@@ -142,9 +140,9 @@ def test_the_check_notices_a_flow_that_jumps_its_queue():
     for seed in range(100):
         case = random_case(Random(seed), 20)
         case = replace(case, cluster=replace(case.cluster, sharing="fifo"))
-        inputs = EngineInput(case.schedule, case.cluster, case.transport, case.n, case.itemsize)
-        plan = disturbed(inputs)
-        world = new_world(plan, wires_of(inputs), most_in_flight(plan), messages=True)
+        inputs = case.inputs()
+        plan = plan_in_trouble(inputs)
+        world = new_world(plan, link_records_of(inputs), most_in_flight(plan), messages=True)
         while not advance(world, 1, 1 << 40, inf):
             behind = np.flatnonzero((world.chain["before"] >= 0) & (world.chain["after"] >= 0))
             queued = [link for link in world.links if link["front"] != link["back"]]
@@ -234,7 +232,7 @@ RACKS = star(256, "10 Gbit/s", "5 us")
 def test_more_messages_than_fit_are_refused_before_they_are_written_down(
     trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("simcomm.compiled.engine_input.MOST_MESSAGES", 1000)
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 1000)
     monkeypatch.setattr(import_module("simcomm.simulate"), "MOST_MESSAGES", 1000)
     monkeypatch.setattr(CyclicSchedule, "table", None)
     with pytest.raises(InputError, match=r"its 130560 messages would have to be told one by one .* up to 1000 will do"):
@@ -248,7 +246,7 @@ def test_a_record_of_more_messages_than_fit_is_refused(monkeypatch: pytest.Monke
     assert simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).method == "max-plus"
 
 
-def test_a_link_that_is_thin_all_the_time_leaves_the_short_cuts():
+def test_a_link_that_is_thin_all_the_time_leaves_the_shortcuts():
     thin = Trouble(links=(LinkTrouble(("h3", "s0"), 0.5), LinkTrouble(("s0", "h3"), 0.25)))
     quick, full = (
         simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=thin, record=record, engine="compiled")

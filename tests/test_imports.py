@@ -130,7 +130,6 @@ def circles(paths: dict[str, Path], name: Callable[[str], str]) -> list[list[str
 CIRCLES = {
     ("scenarios", "module"): "forms and topologies import each other",
     ("scenarios", "folder"): "forms and topologies import each other",
-    ("simcomm", "folder"): "compiled/kernel and compiled/shortcuts import routes of compiled, which imports both",
 }
 
 

@@ -13,10 +13,10 @@ from oracle import draw
 from oracle.cases import Case, channels_of, read_cases, sent, text_of
 from oracle.run_simgrid import answered, has_equal_latencies, simgrid, why_not
 
-from collectives import Message
-from simcomm.compiled import engine
-from simcomm.compiled.engine_input import EngineInput
-from simcomm.compiled.traces import recorded
+from collectives import Message, Request
+from simcomm.compiled.engine import simulate
+from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.traces import make_trace
 from simcomm.reference.engine import Buffer, Simulation
 
 TOLERANCE = 1e-9
@@ -36,8 +36,9 @@ def on_simpy(case: Case) -> list[Message]:
 
 def on_compiled(case: Case) -> list[Message]:
     assert case.cluster.transport is not None
-    inputs = EngineInput(case.schedule, case.cluster, case.cluster.transport, case.nbytes, itemsize=1)
-    return recorded(inputs, engine.answered(inputs, messages=True), "sum", {}).messages
+    request = Request(case.schedule.algorithm, case.nbytes, dtype="uint8")
+    inputs = EngineInput(request, case.schedule, case.cluster, case.cluster.transport)
+    return make_trace(inputs, simulate(inputs, messages=True), {}).messages
 
 
 ENGINES: dict[str, Callable[[Case], list[Message]]] = {"simpy": on_simpy, "compiled": on_compiled}

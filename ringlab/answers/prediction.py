@@ -25,7 +25,7 @@ from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.engine_input import message_count
+from simcomm.compiled.planning.engine_input import message_count
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import traced
 from simcomm.training import STEPS

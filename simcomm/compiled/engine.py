@@ -1,7 +1,8 @@
-"""The compiled engine: the simpy engine's answer, at scale.
+"""The compiled engine: the reference engine's answer, at scale.
 
-``run`` takes the quickest exact way there is: where messages never share a link, a recursion from step to step; where
-many ranks and links are alike, one of each class; and otherwise every message, event by event.
+Three methods find the same times, each in far less time than the one after it, where it applies: *max-plus* goes from
+step to step where messages never share a link, *quotient* simulates one rank, link and pair of each class where many
+are alike, and *events* simulates every message. ``docs/engines.md`` says why they are exact.
 """
 
 from collections import deque
@@ -14,165 +15,168 @@ from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.schedule import build_schedule
-from collectives.transport import Transport
-from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.demand import most_in_flight
-from simcomm.compiled.engine_input import AnySchedule, EngineInput
-from simcomm.compiled.mean_division import scaling_seconds
-from simcomm.compiled.plan import Plan
-from simcomm.compiled.routes import Floats, Wires, wired
+from simcomm.compiled.kernel.arrays import Floats
+from simcomm.compiled.kernel.links import LinkRecords
+from simcomm.compiled.kernel.plan import Plan
+from simcomm.compiled.mean_division import division_seconds
+from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.link_records import make_link_records
+from simcomm.compiled.planning.schedule_plan import most_in_flight
+from simcomm.compiled.planning.trouble import (
+    LinkChange,
+    link_changes,
+    link_records_of,
+    mark_late_failures,
+    plan_in_trouble,
+)
+from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import is_synchronous, max_plus
 from simcomm.compiled.shortcuts.partition import fold
-from simcomm.compiled.shortcuts.quotient import quotient
-from simcomm.compiled.shortcuts.traffic import cyclic_traffic, traffic
-from simcomm.compiled.timing import MessageTimes, Posted, Timing
-from simcomm.compiled.trouble import LinkChange, disturbed, fail_late, link_changes, wires_of
-from simcomm.model.trouble import IDLE_CHANGES, NO_TROUBLE, Trouble
+from simcomm.compiled.shortcuts.quotient import make_quotient
+from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
+from simcomm.model.trouble import IDLE_CHANGES
 
 if TYPE_CHECKING:
     from simcomm.compiled.kernel.world import World
 
-MANY = 1_000_000  # messages, from which on it is worth looking for ranks that are alike
-REPEATED = 8  # messages of a pair, likewise
-ALL = 1 << 62  # instants
-PATIENCE = 1_000_000  # looks at links in an instant; far more than any takes, but no proof says so
+QUOTIENT_FROM = 100_000  # messages; fewer are simulated in less time than it takes to find what is alike
+EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
+NO_LIMIT = 1 << 62  # of instants
+MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so
 
 
-def run(
-    program: AnySchedule,
-    cluster: Cluster,
-    transport: Transport,
-    n: int,
-    itemsize: int,
-    op: str = "sum",
-    *,
-    trouble: Trouble = NO_TROUBLE,
-    messages: bool = False,
-) -> Timing:
-    """Simulate a traced program on buffers of ``n`` elements of ``itemsize`` bytes, without data.
+def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
+    """Return the timing from the fastest method that applies: max-plus, quotient, or events.
 
-    ``messages`` asks for the times of each. Raises ProgramError for a program that deadlocks, InputError for more
-    messages than can be simulated.
+    ``messages`` asks for the times of every message, which only events find. Raises ProgramError for a program that
+    deadlocks, InputError for more messages than can be simulated.
+
+    >>> import simcomm
+    >>> from collectives import Request, Transport, find_algorithm
+    >>> from collectives.schedule.build import build_cyclic
+    >>> ring = find_algorithm("all_reduce/ring")
+    >>> star = simcomm.star(8, "1 GB/s", "1 us")
+    >>> found = simulate(EngineInput(Request(ring, elements=8000), build_cyclic(ring, 8), star, Transport()))
+    >>> found.method, found.messages, round(found.elapsed * 1e6)
+    ('max-plus', 112, 84)
     """
-    return answered(EngineInput(program, cluster, transport, n, itemsize, trouble=trouble), op, messages)
-
-
-def answered(inputs: EngineInput, op: str = "sum", messages: bool = False) -> Timing:
-    """The same of a inputs."""
-    found = None if messages else by_max_plus(inputs) or _by_quotient_if_worth_it(inputs)
-    return _scaled(inputs, found or by_events(inputs, messages), op)
+    timing = None
+    if not messages:
+        timing = by_max_plus(inputs) or (by_quotient(inputs) if inputs.posted >= QUOTIENT_FROM else None)
+    return _with_mean_division(inputs, timing or by_events(inputs, messages=messages))
 
 
 def by_max_plus(inputs: EngineInput) -> Timing | None:
-    """From step to step, if the program is cyclic and its messages never share a link; None if not."""
-    program = inputs.schedule
+    """Return the timing by max-plus; None where messages share links, or the schedule is not cyclic."""
+    schedule = inputs.schedule
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:
         return None
-    if not isinstance(program, CyclicSchedule) or not is_synchronous(program):
+    if not isinstance(schedule, CyclicSchedule) or not is_synchronous(schedule):
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None
-    noise = inputs.starts, inputs.trouble, inputs.turn
-    finished = max_plus(program, inputs.routes, inputs.sizes, *noise)
-    return Timing(float(finished.max()), finished, inputs.travelling, "max-plus")
-
-
-def _by_quotient_if_worth_it(inputs: EngineInput) -> Timing | None:
-    if inputs.posted < MANY or inputs.posted < REPEATED * len(inputs.pairs.src):
-        return None
-    return by_quotient(inputs)
+    finished = max_plus(schedule, inputs.routes, inputs.sizes, inputs.starts, inputs.trouble, inputs.index)
+    return Timing(float(finished.max()), finished, inputs.sent, "max-plus")
 
 
 def by_quotient(inputs: EngineInput) -> Timing | None:
-    """With one rank, link and pair of each class, if many are alike; None if not."""
-    if not inputs.alike:
+    """Return the timing by one rank, link and pair of each class; None where few are alike, or it is not cyclic."""
+    if not inputs.is_plain or not isinstance(inputs.schedule, CyclicSchedule):
         return None
-    cyclic = isinstance(inputs.schedule, CyclicSchedule)
-    load = cyclic_traffic(inputs.schedule, inputs.sizes) if cyclic else traffic(inputs.demand)
-    partition = fold(load, inputs.routes) if load is not None else None
-    if load is None or partition is None:
+    pairs = label_cyclic_pairs(inputs.schedule, inputs.sizes)
+    partition = fold(pairs, inputs.routes) if pairs is not None else None
+    if pairs is None or partition is None:
         return None
-    folded = quotient(load, inputs.routes, partition)
-    nowhere = np.zeros(len(folded.routes.alone), np.bool_)
-    world = simulate(folded.plan, wired(folded.routes, nowhere))
-    agents = world.agents["finished"][folded.agents]
-    return _timing(inputs, agents, "quotient")
+    found = make_quotient(pairs, inputs.routes, partition)
+    world = run_kernel(found.plan, make_link_records(found.routes, np.zeros(len(found.routes.alone), np.bool_)))
+    return _timing(inputs, world.agents["finished"][found.agents], "quotient")
 
 
-def by_events(inputs: EngineInput, messages: bool = False) -> Timing:
-    """Every message on its own. What may keep ranks waiting for ever is told message by message in any case."""
+def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
+    """Return the timing by simulating every message; with the times of each where ``messages`` asks for them.
+
+    They are given too where ranks may wait for ever, so that the trace can say for what.
+    """
     messages = messages or inputs.trouble.may_stop
-    named = messages or inputs.in_turn or inputs.trouble.touches_ranks
-    if named or (isinstance(inputs.schedule, CyclicSchedule) and inputs.travelling < inputs.posted):
+    needs_names = messages or inputs.is_fifo or inputs.trouble.touches_ranks
+    if needs_names or (isinstance(inputs.schedule, CyclicSchedule) and inputs.sent < inputs.posted):
         inputs = inputs.in_full()
-    wires = wires_of(inputs)
-    changes = link_changes(inputs, wires) if inputs.trouble.links_change else ()
-    world = simulate(disturbed(inputs), wires, messages, changes)
-    fail_late(inputs, world.agents)
+    links = link_records_of(inputs)
+    changes = link_changes(inputs, links) if inputs.trouble.links_change else ()
+    world = run_kernel(plan_in_trouble(inputs), links, messages=messages, changes=changes)
+    mark_late_failures(inputs, world.agents)
     timing = _timing(inputs, world.agents["finished"], "events")
     if not messages:
         return timing
-    ranks = np.flatnonzero(world.agents["failed"]) // inputs.demand.channels
+    ranks = np.flatnonzero(world.agents["failed"]) // inputs.schedule_plan.channels
     times = MessageTimes(*inputs.names, world.messages["nbytes"].copy(), world.begin, world.end)
-    posted = Posted(*(world.started[world.messages[end]] for end in ("source", "sink")))
+    posted = PostTimes(*(world.started[world.messages[end]] for end in ("source", "sink")))
     return timing._replace(times=times, posted=posted, failed=frozenset(ranks.tolist()))
 
 
-def simulate(plan: Plan, wires: Wires, messages: bool = False, changes: Iterable[LinkChange] = ()) -> "World":
-    """The world after a run, event by event; agents that could not finish have done so at infinity."""
-    from simcomm.compiled.kernel.events import advance  # numba is slow to import, and often not needed
+def run_kernel(
+    plan: Plan, links: LinkRecords, *, messages: bool = False, changes: Iterable[LinkChange] = ()
+) -> "World":
+    """Run a plan to its end and return the world as it is then; agents that cannot finish do so at infinity.
+
+    ``messages`` asks for the times of every message; ``changes`` happen to links meanwhile.
+    """
+    from simcomm.compiled.kernel.event_loop import advance  # numba is slow to import, and often not needed
     from simcomm.compiled.kernel.world import new_world
 
-    world = new_world(plan, wires, most_in_flight(plan), messages)
+    world = new_world(plan, links, most_in_flight(plan), messages)
     if changes:
-        _change(world, changes)
-    advance(world, ALL, PATIENCE, np.inf)
+        _run_through_changes(world, changes)
+    advance(world, NO_LIMIT, MOST_CORRECTIONS, np.inf)
     return world
 
 
-def _change(world: "World", changes: Iterable[LinkChange]) -> None:
-    """All changes of links have happened, or so many that nothing else will."""
-    from simcomm.compiled.kernel.bandwidth_changes import alter
-    from simcomm.compiled.kernel.events import advance
+def _run_through_changes(world: "World", changes: Iterable[LinkChange]) -> None:
+    """Run until all links have changed, or so many have while nothing else happens that nothing else will."""
+    from simcomm.compiled.kernel.bandwidth_changes import change_bandwidth
+    from simcomm.compiled.kernel.event_loop import advance
 
     now, idle = 0.0, 0
     for change in changes:
         if change.time > now:
-            nothing_else = advance(world, ALL, PATIENCE, change.time)
+            nothing_else = advance(world, NO_LIMIT, MOST_CORRECTIONS, change.time)
             idle = idle + 1 if nothing_else else 0
             if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
                 return
             now = world.clock[0] = change.time
-        alter(world, *change[1:], PATIENCE)
+        change_bandwidth(world, *change[1:], MOST_CORRECTIONS)
 
 
-def _timing(inputs: EngineInput, agents: Floats, method: str) -> Timing:
-    """``agents`` are the seconds of each channel of each rank. Raises ProgramError where some deadlock."""
-    finished = agents.reshape(inputs.schedule.world_size, -1).max(axis=1)
-    if np.isinf(finished).any() and not inputs.trouble.may_stop:
-        raise _deadlock(inputs, np.flatnonzero(np.isinf(finished)).tolist())
-    return Timing(float(finished.max()), finished, inputs.travelling, method)
+def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
+    """Return the timing of ranks whose channels have ``finished`` [ranks * channels] at these seconds.
+
+    Raises ProgramError where some never do, though nothing fails.
+    """
+    by_rank = finished.reshape(inputs.schedule.world_size, -1).max(axis=1)
+    if np.isinf(by_rank).any() and not inputs.trouble.may_stop:
+        raise _deadlock(inputs, np.flatnonzero(np.isinf(by_rank)).tolist())
+    return Timing(float(by_rank.max()), by_rank, inputs.sent, method)
 
 
 def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
-    """Who waits for whom, if asking every rank for its program is quick; else only that they do."""
-    program = inputs.schedule
+    """Return the error that says who waits for whom or, where finding that takes long, only which ranks wait."""
+    schedule = inputs.schedule
     try:
-        if inputs.posted <= MANY:
-            deque(completion_order(build_schedule(program.algorithm, program.world_size, program.root)), maxlen=0)
+        if inputs.posted <= EXPLAINED_UP_TO:
+            deque(completion_order(build_schedule(schedule.algorithm, schedule.world_size, schedule.root)), maxlen=0)
     except ProgramError as error:
         return error
     who = ", ".join(map(str, stuck[:8])) + (f" and {len(stuck) - 8} more" if len(stuck) > 8 else "")
     return ProgramError(
-        f"{program.describe()}: deadlock: ranks {who} wait for each other for ever", program.world_size, stuck[0]
+        f"{schedule.describe()}: deadlock: ranks {who} wait for each other for ever", schedule.world_size, stuck[0]
     )
 
 
-def _scaled(inputs: EngineInput, timing: Timing, op: str) -> Timing:
-    """With the mean's division at the end, which a rank that has failed does not begin."""
-    if op != "mean":
+def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
+    """Return the timing with the mean's division at the end, which a rank that has failed does not begin."""
+    if inputs.request.op != "mean":
         return timing
     late = [one.rank for one in inputs.trouble.ranks if one.fails_at <= timing.finished[one.rank] < np.inf]
-    finished = timing.finished + scaling_seconds(inputs)
+    finished = timing.finished + division_seconds(inputs)
     finished[late] = np.inf
     return timing._replace(elapsed=float(finished.max()), finished=finished, failed=timing.failed.union(late))

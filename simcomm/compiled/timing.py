@@ -1,12 +1,12 @@
-"""What a run of the compiled engine tells."""
+"""What a run of the compiled engine finds."""
 
 from typing import NamedTuple
 
-from simcomm.compiled.routes import Floats, Ints
+from simcomm.compiled.kernel.arrays import Floats, Ints
 
 
 class MessageTimes(NamedTuple):
-    """Every message that travelled, by its sender's step; one entry of each array for each; seconds and bytes."""
+    """When each message sent began and ended; seconds and bytes, one entry of each array for each message."""
 
     src: Ints
     dst: Ints
@@ -18,20 +18,20 @@ class MessageTimes(NamedTuple):
     end: Floats  # all bytes arrived; nan where they never did
 
 
-class Posted(NamedTuple):
-    """When the halves of every message were posted, seconds; nan where one never was."""
+class PostTimes(NamedTuple):
+    """When the halves of each message sent were posted, seconds; nan where one never was."""
 
     src: Floats
     dst: Floats
 
 
 class Timing(NamedTuple):
-    """When it was all done."""
+    """When the ranks end, and how that was found."""
 
-    elapsed: float  # seconds
-    finished: Floats  # [ranks]: seconds; infinite for a rank that never is
-    messages: int  # that travelled
-    method: str  # how it was found: "max-plus", "quotient" or "events"
+    elapsed: float  # seconds until the last rank ends
+    finished: Floats  # [ranks]: seconds; infinite for a rank that never ends
+    messages: int  # how many were sent
+    method: str  # "max-plus", "quotient" or "events"
     times: MessageTimes | None = None
-    posted: Posted | None = None
+    posted: PostTimes | None = None
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail

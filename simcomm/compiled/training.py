@@ -11,11 +11,11 @@ import numpy as np
 
 from collectives.records.trace import Message, Span, Trace
 from collectives.workload import ComputePhases
-from simcomm.compiled.engine import answered
-from simcomm.compiled.engine_input import MOST_RECORDED, EngineInput
-from simcomm.compiled.routes import Floats
+from simcomm.compiled.engine import simulate
+from simcomm.compiled.kernel.arrays import Floats
+from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
 from simcomm.compiled.timing import Timing
-from simcomm.compiled.traces import links_of, recorded_messages, reductions_of
+from simcomm.compiled.traces import trace_links, trace_messages, trace_reductions
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
@@ -28,25 +28,27 @@ class Sync:
     timing: Timing
 
     def messages(self) -> list[Message]:
-        found = recorded_messages(self.inputs, self.timing)
+        """Return its messages, in seconds from the beginning of the training."""
+        found = trace_messages(self.inputs, self.timing)
         return [m._replace(begin=self.base + m.begin, end=self.base + m.end) for m in found]
 
     def reductions(self) -> list[Span]:
-        found = reductions_of(self.inputs, self.timing)
+        """Return its reductions and copies, in seconds from the beginning of the training."""
+        found = trace_reductions(self.inputs, self.timing)
         return [span._replace(begin=self.base + span.begin, end=self.base + span.end) for span in found]
 
 
-def trained(inputs: EngineInput, compute: ComputePhases, steps: int, record: bool) -> Trace | None:
-    """So many steps; with ``record`` every message of them.
+def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: bool) -> Trace | None:
+    """Return the Trace of so many training steps; with ``record`` every message of them.
 
-    None where syncs cannot be simulated each by itself: a rank begins one before another rank has ended the one before,
-    or something fails or changes on the way.
-    ``inputs`` is the gradient sync; its sum is divided by every rank at the end, at the transport's gamma.
+    Return None where syncs cannot be simulated each by itself: a rank begins one before another rank has ended the one
+    before, or something fails or changes meanwhile. ``inputs`` is the gradient sync, a sum; every rank divides all of
+    it at the end, at the transport's gamma.
     """
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:
         return None
     inputs = inputs.in_full(MOST_RECORDED // steps) if record and steps else inputs
-    scaling = inputs.transport.gamma * inputs.n * inputs.itemsize
+    division = inputs.transport.gamma * inputs.request.nbytes
     ready = np.zeros(inputs.schedule.world_size)
     ended, spans, syncs = 0.0, list[Span](), list[Sync]()
     for step in range(steps):
@@ -56,26 +58,26 @@ def trained(inputs: EngineInput, compute: ComputePhases, steps: int, record: boo
         base = float(begin.min())
         if step and base < ended:
             return None
-        asked = replace(inputs, starts=begin - base if (begin > base).any() else None, turn=step)
-        syncs.append(Sync(asked, base, answered(asked, messages=record)))
+        sync = replace(inputs, starts=begin - base if (begin > base).any() else None, index=step)
+        syncs.append(Sync(sync, base, simulate(sync, messages=record)))
         synced = base + syncs[-1].timing.finished
         ended = float(synced.max())
-        scaled = synced + scaling * slower(DIVISION)
-        after = scaled + compute.optimizer * slower(OPTIMIZER)
-        phases = (("forward", ready, forward), ("backward", forward, begin), ("reduce", synced, scaled))
-        spans += _spans(step, *phases, ("sync", begin, scaled), ("optimizer", scaled, after))
+        divided = synced + division * slower(DIVISION)
+        after = divided + compute.optimizer * slower(OPTIMIZER)
+        phases = (("forward", ready, forward), ("backward", forward, begin), ("reduce", synced, divided))
+        spans += _spans(step, *phases, ("sync", begin, divided), ("optimizer", divided, after))
         ready = after
     return _trace(inputs, float(ready.max()), spans, syncs, record)
 
 
 def _slowdowns(inputs: EngineInput, step: int) -> Callable[[int], Floats]:
-    """How many times as long each rank takes for a kind of computing in a step."""
+    """Return the function that says how many times as long each rank takes for a kind of computing in a step."""
     ranks = np.arange(inputs.schedule.world_size)
     return lambda kind: inputs.trouble.slowdown(step, ranks, kind, step)
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
-    """Phases of every rank, those that take no time left out."""
+    """Return the phases of every rank without those that take no time; a sync is one in any case."""
     return [
         Span(rank, name, step, begin, end)
         for name, begins, ends in phases
@@ -85,6 +87,7 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
 
 
 def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[Sync], record: bool) -> Trace:
+    """Return the Trace of all steps; with ``record`` also messages, reductions and links."""
     messages = [message for sync in syncs for message in sync.messages()] if record else []
     if record:
         spans = spans + [span for sync in syncs for span in sync.reductions()]
@@ -95,7 +98,7 @@ def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[S
         elapsed,
         sorted(messages, key=lambda m: (m.begin, m.src)),
         sorted(spans, key=lambda s: (s.begin, s.rank)),
-        links_of(inputs, [sync.timing for sync in syncs]) if record else [],
+        trace_links(inputs, [sync.timing for sync in syncs]) if record else [],
         list(inputs.cluster.graph),
         list(inputs.cluster.hosts),
         engine="compiled",

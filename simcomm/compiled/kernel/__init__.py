@@ -1,1 +1,1 @@
-"""The event loop in machine code: messages that fly, share links and complete."""
+"""What runs a plan event by event, compiled by numba; it imports nothing else of the compiled engine."""

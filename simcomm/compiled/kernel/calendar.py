@@ -1,4 +1,4 @@
-"""What happens when: a heap of instants, and for each the nodes that wait for it.
+"""A calendar of events: a heap of instants, and for each the nodes that wait for it.
 
 Many events of one instant cost one place in the heap, which makes programs in lockstep cheap. A node is a flow or an
 agent; it waits for at most one instant.
@@ -8,24 +8,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simcomm.compiled.kernel.heap import Records, drop, new_heap, put
+from simcomm.compiled.kernel.arrays import Records
+from simcomm.compiled.kernel.heap import drop, new_heap, put
 from simcomm.compiled.kernel.jit import inner
 
-RECENT = 1024  # instants that are found again without looking, by a hash of their time; a power of two
+RECENT = 1024  # instants that are found again by a hash of their time; a power of two
 NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first", "i4"), ("free", "i4")], align=True)
 
 
 class Calendar(NamedTuple):
-    """``nodes`` has one record a node, and besides one an instant (``first``) and a stack of instants (``free``)."""
+    """Nodes and instants; there are as many records of instants as of nodes."""
 
-    nodes: Records
-    instants: Records  # a heap
-    recent: Any  # int32 [RECENT]
+    nodes: Records  # NODE: by node its instant and neighbours there, by instant its first node, and free instants
+    instants: Records  # a heap, by seconds
+    recent: Any  # int32 [RECENT]: instants by a hash of their time
     spare: Any  # int64 [1]: how many instants are free
 
 
 def new_calendar(nodes: int) -> Calendar:
-    """A calendar in which no node waits for anything."""
+    """Return a calendar in which no node waits for anything."""
     records = np.zeros(nodes, NODE)
     records["free"] = np.arange(nodes)[::-1]
     return Calendar(records, new_heap(nodes), np.zeros(RECENT, np.int32), np.full(1, nodes))
@@ -33,7 +34,7 @@ def new_calendar(nodes: int) -> Calendar:
 
 @inner
 def schedule(calendar: Calendar, node: int, time: float) -> None:
-    """The node waits for an instant; it waited for none before."""
+    """Let a node that waits for nothing wait for ``time`` seconds."""
     nodes, instants = calendar.nodes, calendar.instants
     slot = (np.float64(time).view(np.int64) * np.int64(-7046029254386353131) >> np.int64(40)) & (RECENT - 1)
     instant = np.int64(calendar.recent[slot])
@@ -54,7 +55,7 @@ def schedule(calendar: Calendar, node: int, time: float) -> None:
 
 @inner
 def cancel(calendar: Calendar, node: int) -> None:
-    """The node waits for nothing any more."""
+    """Let a node that waits for an instant wait for nothing."""
     nodes = calendar.nodes
     instant, after, before = np.int64(nodes[node].instant), nodes[node].after, nodes[node].before
     if after >= 0:
@@ -69,7 +70,7 @@ def cancel(calendar: Calendar, node: int) -> None:
 
 @inner
 def release(calendar: Calendar, instant: int) -> None:
-    """The instant is over; whoever took the list of its nodes still has it."""
+    """Free an instant; the list of its nodes, taken before, stays as it is."""
     drop(calendar.instants, instant)
     calendar.nodes[calendar.spare[0]].free = instant
     calendar.spare[0] += 1

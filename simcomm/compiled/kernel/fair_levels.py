@@ -1,11 +1,19 @@
-"""Levels put right after flows came and went: link by link from the lowest, only as far as a change reaches."""
+"""Levels corrected after flows came and went: link by link from the lowest, only as far as a change reaches."""
 
 import numpy as np
 
-from simcomm.compiled.kernel.flow_groups import bring_up, capacity, join, leave, spoil, touch, touch_route
+from simcomm.compiled.kernel.flow_groups import (
+    advance_clock,
+    capacity,
+    join_group,
+    leave_group,
+    mark_dirty,
+    mark_route_dirty,
+    mark_stale,
+)
 from simcomm.compiled.kernel.heap import drop
 from simcomm.compiled.kernel.jit import inner
-from simcomm.compiled.kernel.progressive_filling import share_out
+from simcomm.compiled.kernel.progressive_filling import fill_progressively
 from simcomm.compiled.kernel.world import World
 
 TOLERANCE = 1e-12  # a share of a level by which two are told apart
@@ -13,26 +21,26 @@ UNCHANGED = 4e-16  # share of a level below which a change is rounding
 
 
 @inner
-def settle(w: World, now: float, patience: int) -> None:
-    """All levels are fair. After ``patience`` looks at links everything is shared out afresh instead."""
+def restore_fairness(w: World, now: float, most_corrections: int) -> None:
+    """Make all levels fair. After ``most_corrections`` links that were corrected, fill all anew instead."""
     while w.dirty[-1].place > 0:
-        if patience == 0:
-            share_out(w, now)
+        if most_corrections == 0:
+            fill_progressively(w, now)
             return
-        patience -= 1
+        most_corrections -= 1
         link = np.int64(w.dirty[0].order)
         drop(w.dirty, link)
-        _put_right(w, link, now)
+        _correct_level(w, link, now)
 
 
 @inner
-def _put_right(w: World, link: int, now: float) -> None:
-    """The link is full or holds nobody back, given the rates of the flows on it that other links hold back."""
+def _correct_level(w: World, link: int, now: float) -> None:
+    """Set a link's level so that it is full or holds no flow back, given the rates of other groups' flows on it."""
     room, members = capacity(w, link), w.links[link].members
     if members > 0:
         level = (room - w.links[link].taken) / members
         if w.links[link].highest <= level * (1 + TOLERANCE):
-            _publish(w, link, level, now)
+            _set_level(w, link, level, now)
             return
     elif w.links[link].taken <= room * (1 + TOLERANCE):
         return
@@ -40,19 +48,19 @@ def _put_right(w: World, link: int, now: float) -> None:
     if members == 0 and w.links[link].taken <= room * (1 + TOLERANCE):
         return
     level = _water_level(w, link, room)
-    _publish(w, link, level, now)
-    _pull(w, link, level, now)
+    _set_level(w, link, level, now)
+    _capture_faster(w, link, level, now)
 
 
 @inner
 def _recount(w: World, link: int) -> None:
-    """What others' flows take of the link, added up anew."""
+    """Sum anew what other groups' flows take of a link, and find the fastest of them."""
     taken, highest = 0.0, 0.0
-    first = w.links[link].first_pair
+    first = w.links[link].first_link_pair
     for at in range(first, first + w.links[link].intos):
-        pair = w.pairs[at].into
-        level = w.links[w.pairs[pair].src].level
-        taken += w.pairs[pair].carried * min(level, w.links[link].most)
+        pair = w.link_pairs[at].into
+        level = w.links[w.link_pairs[pair].src].level
+        taken += w.link_pairs[pair].carried * min(level, w.links[link].most)
         highest = max(highest, level)
     w.links[link].taken = taken
     w.links[link].highest = highest
@@ -60,61 +68,61 @@ def _recount(w: World, link: int) -> None:
 
 @inner
 def _water_level(w: World, link: int, room: float) -> float:
-    """The level at which the link is full when faster flows of other groups come down to it.
+    """Return the level at which a link is full when faster flows of other groups come down to it.
 
-    Newton's method from below on a function that is concave and piecewise linear: it ends after finitely many rounds.
+    This is Newton's method from below on a concave, piecewise linear function, which ends after finitely many rounds.
     """
-    members, first = w.links[link].members, w.links[link].first_pair
+    members, first = w.links[link].members, w.links[link].first_link_pair
     level = (room - w.links[link].taken) / members if members > 0 else room / w.links[link].placed
     while True:
         rest, number = room, members
         for at in range(first, first + w.links[link].intos):
-            pair = w.pairs[at].into
-            other = w.links[w.pairs[pair].src].level
+            pair = w.link_pairs[at].into
+            other = w.links[w.link_pairs[pair].src].level
             if other > level:
-                number += w.pairs[pair].carried
+                number += w.link_pairs[pair].carried
             else:
-                rest -= w.pairs[pair].carried * other
+                rest -= w.link_pairs[pair].carried * other
         if number == 0 or rest / number <= level + UNCHANGED * abs(level):
             return level
         level = rest / number
 
 
 @inner
-def _publish(w: World, link: int, level: float, now: float) -> None:
-    """The link's level is this, and the other links of its members have taken note."""
+def _set_level(w: World, link: int, level: float, now: float) -> None:
+    """Set a link's level, and account for it on the other links of its members."""
     before = w.links[link].level
     if w.links[link].members == 0:
         w.links[link].level = level
         return
     if abs(level - before) <= UNCHANGED * level:
         return
-    bring_up(w, link, now)
+    advance_clock(w, link, now)
     w.links[link].level = level
-    spoil(w, link)
-    first = w.links[link].first_pair
+    mark_stale(w, link)
+    first = w.links[link].first_link_pair
     for at in range(first, first + w.links[link].outs):
-        pair = w.pairs[at].out
-        other = np.int64(w.pairs[pair].dst)
+        pair = w.link_pairs[at].out
+        other = np.int64(w.link_pairs[pair].dst)
         most = w.links[other].most
-        w.links[other].taken += w.pairs[pair].carried * (min(level, most) - min(before, most))
+        w.links[other].taken += w.link_pairs[pair].carried * (min(level, most) - min(before, most))
         w.links[other].highest = max(w.links[other].highest, level)
-        touch(w, other)
+        mark_dirty(w, other)
 
 
 @inner
-def _pull(w: World, link: int, level: float, now: float) -> None:
-    """Flows on the link that were faster than its level are in its group now."""
+def _capture_faster(w: World, link: int, level: float, now: float) -> None:
+    """Move flows on a link that are faster than its level to its group."""
     most_hops = len(w.chain) // len(w.flows)
-    first = w.links[link].first_pair
+    first = w.links[link].first_link_pair
     for at in range(first + w.links[link].intos - 1, first - 1, -1):
-        pair = w.pairs[at].into
-        if w.links[w.pairs[pair].src].level <= level * (1 + TOLERANCE):
+        pair = w.link_pairs[at].into
+        if w.links[w.link_pairs[pair].src].level <= level * (1 + TOLERANCE):
             continue
-        node = np.int64(w.pairs[pair].head)
+        node = np.int64(w.link_pairs[pair].head)
         while node >= 0:
             following = np.int64(w.chain[node].after)
             flow = node // most_hops
-            join(w, flow, node - flow * most_hops, leave(w, flow, now), now)
-            touch_route(w, w.flows[flow].route)
+            join_group(w, flow, node - flow * most_hops, leave_group(w, flow, now), now)
+            mark_route_dirty(w, w.flows[flow].route)
             node = following

@@ -1,7 +1,7 @@
 """Links that serve one message at a time: each has a queue, and a flow goes when it is first in all of its route's.
 
-Queues are in the order in which flows came, those that came together in the order of their turns. Whoever is first in
-one queue is then before all others in every queue, so that flows never wait for each other in a circle.
+Queues are in the order in which flows came; those that came together are in the plan's arrival order. Whoever came
+first of all is first in all its queues, so that flows never wait for each other in a circle.
 """
 
 from simcomm.compiled.kernel.calendar import cancel, schedule
@@ -10,8 +10,8 @@ from simcomm.compiled.kernel.world import World
 
 
 @inner
-def queue_up(w: World, flow: int, now: float) -> None:
-    """The flow stands in the queues of its links; one that had a link, but comes after it, waits again."""
+def enqueue(w: World, flow: int, now: float) -> None:
+    """Put a flow in the queues of its links. Pause one that was first in a queue and comes after it."""
     w.flows[flow].came = w.clock[1]
     w.flows[flow].target = w.messages[w.flows[flow].message].nbytes
     most_hops, first = len(w.chain) // len(w.flows), w.routes[w.flows[flow].route].first_hop
@@ -32,19 +32,20 @@ def queue_up(w: World, flow: int, now: float) -> None:
             continue
         w.links[link].front = node
         if after >= 0:
-            halt(w, after // most_hops, now)
+            pause(w, after // most_hops, now)
 
 
 @inner
 def _comes_after(w: World, one: int, other: int) -> bool:
+    """Return whether one flow is to be served after another."""
     if w.flows[one].came != w.flows[other].came:
         return w.flows[one].came > w.flows[other].came
-    return w.turn[w.flows[one].message] > w.turn[w.flows[other].message]
+    return w.arrival_order[w.flows[one].message] > w.arrival_order[w.flows[other].message]
 
 
 @inner
-def halt(w: World, flow: int, now: float) -> None:
-    """The flow waits, with what is left of it."""
+def pause(w: World, flow: int, now: float) -> None:
+    """Let a flow wait; ``target`` is then the bytes it has left. One that waits already is left as it is."""
     if w.flows[flow].until >= 0:
         cancel(w.calendar, flow)
         left = (w.flows[flow].until - now) * w.routes[w.flows[flow].route].alone_rate
@@ -53,8 +54,8 @@ def halt(w: World, flow: int, now: float) -> None:
 
 
 @inner
-def go_if_first(w: World, flow: int, now: float) -> None:
-    """The flow has its links, if nobody is before it on any of them and none is down."""
+def start_if_first(w: World, flow: int, now: float) -> None:
+    """Start a flow that waits if no other is before it on any of its links and none of them is down."""
     route = w.flows[flow].route
     if w.flows[flow].until >= 0 or w.routes[route].alone_rate <= 0:
         return
@@ -67,8 +68,8 @@ def go_if_first(w: World, flow: int, now: float) -> None:
 
 
 @inner
-def make_way(w: World, flow: int, now: float) -> None:
-    """The flow is through and off its links; those behind it that are first now have theirs."""
+def leave_queues(w: World, flow: int, now: float) -> None:
+    """Take a flow that is through out of its queues, and start those behind it that are first now."""
     w.flows[flow].until = -1.0
     most_hops, first = len(w.chain) // len(w.flows), w.routes[w.flows[flow].route].first_hop
     hops = w.routes[w.flows[flow].route].hops
@@ -83,4 +84,4 @@ def make_way(w: World, flow: int, now: float) -> None:
     for hop in range(hops):
         front = w.links[w.hops[first + hop].link].front
         if front >= 0:
-            go_if_first(w, front // most_hops, now)
+            start_if_first(w, front // most_hops, now)

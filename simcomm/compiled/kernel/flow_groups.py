@@ -1,11 +1,12 @@
 """Flows that share links max-min fairly, kept in groups so that many rates can change at once.
 
 A link that holds flows back has a *group*: the flows that get their rate from it. They all have the same rate, the
-link's ``level``, so one clock a group is enough: it counts the bytes that each of them has moved, and a flow is
-through when the clock shows its ``target``. When a flow comes or goes only levels change, link by link.
+link's ``level``, so that one clock a group is enough: it counts the bytes that each of them has moved, and a flow is
+through when the clock shows its ``target``. When a flow comes or goes only levels change, link by link. For each link
+``taken`` is kept right: the bytes/s of flows on it that are in other links' groups, summed over link pairs.
 
-It is fair (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2) when every link with a group is full,
-none carries more than its capacity, and no flow on a link with a group is faster than the link's level.
+Rates are fair (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2) when every link with a group is
+full, none carries more than its capacity, and no flow on a link with a group is faster than the link's level.
 """
 
 import numpy as np
@@ -19,13 +20,13 @@ from simcomm.compiled.kernel.world import STALE, World
 
 @inner
 def capacity(w: World, link: int) -> float:
-    """Bytes/s of a link, which may depend on whether one flow is on it or more."""
+    """Return the bytes/s of a link, which may depend on whether one flow is on it or more."""
     return w.links[link].shared if w.links[link].crossing > 1 else w.links[link].alone
 
 
 @inner
-def touch(w: World, link: int) -> None:
-    """The link is looked at again before this instant is over, if it holds anyone back or should."""
+def mark_dirty(w: World, link: int) -> None:
+    """Have a link's level corrected before this instant ends, if the link holds flows back or is over its capacity."""
     if w.dirty[link].place >= 0:
         return
     left = capacity(w, link) - w.links[link].taken
@@ -36,16 +37,16 @@ def touch(w: World, link: int) -> None:
 
 
 @inner
-def touch_route(w: World, route: int) -> None:
-    """All links of a route are looked at again."""
+def mark_route_dirty(w: World, route: int) -> None:
+    """Have the levels of all links of a route corrected before this instant ends."""
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):
-        touch(w, np.int64(w.hops[at].link))
+        mark_dirty(w, np.int64(w.hops[at].link))
 
 
 @inner
-def spoil(w: World, link: int) -> None:
-    """The finish of the link's group is told anew before this instant is over."""
+def mark_stale(w: World, link: int) -> None:
+    """Have a link's entry in ``finish`` updated before this instant ends."""
     if w.links[link].is_stale == 0:
         w.links[link].is_stale = 1
         w.links[w.sizes[STALE]].stale = link
@@ -53,15 +54,18 @@ def spoil(w: World, link: int) -> None:
 
 
 @inner
-def bring_up(w: World, link: int, now: float) -> None:
-    """The clock shows what members have moved until now."""
+def advance_clock(w: World, link: int, now: float) -> None:
+    """Set the clock of a link's group to the bytes that each member has moved until now."""
     w.links[link].clock += w.links[link].level * (now - w.links[link].since)
     w.links[link].since = now
 
 
 @inner
-def place(w: World, flow: int, left: float, now: float) -> None:
-    """A flow with so many bytes left joins the group of the link that seems to hold it back most."""
+def join_tightest(w: World, flow: int, left: float, now: float) -> None:
+    """Let a flow with so many bytes left join the group of the link that seems to hold it back most.
+
+    Levels are corrected afterwards, so that a wrong guess costs time only.
+    """
     route = w.flows[flow].route
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     best, lowest = NOBODY + 1, 1e300
@@ -80,19 +84,19 @@ def place(w: World, flow: int, left: float, now: float) -> None:
     link = np.int64(w.hops[first + best].link)
     if w.links[link].members == 0:
         w.links[link].level = lowest
-    join(w, flow, best, left, now)
+    join_group(w, flow, best, left, now)
 
 
 @inner
-def join(w: World, flow: int, hop: int, left: float, now: float) -> None:
-    """The flow is in the group of one link of its route, and its other links know of it."""
+def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
+    """Put a flow in the group of one link of its route, and account for it on the route's other links."""
     route = w.flows[flow].route
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hops[first + hop].link)
     if w.links[link].members == 0:
         w.links[link].clock = 0.0
         w.links[link].since = now
-    bring_up(w, link, now)
+    advance_clock(w, link, now)
     w.flows[flow].target = w.links[link].clock + left
     w.flows[flow].child = -1
     w.flows[flow].sibling = -1
@@ -100,84 +104,84 @@ def join(w: World, flow: int, hop: int, left: float, now: float) -> None:
     w.links[link].root = meld(w.flows, np.int64(w.links[link].root), flow)
     w.flows[flow].hop = hop
     w.links[link].members += w.hops[first + hop].weight
-    spoil(w, link)
-    pairs = w.routes[route].first_pair + hop * hops
+    mark_stale(w, link)
+    pairs = w.routes[route].first_link_pair + hop * hops
     for other in range(hops):
         if other != hop:
-            _tell(w, flow, w.hop_pair[pairs + other], other, w.hops[first + other].weight)
+            _add_to_link_pair(w, flow, w.hop_link_pair[pairs + other], other, w.hops[first + other].weight)
 
 
 @inner
-def share_links(w: World, flow: int, now: float) -> None:
-    """A flow that had its links for itself is in a group from now on."""
+def move_to_group(w: World, flow: int, now: float) -> None:
+    """Move a flow that had its links for itself to a group."""
     cancel(w.calendar, flow)
     route = w.flows[flow].route
     for at in range(w.routes[route].first_hop, w.routes[route].first_hop + w.routes[route].hops):
         w.links[w.hops[at].link].solo = -1
     left = (w.flows[flow].until - now) * w.routes[route].alone_rate
     w.flows[flow].until = -1.0
-    place(w, flow, max(0.0, left), now)
-    touch_route(w, route)
+    join_tightest(w, flow, max(0.0, left), now)
+    mark_route_dirty(w, route)
 
 
 @inner
-def leave(w: World, flow: int, now: float) -> float:
-    """The flow is in no group; returns the bytes that it has left."""
+def leave_group(w: World, flow: int, now: float) -> float:
+    """Take a flow out of its group; return the bytes that it has left."""
     link = np.int64(w.hops[w.routes[w.flows[flow].route].first_hop + w.flows[flow].hop].link)
-    bring_up(w, link, now)
+    advance_clock(w, link, now)
     w.links[link].root = without(w.flows, np.int64(w.links[link].root), flow)
-    withdraw(w, flow)
+    remove_member(w, flow)
     return w.flows[flow].target - w.links[link].clock
 
 
 @inner
-def withdraw(w: World, flow: int) -> None:
-    """The flow, already out of its group's heap, is in no group."""
+def remove_member(w: World, flow: int) -> None:
+    """Take a flow that is out of its group's heap out of the group's count and off the accounts of other links."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hops[first + hop].link)
     w.links[link].members -= w.hops[first + hop].weight
     w.flows[flow].hop = -1
-    spoil(w, link)
-    pairs = w.routes[route].first_pair + hop * hops
+    mark_stale(w, link)
+    pairs = w.routes[route].first_link_pair + hop * hops
     for other in range(hops):
         if other != hop:
-            _forget(w, flow, w.hop_pair[pairs + other], other, w.hops[first + other].weight)
+            _remove_from_link_pair(w, flow, w.hop_link_pair[pairs + other], other, w.hops[first + other].weight)
 
 
 @inner
-def _tell(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
-    """A flow of the pair's first link is known at its second, which is this hop of the flow's route."""
-    src, dst = w.pairs[pair].src, w.pairs[pair].dst
-    if w.pairs[pair].carried == 0:
-        at = w.links[src].first_pair + w.links[src].outs
-        w.pairs[at].out = pair
-        w.pairs[pair].out_place = at
+def _add_to_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
+    """Account for a flow of the first link's group on the second link, which is this hop of the flow's route."""
+    src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
+    if w.link_pairs[pair].carried == 0:
+        at = w.links[src].first_link_pair + w.links[src].outs
+        w.link_pairs[at].out = pair
+        w.link_pairs[pair].out_place = at
         w.links[src].outs += 1
-        at = w.links[dst].first_pair + w.links[dst].intos
-        w.pairs[at].into = pair
-        w.pairs[pair].into_place = at
+        at = w.links[dst].first_link_pair + w.links[dst].intos
+        w.link_pairs[at].into = pair
+        w.link_pairs[pair].into_place = at
         w.links[dst].intos += 1
-    w.pairs[pair].carried += weight
+    w.link_pairs[pair].carried += weight
     level = w.links[src].level
     w.links[dst].taken += weight * min(level, w.links[dst].most)
     w.links[dst].highest = max(w.links[dst].highest, level)
-    node, follower = flow * (len(w.chain) // len(w.flows)) + hop, w.pairs[pair].head
+    node, follower = flow * (len(w.chain) // len(w.flows)) + hop, w.link_pairs[pair].head
     w.chain[node].after = follower
     w.chain[node].before = -1
-    w.pairs[pair].head = node
+    w.link_pairs[pair].head = node
     if follower >= 0:
         w.chain[follower].before = node
 
 
 @inner
-def _forget(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
-    """The other way round."""
-    src, dst = w.pairs[pair].src, w.pairs[pair].dst
-    w.pairs[pair].carried -= weight
+def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
+    """Undo ``_add_to_link_pair`` for a flow that leaves the first link's group."""
+    src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
+    w.link_pairs[pair].carried -= weight
     w.links[dst].taken -= weight * min(w.links[src].level, w.links[dst].most)
-    if w.pairs[pair].carried == 0:
-        _strike(w, pair, src, dst)
+    if w.link_pairs[pair].carried == 0:
+        _delist_link_pair(w, pair, src, dst)
     node = flow * (len(w.chain) // len(w.flows)) + hop
     after, before = w.chain[node].after, w.chain[node].before
     if after >= 0:
@@ -185,28 +189,28 @@ def _forget(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
     if before >= 0:
         w.chain[before].after = after
     else:
-        w.pairs[pair].head = after
+        w.link_pairs[pair].head = after
 
 
 @inner
-def _strike(w: World, pair: int, src: int, dst: int) -> None:
-    """The pair is off the lists of those that carry something."""
+def _delist_link_pair(w: World, pair: int, src: int, dst: int) -> None:
+    """Take a link pair that carries nothing off the lists of those that do."""
     w.links[src].outs -= 1
-    last, at = w.pairs[w.links[src].first_pair + w.links[src].outs].out, w.pairs[pair].out_place
-    w.pairs[at].out = last
-    w.pairs[last].out_place = at
+    last, at = w.link_pairs[w.links[src].first_link_pair + w.links[src].outs].out, w.link_pairs[pair].out_place
+    w.link_pairs[at].out = last
+    w.link_pairs[last].out_place = at
     w.links[dst].intos -= 1
-    last, at = w.pairs[w.links[dst].first_pair + w.links[dst].intos].into, w.pairs[pair].into_place
-    w.pairs[at].into = last
-    w.pairs[last].into_place = at
+    last, at = w.link_pairs[w.links[dst].first_link_pair + w.links[dst].intos].into, w.link_pairs[pair].into_place
+    w.link_pairs[at].into = last
+    w.link_pairs[last].into_place = at
     if w.links[dst].intos == 0:
-        w.links[dst].taken = 0.0  # exactly, whatever was rounded on the way
+        w.links[dst].taken = 0.0  # exactly, whatever rounding has left
         w.links[dst].highest = 0.0
 
 
 @inner
-def retell(w: World) -> None:
-    """Every group's finish is right."""
+def update_finishes(w: World) -> None:
+    """Bring the entries of all links marked stale in ``finish`` up to date."""
     for k in range(w.sizes[STALE]):
         link = np.int64(w.links[k].stale)
         w.links[link].is_stale = 0

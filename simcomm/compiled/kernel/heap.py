@@ -1,22 +1,19 @@
 """A binary heap of numbered items, any of which can change its key or leave.
 
 It is one array of records, one more than there are items: ``order`` of the first entries is the heap, ``place`` is
-where an item stands in it (-1 outside), and ``place`` of the last record is its size.
+where an item stands in it (-1 outside), and ``place`` of the last record is how many items are in it.
 """
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from simcomm.compiled.kernel.arrays import Records
 from simcomm.compiled.kernel.jit import inner
 
-Records = npt.NDArray[Any]
 ITEM = np.dtype([("key", "f8"), ("order", "i4"), ("place", "i4")], align=True)
 
 
 def new_heap(items: int) -> Records:
-    """An empty heap for items 0..items - 1."""
+    """Return an empty heap for items 0..items - 1."""
     heap = np.zeros(items + 1, ITEM)
     heap["place"][:items] = -1
     return heap
@@ -24,13 +21,13 @@ def new_heap(items: int) -> Records:
 
 @inner
 def least(heap: Records) -> float:
-    """The least key; infinite when the heap is empty."""
+    """Return the least key; infinite when the heap is empty."""
     return heap[heap[0].order].key if heap[-1].place > 0 else np.inf
 
 
 @inner
 def put(heap: Records, item: int, key: float) -> None:
-    """The item stands in the heap with this key, whether it was there before or not."""
+    """Put an item in the heap with this key, or change its key if it is there."""
     at = heap[item].place
     if at < 0:
         at = heap[-1].place
@@ -41,7 +38,7 @@ def put(heap: Records, item: int, key: float) -> None:
 
 @inner
 def drop(heap: Records, item: int) -> None:
-    """The item is not in the heap."""
+    """Take an item out of the heap if it is there."""
     at = heap[item].place
     if at < 0:
         return
@@ -55,7 +52,7 @@ def drop(heap: Records, item: int) -> None:
 
 @inner
 def _settle_at(heap: Records, at: int, item: int, key: float) -> None:
-    """The item, which no entry of the heap shows, stands near this place, as high as its key allows."""
+    """Write an item, which no entry of the heap shows, at a place, or above or below it where its key belongs."""
     size = heap[-1].place
     start = at
     while at > 0:

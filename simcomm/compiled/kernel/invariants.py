@@ -1,10 +1,9 @@
-"""What must be so at every instant of a run, checked in the plain way: for tests to call."""
+"""What holds between any two instants of a run, checked in the plain way: for tests to call."""
 
 import numpy as np
 
-from simcomm.compiled.kernel.heap import Records
+from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 from simcomm.compiled.kernel.world import DUE, FRESH, READY, STALE, THROUGH, World
-from simcomm.compiled.routes import Floats, Ints
 
 CLOSE = 1e-9
 
@@ -15,8 +14,8 @@ def check(world: World, before: float = 0.0) -> None:
     for stack in (DUE, FRESH, READY, STALE, THROUGH):
         assert world.sizes[stack] == 0, "something is left over from the last instant"
     assert world.dirty["place"][-1] == 0, "a link's level has not been put right"
-    if len(world.turn):
-        _check_turns(world)
+    if len(world.arrival_order):
+        _check_queues(world)
     else:
         flows, rates = _rates(world)
         flow, link, weight = _crossings(world, flows)
@@ -24,8 +23,8 @@ def check(world: World, before: float = 0.0) -> None:
         _check_fair(world, rates, flow, link, weight)
 
 
-def _check_turns(world: World) -> None:
-    """Every link's queue is in order, and a flow goes exactly when it is first on all its links and none is down."""
+def _check_queues(world: World) -> None:
+    """Check that queues are in order, and a flow goes exactly when it is first on all its links and none is down."""
     most_hops = len(world.chain) // len(world.flows)
     first, number = np.zeros((2, len(world.flows)), np.int64)
     for front in world.links["front"].tolist():
@@ -33,7 +32,7 @@ def _check_turns(world: World) -> None:
         first[node // most_hops] += node >= 0
         while node >= 0:
             flow = world.flows[node // most_hops]
-            came = (float(flow["came"]), int(world.turn[flow["message"]]))
+            came = (float(flow["came"]), int(world.arrival_order[flow["message"]]))
             assert before < came, "a flow stands before one that came before it"
             number[node // most_hops] += 1
             node, before = int(world.chain["after"][node]), came
@@ -45,7 +44,7 @@ def _check_turns(world: World) -> None:
 
 
 def _rates(world: World) -> tuple[Ints, Floats]:
-    """The flows that are on links, and the bytes/s of each."""
+    """Return the flows that are on links, and the bytes/s of each."""
     flows = np.flatnonzero((world.flows["hop"] >= 0) | (world.flows["until"] >= 0)).astype(np.int32)
     routes = world.routes[world.flows["route"][flows]]
     held = world.hops["link"][routes["first_hop"] + np.maximum(world.flows["hop"][flows], 0)]
@@ -54,7 +53,7 @@ def _rates(world: World) -> tuple[Ints, Floats]:
 
 
 def _crossings(world: World, flows: Ints) -> tuple[Ints, Ints, Ints]:
-    """Each link that each of the flows crosses: place in ``flows``, link, weight."""
+    """Return each link that each of the flows crosses: index in ``flows``, link, weight."""
     routes = world.routes[world.flows["route"][flows]]
     flow = np.repeat(np.arange(len(flows)), routes["hops"])
     starts = np.cumsum(routes["hops"]) - routes["hops"]
@@ -63,6 +62,7 @@ def _crossings(world: World, flows: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _check_counts(world: World, flows: Ints, link: Ints, weight: Ints) -> None:
+    """Check that links count the flows on them, and that a flow in no group shares no link."""
     crossing = np.bincount(link, weights=weight, minlength=len(world.links))
     assert np.array_equal(crossing, world.links["crossing"]), "a link has lost count of its flows"
     for alone in flows[world.flows["hop"][flows] < 0]:
@@ -72,6 +72,7 @@ def _check_counts(world: World, flows: Ints, link: Ints, weight: Ints) -> None:
 
 
 def _check_fair(world: World, rates: Floats, flow: Ints, link: Ints, weight: Ints) -> None:
+    """Check that no link is over its capacity, and every flow crosses a full link on which none is faster."""
     links: Records = world.links
     room = np.where(links["crossing"] > 1, links["shared"], links["alone"])
     load = np.bincount(link, weights=weight * rates[flow], minlength=len(links))
@@ -84,7 +85,7 @@ def _check_fair(world: World, rates: Floats, flow: Ints, link: Ints, weight: Int
 
 
 def check_ends(world: World) -> None:
-    """No message that was recorded is over before its bytes can have arrived, over links that never change."""
+    """Raise AssertionError if a recorded message ended before its bytes can have arrived; links must not change."""
     over = np.flatnonzero(np.isfinite(world.end)) if len(world.end) else np.zeros(0, np.int64)
     widest = np.maximum(world.links["alone"], world.links["shared"])[world.hops["link"]]
     fastest = np.full(len(world.routes), np.inf)

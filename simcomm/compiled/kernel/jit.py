@@ -1,4 +1,9 @@
-"""Compiling with numba, its machine code kept on disk where there is a place for it."""
+"""Compiling with numba, its machine code kept on disk where there is a place for it.
+
+Compiled functions work on arrays that Python holds and make none themselves, so they need not count references to them
+(numba's ``_nrt``), which here would take nine tenths of the time, as would copying the tuple of arrays into each call:
+hence functions are inlined.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -11,36 +16,33 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Compiled functions work on arrays that Python holds and make none themselves, so they need not count references to
-# them (_nrt), which here would take nine tenths of the time. Copying the tuple of arrays into each call would too.
 NOBODY = np.int64(-1)  # not the literal -1, for which numba would compile every function that takes it once more
-
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 
 def inner(function: Function) -> Function:
-    """A function for other compiled functions to call; it becomes part of each of them."""
+    """Compile a function for other compiled functions to call; it becomes part of each of them."""
     compiled: Function = numba.njit(forceinline=True, **OPTIONS)(function)
     return compiled
 
 
 def apart(function: Function) -> Function:
-    """The same for what is seldom called: it stays a function of its own, which takes less compiling."""
+    """Compile a function that is seldom called by others; it stays a function of its own, which is compiled once."""
     compiled: Function = numba.njit(**OPTIONS)(function)
     return compiled
 
 
 def entry(function: Function) -> Function:
-    """A function for Python to call, which calls others.
+    """Compile a function for Python to call, which calls others.
 
     numba looks for the code it kept by the text of this function alone, so the function must be a closure over
-    ``sources()``, lest it outlive a change to what it calls.
+    ``sources()``, lest the code outlive a change to what it calls.
     """
     return kept(function, **OPTIONS)
 
 
 def kept(function: Function, **options: Any) -> Function:
-    """A function for Python to call: compiled once for this machine, or once a process where no folder is writable."""
+    """Compile a function for Python to call: once for this machine, or once a process where no folder is writable."""
     options = {"error_model": "numpy", **options}
     try:
         compiled: Function = numba.njit(cache=True, **options)(function)
@@ -51,9 +53,7 @@ def kept(function: Function, **options: Any) -> Function:
 
 @cache
 def sources() -> int:
-    """A number that changes with the text of any module that this package compiles, or compiles parts of."""
-    kernel = Path(__file__).parent
-    model, compiled = kernel.parent.parent / "model", kernel.parent
-    paths = [*sorted(kernel.glob("*.py")), *sorted(model.glob("*.py")), compiled / "plan.py", compiled / "routes.py"]
-    texts = [path.read_bytes() for path in paths]
-    return int.from_bytes(sha256(b"\0".join(texts)).digest()[:6])
+    """Return a number that changes with the text of any module that this package compiles, or compiles parts of."""
+    kernel, simcomm = Path(__file__).parent, Path(__file__).parents[2]
+    paths = [*kernel.glob("*.py"), *simcomm.joinpath("model").glob("*.py"), simcomm / "hashing.py"]
+    return int.from_bytes(sha256(b"\0".join(path.read_bytes() for path in sorted(paths))).digest()[:6])

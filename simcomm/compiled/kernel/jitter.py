@@ -1,4 +1,4 @@
-"""The share that is drawn for a message of every rank at once, as ``Trouble.delay`` draws it."""
+"""The shares that are drawn for a message of every rank at once, the same as ``Trouble.delay`` draws."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,20 +14,21 @@ _extend, _share, _place = inner(hashing.extend), inner(hashing.share), inner(tro
 
 def _entry(version: int) -> Callable[..., bool]:
     @entry
-    def draw(ways: Any, step: int, turn: int, plus: int, turns: bool, into: Any) -> bool:
-        """``into`` [ranks] holds a share for the message of this step that goes each of these ways.
+    def draw_shares(names: Any, step: int, shift: int, base: int, stride: int, is_shifted: bool, into: Any) -> bool:
+        """Write to ``into`` [ranks] a share from 0 to 1 for the message that each rank sends in this step.
 
-        Rank r sends chunk ``plus + (turn + r) % ranks``, or only ``plus``; all numbers are without sign.
+        ``names`` [ranks] are the bits of ``Trouble.pair_bits``. Rank r sends chunk
+        ``base + (shift + r) % ranks * stride``, or ``base`` unless ``is_shifted``; all numbers are uint64.
         """
-        p = np.uint64(len(ways))
-        for rank in range(len(ways)):
-            turned = turn + np.uint64(rank)
-            turned -= p if turned >= p else np.uint64(0)
-            chunk = plus + (turned if turns else np.uint64(0))
-            into[rank] = _share(_extend(ways[rank], _place(step, chunk)))
+        p = np.uint64(len(names))
+        for rank in range(len(names)):
+            shifted = shift + np.uint64(rank)
+            shifted -= p if shifted >= p else np.uint64(0)
+            chunk = base + (shifted * stride if is_shifted else np.uint64(0))
+            into[rank] = _share(_extend(names[rank], _place(step, chunk)))
         return version >= 0
 
-    return draw
+    return draw_shares
 
 
-draw = _entry(sources())
+draw_shares = _entry(sources())

@@ -1,4 +1,4 @@
-"""Pairing heaps that many groups keep in the same records: the flow that is through first is at the root.
+"""Pairing heaps of flows, of which each group has one: the flow that is through first is at the root.
 
 Fredman, Sedgewick, Sleator, Tarjan, "The pairing heap: a new form of self-adjusting heap", Algorithmica 1 (1986).
 ``target`` orders the flows; ``child``, ``sibling`` and ``before`` (left sibling, or parent of a first child) link
@@ -7,13 +7,13 @@ them; -1 is nobody.
 
 import numpy as np
 
-from simcomm.compiled.kernel.heap import Records
+from simcomm.compiled.kernel.arrays import Records
 from simcomm.compiled.kernel.jit import NOBODY, inner
 
 
 @inner
 def meld(flows: Records, one: int, other: int) -> int:
-    """The root of two heaps made one; -1 stands for an empty heap."""
+    """Return the root of two heaps made one; -1 is an empty heap."""
     if one < 0:
         return other
     if other < 0:
@@ -31,7 +31,7 @@ def meld(flows: Records, one: int, other: int) -> int:
 
 @inner
 def _meld_all(flows: Records, first: int) -> int:
-    """The root of all heaps in a list of siblings, melded two by two and then from the last pair to the first."""
+    """Return the root of all heaps in a list of siblings: meld two by two, and then from the last pair to the first."""
     pairs = NOBODY
     while first >= 0:
         second = np.int64(flows[first].sibling)
@@ -57,7 +57,7 @@ def _meld_all(flows: Records, first: int) -> int:
 
 @inner
 def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
-    """The flows of a heap with targets up to ``due``, as a list by ``sibling``, and the root of the others' heap."""
+    """Return the flows of a heap with targets up to ``due``, as a list by ``sibling``, and the root of the others."""
     todo, taken, kept = root, NOBODY, NOBODY
     while todo >= 0:
         flow = todo
@@ -80,7 +80,7 @@ def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
 
 @inner
 def without(flows: Records, root: int, flow: int) -> int:
-    """The root of the heap when one of its flows has left it."""
+    """Take a flow out of a heap; return the root of what is left."""
     orphans = _meld_all(flows, np.int64(flows[flow].child))
     flows[flow].child = -1
     if flow == root:

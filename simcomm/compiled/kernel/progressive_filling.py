@@ -1,17 +1,19 @@
-"""Everything shared out afresh: progressive filling over all flows at once, which needs no earlier state."""
+"""Progressive filling over all flows at once, which needs no earlier state: for when corrections take too long."""
 
 import numpy as np
 
-from simcomm.compiled.kernel.flow_groups import capacity, join, leave
+from simcomm.compiled.kernel.flow_groups import capacity, join_group, leave_group
 from simcomm.compiled.kernel.heap import drop
 from simcomm.compiled.kernel.jit import NOBODY, apart, inner
 from simcomm.compiled.kernel.world import World
 
+NOT_GROUPED, WITHOUT_RATE = -1, -2  # in FLOW.fair_hop, in place of a hop
+
 
 @apart
-def share_out(w: World, now: float) -> None:
-    """All levels are fair."""
-    remaining = _unfill(w, now)
+def fill_progressively(w: World, now: float) -> None:
+    """Make all levels fair."""
+    remaining = _dissolve_groups(w, now)
     while remaining > 0:
         tightest, share = NOBODY, np.inf
         for link in range(len(w.links)):
@@ -19,26 +21,26 @@ def share_out(w: World, now: float) -> None:
                 tightest < 0 or max(0.0, w.links[link].spare) / w.links[link].unserved < share
             ):
                 tightest, share = link, max(0.0, w.links[link].spare) / w.links[link].unserved
-        remaining -= _freeze(w, tightest, share)
+        remaining -= _freeze_flows(w, tightest, share)
     for flow in range(len(w.flows)):
         if w.flows[flow].fair_hop >= 0:
             link = w.hops[w.routes[w.flows[flow].route].first_hop + w.flows[flow].fair_hop].link
             if w.links[link].members == 0:
                 w.links[link].level = w.flows[flow].fair
-            join(w, flow, np.int64(w.flows[flow].fair_hop), w.flows[flow].target, now)
+            join_group(w, flow, np.int64(w.flows[flow].fair_hop), w.flows[flow].target, now)
     while w.dirty[-1].place > 0:
         drop(w.dirty, w.dirty[0].order)
 
 
 @inner
-def _unfill(w: World, now: float) -> int:
-    """No flow is in a group, ``target`` is what each has left, and all links are empty; returns how many flows."""
+def _dissolve_groups(w: World, now: float) -> int:
+    """Take all flows out of their groups, and return how many; ``target`` is then the bytes that each has left."""
     number = 0
     for flow in range(len(w.flows)):
-        w.flows[flow].fair_hop = -1
+        w.flows[flow].fair_hop = NOT_GROUPED
         if w.flows[flow].hop >= 0:
-            w.flows[flow].target = leave(w, flow, now)
-            w.flows[flow].fair_hop = -2
+            w.flows[flow].target = leave_group(w, flow, now)
+            w.flows[flow].fair_hop = WITHOUT_RATE
             number += 1
     for link in range(len(w.links)):
         w.links[link].spare = capacity(w, link)
@@ -47,13 +49,13 @@ def _unfill(w: World, now: float) -> int:
 
 
 @inner
-def _freeze(w: World, tightest: int, share: float) -> int:
-    """Flows over the link that is full first have their rate; returns how many."""
+def _freeze_flows(w: World, tightest: int, share: float) -> int:
+    """Give the flows over the link that is full first their rate; return how many there are."""
     number = 0
     for flow in range(len(w.flows)):
         route = w.flows[flow].route
         first, hops = w.routes[route].first_hop, w.routes[route].hops
-        if w.flows[flow].fair_hop != -2:
+        if w.flows[flow].fair_hop != WITHOUT_RATE:
             continue
         for hop in range(hops):
             if w.hops[first + hop].link == tightest:

@@ -1,19 +1,25 @@
-"""Everything a run of the event engine knows, as arrays of records: what is under way, and how far it has come."""
+"""The state of a run, as arrays of records: what is under way, and how far it has come.
+
+*Flows* are messages under way; each has a record from the free ones while it is. Lists and stacks live in fields of
+other records, so that a run makes no arrays: a field that a comment calls a stack belongs to no record in particular,
+and ``World.sizes`` says how many entries it has.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 from simcomm.compiled.kernel.calendar import Calendar, new_calendar
 from simcomm.compiled.kernel.heap import new_heap
-from simcomm.compiled.plan import Plan
-from simcomm.compiled.routes import MOST, Floats, Ints, Records, Wires
+from simcomm.compiled.kernel.links import UNLIMITED, LinkRecords
+from simcomm.compiled.kernel.plan import Plan
 
 AGENT = np.dtype(
     [
-        ("finished", "f8"),  # when its last stage was complete; infinite before
+        ("finished", "f8"),  # seconds at which its last stage was complete; infinite before
         ("computing", "i4"),  # the stage whose computing it is at
-        ("ready", "i4"),  # a stack of stages to start, whoever's they are
+        ("ready", "i4"),  # stack of stages to start, of any agents
         ("failed", "i4"),  # whether it came to the time at which it fails
     ],
     align=True,
@@ -21,45 +27,45 @@ AGENT = np.dtype(
 FLOW = np.dtype(
     [
         ("target", "f8"),  # what its group's clock shows when it is through
-        ("until", "f8"),  # when it is through, if it shares no link; -1 otherwise
+        ("until", "f8"),  # seconds at which it is through, if it shares no link; -1 otherwise
         ("message", "i4"), ("route", "i4"),
-        ("hop", "i4"),  # of its route, whose link's group it is in; -1 in none
-        ("child", "i4"), ("sibling", "i4"), ("before", "i4"),  # the group's heap
-        ("fair", "f8"), ("fair_hop", "i4"),  # while all is shared out afresh
-        ("came", "f8"),  # where links serve one at a time: when it came; ``target`` is what is left while it waits
-        ("free", "i4"), ("fresh", "i4"), ("through", "i4"),  # stacks of flows, whichever stand there
-        ("due", "i4"),  # and of messages whose halves are both posted
+        ("hop", "i4"),  # the hop of its route whose link's group it is in; -1 in none
+        ("child", "i4"), ("sibling", "i4"), ("before", "i4"),  # in the group's pairing heap
+        ("fair", "f8"), ("fair_hop", "i4"),  # during progressive filling: its rate, and the hop that limits it
+        ("came", "f8"),  # with fifo links: seconds at which it came; ``target`` is then the bytes left while it waits
+        ("free", "i4"), ("fresh", "i4"), ("through", "i4"),  # stacks of flows: unused, just come to links, just through
+        ("due", "i4"),  # stack of messages whose halves are both posted
     ],
     align=True,
 )  # fmt: skip
-CHAIN = np.dtype([("after", "i4"), ("before", "i4")], align=True)  # neighbours in a pair's list
+CHAIN = np.dtype([("after", "i4"), ("before", "i4")], align=True)  # neighbours in a link pair's list or a link's queue
 LINK = np.dtype(
     [
         ("taken", "f8"),  # bytes/s of the flows on it that are in other links' groups, each counted up to ``most``
-        ("most", "f8"),  # more than it ever has, and little enough for sums of it to be precise
-        ("highest", "f8"),  # at least the fastest of those
+        ("most", "f8"),  # bytes/s, more than it ever has, and little enough for sums of it to be precise
+        ("highest", "f8"),  # at least the rate of the fastest of those
         ("level", "f8"),  # bytes/s of each member of its own group
-        ("clock", "f8"), ("since", "f8"),  # bytes that a member has moved since the group began, and when that was so
+        ("clock", "f8"), ("since", "f8"),  # bytes that a member has moved since the group began; seconds it is right at
         ("alone", "f8"), ("shared", "f8"),  # bytes/s for one flow and for several
         ("crossing", "i4"),  # flows on it
         ("placed", "i4"),  # those of them that are in a group, of this link or another
         ("members", "i4"),  # those in its own
         ("root", "i4"),  # the member that is through first
         ("solo", "i4"),  # the flow that has the link for itself, or -1
-        ("first_pair", "i4"), ("outs", "i4"), ("intos", "i4"),  # its pairs, and how many carry something either way
-        ("stale", "i4"), ("is_stale", "i4"),  # a stack of links whose finish is to be told anew
-        ("front", "i4"), ("back", "i4"),  # where it serves one at a time: its queue, as flow * most hops + hop
-        ("spare", "f8"),  # while all is shared out afresh: bytes/s that nobody has, ...
-        ("unserved", "i4"),  # ... and flows without a rate
+        ("first_link_pair", "i4"),  # of the link pairs from it
+        ("outs", "i4"), ("intos", "i4"),  # how many link pairs from it and to it carry something
+        ("stale", "i4"), ("is_stale", "i4"),  # stack of links whose entry in ``finish`` is out of date; whether it is
+        ("front", "i4"), ("back", "i4"),  # with fifo links: the ends of its queue, as flow * most hops + hop
+        ("spare", "f8"), ("unserved", "i4"),  # during progressive filling: bytes/s left, and flows without a rate
     ],
     align=True,
 )  # fmt: skip
 
-FREE, FRESH, THROUGH, READY, STALE, DUE, STACKS = range(7)  # sizes of the stacks
+FREE, FRESH, THROUGH, READY, STALE, DUE, STACKS = range(7)  # indices of World.sizes
 
 
 class World(NamedTuple):
-    """A run in progress."""
+    """The state of a run."""
 
     stages: Records
     messages: Records
@@ -67,64 +73,68 @@ class World(NamedTuple):
     cost: Floats
     extra: Floats
     fails_at: Floats
-    turn: Ints
+    arrival_order: Ints
     routes: Records
     hops: Records
-    hop_pair: Ints
-    pairs: Records
+    hop_link_pair: Ints
+    link_pairs: Records
     links: Records
     flows: Records
     chain: Records  # CHAIN [flows * most hops]
     agents: Records
     calendar: Calendar  # its nodes are the flows and then the agents
-    dirty: Records  # a heap of links whose level may be wrong, the lowest first
-    finish: Records  # a heap of links with a group, by when its first member is through
+    dirty: Records  # a heap of links whose level may be wrong, the lowest level first
+    finish: Records  # a heap of links with a group, by the seconds at which its first member is through
     sizes: Any  # int64 [STACKS]
     clock: Any  # float64 [2]: now, and since when it is now but for rounding
     begin: Floats  # [messages], or [0] when nobody asked
-    end: Floats
-    started: Floats  # [stages]: when each posted its messages; or [0]
+    end: Floats  # likewise
+    started: Floats  # [stages]: seconds at which each posted its messages; or [0]
 
 
-def new_world(plan: Plan, wires: Wires, most_flows: int, messages: bool) -> World:
-    """Time zero: every agent's first stage is about to start. ``most_flows`` can be under way at once.
+def new_world(plan: Plan, network: LinkRecords, most_flows: int, messages: bool) -> World:
+    """Return the state at time zero, with every agent's first stage about to start.
 
-    The plan and the pairs of the wires are part of the world from now on, until another is made of them.
+    ``most_flows`` can be under way at once; ``messages`` asks for the times of each. The plan and the link pairs of the
+    network are part of the world from now on, until another is made of them.
     """
     plan.stages["waiting"][:-1] = np.diff(plan.stages["first_op"])
     plan.messages["posted"] = 0
-    wires.pairs["carried"], wires.pairs["head"] = 0, -1
-    most_hops = int(wires.routes["hops"].max(initial=1))
+    network.link_pairs["carried"], network.link_pairs["head"] = 0, -1
+    most_hops, links = int(network.routes["hops"].max(initial=1)), len(network.alone)
     counts = [len(plan.messages), len(plan.messages), len(plan.stages)]
     recorded = [np.full(count if messages else 0, np.nan) for count in counts]
     sizes = np.zeros(STACKS, np.int64)
     sizes[FREE], sizes[READY] = most_flows, np.count_nonzero(plan.first_stage >= 0)
     return World(
-        plan.stages, plan.messages, plan.ops, plan.cost, plan.extra, plan.fails_at, plan.turn,
-        wires.routes, wires.hops, wires.hop_pair, wires.pairs, _links(wires), _flows(most_flows),
-        np.full((most_flows * most_hops, 2), -1, np.int32).view(CHAIN)[:, 0], _agents(plan.first_stage),
-        new_calendar(most_flows + len(plan.first_stage)), new_heap(len(wires.alone)), new_heap(len(wires.alone)),
-        sizes, np.zeros(2), *recorded,
+        plan.stages, plan.messages, plan.ops, plan.cost, plan.extra, plan.fails_at, plan.arrival_order,
+        network.routes, network.hops, network.hop_link_pair, network.link_pairs, _new_links(network),
+        _new_flows(most_flows), np.full((most_flows * most_hops, 2), -1, np.int32).view(CHAIN)[:, 0],
+        _new_agents(plan.first_stage), new_calendar(most_flows + len(plan.first_stage)), new_heap(links),
+        new_heap(links), sizes, np.zeros(2), *recorded,
     )  # fmt: skip
 
 
-def _links(wires: Wires) -> Records:
-    links = np.zeros(len(wires.alone), LINK)
-    links["alone"], links["shared"], links["first_pair"] = wires.alone, wires.shared, wires.first_pair
-    finite = [np.where(rate < MOST, rate, 0.0) for rate in (wires.alone, wires.shared)]
-    links["most"] = 4 * np.where(np.maximum(*finite) > 0, np.maximum(*finite), MOST)
+def _new_links(network: LinkRecords) -> Records:
+    """Return links without flows."""
+    links = np.zeros(len(network.alone), LINK)
+    links["alone"], links["shared"], links["first_link_pair"] = network.alone, network.shared, network.first_link_pair
+    finite = [np.where(rate < UNLIMITED, rate, 0.0) for rate in (network.alone, network.shared)]
+    links["most"] = 4 * np.where(np.maximum(*finite) > 0, np.maximum(*finite), UNLIMITED)
     links["root"] = links["solo"] = links["front"] = links["back"] = -1
     return links
 
 
-def _flows(most_flows: int) -> Records:
+def _new_flows(most_flows: int) -> Records:
+    """Return flows that are all free."""
     flows = np.zeros(most_flows, FLOW)
     flows["until"] = flows["hop"] = flows["child"] = flows["sibling"] = flows["before"] = -1
     flows["free"] = np.arange(most_flows)[::-1]
     return flows
 
 
-def _agents(first_stage: Ints) -> Records:
+def _new_agents(first_stage: Ints) -> Records:
+    """Return agents whose first stages are ready; one without stages has finished at 0."""
     busy = np.flatnonzero(first_stage >= 0)
     agents = np.zeros(len(first_stage), AGENT)
     agents["finished"][busy] = np.inf

@@ -1,1 +1,1 @@
-"""Exact answers without simulating every message."""
+"""Exact timings without simulating every message."""

@@ -1,62 +1,63 @@
-"""The plan of a folded program: one agent, link and pair stands for each class, and the engine runs that."""
+"""The plan in which one agent, link and pair of each class stands for all of it; the kernel runs that."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from simcomm.compiled.demand import message_records, stage_records
-from simcomm.compiled.plan import Plan
-from simcomm.compiled.routes import Ints, Records, Routes
+from simcomm.compiled.kernel.arrays import Ints, LongInts, Records
+from simcomm.compiled.kernel.plan import NO_FLOATS, Plan
+from simcomm.compiled.planning.routes import Routes
+from simcomm.compiled.planning.schedule_plan import make_messages, make_stages
+from simcomm.compiled.shortcuts.labelled_pairs import LabelledPairs
 from simcomm.compiled.shortcuts.partition import Partition
-from simcomm.compiled.shortcuts.traffic import Sequences, Traffic, taken
 
 
 class Quotient(NamedTuple):
-    """A plan over classes and its routes, one a class of pairs."""
+    """A plan over classes and its routes, one of each class of pairs."""
 
     plan: Plan
     routes: Routes
-    agents: Ints  # the class of each agent
+    agents: Ints  # [agents]: the class of each, which is its number in the plan
 
 
-def quotient(traffic: Traffic, routes: Routes, partition: Partition) -> Quotient:
-    """What stands for all. The partition must be equitable."""
+def make_quotient(pairs: LabelledPairs, routes: Routes, partition: Partition) -> Quotient:
+    """Return what stands for all. The partition must be equitable."""
     agents = np.unique(partition.agents, return_index=True)[1]  # one of each class
-    pairs = np.unique(partition.pairs, return_index=True)[1]
-    computings = taken(traffic.computings, traffic.agent[agents])
+    chosen = np.unique(partition.pairs, return_index=True)[1]
+    computings = pairs.computings.select(pairs.kind[agents])
     counts = np.diff(computings.first)
-    first_stage, stages = stage_records(np.repeat(np.arange(len(agents), dtype=np.int32), counts), len(agents))
-    messages = _messages(traffic, partition, pairs, computings.first)
+    first_stage, stages = make_stages(np.repeat(np.arange(len(agents), dtype=np.int32), counts), len(agents))
+    messages = _messages(pairs, partition, chosen, computings.first)
     ends = np.concatenate([messages["source"], messages["sink"]])
     order = np.argsort(ends, kind="stable")
     stages["first_op"] = np.searchsorted(ends[order], np.arange(len(stages)))
     ops = (order % max(1, len(messages))).astype(np.int32)
-    plan = Plan(stages, messages, ops, computings.rows[:, 0].copy(), np.zeros(0), first_stage)
-    return Quotient(plan, _routes(traffic, routes, partition, pairs), partition.agents)
+    plan = Plan(stages, messages, ops, computings.rows[:, 0].copy(), NO_FLOATS, first_stage)
+    return Quotient(plan, _routes(pairs, routes, partition, chosen), partition.agents)
 
 
-def _messages(traffic: Traffic, partition: Partition, pairs: Ints, first: Ints) -> Records:
-    """The messages of one pair of each class, between the stages of the classes at its ends."""
-    lists: Sequences = taken(traffic.messages, traffic.label[pairs])
-    route = np.repeat(np.arange(len(pairs), dtype=np.int32), np.diff(lists.first))
-    ends = (partition.agents[traffic.src[pairs]], partition.agents[traffic.dst[pairs]])
-    source, sink = (first[end][route] + lists.rows[:, k].astype(np.int64) for k, end in enumerate(ends))
-    return message_records(source, sink, route, lists.rows[:, 2])
+def _messages(pairs: LabelledPairs, partition: Partition, chosen: LongInts, first: LongInts) -> Records:
+    """Return the messages of the chosen pairs, one of each class, between the stages of the classes at their ends."""
+    lists = pairs.messages.select(pairs.label[chosen])
+    route = np.repeat(np.arange(len(chosen), dtype=np.int32), np.diff(lists.first))
+    ends = (partition.agents[pairs.src[chosen]], partition.agents[pairs.dst[chosen]])
+    source, sink = (first[end][route] + lists.rows[:, k].astype(np.int32) for k, end in enumerate(ends))
+    return make_messages(source, sink, route, lists.rows[:, 2])
 
 
-def _routes(traffic: Traffic, routes: Routes, partition: Partition, pairs: Ints) -> Routes:
-    """Classes of links that a pair of each class crosses, each with how many of the class are on one link."""
+def _routes(pairs: LabelledPairs, routes: Routes, partition: Partition, chosen: LongInts) -> Routes:
+    """Return the routes of the chosen pairs over classes of links; a hop weighs as many of a class as share a link."""
     links, size = np.unique(partition.links, return_index=True, return_counts=True)[1:]
     of_class = np.bincount(partition.pairs)
-    chosen = traffic.route[pairs]
-    counts = np.diff(routes.first_hop)[chosen]
-    pair = np.repeat(np.arange(len(pairs)), counts)
-    at = np.repeat(routes.first_hop[chosen] - (np.cumsum(counts) - counts), counts) + np.arange(len(pair))
+    route = pairs.route[chosen]
+    counts = np.diff(routes.first_hop)[route]
+    pair = np.repeat(np.arange(len(chosen)), counts)
+    at = np.repeat(routes.first_hop[route] - (np.cumsum(counts) - counts), counts) + np.arange(len(pair))
     keys, crossed = np.unique(pair * len(links) + partition.links[routes.hop_link[at]], return_counts=True)
     which, link = np.divmod(keys, len(links))
-    first = np.searchsorted(which, np.arange(len(pairs) + 1)).astype(np.int32)
+    first = np.searchsorted(which, np.arange(len(chosen) + 1)).astype(np.int32)
     weight = crossed * of_class[which] // size[link]  # by counting from both sides a whole number
     return Routes(
-        first, link.astype(np.int32), weight.astype(np.int32), routes.delay[chosen],
+        first, link.astype(np.int32), weight.astype(np.int32), routes.delay[route],
         routes.alone[links], routes.shared[links], routes.latency[links],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The short cuts are exact: they agree with every message on its own, and say no where they do not hold."""
+"""The shortcuts are exact: they agree with every message on its own, and say no where they do not hold."""
 
 from importlib import import_module
 from random import Random
@@ -6,19 +6,19 @@ from random import Random
 import networkx as nx
 import numpy as np
 import pytest
-from compiled_cases import lifted, random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import Transport, library
+from collectives import Request, Transport, library
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_cyclic, build_table
-from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.schedule import build_schedule
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
-from simcomm import Cluster
-from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, run
-from simcomm.compiled.engine_input import EngineInput
+from simcomm import Cluster, ring
+from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
+from simcomm.compiled.planning.engine_input import AnySchedule, EngineInput
+from simcomm.compiled.timing import Timing
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble
 
@@ -31,6 +31,7 @@ NOISES = [
     Trouble(messages=Jitter("lognormal", 1e-5, 1e-5), compute=Jitter("uniform", 2.0), seed=3),
 ]
 CYCLIC = ["all_reduce/ring", "all_gather/ring", "all_reduce/unchunked_ring", "barrier/dissemination"]
+TWO_CHANNELS = ["all_reduce/bidirectional_ring", "all_gather/bidirectional_ring", "reduce_scatter/bidirectional_ring"]
 
 
 def direct(rank: int, world_size: int) -> Program:
@@ -65,15 +66,16 @@ def racks(hosts: int, each: int, trunk: float, random: Random | None = None) -> 
     return Cluster("racks", graph, tuple(f"h{i}" for i in range(hosts)), TRANSPORT)
 
 
-def inputs(program: object, cluster: Cluster, n: int, trouble: Trouble = NO_TROUBLE) -> EngineInput:
-    return EngineInput(program, cluster, TRANSPORT, n, 4, trouble=trouble)  # type: ignore[arg-type]
+def inputs(schedule: AnySchedule | None, cluster: Cluster, n: int, trouble: Trouble = NO_TROUBLE) -> EngineInput:
+    assert schedule is not None
+    return EngineInput(Request(schedule.algorithm, n), schedule, cluster, TRANSPORT, trouble)
 
 
-def assert_equal(short: object, asked: EngineInput) -> None:
+def assert_equal(short: Timing | None, asked: EngineInput) -> None:
     full = by_events(asked)
     assert short is not None
-    np.testing.assert_allclose(short.finished, full.finished, rtol=1e-12)  # type: ignore[attr-defined]
-    assert short.messages == full.messages  # type: ignore[attr-defined]
+    np.testing.assert_allclose(short.finished, full.finished, rtol=1e-12)
+    assert short.messages == full.messages
 
 
 @pytest.mark.parametrize("name", CYCLIC)
@@ -93,31 +95,31 @@ def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Rando
 
 def test_the_recursion_wants_links_that_are_never_shared():
     cluster = racks(8, 4, 1e9)
-    ring, everyone = build_cyclic(library()["all_reduce/ring"], 8), build_cyclic(all_to_all(direct), 8)
-    assert by_max_plus(inputs(ring, cluster, 800)) is not None  # in the order of the racks, each trunk has one pair
+    around, everyone = build_cyclic(library()["all_reduce/ring"], 8), build_cyclic(all_to_all(direct), 8)
+    assert by_max_plus(inputs(around, cluster, 800)) is not None  # in the order of the racks, each trunk has one pair
     scattered = Cluster("racks", cluster.graph, tuple(f"h{i * 3 % 8}" for i in range(8)), TRANSPORT)
-    assert by_max_plus(inputs(ring, scattered, 800)) is None
+    assert by_max_plus(inputs(around, scattered, 800)) is None
     assert by_max_plus(inputs(everyone, cluster, 800)) is None
 
 
 def test_steps_that_take_all_ranks_the_same_are_skipped(monkeypatch: pytest.MonkeyPatch):
     module, done = import_module("simcomm.compiled.shortcuts.max_plus"), list[int]()
-    advance = module._advancing()
-    monkeypatch.setattr(module, "_advancing", lambda: lambda *asked: done.append(advance(*asked)))
-    ring = build_cyclic(library()["all_reduce/ring"], 64)
+    advance = module._compiled_advance()
+    monkeypatch.setattr(module, "_compiled_advance", lambda: lambda *asked: done.append(advance(*asked)))
+    around = build_cyclic(library()["all_reduce/ring"], 64)
     cluster = racks(64, 64, 1e12)
     cluster.graph.edges["h3", "s1"]["bandwidth"] /= 3
     for n, skips in ((6400, True), (6401, False)):  # unequal chunks go around, so that no step is like the next
-        asked = inputs(ring, cluster, n)
+        asked = inputs(around, cluster, n)
         assert_equal(by_max_plus(asked), asked)
         assert (done.pop() < 100) == skips  # of 126
-    asked = inputs(ring, cluster, 6400, Trouble(messages=Jitter("uniform", 1e-6)))
+    asked = inputs(around, cluster, 6400, Trouble(messages=Jitter("uniform", 1e-6)))
     assert_equal(by_max_plus(asked), asked)
     assert done == [1] * 126
 
 
 def test_ranks_that_are_alike_need_no_compiled_recursion(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(import_module("simcomm.compiled.shortcuts.max_plus"), "_advancing", None)
+    monkeypatch.setattr(import_module("simcomm.compiled.shortcuts.max_plus"), "_compiled_advance", None)
     asked = inputs(build_cyclic(library()["all_reduce/ring"], 64), racks(64, 64, 1e12), 6400)
     assert by_max_plus(asked) is not None
     with pytest.raises(TypeError):
@@ -127,54 +129,58 @@ def test_ranks_that_are_alike_need_no_compiled_recursion(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("trunk", [1e9, 4e9])
 @pytest.mark.parametrize("program", [direct, shifted])
 def test_one_of_each_class_stands_for_all(program: object, trunk: float):
-    cyclic = build_cyclic(all_to_all(program), 24)
-    assert isinstance(cyclic, CyclicSchedule)
-    for form in (cyclic, cyclic.table()):
-        asked = inputs(form, racks(24, 4, trunk), 240)
-        assert_equal(by_quotient(asked), asked)
+    asked = inputs(build_cyclic(all_to_all(program), 24), racks(24, 4, trunk), 240)
+    assert_equal(by_quotient(asked), asked)
 
 
-@pytest.mark.parametrize("name", library())
-def test_the_library_folded_takes_the_same_time(name: str):
-    p = 16
-    asked = inputs(build_table(library()[name], p), racks(p, 4, 2e9), 16 * 2 * 8 * 3)
-    folded = by_quotient(asked)
-    if folded is not None:
-        assert_equal(folded, asked)
-    assert folded is not None or name.split("/")[1] not in ("ring", "bidirectional_ring", "recursive_doubling", "torus")
+@pytest.mark.parametrize("name", TWO_CHANNELS)
+@pytest.mark.parametrize("trouble", NOISES)
+def test_channels_on_links_of_their_own_go_by_step(name: str, trouble: Trouble):
+    cluster = ring(7, "1 GB/s", "1 us", TRANSPORT)
+    for n in (7, 7 * 13, 7 * 2 * 48):
+        asked = inputs(build_cyclic(library()[name], 7), cluster, n, trouble)
+        assert_equal(by_max_plus(asked), asked)
+        assert_equal(by_max_plus(asked), inputs(build_schedule(library()[name], 7), cluster, n, trouble))
 
 
-def test_different_speeds_do_not_fold():
-    table = build_table(library()["all_reduce/recursive_doubling"], 32)
-    assert by_quotient(inputs(table, racks(32, 8, 4e9, Random(1)), 320)) is None
-    assert by_quotient(inputs(table, racks(32, 8, 4e9), 320)) is not None
-    assert by_quotient(inputs(table, racks(32, 8, 4e9), 320, Trouble(messages=Jitter("uniform", 1e-6)))) is None
+@pytest.mark.parametrize("name", [*CYCLIC, *TWO_CHANNELS])
+@pytest.mark.parametrize("each", [2, 4, 16])
+def test_cyclic_schedules_folded_take_the_same_time(name: str, each: int):
+    cluster = racks(16, each, 2e9)
+    scattered = Cluster("racks", cluster.graph, tuple(f"h{i * 5 % 16}" for i in range(16)), TRANSPORT)
+    for where in (cluster, scattered):
+        asked = inputs(build_cyclic(library()[name], 16), where, 16 * 2 * 8 * 3)
+        folded = by_quotient(asked)
+        assert (folded is not None) or name == "barrier/dissemination"
+        if folded is not None:
+            assert_equal(folded, asked)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_case_blown_up_folds_back(seed: int):
-    large = lifted(random_case(Random(seed), 8, tree=True), 6)
-    asked = EngineInput(large.schedule, large.cluster, large.transport, large.n, 4)
-    folded = by_quotient(asked)
-    assert folded is not None
-    assert_equal(folded, asked)
+def test_what_is_not_alike_does_not_fold():
+    everyone = build_cyclic(all_to_all(direct), 32)
+    assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320)) is not None
+    assert by_quotient(inputs(everyone, racks(32, 8, 4e9, Random(1)), 320)) is None
+    assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 321)) is None  # chunks are not of one size
+    assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320, Trouble(messages=Jitter("uniform", 1e-6)))) is None
+    assert by_quotient(inputs(build_table(all_to_all(direct), 32), racks(32, 8, 4e9), 320)) is None
 
 
 def test_a_wrong_partition_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """With hashes that mislead, all agents, links and pairs of a kind seem alike; counting says that they are not."""
     partition = import_module("simcomm.compiled.shortcuts.partition")
-    asked = inputs(build_table(library()["all_reduce/binomial"], 16), racks(16, 4, 2e9), 160)
-    right = by_quotient(asked)
-    monkeypatch.setattr(partition, "_sums", lambda hashes, where, size: np.zeros(size, np.uint64))
-    monkeypatch.setattr(partition, "_salted", lambda numbers, salt: np.zeros(len(numbers), np.uint64))
-    assert by_quotient(asked) is None
-    assert right is None or right.elapsed > 0
+    asked = inputs(build_cyclic(all_to_all(direct), 24), racks(24, 4, 2e9), 240)
+    assert by_quotient(asked) is not None
+    monkeypatch.setattr(partition, "_sum_by", lambda hashes, where, size: np.zeros(size, np.uint64))
+    monkeypatch.setattr(partition, "_salt", lambda numbers, salt: np.zeros(len(numbers), np.uint64))
+    with pytest.raises(AssertionError, match="hashes collide"):
+        by_quotient(asked)
 
 
-def test_run_takes_the_quickest_way(monkeypatch: pytest.MonkeyPatch):
-    cluster, ring = racks(8, 8, 1e12), library()["all_reduce/ring"]
-    assert run(build_cyclic(ring, 8), cluster, TRANSPORT, 80, 4).method == "max-plus"  # type: ignore[arg-type]
-    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4).method == "events"
-    monkeypatch.setattr("simcomm.compiled.engine.MANY", 1)
-    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4).method == "quotient"
-    assert run(build_table(ring, 8), cluster, TRANSPORT, 80, 4, messages=True).method == "events"
+def test_the_fastest_method_that_applies_is_taken(monkeypatch: pytest.MonkeyPatch):
+    around, everyone = build_cyclic(library()["all_reduce/ring"], 8), build_cyclic(all_to_all(direct), 8)
+    assert simulate(inputs(around, racks(8, 8, 1e12), 80)).method == "max-plus"
+    assert simulate(inputs(build_table(library()["all_reduce/ring"], 8), racks(8, 8, 1e12), 80)).method == "events"
+    assert simulate(inputs(everyone, racks(8, 8, 1e12), 80)).method == "events"
+    monkeypatch.setattr("simcomm.compiled.engine.QUOTIENT_FROM", 1)
+    assert simulate(inputs(everyone, racks(8, 8, 1e12), 80)).method == "quotient"
+    assert simulate(inputs(everyone, racks(8, 8, 1e12), 80), messages=True).method == "events"

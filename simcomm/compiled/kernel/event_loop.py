@@ -1,37 +1,38 @@
-"""The event engine: stages post their messages, messages fly and share links, and stages complete.
+"""The event loop: stages post their messages, messages spend their delay and cross links, and stages end.
 
-A *stage* is one step of one agent; an *agent* is whoever goes through its stages one after the other: a rank. What
-happens at one instant is taken together: what ends, what thereby begins, and then how the links are shared.
+A *stage* is a step of an *agent*, which goes through its stages one after the other: a channel of a rank, or what
+stands for a class of such. What happens at one instant is taken together: first what ends, then what thereby begins,
+and then how the links are shared.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
-from simcomm.compiled.kernel.arrivals import let_in
+from simcomm.compiled.kernel.arrivals import admit_arrivals
 from simcomm.compiled.kernel.calendar import release, schedule
-from simcomm.compiled.kernel.fair_levels import settle
-from simcomm.compiled.kernel.fifo import make_way
-from simcomm.compiled.kernel.flow_groups import bring_up, retell, touch_route, withdraw
+from simcomm.compiled.kernel.fair_levels import restore_fairness
+from simcomm.compiled.kernel.fifo import leave_queues
+from simcomm.compiled.kernel.flow_groups import advance_clock, mark_route_dirty, remove_member, update_finishes
 from simcomm.compiled.kernel.heap import drop, least
 from simcomm.compiled.kernel.jit import entry, inner, sources
 from simcomm.compiled.kernel.pairing_heap import take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, World
 
 SAME_INSTANT = 1e-13  # events within this share of the time happen together
-CLOSE = 4  # numbers for each message that is due
+DENSE = 4  # due messages stand close if there is one among so many numbers
 SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but for rounding
 
 
 @inner
-def _start(w: World, stage: int, now: float) -> None:
-    """The stage has posted its halves, if its agent has not failed; messages whose other half was there are due."""
-    if _fails(w, stage, now):
+def _start_stage(w: World, stage: int, now: float) -> None:
+    """Post the halves of a stage unless its agent has failed; messages whose other half was posted are due."""
+    if _has_failed(w, stage, now):
         return
     if len(w.started) > 0:
         w.started[stage] = now
     if w.stages[stage].waiting == 0:
-        _complete(w, stage, now)
+        _complete_messages(w, stage, now)
     for at in range(w.stages[stage].first_op, w.stages[stage + 1].first_op):
         message = w.ops[at]
         if w.messages[message].posted == 0:
@@ -43,8 +44,8 @@ def _start(w: World, stage: int, now: float) -> None:
 
 
 @inner
-def _fails(w: World, stage: int, now: float) -> bool:
-    """Whether the stage's agent has failed by now."""
+def _has_failed(w: World, stage: int, now: float) -> bool:
+    """Return whether the stage's agent has failed by now, and mark it if so."""
     agent = w.stages[stage].agent
     if len(w.fails_at) == 0 or now < w.fails_at[agent]:
         return False
@@ -53,28 +54,28 @@ def _fails(w: World, stage: int, now: float) -> bool:
 
 
 @inner
-def _begin_due(w: World, now: float) -> None:
-    """All messages that are due have begun, in the order of their numbers where they stand close: memory likes that."""
+def _begin_messages(w: World, now: float) -> None:
+    """Begin all messages that are due; in the order of their numbers where these stand close, which caches need."""
     number = w.sizes[DUE]
     w.sizes[DUE] = 0
     first, last = w.flows[0].due, w.flows[0].due
     for k in range(1, number):
         first = min(first, w.flows[k].due)
         last = max(last, w.flows[k].due)
-    if last - first > CLOSE * number:
+    if last - first > DENSE * number:
         for k in range(number):
             w.messages[w.flows[k].due].posted = 1
-            _begin(w, w.flows[k].due, now)
+            _begin_message(w, w.flows[k].due, now)
         return
     for message in range(first, last + 1):
         if w.messages[message].posted == 2:
             w.messages[message].posted = 1
-            _begin(w, message, now)
+            _begin_message(w, message, now)
 
 
 @inner
-def _begin(w: World, message: int, now: float) -> None:
-    """Both halves are posted: the message spends its delay, and then goes on its links."""
+def _begin_message(w: World, message: int, now: float) -> None:
+    """Let a message whose halves are both posted spend its delay, as a flow, and then come to its links."""
     w.sizes[FREE] -= 1
     flow, route = w.flows[w.sizes[FREE]].free, w.messages[message].route
     w.flows[flow].message = message
@@ -92,7 +93,7 @@ def _begin(w: World, message: int, now: float) -> None:
 
 @inner
 def _arrive(w: World, flow: int) -> None:
-    """The flow is on its links, or through where nothing limits it."""
+    """Put a flow on its links to be admitted there; one that nothing limits is through."""
     first, hops = w.routes[w.flows[flow].route].first_hop, w.routes[w.flows[flow].route].hops
     if hops == 0:
         w.flows[w.sizes[THROUGH]].through = flow
@@ -105,20 +106,20 @@ def _arrive(w: World, flow: int) -> None:
 
 
 @inner
-def _complete(w: World, stage: int, now: float) -> None:
-    """All messages of the stage are through: it computes, or the next one is ready."""
+def _complete_messages(w: World, stage: int, now: float) -> None:
+    """Let a stage whose messages are all through compute, or end it where it computes nothing."""
     if len(w.cost) > 0 and w.cost[stage] > 0:
-        if _fails(w, stage, now):
+        if _has_failed(w, stage, now):
             return
         w.agents[w.stages[stage].agent].computing = stage
         schedule(w.calendar, len(w.flows) + w.stages[stage].agent, now + w.cost[stage])
     else:
-        _go_on(w, stage, now)
+        _end_stage(w, stage, now)
 
 
 @inner
-def _go_on(w: World, stage: int, now: float) -> None:
-    """The stage is over."""
+def _end_stage(w: World, stage: int, now: float) -> None:
+    """End a stage: the agent's next one is ready, or the agent has finished."""
     following = w.stages[stage].following
     if following >= 0:
         w.agents[w.sizes[READY]].ready = following
@@ -128,8 +129,8 @@ def _go_on(w: World, stage: int, now: float) -> None:
 
 
 @inner
-def _end(w: World, flow: int, now: float) -> None:
-    """The message is through for both its stages, and its place is free."""
+def _end_message(w: World, flow: int, now: float) -> None:
+    """Take a message that is through off what both its stages wait for, and free its flow."""
     message = w.flows[flow].message
     if len(w.end) > 0:
         w.end[message] = now
@@ -138,16 +139,16 @@ def _end(w: World, flow: int, now: float) -> None:
     for stage in (w.messages[message].source, w.messages[message].sink):
         w.stages[stage].waiting -= 1
         if w.stages[stage].waiting == 0:
-            _complete(w, stage, now)
+            _complete_messages(w, stage, now)
 
 
 @inner
-def _depart(w: World, flow: int, now: float) -> None:
-    """The flow, alone on its links until now, is off them."""
+def _finish_solo_flow(w: World, flow: int, now: float) -> None:
+    """Take a flow that is through, and shared no link, off its links."""
     w.flows[w.sizes[THROUGH]].through = flow
     w.sizes[THROUGH] += 1
-    if len(w.turn) > 0:
-        make_way(w, flow, now)
+    if len(w.arrival_order) > 0:
+        leave_queues(w, flow, now)
         return
     first = w.routes[w.flows[flow].route].first_hop
     for at in range(first, first + w.routes[w.flows[flow].route].hops):
@@ -158,32 +159,32 @@ def _depart(w: World, flow: int, now: float) -> None:
 
 
 @inner
-def _depart_from(w: World, link: int, now: float, limit: float) -> None:
-    """Members of a link's group that are through at this instant, one at least, are off their links."""
+def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
+    """Take the members of a link's group that are through by ``limit``, one at least, off their links."""
     drop(w.finish, link)
-    bring_up(w, link, now)
+    advance_clock(w, link, now)
     due = w.links[link].clock * (1 + SAME_BYTES) + w.links[link].level * (limit - now)
     due = max(due, w.flows[w.links[link].root].target)
     flow, w.links[link].root = take_due(w.flows, np.int64(w.links[link].root), due)
     while flow >= 0:
         following, route = w.flows[flow].sibling, w.flows[flow].route
-        withdraw(w, flow)
+        remove_member(w, flow)
         first = w.routes[route].first_hop
         for at in range(first, first + w.routes[route].hops):
             w.links[w.hops[at].link].crossing -= w.hops[at].weight
             w.links[w.hops[at].link].placed -= w.hops[at].weight
-        touch_route(w, route)
+        mark_route_dirty(w, route)
         w.flows[w.sizes[THROUGH]].through = flow
         w.sizes[THROUGH] += 1
         flow = following
 
 
 @inner
-def _reach(w: World, now: float) -> None:
-    """What the calendar and the groups have for this instant has happened."""
+def _process_instant(w: World, now: float) -> None:
+    """Let everything happen that the calendar and the groups have for this instant."""
     limit = now + now * SAME_INSTANT
     while least(w.finish) <= limit:
-        _depart_from(w, np.int64(w.finish[0].order), now, limit)
+        _finish_group_flows(w, np.int64(w.finish[0].order), now, limit)
     while least(w.calendar.instants) <= limit:
         instant = np.int64(w.calendar.instants[0].order)
         node = w.calendar.nodes[instant].first
@@ -191,9 +192,9 @@ def _reach(w: World, now: float) -> None:
         while node >= 0:
             following = w.calendar.nodes[node].after
             if node >= len(w.flows):
-                _go_on(w, w.agents[node - len(w.flows)].computing, now)
+                _end_stage(w, w.agents[node - len(w.flows)].computing, now)
             elif w.flows[node].until >= 0:
-                _depart(w, node, now)
+                _finish_solo_flow(w, node, now)
             else:
                 _arrive(w, node)
             node = following
@@ -201,10 +202,11 @@ def _reach(w: World, now: float) -> None:
 
 def _entry(version: int) -> Callable[[World, int, int, float], bool]:
     @entry
-    def advance(w: World, instants: int, patience: int, until: float) -> bool:
-        """Go on for so many instants at most, and not beyond ``until``; whether nothing more will happen.
+    def advance(w: World, instants: int, most_corrections: int, until: float) -> bool:
+        """Go on for so many instants at most, and not beyond ``until`` seconds.
 
-        ``patience`` is how many looks at links an instant may take before all is shared out afresh.
+        ``most_corrections`` is how many links an instant may correct before all are filled anew. Returns whether
+        nothing more will happen.
         """
         for _ in range(instants):
             if w.sizes[READY] == 0:
@@ -214,20 +216,20 @@ def _entry(version: int) -> Callable[[World, int, int, float], bool]:
                 if now > until:
                     return False
                 w.clock[0] = max(now, w.clock[0])
-                _reach(w, w.clock[0])
+                _process_instant(w, w.clock[0])
             now = w.clock[0]
             while w.sizes[THROUGH] + w.sizes[READY] + w.sizes[DUE] > 0:
                 if w.sizes[THROUGH] > 0:
                     w.sizes[THROUGH] -= 1
-                    _end(w, w.flows[w.sizes[THROUGH]].through, now)
+                    _end_message(w, w.flows[w.sizes[THROUGH]].through, now)
                 elif w.sizes[READY] > 0:
                     w.sizes[READY] -= 1
-                    _start(w, w.agents[w.sizes[READY]].ready, now)
+                    _start_stage(w, w.agents[w.sizes[READY]].ready, now)
                 else:
-                    _begin_due(w, now)
-            let_in(w, now)
-            settle(w, now, patience)
-            retell(w)
+                    _begin_messages(w, now)
+            admit_arrivals(w, now)
+            restore_fairness(w, now, most_corrections)
+            update_finishes(w)
         return False
 
     return advance

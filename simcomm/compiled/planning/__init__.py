@@ -1,0 +1,1 @@
+"""From a schedule on a cluster to what the kernel runs: plans, routes, private links, and trouble."""

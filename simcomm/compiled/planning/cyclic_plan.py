@@ -1,0 +1,131 @@
+"""The plan of a cyclic schedule, written down at once: every rank's stages and messages are the next one's, shifted."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.table import order_by_step, runs_of_steps
+from collectives.step import Kind
+from simcomm.compiled.kernel.arrays import Floats, Ints, Records
+from simcomm.compiled.kernel.plan import MESSAGE, NO_FLOATS, STAGE, Plan
+from simcomm.compiled.planning.routes import Pairs
+from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan
+
+
+def distances(cyclic: CyclicSchedule) -> Ints:
+    """Return how far up the ring messages go, each distance once, in ascending order."""
+    return np.unique(cyclic.peer[cyclic.kind == Kind.SEND])
+
+
+def cyclic_pairs(cyclic: CyclicSchedule) -> Pairs:
+    """Return all pairs that send: number ``world_size * k + r`` is from rank r to the one ``distances[k]`` up."""
+    away, ranks = distances(cyclic), np.arange(cyclic.world_size, dtype=np.int32)
+    return Pairs(np.tile(ranks, len(away)), cyclic.ranks_at(away, ranks).reshape(-1))
+
+
+class Slots(NamedTuple):
+    """The steps of each channel that do something: of each slot every rank has one stage.
+
+    They are in the order of steps, those of one step in the order of channels. Stage ``world_size * s + r`` is rank r's
+    in slot s.
+    """
+
+    of_row: Ints  # [rows of the schedule]
+    channel: Ints  # [slots]
+
+
+def find_slots(cyclic: CyclicSchedule) -> Slots:
+    """Return the slots of a schedule."""
+    keys = cyclic.step.astype(np.int64) * cyclic.channels + cyclic.channel
+    distinct, of_row = np.unique(keys, return_inverse=True)
+    return Slots(of_row.astype(np.int32), (distinct % cyclic.channels).astype(np.int32))
+
+
+def plan_cyclic(cyclic: CyclicSchedule, sizes: ChunkSizes) -> SchedulePlan:
+    """Return the plan of a cyclic schedule without empty messages: the messages of one operation stand together."""
+    p, sends, slots = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND), find_slots(cyclic)
+    nbytes = _bytes_by_rank(cyclic, sends, sizes)
+    assert (nbytes > 0).all(), "a cyclic plan has no place for empty messages: make a table of the schedule"
+    ranks, away = np.arange(p, dtype=np.int32), distances(cyclic)
+    messages = np.zeros((len(sends), p), MESSAGE)
+    messages["nbytes"] = nbytes
+    messages["source"] = slots.of_row[sends, None] * p + ranks
+    messages["sink"] = cyclic.ranks_at(cyclic.peer[sends], ranks) + slots.of_row[cyclic.match[sends], None] * p
+    messages["route"] = np.searchsorted(away, cyclic.peer[sends])[:, None] * p + ranks
+    ops, per_stage = _ops(cyclic, sends, slots)
+    first_stage, stages = _stages(cyclic, slots, per_stage)
+    plan = Plan(stages, messages.reshape(-1), ops, _cost(cyclic, slots, sizes), NO_FLOATS, first_stage)
+    return SchedulePlan(plan, cyclic_pairs(cyclic), cyclic.channels, None)
+
+
+def _bytes_by_rank(cyclic: CyclicSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
+    """Return the bytes that each of these entries reads or writes on each rank; [rows, ranks]."""
+    p = cyclic.world_size
+    table = sizes.offsets(cyclic.chunks + cyclic.scratch)
+    shifted, shift, base = cyclic.is_shifted[0][rows], cyclic.shift[0][rows], cyclic.base[0][rows]
+    count = np.where(shifted, 1, cyclic.count[rows])
+    found = np.empty((len(rows), p))
+    found[:] = ((table[base + count] - table[base]) * float(sizes.itemsize))[:, None]
+    if shifted.any():
+        each = cyclic.by_cycle(np.diff(table).astype(np.float64) * sizes.itemsize)
+        blocks = np.lib.stride_tricks.sliding_window_view(np.tile(each, 2), p, axis=1)
+        found[shifted] = blocks[cyclic.cycle()[rows][shifted], shift[shifted] % p]
+    return found
+
+
+def _ops(cyclic: CyclicSchedule, sends: Ints, slots: Slots) -> tuple[Ints, Ints]:
+    """Return the messages of each stage, and how many a stage of each slot has."""
+    p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
+    number = np.full(len(cyclic.kind), -1, np.int32)
+    number[sends] = np.arange(len(sends), dtype=np.int32)
+    rows = np.flatnonzero(cyclic.match >= 0)
+    here = cyclic.kind[rows] == Kind.SEND  # a message is numbered by its sender
+    message = cyclic.ranks_at(np.where(here, 0, cyclic.peer[rows]), ranks)
+    message += (np.where(here, number[rows], number[cyclic.match[rows]]) * np.int32(p))[:, None]
+    slot = slots.of_row[rows]
+    per_stage = np.bincount(slot, minlength=len(slots.channel))
+    return order_by_step(message, runs_of_steps(slot)), per_stage.astype(np.int32)
+
+
+def _stages(cyclic: CyclicSchedule, slots: Slots, per_stage: Ints) -> tuple[Ints, Records]:
+    """Return the first stage of each agent, and a record for each stage: of each slot one of each rank."""
+    p, channels, ranks = cyclic.world_size, cyclic.channels, np.arange(cyclic.world_size, dtype=np.int32)
+    first = np.full((p, channels), -1, np.int32)
+    following = np.full((len(slots.channel), p), -1, np.int32)
+    for channel in range(channels):
+        mine = np.flatnonzero(slots.channel == channel)
+        following[mine[:-1]] = mine[1:, None] * p + ranks
+        first[:, channel] = mine[0] * p + ranks if len(mine) else -1
+    stages = np.zeros(len(slots.channel) * p + 1, STAGE)
+    stages["first_op"][1:] = np.cumsum(np.repeat(per_stage, p))
+    stages["agent"][:-1] = (ranks * channels + slots.channel[:, None]).reshape(-1)
+    stages["following"] = np.append(following.reshape(-1), -1)
+    return first.reshape(-1), stages
+
+
+def _cost(cyclic: CyclicSchedule, slots: Slots, sizes: ChunkSizes) -> Floats:
+    """Return the seconds that each stage computes, its operations in order; empty where reducing costs nothing."""
+    if sizes.gamma == 0:
+        return NO_FLOATS
+    rows = np.flatnonzero(cyclic.kind > Kind.RECV)
+    seconds, slot = sizes.gamma * _bytes_by_rank(cyclic, rows, sizes), slots.of_row[rows]
+    cost = np.zeros((len(slots.channel), cyclic.world_size))
+    nth = np.arange(len(rows)) - np.searchsorted(slot, slot)  # of its slot
+    for k in range(int(nth.max(initial=-1)) + 1):
+        cost[slot[nth == k]] += seconds[nth == k]
+    return cost.reshape(-1)
+
+
+def sent_messages(cyclic: CyclicSchedule, sizes: ChunkSizes) -> int:
+    """Return how many messages of a cyclic schedule are sent: empty ones are not."""
+    sends, p = np.flatnonzero(cyclic.kind == Kind.SEND), cyclic.world_size
+    if sizes.elements >= sizes.chunks:
+        return len(sends) * p
+    table = sizes.offsets(cyclic.chunks + cyclic.scratch)
+    base, shifted = cyclic.base[0][sends], cyclic.is_shifted[0][sends]
+    number = np.where(table[base + cyclic.count[sends]] > table[base], p, 0)
+    if shifted.any():
+        filled = cyclic.by_cycle(np.diff(table) > 0).sum(axis=1)
+        number[shifted] = filled[cyclic.cycle()[sends][shifted]]
+    return int(number.sum())

@@ -1,0 +1,58 @@
+"""Routes written down as the kernel reads them, without the links that never hold a message back."""
+
+import numpy as np
+
+from simcomm.compiled.kernel.arrays import Bools, Ints, Records
+from simcomm.compiled.kernel.links import HOP, LINK_PAIR, ROUTE, UNLIMITED, LinkRecords
+from simcomm.compiled.planning.distinct import number_distinct
+from simcomm.compiled.planning.routes import Routes, alone_rates
+
+
+def make_link_records(routes: Routes, private: Bools) -> LinkRecords:
+    """Return the records of routes; ``private`` [links] marks links that never carry two messages at once."""
+    routes = without_idle_links(routes, private)
+    alone, shared = np.minimum(routes.alone, UNLIMITED), np.minimum(routes.shared, UNLIMITED)
+    counts = np.diff(routes.first_hop).astype(np.int64)
+    records = np.zeros(len(counts), ROUTE)
+    records["first_hop"], records["hops"], records["delay"] = routes.first_hop[:-1], counts, routes.delay
+    records["first_link_pair"] = np.cumsum(counts**2) - counts**2
+    records["alone_rate"] = alone_rates(routes._replace(alone=alone))
+    hops = np.zeros(len(routes.hop_link), HOP)
+    hops["link"], hops["weight"] = routes.hop_link, routes.hop_weight
+    hop_link_pair, link_pairs = _link_pairs(records, routes.hop_link, len(alone))
+    first_link_pair = np.searchsorted(link_pairs["src"], np.arange(len(alone))).astype(np.int32)
+    return LinkRecords(records, hops, hop_link_pair, link_pairs, first_link_pair, alone, shared)
+
+
+def without_idle_links(routes: Routes, private: Bools) -> Routes:
+    """Return the routes without links that hold no message back, whatever else is under way.
+
+    These are links of infinite capacity and, among private ones, all but the tightest of a route, and that one too
+    where another link of the route lets no message go faster.
+    """
+    first, link = routes.first_hop[:-1], routes.hop_link
+    route = np.repeat(np.arange(len(first)), np.diff(routes.first_hop))
+    most = np.where(private, routes.alone, np.maximum(routes.alone, routes.shared))[link]
+    least = np.where(private, routes.alone, np.minimum(routes.alone, routes.shared))[link]
+    order = np.lexsort((private[link], most, route))  # of each route the tightest first, of equal ones a shared one
+    tightest = np.zeros(len(link), np.bool_)
+    tightest[order[first[np.diff(routes.first_hop) > 0]]] = True
+    kept = (~private[link] | tightest) & (least < np.inf)
+    counts = np.append(0, np.cumsum(kept))[routes.first_hop]
+    return routes._replace(first_hop=counts.astype(np.int32), hop_link=link[kept], hop_weight=routes.hop_weight[kept])
+
+
+def _link_pairs(records: Records, hop_link: Ints, links: int) -> tuple[Ints, Records]:
+    """Return the number of the link pair of each two hops of each route, and the link pairs."""
+    counts = records["hops"]
+    keys = np.empty(int((counts.astype(np.int64) ** 2).sum()), np.int64)
+    for hops in np.unique(counts[counts > 0]).tolist():  # routes of one length at once: there are few lengths
+        chosen = np.flatnonzero(counts == hops)
+        crossed = hop_link[records["first_hop"][chosen][:, None] + np.arange(hops)].astype(np.int64)
+        table = crossed[:, :, None] * links + crossed[:, None, :]
+        keys[records["first_link_pair"][chosen][:, None] + np.arange(hops**2)] = table.reshape(len(chosen), -1)
+    distinct, hop_link_pair = number_distinct(keys, links**2)
+    link_pairs = np.zeros(len(distinct), LINK_PAIR)
+    link_pairs["src"], link_pairs["dst"] = np.divmod(distinct, max(1, links))
+    link_pairs["head"] = -1
+    return hop_link_pair, link_pairs

@@ -1,0 +1,83 @@
+"""Links that never carry two messages at once, whatever the times: the schedule does not let it happen.
+
+A message is under way only while its sender and its receiver are in the stages that post it. So a link is *private*
+when all that crosses it comes from one rank that sends one message at a time, or goes to one that receives one at a
+time, or is of one pair that has one message at a time.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from collectives.schedule.cyclic import CyclicSchedule
+from collectives.step import Kind
+from simcomm.compiled.kernel.arrays import Bools, Ints
+from simcomm.compiled.planning.cyclic_plan import Slots, distances, find_slots
+from simcomm.compiled.planning.routes import Pairs, Routes
+from simcomm.compiled.planning.schedule_plan import SchedulePlan, most_at_once
+
+
+class OneAtATime(NamedTuple):
+    """Who has one message at a time, over all channels."""
+
+    sends: Bools  # [ranks]
+    receives: Bools  # [ranks]
+    pair: Bools  # [pairs]
+
+
+def one_at_a_time(found: SchedulePlan) -> OneAtATime:
+    """Return who has one message at a time in a plan."""
+    numbers = [most_at_once(found.plan, end).reshape(-1, found.channels).sum(axis=1) for end in ("source", "sink")]
+    return OneAtATime(numbers[0] <= 1, numbers[1] <= 1, _pairs_one_at_a_time(found))
+
+
+def cyclic_one_at_a_time(cyclic: CyclicSchedule) -> OneAtATime:
+    """Return who has one message at a time in a cyclic schedule."""
+    sends, p, away = cyclic.kind == Kind.SEND, cyclic.world_size, distances(cyclic)
+    receives = (cyclic.kind == Kind.RECV) | (cyclic.kind == Kind.RECV_REDUCE)
+    slots = find_slots(cyclic)
+    alone = [_groups_one_at_a_time(slots, which, np.zeros(which.sum(), np.int32), 1) for which in (sends, receives)]
+    by_distance = _groups_one_at_a_time(slots, sends, np.searchsorted(away, cyclic.peer[sends]), len(away))
+    return OneAtATime(np.repeat(alone[0], p), np.repeat(alone[1], p), np.repeat(by_distance, p))
+
+
+def _groups_one_at_a_time(slots: Slots, chosen: Bools, group: Ints, groups: int) -> Bools:
+    """Return which groups of the chosen operations are on one channel, and have never two in one of its steps."""
+    slot = slots.of_row[chosen]
+    channel = slots.channel[slot]
+    in_slot = np.unique(group.astype(np.int64) * (len(slots.channel) + 1) + slot) // (len(slots.channel) + 1)
+    on_channel = np.unique(group.astype(np.int64) * (len(slots.channel) + 1) + channel) // (len(slots.channel) + 1)
+    never_two = np.bincount(in_slot, minlength=groups) == np.bincount(group, minlength=groups)
+    return never_two & (np.bincount(on_channel, minlength=groups) <= 1)
+
+
+def _pairs_one_at_a_time(found: SchedulePlan) -> Bools:
+    """Return which pairs have one message at a time: on one channel only, and there never two in a stage."""
+    plan, channels = found.plan, found.channels
+    source, route = plan.messages["source"], plan.messages["route"]
+    one = np.ones(len(found.pairs.src), np.bool_)
+    if channels > 1:
+        channel = plan.stages["agent"][source] % channels
+        used = np.unique(route.astype(np.int64) * channels + channel) // channels
+        one[used[1:][used[1:] == used[:-1]]] = False
+    several = np.bincount(source, minlength=len(plan.stages))[source] > 1
+    in_stage = np.sort(route[several].astype(np.int64) * len(plan.stages) + source[several])
+    one[in_stage[1:][in_stage[1:] == in_stage[:-1]] // len(plan.stages)] = False
+    return one
+
+
+def private_links(one: OneAtATime, pairs: Pairs, routes: Routes) -> Bools:
+    """Return which links carry one message at a time; shape [links]."""
+    numbers = np.arange(len(pairs.src), dtype=np.int32)
+    private = [_crossed_by_one(ends, single, routes) for ends, single in zip((*pairs, numbers), one, strict=True)]
+    return np.logical_or.reduce(private)
+
+
+def _crossed_by_one(ends: Ints, single: Bools, routes: Routes) -> Bools:
+    """Return the links whose routes all have the same one of these ends, one that has one message at a time."""
+    end = np.repeat(ends, np.diff(routes.first_hop))
+    lowest, highest = np.full(len(routes.alone), len(single)), np.full(len(routes.alone), -1)
+    np.minimum.at(lowest, routes.hop_link, end)
+    np.maximum.at(highest, routes.hop_link, end)
+    same = (lowest == highest) & (highest >= 0)
+    return same & np.append(single, False)[np.where(same, highest, -1)]

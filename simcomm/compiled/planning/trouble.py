@@ -1,0 +1,137 @@
+"""A plan and its links as trouble leaves them, and the order in which links that serve one message at a time do so."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+
+from collectives.step import Kind
+from simcomm.compiled.kernel.arrays import Floats, Ints, Records
+from simcomm.compiled.kernel.links import UNLIMITED, LinkRecords
+from simcomm.compiled.kernel.plan import STAGE, Plan
+from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.link_records import make_link_records
+from simcomm.compiled.planning.schedule_plan import stages_of
+
+
+def plan_in_trouble(inputs: EngineInput) -> Plan:
+    """Return the plan with late messages, slow and failing ranks, late starts, and the order of arrivals.
+
+    The schedule must be written out where trouble touches ranks, or links serve one message at a time.
+    """
+    plan, trouble, channels = inputs.schedule_plan.plan, inputs.trouble, inputs.schedule_plan.channels
+    if inputs.is_fifo:
+        plan = plan._replace(arrival_order=_arrival_order(inputs))
+    if trouble.messages is not None:
+        plan = plan._replace(extra=trouble.delay(inputs.index, *inputs.names))
+    if len(plan.cost):
+        plan = plan._replace(cost=plan.cost * _slowdowns(inputs))
+    if trouble.fails_ranks:
+        fails_at = [trouble.fails_at(rank) for rank in range(inputs.schedule.world_size)]
+        plan = plan._replace(fails_at=np.repeat(fails_at, channels))
+    if inputs.starts is not None:
+        plan = _with_starts(plan, np.repeat(inputs.starts, channels))
+    return plan
+
+
+def _arrival_order(inputs: EngineInput) -> Ints:
+    """Return who of the messages that come at one instant is first: by src, dst, channel, step and chunk."""
+    order = np.lexsort(inputs.names[::-1])
+    places = np.empty(len(order), np.int32)
+    places[order] = np.arange(len(order), dtype=np.int32)
+    return places
+
+
+def _slowdowns(inputs: EngineInput) -> Floats:
+    """Return how many times as long each stage computes; [1] of 1 where no rank is in trouble."""
+    trouble, channels = inputs.trouble, inputs.schedule_plan.channels
+    if not trouble.ranks and trouble.compute is None:
+        return np.ones(1)
+    columns = inputs.schedule.table().columns
+    rank, channel = np.divmod(inputs.schedule_plan.plan.stages["agent"][:-1], channels)
+    return trouble.slowdown(inputs.index, rank, channel, columns.step[stages_of(columns)[1]])
+
+
+def _with_starts(plan: Plan, starts: Floats) -> Plan:
+    """Return the plan with agents that begin at these seconds: each has one more stage, in which it only waits."""
+    stages, agents = len(plan.stages) - 1, len(plan.first_stage)
+    later = np.zeros(stages + agents + 1, STAGE)
+    later[:stages] = plan.stages[:-1]
+    later["first_op"][stages:] = len(plan.ops)
+    later["agent"][stages:-1], later["following"][stages:-1] = np.arange(agents), plan.first_stage
+    cost = plan.cost if len(plan.cost) else np.zeros(stages)
+    first_stage = np.arange(stages, stages + agents, dtype=np.int32)
+    return plan._replace(stages=later, cost=np.concatenate([cost, starts]), first_stage=first_stage)
+
+
+def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
+    """Mark agents as failed that did so before the last of their computing began.
+
+    The kernel takes all computing of a stage at once, so that it sees a failure within it only as the next one starts.
+    """
+    channels = inputs.schedule_plan.channels
+    for one in (one for one in inputs.trouble.ranks if one.fails_at < np.inf):
+        for agent in range(one.rank * channels, (one.rank + 1) * channels):
+            finished = float(agents["finished"][agent])
+            if np.isfinite(finished) and finished - _last_computing(inputs, agent) >= one.fails_at:
+                agents["finished"][agent], agents["failed"][agent] = np.inf, 1
+
+
+def _last_computing(inputs: EngineInput, agent: int) -> float:
+    """Return the seconds of the last reduction or copy of the agent's last step; infinite where there is none."""
+    columns = inputs.schedule.table().columns
+    stage, _ = stages_of(columns)
+    rank, channel = divmod(agent, inputs.schedule_plan.channels)
+    mine = np.flatnonzero((columns.rank == rank) & (columns.channel == channel))
+    if len(mine) == 0:
+        return np.inf
+    last = mine[stage[mine] == stage[mine[-1]]]
+    nbytes = inputs.sizes.nbytes(columns.into[last], columns.count[last])
+    kind = columns.kind[last]
+    computing = np.flatnonzero((kind >= Kind.COPY) | ((kind == Kind.RECV_REDUCE) & (nbytes > 0)))
+    if len(computing) == 0:
+        return np.inf
+    local = computing[kind[computing] >= Kind.COPY]  # which come after all messages
+    which = (local if len(local) else computing)[-1]
+    slower = inputs.trouble.slowdown(inputs.index, rank, channel, columns.step[last[0]])
+    return float(inputs.transport.gamma * nbytes[which] * slower)
+
+
+def link_records_of(inputs: EngineInput) -> LinkRecords:
+    """Return the network without links that never hold a message back, whatever the trouble makes of them."""
+    routes = inputs.routes
+    private = np.zeros_like(inputs.private) if inputs.trouble.links_change else inputs.private
+    if inputs.trouble.links_change or inputs.is_fifo:
+        finite = [np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared)]
+        routes = routes._replace(alone=finite[0], shared=finite[1])
+    return make_link_records(routes, private)
+
+
+class LinkChange(NamedTuple):
+    """From ``time`` on the link has so many bytes/s for one message and for several; these routes cross it."""
+
+    time: float
+    link: int
+    alone: float
+    shared: float
+    routes: Ints
+
+
+def link_changes(inputs: EngineInput, records: LinkRecords) -> Iterator[LinkChange]:
+    """Yield every change of a link's bandwidth, in order of time; there may be no end of them."""
+    graph: nx.DiGraph[str] = inputs.cluster.graph
+    number = {edge: link for link, edge in enumerate(graph.edges)}
+    route = np.repeat(np.arange(len(records.routes), dtype=np.int32), records.routes["hops"])
+    crossing: dict[int, Ints] = {}
+    for change in inputs.trouble.changes():
+        link = number[change.edge]
+        if link not in crossing:
+            crossing[link] = np.unique(route[records.hops["link"] == link])
+        alone, shared = (_rate_left(float(rate[link]), change.share) for rate in (records.alone, records.shared))
+        yield LinkChange(change.time, link, alone, shared, crossing[link])
+
+
+def _rate_left(rate: float, share: float) -> float:
+    """Return a share of a link's bytes/s; of an unlimited link any share but 0 is unlimited."""
+    return rate if rate >= UNLIMITED and share > 0 else rate * share
