@@ -44,7 +44,7 @@ def train(
     is not modelled.
     """
     check_cluster(cluster, Cluster)
-    check_training(training, steps)
+    check_training(training)
     if training.gradient_sync is None:
         raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
     if training.compute is None and calibration is None:

@@ -1,4 +1,4 @@
-"""The machine and the software that a number comes from, recorded beside it."""
+"""What machine and what software a number comes from, to stand beside it."""
 
 import os
 import platform
@@ -22,21 +22,17 @@ def _installed(package: str) -> str:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def threads_per_rank(local_ranks: int) -> int:
-    """Return how many compute threads each of so many ranks gets on this machine: at least one."""
+    """Compute threads each of so many ranks gets on this machine: at least one."""
     return max(1, cores() // local_ranks)
 
 
-def describe_environment() -> dict[str, str | int]:
-    """Return the machine, its cores, and the versions of what matters for a measurement; import none of it.
-
-    >>> describe_environment()["cores"] == cores()
-    True
-    """
+def environment() -> dict[str, str | int]:
+    """Machine, cores and versions of what matters for a measurement; imports none of it."""
     return {
         "host": platform.node(),
         "cpu": _cpu_model(),

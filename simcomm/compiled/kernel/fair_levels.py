@@ -4,7 +4,6 @@ import numpy as np
 
 from simcomm.compiled.kernel.flow_groups import (
     advance_clock,
-    capacity,
     join_group,
     leave_group,
     mark_dirty,
@@ -14,7 +13,7 @@ from simcomm.compiled.kernel.flow_groups import (
 from simcomm.compiled.kernel.heap import drop
 from simcomm.compiled.kernel.jit import inner
 from simcomm.compiled.kernel.progressive_filling import fill_progressively
-from simcomm.compiled.kernel.world import World
+from simcomm.compiled.kernel.world import World, capacity
 
 TOLERANCE = 1e-12  # a share of a level by which two are told apart
 UNCHANGED = 4e-16  # share of a level below which a change is rounding

@@ -15,13 +15,7 @@ from simcomm.compiled.kernel.calendar import cancel
 from simcomm.compiled.kernel.heap import drop, put
 from simcomm.compiled.kernel.jit import NOBODY, inner
 from simcomm.compiled.kernel.pairing_heap import meld, without
-from simcomm.compiled.kernel.world import STALE, World
-
-
-@inner
-def capacity(w: World, link: int) -> float:
-    """Return the bytes/s of a link, which may depend on whether one flow is on it or more."""
-    return w.links[link].shared if w.links[link].crossing > 1 else w.links[link].alone
+from simcomm.compiled.kernel.world import STALE, World, capacity
 
 
 @inner

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from simcomm.compiled.kernel.flow_groups import capacity, join_group, leave_group
+from simcomm.compiled.kernel.flow_groups import join_group, leave_group
 from simcomm.compiled.kernel.heap import drop
 from simcomm.compiled.kernel.jit import NOBODY, apart, inner
-from simcomm.compiled.kernel.world import World
+from simcomm.compiled.kernel.world import World, capacity
 
 NOT_GROUPED, WITHOUT_RATE = -1, -2  # in FLOW.fair_hop, in place of a hop
 
