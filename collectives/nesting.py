@@ -1,7 +1,7 @@
 """An algorithm inside another: on a group of ranks and a piece of the buffer, one channel at a time.
 
-Channels touch different chunks and never meet, so each of them is an algorithm of its own for the chunks that it
-touches. This lets algorithms with different numbers of channels follow one another: each piece of the buffer goes
+Channels use different chunks and exchange no messages, so each channel is an algorithm of its own for the chunks that
+it uses. That is how algorithms with different numbers of channels follow one another: each piece of the buffer goes
 through one channel of each.
 """
 
@@ -17,27 +17,28 @@ from collectives.step import Operation, Program
 
 @dataclass(frozen=True)
 class Inner:
-    """One channel of an algorithm, as an algorithm for so many chunks: those it touches, in their order."""
+    """One channel of an algorithm, as an algorithm on the chunks that the channel uses, numbered in their order."""
 
     algorithm: Algorithm
     world_size: int
     channel: int
-    owned: tuple[int, ...]  # chunks of the buffer that the channel touches
+    owned: tuple[int, ...]  # chunks of the buffer that the channel uses
 
     @property
     def chunks(self) -> int:
+        """How many chunks of the buffer it uses."""
         return len(self.owned)
 
     @property
     def buffers(self) -> int:
-        """How many times the buffer is needed besides itself, to hold the scratch."""
+        """How many buffers its scratch takes, rounded up."""
         return -(-self.algorithm.scratch(self.world_size) // self.algorithm.chunks(self.world_size))
 
     def run(self, rank: int, ranks: Sequence[int], count: int, first_chunk: int, total: int) -> Program:
-        """The program of rank ``rank`` of the group, as rank ``ranks[rank]`` of the whole world runs it.
+        """Yield the steps of rank ``rank`` of a group, the ranks ``ranks`` of the whole world.
 
         Its k-th chunk is ``count`` chunks from ``first_chunk + k * count`` on, of ``total``; its scratch lies as far
-        into the scratch behind those. Raises InputError for chunks that travel together and would not be side by side.
+        into the scratch behind those. Raises InputError for chunks of one message that would not be side by side.
         """
         place = {chunk: first_chunk + number * count for number, chunk in enumerate(self.owned)}
         for step in self.algorithm.channels(rank, self.world_size)[self.channel]:
@@ -59,13 +60,16 @@ class Inner:
 
 @lru_cache(maxsize=1024)
 def inside(collective: str, name: str, world_size: int) -> tuple[Inner, ...]:
-    """The channels of the algorithm of that name, each by itself.
+    """Return the channels of an algorithm of the library, each as an algorithm of its own.
 
-    Raises InputError for an unknown one, or one with a channel that does not touch equally many chunks of each part.
+    Raises InputError for an unknown algorithm, or for channels that do not use equally many chunks of each part.
+
+    >>> [inner.owned for inner in inside("reduce_scatter", "bidirectional_ring", 2)]
+    [(0, 2), (1, 3)]
     """
     found = find_algorithm(name, collective)
     chunks = found.chunks(world_size)
-    if world_size == 1:  # says nothing
+    if world_size == 1:  # there are no operations to tell the chunks from
         return (Inner(found, 1, 0, tuple(range(chunks))),)
     touched = [
         {chunk % chunks for step in program for op in step for chunk in range(op.chunk, op.chunk + op.count)}

@@ -1,20 +1,20 @@
-"""The vocabulary of a rank program: what one rank says in one step.
+"""The vocabulary of a rank program: the operations of a step.
 
 A rank program is a generator function of ``(rank, world_size)``, for rooted collectives ``(rank, world_size, root)``.
 It yields *steps*. A step is a tuple of operations that are posted together and awaited together, as
 ``dist.batch_isend_irecv`` followed by ``wait()`` on each would do. The program sees no tensor, no clock, no network.
 
-* A send carries its chunks as they were before the step; what is received lands when the step completes.
-* ``copy`` and ``reduce`` are local, read what was there before the step too, and send nothing.
+* A send carries its chunks as they were before the step; received data is written when the step completes.
+* ``copy`` and ``reduce`` are local: they read chunks as they were before the step, and send nothing.
 * A step writes each chunk at most once, or by several ``recv_reduce``: what they receive is reduced into it in the
-  order in which the step lists them, whichever arrives first. Only they may share a chunk: a local ``reduce`` costs
-  nothing more in a step of its own. A rank never sends to itself.
+  order in which the step lists them, whichever arrives first. No other operation may write a chunk of theirs; a local
+  ``reduce`` costs the same in a step of its own. A rank never sends to itself.
 * The k-th send from a to b meets the k-th receive at b from a.
-* Several programs of a rank run at the same time on *channels* of their own: they touch different chunks, and sends
-  and receives meet within a channel.
+* Several programs of a rank run at the same time, each on a *channel* of its own: they use different chunks, and sends
+  meet receives of the same channel.
 * Chunks from ``chunks`` on are scratch: undefined at the start, sized like chunk ``index % chunks``.
-* Data keeps its place: what leaves chunk k of the buffer, or scratch of its size, lands in chunk k or such scratch.
-  Only all_to_all moves it, so there all chunks are equally large.
+* Data keeps its place: what is sent from chunk k of the buffer, or from scratch of its size, is received in chunk k or
+  in such scratch. Only all_to_all moves it, so there all chunks are equally large.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from collectives.errors import InputError
 
 
 class Kind(IntEnum):
-    """What an operation does."""
+    """The kind of an operation; local kinds come last."""
 
     SEND = 0
     RECV = 1
@@ -35,25 +35,27 @@ class Kind(IntEnum):
 
     @property
     def receives(self) -> bool:
+        """Whether it is one half of a message: the half that receives."""
         return self in RECEIVING
 
     @property
     def is_local(self) -> bool:
+        """Whether it stays within the rank."""
         return self in LOCAL
 
     @property
     def combines(self) -> bool:
-        """Whether it adds to what its target chunk holds, rather than overwriting it."""
+        """Whether it reduces into its target chunks, rather than overwriting them."""
         return self in COMBINING
 
 
-SEND = Kind.SEND  # looking up a member of an enumeration takes longer than all else that is done with it
+SEND = Kind.SEND  # to look up a member of an enumeration takes longer than to compare with it
 RECEIVING, LOCAL, COMBINING = (Kind.RECV, Kind.RECV_REDUCE), (Kind.COPY, Kind.REDUCE), (Kind.RECV_REDUCE, Kind.REDUCE)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a step: ``count`` consecutive chunks from ``chunk`` on, with ``peer`` or ``into`` or neither."""
+    """One operation of a step, on ``count`` consecutive chunks; made by ``send``, ``recv`` and the others."""
 
     kind: Kind
     peer: int  # the other rank; -1 for local operations
@@ -63,12 +65,12 @@ class Operation:
 
     @property
     def target(self) -> range:
-        """The chunks that the operation writes."""
+        """The chunks that it writes; none for a send."""
         return range(0) if self.kind is Kind.SEND else range(self.into, self.into + self.count)
 
     @property
     def source(self) -> range:
-        """The chunks that the operation reads unchanged: nothing for a receive."""
+        """The chunks that it reads as they were before the step; none for a receive."""
         return range(0) if self.kind.receives else range(self.chunk, self.chunk + self.count)
 
     def __str__(self) -> str:
@@ -84,37 +86,61 @@ Program = Iterator[Step | Operation]
 
 
 def send(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Send ``count`` chunks from ``chunk`` on to ``peer``."""
+    """Return the operation that sends ``count`` chunks from ``chunk`` on to rank ``peer``.
+
+    >>> print(send(1, chunk=4, count=2))
+    send(to rank 1, chunk 4..5)
+    """
     return Operation(Kind.SEND, peer, chunk, count, -1)
 
 
 def recv(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Receive ``count`` chunks from ``peer`` and overwrite ``chunk`` and those that follow."""
+    """Return the operation that receives ``count`` chunks from rank ``peer`` and overwrites those from ``chunk`` on.
+
+    >>> print(recv(0, chunk=4))
+    recv(from rank 0, chunk 4)
+    """
     return Operation(Kind.RECV, peer, chunk, count, chunk)
 
 
 def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Receive ``count`` chunks from ``peer`` and reduce them into ``chunk`` and those that follow."""
+    """Return the operation that receives ``count`` chunks from rank ``peer`` and reduces into those from ``chunk`` on.
+
+    >>> print(recv_reduce(0, chunk=4))
+    recv_reduce(from rank 0, chunk 4)
+    """
     return Operation(Kind.RECV_REDUCE, peer, chunk, count, chunk)
 
 
 def copy(chunk: int, into: int, count: int = 1) -> Operation:
-    """Copy ``count`` of the rank's own chunks over others of its own."""
+    """Return the operation that overwrites ``count`` chunks from ``into`` on with the rank's own from ``chunk`` on.
+
+    >>> print(copy(0, into=3))
+    copy(chunk 0 into 3)
+    """
     return Operation(Kind.COPY, -1, chunk, count, into)
 
 
 def reduce(chunk: int, into: int, count: int = 1) -> Operation:
-    """Reduce ``count`` of the rank's own chunks into others of its own."""
+    """Return the operation that reduces into ``count`` chunks from ``into`` on the rank's own from ``chunk`` on.
+
+    >>> print(reduce(0, into=3))
+    reduce(chunk 0 into 3)
+    """
     return Operation(Kind.REDUCE, -1, chunk, count, into)
 
 
 def on_group(
     program: Program, ranks: Sequence[int], count: int = 1, first_chunk: int = 0, stride: int | None = None
 ) -> Program:
-    """A program written for ranks 0, 1, ... of a group, as these ``ranks`` of the whole world run it.
+    """Yield the steps of a program that is written for ranks 0, 1, ... of a group, with ``ranks`` in their places.
 
-    Its chunk k is here ``count`` chunks from ``first_chunk + k * stride`` on; ``stride`` is ``count`` unless said.
-    Raises InputError for a peer outside the group, or several chunks at once that are not side by side.
+    Chunk k of the program becomes ``count`` chunks from ``first_chunk + k * stride`` on; ``stride`` is ``count`` unless
+    said. Raises InputError for a peer outside the group, or for several chunks at once that are not side by side.
+
+    >>> steps = on_group(iter([send(1, 0), recv(1, 0)]), ranks=[4, 6], count=2)
+    >>> [str(operation) for step in steps for operation in step]
+    ['send(to rank 6, chunk 0..1)', 'recv(from rank 6, chunk 0..1)']
     """
     apart = count if stride is None else stride
     for yielded in program:
@@ -133,14 +159,17 @@ def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int,
 
 
 def _member(ranks: Sequence[int], index: int) -> int:
-    """``ranks[index]``; of a range by arithmetic, so that one run of a program can speak for many ranks."""
+    """Return ``ranks[index]``, of a range by arithmetic, which symbolic ranks know."""
     return ranks.start + ranks.step * index if isinstance(ranks, range) else ranks[index]
 
 
 def as_step(yielded: object) -> Step:
-    """The step that a program yielded: a tuple of operations, or one operation alone.
+    """Return the step that a program yielded, a tuple of operations; one operation alone is a step too.
 
     Raises InputError for anything else.
+
+    >>> len(as_step(send(1, 0)))
+    1
     """
     step = tuple(yielded) if isinstance(yielded, tuple | list) else (yielded,)
     for entry in step:
@@ -151,19 +180,30 @@ def as_step(yielded: object) -> Step:
 
 
 def offset(index: int, n: int, chunks: int) -> int:
-    """First element of chunk ``index`` when a buffer of ``n`` elements, cut in ``chunks``, lies before its scratch.
+    """Return the first element of chunk ``index`` of a buffer of ``n`` elements in ``chunks``, followed by its scratch.
 
     Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``; scratch repeats these sizes after the buffer.
+
+    >>> [offset(index, n=10, chunks=4) for index in range(6)]
+    [0, 2, 5, 7, 10, 12]
     """
     whole, part = divmod(index, chunks)
     return whole * n + part * n // chunks
 
 
 def same_place(one: int, other: int, chunks: int) -> bool:
-    """Whether two indices, scratch included, stand for the same chunk of the buffer, and so are equally large."""
+    """Return whether two chunks, scratch included, stand for the same chunk of the buffer; they are equally large.
+
+    >>> same_place(1, 5, chunks=4)
+    True
+    """
     return (one - other) % chunks == 0
 
 
 def extent(chunk: int, count: int, n: int, chunks: int) -> int:
-    """How many elements ``count`` chunks from ``chunk`` on hold, of a buffer of ``n`` elements cut in ``chunks``."""
+    """Return how many elements ``count`` chunks from ``chunk`` on hold, of a buffer of ``n`` elements in ``chunks``.
+
+    >>> extent(1, count=2, n=10, chunks=4)
+    5
+    """
     return offset(chunk + count, n, chunks) - offset(chunk, n, chunks)

@@ -27,9 +27,9 @@ def bruck_all_gather(rank: int, world_size: int) -> Program:
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
     """Part i of rank r is part r of rank i. ceil(log2 p) steps, the fewest possible, of about n / 2 bytes each.
 
-    Parts are rotated so that place j holds what has j ranks to go. Of this the bits are the hops: in the step of
-    ``distance`` all places with that bit are packed, sent so far ahead, and unpacked. At last place j holds what came
-    from j ranks behind.
+    Parts are rotated so that place j holds what must go j ranks ahead. Each set bit of j is a hop: in the step of
+    ``distance`` all places with that bit are packed, sent that far ahead, and unpacked. In the end place j holds what
+    came from j ranks behind.
     """
     if world_size == 1:
         return

@@ -1,4 +1,4 @@
-"""The pipelined chain: the buffer goes from rank to rank in slices, and every rank passes one on while the next comes.
+"""The pipelined chain: the buffer goes from rank to rank in slices; a rank sends one on while it receives the next.
 
 Chan et al. (2007); Patarasuk, Faraj, Yuan, "Pipelined broadcast on Ethernet switched clusters", IPDPS 2006.
 With s slices it takes p + s - 2 steps of n / s bytes: more slices fill the chain better, fewer cost less latency; the
@@ -10,7 +10,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def in_slices(world_size: int, slices: int) -> int:
-    """One chunk a slice."""
+    """Return the number of chunks: one for each slice."""
     return slices
 
 

@@ -1,4 +1,4 @@
-"""Two binary trees at once, each for half of the buffer: whoever has children in one is a leaf of the other.
+"""Two binary trees at once, each for half of the buffer: a rank that has children in one is a leaf of the other.
 
 Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35
 (2009); as NCCL builds them (its trees.cc). In a single tree half of the ranks never pass anything on and the others
@@ -13,14 +13,14 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 class Node(NamedTuple):
-    """Whom a rank has above and below it in a tree."""
+    """The parent and the children of a rank in a tree."""
 
     parent: int | None
     children: tuple[int, ...]
 
 
 def in_order_tree(place: int, size: int) -> Node:
-    """The node at ``place`` of 0 .. size - 1: 0 is the root with one child, odd places are leaves.
+    """Return the node at ``place`` of 0 .. size - 1: 0 is the root with one child, odd places are leaves.
 
     The others are numbered from left to right: 8 has 4 and 12 below it, 4 has 2 and 6, and 2 has 1 and 3.
     """
@@ -34,7 +34,7 @@ def in_order_tree(place: int, size: int) -> Node:
 
 
 def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
-    """The rank's node in tree 0 or 1; in the second all but the root have moved by one place, so leaves turn inner."""
+    """Return a rank's node in tree 0 or 1. In tree 1 all ranks but the root move by one place: leaves become inner."""
     others = world_size - 1
     place = (rank - root) % world_size
     if tree == 1 and place > 0:
@@ -50,7 +50,7 @@ def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
 
 
 def tree_broadcast(node: Node, first: int, slices: int) -> Program:
-    """``slices`` chunks from ``first`` on go from the root down the tree; one is passed on while the next comes."""
+    """Send ``slices`` chunks from ``first`` on down the tree; a rank sends one on while it receives the next."""
     for number in range(slices + 1):
         incoming = [recv(node.parent, first + number)] if node.parent is not None and number < slices else []
         outgoing = [send(child, first + number - 1) for child in node.children] if number > 0 else []
@@ -59,7 +59,7 @@ def tree_broadcast(node: Node, first: int, slices: int) -> Program:
 
 
 def tree_reduce(node: Node, first: int, slices: int) -> Program:
-    """The sums of these chunks come up the tree to the root; of two children the left one is heard first."""
+    """Leave the sums of these chunks on the root, up the tree; a rank receives from its left child first."""
     for number in range(slices + 1):
         incoming = [recv_reduce(child, first + number) for child in node.children if number < slices]
         outgoing = [send(node.parent, first + number - 1)] if node.parent is not None and number > 0 else []
@@ -69,7 +69,7 @@ def tree_reduce(node: Node, first: int, slices: int) -> Program:
 
 
 def two_halves(world_size: int, slices: int) -> int:
-    """``slices`` chunks for each of the trees."""
+    """Return the number of chunks: ``slices`` for each of the trees."""
     return 2 * slices
 
 
@@ -88,7 +88,7 @@ def double_tree_reduce(rank: int, world_size: int, root: int, slices: int = 8) -
 
 
 def up_and_down(node: Node, first: int, slices: int) -> Program:
-    """Every rank holds the sums of these chunks."""
+    """Leave the sums of these chunks on every rank."""
     yield from tree_reduce(node, first, slices)
     yield from tree_broadcast(node, first, slices)
 

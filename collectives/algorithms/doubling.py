@@ -1,8 +1,8 @@
-"""Recursive doubling and halving: partners at distance 1, 2, 4, ... whose numbers differ in one bit.
+"""Recursive doubling and halving: partners at distance 1, 2, 4, ..., whose numbers differ in one bit.
 
 Thakur, Rabenseifner, Gropp (2005); Rabenseifner, "Optimization of collective reduction
-operations", ICCS 2004. They are at home on powers of two. Otherwise the ranks beyond the largest power of two are
-*spare*: rank core + i hands its data to rank i, waits, and gets the result from it.
+operations", ICCS 2004. They are for powers of two. For other numbers the ranks beyond the largest power of two are
+*spare*: rank core + i sends its data to rank i, waits, and receives the result from it.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def core_of(world_size: int) -> int:
-    """The largest power of two among so many ranks."""
+    """Return the largest power of two up to ``world_size``."""
     return 1 << (world_size.bit_length() - 1)
 
 
 def halve(rank: int, core: int) -> Program:
-    """Rank r of ``core`` holds the sum of chunk r of as many, a power of two. Each step halves what it works on."""
+    """Leave the sum of chunk r on rank r of ``core``, a power of two. Each step halves the chunks that it works on."""
     first, count = 0, core
     while count > 1:
         count //= 2
@@ -27,7 +27,7 @@ def halve(rank: int, core: int) -> Program:
 
 
 def double(rank: int, core: int) -> Program:
-    """Every rank holds all of ``core`` chunks, given that rank r held chunk r. Each step doubles what it holds."""
+    """Leave all ``core`` chunks on every rank, given that rank r holds chunk r. Each step doubles what a rank holds."""
     first, count = rank, 1
     while count < core:
         yield send(rank ^ count, first, count), recv(rank ^ count, first ^ count, count)
@@ -35,7 +35,7 @@ def double(rank: int, core: int) -> Program:
 
 
 def exchange_all(rank: int, core: int) -> Program:
-    """Every rank holds the sum of chunk 0: partners swap what they have and add it."""
+    """Leave the sum of chunk 0 on every rank: partners exchange what they have and reduce it."""
     distance = 1
     while distance < core:
         yield send(rank ^ distance, 0), recv_reduce(rank ^ distance, 0)
@@ -43,7 +43,7 @@ def exchange_all(rank: int, core: int) -> Program:
 
 
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
-    """``inner`` is the all-reduce of the core ranks; the spare ones hand all chunks over before and get them after."""
+    """Run ``inner``, the all-reduce of the core ranks; spare ranks send all chunks before it and receive them after."""
     core = core_of(world_size)
     if rank >= core:
         yield send(rank - core, 0, chunks)
@@ -63,7 +63,7 @@ def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
 
 
 def halve_and_double(rank: int, core: int) -> Program:
-    """Every rank holds the sum of each of ``core`` chunks."""
+    """Leave the sum of each of ``core`` chunks on every rank."""
     yield from halve(rank, core)
     yield from double(rank, core)
 
@@ -79,7 +79,7 @@ def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
 
 
 def with_spare_parts(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """The parts of so many core ranks and of the spare ones that gave them theirs, as (chunk, count)."""
+    """Yield the parts of ``count`` core ranks and of the spare ranks that sent theirs to them, as (chunk, count)."""
     core = core_of(world_size)
     yield first, count
     spare = min(count, world_size - core - first)

@@ -8,12 +8,12 @@ from collectives.declaration import algorithm
 from collectives.step import Program, recv, send
 
 
-def opponent(rank: int, turn: int, world_size: int) -> int:
-    """Whom the rank meets in a round of the tournament; itself where it sits out, which happens to odd numbers only."""
+def opponent(rank: int, number: int, world_size: int) -> int:
+    """Return the partner of a rank in a round of the tournament; itself if it sits out, as one of an odd p does."""
     circle = world_size - 1 + world_size % 2
     if rank == circle:  # the one who stays, with an even number of ranks
-        return turn * (circle + 1) // 2 % circle
-    other = (turn - rank) % circle
+        return number * (circle + 1) // 2 % circle
+    other = (number - rank) % circle
     return other if other != rank or world_size % 2 else circle
 
 
@@ -23,7 +23,7 @@ def pairwise_all_to_all(rank: int, world_size: int) -> Program:
 
     Every rank sends (p - 1) / p n bytes, the least possible, and needs no scratch.
     """
-    for turn in range(world_size - 1 + world_size % 2):
-        peer = opponent(rank, turn, world_size)
+    for number in range(world_size - 1 + world_size % 2):
+        peer = opponent(rank, number, world_size)
         if peer != rank:
             yield send(peer, peer), recv(peer, peer)

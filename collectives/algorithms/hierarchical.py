@@ -10,7 +10,7 @@ MPI collectives on torus interconnects", ICS 2010.
 from math import isqrt, lcm
 from typing import NamedTuple
 
-from collectives.algorithms.ring import all_reduce_round, gather_round, reduce_round
+from collectives.algorithms.ring import all_reduce_around, gather_around, reduce_around
 from collectives.declaration import algorithm
 from collectives.errors import Undefined
 from collectives.nesting import Inner, inside
@@ -18,7 +18,10 @@ from collectives.step import Program, on_group
 
 
 def divided(world_size: int, wanted: int | None, name: str) -> int:
-    """``wanted``, or the divisor of ``world_size`` next to its root. Raises Undefined where it divides nothing."""
+    """Return ``wanted``, or else the largest divisor up to the root of ``world_size``.
+
+    Raises Undefined if ``wanted`` does not divide ``world_size``; ``name`` is the parameter's.
+    """
     if wanted is None:
         return next(width for width in range(isqrt(world_size), 0, -1) if world_size % width == 0)
     if wanted < 1 or world_size % wanted:
@@ -27,7 +30,7 @@ def divided(world_size: int, wanted: int | None, name: str) -> int:
 
 
 class Dimensions(NamedTuple):
-    """What follows one another on one piece of the buffer: within the node, across the nodes, within the node."""
+    """The three algorithms that run one after the other on a piece: within nodes, across nodes, and within nodes."""
 
     scatter: Inner
     reduce: Inner
@@ -35,13 +38,13 @@ class Dimensions(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """Into how many chunks the piece is cut, so that those of all three are whole numbers of them."""
+        """How many chunks the piece has, so that each chunk of the three algorithms is a whole number of them."""
         width = self.scatter.world_size
         return width * lcm(self.scatter.chunks // width, self.gather.chunks // width, self.reduce.chunks)
 
 
 def pieces(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> list[Dimensions]:
-    """One for each channel: as many pieces as each algorithm inside has channels, or a multiple of that."""
+    """Return what runs on each piece; there are as many pieces as each algorithm inside has channels, or a multiple."""
     width = divided(world_size, gpus, "gpus")
     inner = (
         inside("reduce_scatter", node, width),
@@ -52,13 +55,13 @@ def pieces(world_size: int, gpus: int | None, node: str, rail: str, gather: str 
 
 
 def finest(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Chunks of all pieces, which are equally large."""
+    """Return the number of chunks of all pieces, which are equally large."""
     found = pieces(world_size, gpus, node, rail, gather)
     return len(found) * lcm(*(piece.chunks for piece in found))
 
 
 def scratch(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """As many buffers as the algorithm inside that needs most."""
+    """Return the number of scratch chunks: as many buffers as the algorithm inside that needs most."""
     found = pieces(world_size, gpus, node, rail, gather)
     return finest(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in found for inner in piece)
 
@@ -84,7 +87,7 @@ def hierarchical_all_reduce(
 
 
 def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: int, total: int) -> Program:
-    """Every rank holds the sum of ``size`` chunks from ``first`` on, of ``total``."""
+    """Leave the sum of ``size`` chunks from ``first`` on, of ``total``, on every rank."""
     scatter, reduce, gather = piece
     width, share = scatter.world_size, size // scatter.world_size
     row, gpu = divmod(rank, width)
@@ -95,12 +98,12 @@ def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: i
 
 
 def two_dimensions(rank: int, rows: range, columns: range, place: tuple[int, int], first: int) -> Program:
-    """Every rank holds the sum of the chunks from ``first`` on: rings in its row, its column and its row again."""
+    """Leave the sums of the chunks from ``first`` on, on every rank, by rings in its row, its column and its row."""
     (across, down), size = place, len(rows) * len(columns)
     share = size // len(rows)
-    yield from on_group(reduce_round(across, len(rows), 1), rows, share, first)
-    yield from on_group(all_reduce_round(down, len(columns), 1), columns, 1, first + across * share)
-    yield from on_group(gather_round(across, len(rows), 1), rows, share, first)
+    yield from on_group(reduce_around(across, len(rows), 1), rows, share, first)
+    yield from on_group(all_reduce_around(down, len(columns), 1), columns, 1, first + across * share)
+    yield from on_group(gather_around(across, len(rows), 1), rows, share, first)
 
 
 @algorithm("all_reduce", name="torus", chunks=lambda world_size: 2 * world_size)

@@ -30,7 +30,7 @@ def naive_reduce(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_reduce", name="naive", chunks=1)
 def naive_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum: rank 0 hears each, then tells each. 2 (p - 1) steps; it sends (p - 1) n bytes."""
+    """Every rank holds the sum: by way of rank 0. 2 (p - 1) steps, one after the other; it sends (p - 1) n bytes."""
     yield from naive_reduce(rank, world_size, root=0)
     yield from naive_broadcast(rank, world_size, root=0)
 
@@ -79,5 +79,5 @@ def naive_reduce_scatter(rank: int, world_size: int) -> Program:
 
 @algorithm("barrier", name="naive", chunks=1)
 def naive_barrier(rank: int, world_size: int) -> Program:
-    """Nobody leaves before all have come: each tells rank 0, which then tells each. 2 (p - 1) steps of a token."""
+    """No rank leaves before all have come: each sends to rank 0, then it to each. 2 (p - 1) steps of a token."""
     yield from naive_all_reduce(rank, world_size)

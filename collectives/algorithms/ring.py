@@ -1,7 +1,7 @@
 """The ring: every rank talks to its two neighbours only, and all of them at once.
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", Journal of Parallel and
-Distributed Computing 69 (2009). The bidirectional ring sends one half round each way: on a network that carries both
+Distributed Computing 69 (2009). The bidirectional ring sends one half in each direction: on a network that carries both
 directions at once it needs no fewer bytes, but every cable of a physical ring is used both ways.
 """
 
@@ -9,38 +9,38 @@ from collectives.declaration import algorithm
 from collectives.step import Program, copy, on_group, recv, recv_reduce, reduce, send
 
 
-def reduce_round(rank: int, world_size: int, way: int) -> Program:
-    """Rank r holds the complete sum of chunk r; sums travelled to rank r + ``way``, which is 1 or -1."""
-    onwards, before = (rank + way) % world_size, (rank - way) % world_size
+def reduce_around(rank: int, world_size: int, direction: int) -> Program:
+    """Leave the sum of chunk r on rank r. Sums travel to the rank ``direction`` further on, which is 1 or -1."""
+    onwards, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(1, world_size):
-        outgoing, incoming = (rank - way * step) % world_size, (rank - way * (step + 1)) % world_size
+        outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size
         yield send(onwards, outgoing), recv_reduce(before, incoming)
 
 
-def gather_round(rank: int, world_size: int, way: int) -> Program:
-    """Every rank holds every chunk, given that rank r held chunk r; chunks travelled to rank r + ``way``."""
-    onwards, before = (rank + way) % world_size, (rank - way) % world_size
+def gather_around(rank: int, world_size: int, direction: int) -> Program:
+    """Leave every chunk on every rank, given that rank r holds chunk r; ``direction`` is as in ``reduce_around``."""
+    onwards, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(world_size - 1):
-        outgoing, incoming = (rank - way * step) % world_size, (rank - way * (step + 1)) % world_size
+        outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size
         yield send(onwards, outgoing), recv(before, incoming)
 
 
-def all_reduce_round(rank: int, world_size: int, way: int) -> Program:
-    """Every rank holds the sum of every chunk."""
-    yield from reduce_round(rank, world_size, way)
-    yield from gather_round(rank, world_size, way)
+def all_reduce_around(rank: int, world_size: int, direction: int) -> Program:
+    """Leave the sum of every chunk on every rank; ``direction`` is as in ``reduce_around``."""
+    yield from reduce_around(rank, world_size, direction)
+    yield from gather_around(rank, world_size, direction)
 
 
 @algorithm("reduce_scatter", name="ring")
 def ring_reduce_scatter(rank: int, world_size: int) -> Program:
     """Rank r holds the complete sum of chunk r. p - 1 steps, each sending one chunk of n / p bytes."""
-    yield from reduce_round(rank, world_size, way=1)
+    yield from reduce_around(rank, world_size, direction=1)
 
 
 @algorithm("all_gather", name="ring")
 def ring_all_gather(rank: int, world_size: int) -> Program:
     """Every rank holds every chunk, given that rank r held chunk r. p - 1 steps, each sending n / p bytes."""
-    yield from gather_round(rank, world_size, way=1)
+    yield from gather_around(rank, world_size, direction=1)
 
 
 @algorithm("all_reduce", name="ring")
@@ -51,32 +51,32 @@ def ring_all_reduce(rank: int, world_size: int) -> Program:
 
 
 def both_ways(upwards: Program, downwards: Program, world_size: int) -> tuple[Program, Program]:
-    """Two programs on channels of their own, the first on the even chunks and the second on the odd ones."""
+    """Return two programs as channels, the first on the even chunks and the second on the odd ones."""
     everyone = range(world_size)
     return on_group(upwards, everyone, stride=2), on_group(downwards, everyone, first_chunk=1, stride=2)
 
 
 def two_a_rank(world_size: int) -> int:
-    """Two chunks for each rank: one a channel."""
+    """Return two chunks for each rank: one for each channel."""
     return 2 * world_size
 
 
 @algorithm("reduce_scatter", name="bidirectional_ring", chunks=two_a_rank)
 def bidirectional_ring_reduce_scatter(rank: int, world_size: int) -> tuple[Program, ...]:
     """Rank r holds part r of the sum. p - 1 steps on each of two channels, each sending n / 2p bytes."""
-    return both_ways(reduce_round(rank, world_size, 1), reduce_round(rank, world_size, -1), world_size)
+    return both_ways(reduce_around(rank, world_size, 1), reduce_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_gather", name="bidirectional_ring", chunks=two_a_rank)
 def bidirectional_ring_all_gather(rank: int, world_size: int) -> tuple[Program, ...]:
     """Every rank holds part i of each rank i. p - 1 steps on each of two channels, each sending n / 2p bytes."""
-    return both_ways(gather_round(rank, world_size, 1), gather_round(rank, world_size, -1), world_size)
+    return both_ways(gather_around(rank, world_size, 1), gather_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_reduce", name="bidirectional_ring", chunks=two_a_rank)
 def bidirectional_ring_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
     """Every rank holds the sum. 2 (p - 1) steps on each of two channels; every rank sends 2 (p - 1) / p n bytes."""
-    return both_ways(all_reduce_round(rank, world_size, 1), all_reduce_round(rank, world_size, -1), world_size)
+    return both_ways(all_reduce_around(rank, world_size, 1), all_reduce_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_reduce", name="unchunked_ring", chunks=1, scratch=1)

@@ -1,9 +1,8 @@
-"""The binomial tree: who has the data passes it on, so that their number doubles with every step.
+"""The binomial tree: every rank that has the data sends it on, so that their number doubles with every step.
 
 Chan et al. (2007), where it is the minimum-spanning-tree algorithm; Thakur, Rabenseifner, Gropp,
 "Optimization of collective communication operations in MPICH", International Journal of High Performance Computing
-Applications 19 (2005). Ranks count from the root: ``place`` 0 is the root, and the place with its lowest
-bit cleared is the parent's.
+Applications 19 (2005). Places count from the root, which is place 0; a place with its lowest bit cleared is its parent.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def doublings(world_size: int) -> list[int]:
-    """1, 2, 4, ... below ``world_size``."""
+    """Return 1, 2, 4, ... below ``world_size``."""
     return [1 << bit for bit in range((world_size - 1).bit_length())]
 
 
@@ -53,7 +52,7 @@ def binomial_barrier(rank: int, world_size: int) -> Program:
 
 
 def runs(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """``count`` chunks from ``first`` on, round the ring of chunks: one or two (chunk, count)."""
+    """Yield ``count`` chunks from ``first`` on, round the ring of chunks, as one or two (chunk, count)."""
     first %= world_size
     until_end = min(count, world_size - first)
     yield first, until_end

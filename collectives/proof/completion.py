@@ -1,7 +1,7 @@
-"""In which order the steps of all ranks can complete, or who waits for whom in a circle.
+"""The order in which the steps of all ranks can complete, or the ranks that wait for each other in a circle.
 
-Rendezvous is assumed: neither half of a message completes before the other is posted, so what finishes here needs no
-buffering from any backend. Matching is static, so this one order stands for every interleaving.
+Rendezvous is assumed: neither half of a message completes before the other is posted. So a program that finishes here
+needs no buffering from any backend. Matching is static, so this one order stands for every interleaving.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,19 @@ class Completed(NamedTuple):
     step: int
 
 
-Meeting = tuple[int, int, int]  # where the other half of an operation is: actor and step; and the index of ours
+Meeting = tuple[int, int, int]  # actor and step of the other half of a message; index of the own half
 
 
 def completion_order(schedule: Schedule) -> Iterator[Completed]:
-    """Each step of each channel of each rank in an order in which they can complete.
+    """Yield each step of each channel of each rank, in an order in which they can complete.
 
     A step is posted when the one before it on its channel is complete, and completes when the other halves of its
     messages are posted. Raises ProgramError on a deadlock.
+
+    >>> from collectives import find_algorithm
+    >>> from collectives.schedule.schedule import build_schedule
+    >>> [tuple(done) for done in completion_order(build_schedule(find_algorithm("reduce/naive"), 2))]
+    [(1, 0, 0), (0, 0, 0)]
     """
     actors = [(rank, channel) for rank, own in enumerate(schedule.programs) for channel in range(len(own))]
     meetings = _meetings(schedule, {actor: number for number, actor in enumerate(actors)})
@@ -46,6 +51,7 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
 
 
 def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
+    """Return whether the other halves of all messages of a step are posted."""
     for actor, step, _ in meetings:  # noqa: SIM110 (asked of every step, and `all` takes three times as long)
         if position[actor] < step:
             return False
@@ -53,7 +59,7 @@ def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
 
 
 def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[list[list[Meeting]]]:
-    """Of each step of each actor, whom it meets."""
+    """Return the other halves that each step of each actor meets; [actor][step]."""
     meetings: list[list[list[Meeting]]] = [
         [[] for _ in program] for channels in schedule.programs for program in channels
     ]
@@ -68,7 +74,7 @@ def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[li
 def _deadlock(
     schedule: Schedule, actors: list[tuple[int, int]], position: list[int], meetings: list[list[list[Meeting]]]
 ) -> ProgramError:
-    """The circle of ranks that wait for each other."""
+    """Return the error that names the ranks which wait for each other in a circle."""
     blocking = {
         actor: next(met for met in meetings[actor][at] if position[met[0]] < met[1])
         for actor, at in enumerate(position)

@@ -1,8 +1,8 @@
-"""Whether an algorithm achieves its spec: a symbolic run in which chunks hold contributors, never numbers.
+"""The proof that an algorithm achieves its spec: a symbolic run in which chunks hold contributors instead of numbers.
 
-Values can match by luck, provenance cannot. A chunk holds the set of ranks whose data is in it, as the bits of an
-integer (0: undefined), and the chunk of their buffers that this data comes from. Steps complete in the order that
-``collectives.proof.completion`` finds; it stands for every interleaving.
+Numbers can match by luck, contributors cannot. A chunk holds the set of ranks whose data is in it, as the bits of an
+integer (0: undefined), and its *origin*: the chunk of their buffers that this data comes from. Steps complete in the
+order of ``collectives.proof.completion``, which stands for every interleaving.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,11 @@ SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
 
 @dataclass(frozen=True)
 class Report:
-    """What a correct algorithm costs at one world size."""
+    """What a proved algorithm costs at one world size.
+
+    >>> verify("all_gather/direct", world_size=4)
+    Report(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3)
+    """
 
     world_size: int
     root: int
@@ -54,7 +58,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Report
 
 
 class _SymbolicRun:
-    """The chunks of every rank while the steps complete one after the other."""
+    """The contributors and origins of every rank's chunks, while the steps complete one after the other."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -62,28 +66,29 @@ class _SymbolicRun:
         self.match = schedule.match.tolist()
         self.first = _first_indices(schedule)
         self.who = [self._start(rank) for rank in range(schedule.world_size)]
-        places = [*range(schedule.chunks), *[-1] * schedule.scratch]
-        self.place = [list(places) for _ in range(schedule.world_size)]
+        origins = [*range(schedule.chunks), *[-1] * schedule.scratch]
+        self.origin = [list(origins) for _ in range(schedule.world_size)]
         self.in_flight: dict[int, tuple[list[int], list[int]]] = {}  # by index of the send
         for rank, channels in enumerate(schedule.programs):
             for channel in range(len(channels)):
                 self._post(rank, channel, 0)
 
     def _start(self, rank: int) -> list[int]:
+        """Return the contributors of each chunk of a rank at the start, scratch included."""
         spec, p = self.spec, self.schedule.world_size
         parts = self._parts(spec.start, rank)
         chunks = self.schedule.chunks
         return [*(parts[chunk * p // chunks] for chunk in range(chunks)), *[0] * self.schedule.scratch]
 
     def _parts(self, contents: Contents, rank: int) -> list[int]:
-        """Who is in each part of a rank's buffer."""
+        """Return the contributors of each part of a rank's buffer."""
         p, root = self.schedule.world_size, self.schedule.root
         if not self.spec.has_parts:
             return [_bits(contents(rank, 0, p, root))] * p
         return [_bits(contents(rank, part, p, root)) for part in range(p)]
 
     def _post(self, rank: int, channel: int, step: int) -> None:
-        """A send carries the chunk as it was before the step: taken when the step is posted."""
+        """Read what a step sends: chunks as they are when the step is posted."""
         program = self.schedule.programs[rank][channel]
         if step < len(program):
             first = self.first[rank][channel][step]
@@ -92,40 +97,45 @@ class _SymbolicRun:
                     self.in_flight[index] = self._read(rank, index, op)
 
     def _read(self, rank: int, index: int, op: Operation) -> tuple[list[int], list[int]]:
+        """Return contributors and origins of the chunks that an operation reads. Raises ProgramError for empty ones."""
         chunks = slice(op.chunk, op.chunk + op.count)
         values = self.who[rank][chunks]
         if 0 in values:
             raise self._wrong(index, self._empty(op.chunk + values.index(0)))
-        return values, self.place[rank][chunks]
+        return values, self.origin[rank][chunks]
 
     def complete(self, rank: int, channel: int, step: int) -> None:
-        """What the step receives, copies and reduces lands; everything was read before."""
-        landing, match, who, place = [], self.match, self.who[rank], self.place[rank]
+        """Write what the step receives, copies and reduces, all of it read before, and post the step after it."""
+        landing, match, who, origin = [], self.match, self.who[rank], self.origin[rank]
         for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):
             if op.kind is not SEND:
                 other = match[index]
                 landing.append((index, op, self.in_flight.pop(other) if other >= 0 else self._read(rank, index, op)))
-        for index, op, (values, places) in landing:
+        for index, op, (values, origins) in landing:
             if op.kind in COMBINING:
-                values = self._combined(rank, index, op, values, places)
+                values = self._reduce(rank, index, op, values, origins)
             if op.count == 1:
-                who[op.into], place[op.into] = values[0], places[0]
+                who[op.into], origin[op.into] = values[0], origins[0]
             else:
                 chunks = slice(op.into, op.into + op.count)
-                who[chunks], place[chunks] = values, places
+                who[chunks], origin[chunks] = values, origins
         self._post(rank, channel, step + 1)
 
-    def _combined(self, rank: int, index: int, op: Operation, values: list[int], places: list[int]) -> list[int]:
+    def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
+        """Return the contributors of chunks that others are reduced into.
+
+        Raises ProgramError for an empty chunk, data of another chunk, or a contribution that would count twice.
+        """
         held = self.who[rank][op.into : op.into + op.count]
-        at = self.place[rank][op.into : op.into + op.count]
-        if 0 not in held and at == places and (self.spec.repeats or not any(map(and_, held, values))):
+        at = self.origin[rank][op.into : op.into + op.count]
+        if 0 not in held and at == origins and (self.spec.repeats or not any(map(and_, held, values))):
             return [*map(or_, held, values)]
-        for chunk, one, other, place in zip(op.target, held, values, places, strict=True):
+        for chunk, one, other, origin in zip(op.target, held, values, origins, strict=True):
             if one == 0:
                 raise self._wrong(index, f"{self._empty(chunk)}, so nothing can be reduced into it")
-            if self.place[rank][chunk] != place:
+            if self.origin[rank][chunk] != origin:
                 raise self._wrong(
-                    index, f"data of chunk {place} would be added to data of chunk {self.place[rank][chunk]}"
+                    index, f"data of chunk {origin} would be added to data of chunk {self.origin[rank][chunk]}"
                 )
             if one & other and not self.spec.repeats:
                 raise self._wrong(
@@ -147,21 +157,21 @@ class _SymbolicRun:
                     self._check_chunk(rank, chunk, wanted[part], origin)
 
     def _check_chunk(self, rank: int, chunk: int, expected: int, origin: int) -> None:
-        value, place = self.who[rank][chunk], self.place[rank][chunk]
-        if value == expected and place == origin:
+        value, found = self.who[rank][chunk], self.origin[rank][chunk]
+        if value == expected and found == origin:
             return
         if value == 0:
             raise self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}")
         if self.spec.moves:
-            problem = f"holds {self._data(value, place)}; it should hold {self._data(expected, origin)}"
+            problem = f"holds {self._data(value, found)}; it should hold {self._data(expected, origin)}"
             raise self._wrong_end(rank, chunk, problem)
         raise self._wrong_end(rank, chunk, f"misses the contribution of {_ranks(expected & ~value)}")
 
-    def _data(self, ranks: int, place: int) -> str:
-        return f"chunk {place} of {_ranks(ranks)}" if self.spec.moves else f"the data of {_ranks(ranks)}"
+    def _data(self, ranks: int, origin: int) -> str:
+        return f"chunk {origin} of {_ranks(ranks)}" if self.spec.moves else f"the data of {_ranks(ranks)}"
 
     def _empty(self, chunk: int) -> str:
-        """Why there is nothing in a chunk: undefined data never moves, so it has been so from the start."""
+        """Return why a chunk is empty: undefined data is never sent, so it has been so from the start."""
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"
@@ -177,7 +187,7 @@ class _SymbolicRun:
 
 
 def _first_indices(schedule: Schedule) -> list[list[list[int]]]:
-    """Index of the first operation of each step; [rank][channel][step]."""
+    """Return the index of the first operation of each step; [rank][channel][step]."""
     index, first = 0, list[list[list[int]]]()
     for channels in schedule.programs:
         first.append([])
@@ -190,13 +200,14 @@ def _first_indices(schedule: Schedule) -> list[list[list[int]]]:
 
 
 def _bits(ranks: Contributors | None) -> int:
+    """Return a set of ranks as the bits of an integer."""
     if not ranks:
         return 0
     return sum([1 << rank for rank in ranks]) if len(ranks) > 1 else 1 << next(iter(ranks))
 
 
 def _ranks(bits: int) -> str:
-    """``rank 3``, ``ranks 0, 2``; of many the first few."""
+    """Return ``rank 3``, or ``ranks 0, 2``; of many the first few."""
     ranks = [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
     first = ", ".join(map(str, ranks[:8]))
     if len(ranks) == 1:

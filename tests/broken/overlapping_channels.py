@@ -1,9 +1,9 @@
 """Two rings on two channels, which were meant to take half of the chunks each."""
 
 from collectives import algorithm
-from collectives.algorithms.ring import all_reduce_round
+from collectives.algorithms.ring import all_reduce_around
 
 
 @algorithm("all_reduce")
 def wrong(rank, world_size):
-    return all_reduce_round(rank, world_size, 1), all_reduce_round(rank, world_size, -1)
+    return all_reduce_around(rank, world_size, 1), all_reduce_around(rank, world_size, -1)
