@@ -40,16 +40,10 @@ def traced(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
     if world_size > PROVED_UP_TO:
         return unproved(algorithm, world_size, root)
     proved = _proved(algorithm, world_size, root)
-    return _cyclic(algorithm, world_size, root) or proved
+    return build_cyclic(algorithm, world_size, root) or proved
 
 
 @lru_cache(maxsize=32)
 def unproved(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
     """The same of an algorithm that is known to achieve its spec, or too large to be proved."""
-    return _cyclic(algorithm, world_size, root) or build_table(algorithm, world_size, root)
-
-
-def _cyclic(algorithm: Algorithm, world_size: int, root: int) -> CyclicSchedule | None:
-    """Return the cyclic schedule if there is one, and if it has one channel: the engine reads no others yet."""
-    found = build_cyclic(algorithm, world_size, root)
-    return found if found is not None and found.channels == 1 else None
+    return build_cyclic(algorithm, world_size, root) or build_table(algorithm, world_size, root)

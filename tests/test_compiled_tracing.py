@@ -4,6 +4,7 @@ import operator
 import sys
 from collections.abc import Callable
 from random import Random
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,17 @@ def test_rings_are_cyclic_and_doubling_goes_by_branch():
         assert build_cyclic(library()[name], 9) is None
         assert build_by_branch(library()[name], 100) is not None, name
     assert build_by_branch(library()["all_reduce/bidirectional_ring"], 100) is not None  # in a group of everyone
-    assert build_cyclic(library()["barrier/dissemination"], 9) is not None
+    for name in ("barrier/dissemination", "all_reduce/direct", "all_to_all/direct"):
+        assert build_cyclic(library()[name], 9) is not None, name
+
+
+def test_a_cyclic_schedule_is_built_from_one_rank_however_many_there_are():
+    """Of 4 million messages on two channels: asking every rank takes twenty seconds."""
+    begin = perf_counter()
+    schedule = build_cyclic(library()["all_reduce/bidirectional_ring"], 1024)
+    assert perf_counter() - begin < 3  # 0.16 s on an idle machine
+    assert schedule is not None
+    assert (schedule.channels, schedule.stride, len(schedule.kind)) == (2, 2, 2 * 2 * 2 * 1023)
 
 
 @given(random=st.randoms(use_true_random=False))
