@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT := out
+FAST := schedule channels verify broken_gallery broken_programs step simgrid network engines compiled_engine \
+	compiled_sharing simcomm_run scenario scenario_clusters scenario_refused scenario_trouble units cli imports
 PINS ?=  # further requirements for pip, such as an exact torch
 
 .PHONY: help
@@ -36,7 +38,7 @@ test: $(STAMP) ## run the test suite, but for the sweeps through everything (min
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## run the tests of proofs, engines, scenarios and the command line (about a minute)
-	$(BIN)/python -m pytest $(FAST_TESTS)
+	$(BIN)/python -m pytest $(FAST:%=tests/test_%.py)
 
 .PHONY: test-all
 test-all: $(STAMP) ## run every test, the sweeps through all ranks, lengths and types included (much longer)
