@@ -146,6 +146,6 @@ def averaged(model: nn.Module) -> None:
         parameter.grad /= dist.get_world_size()
 
 
-def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def hook(state: object, bucket: torch._C._distributed_c10d.GradBucket) -> torch.futures.Future[torch.Tensor]:
     work = realcomm.all_reduce(bucket.buffer(), op="mean", async_op=True)
     return work.get_future().then(lambda future: future.value()[0])

@@ -64,9 +64,10 @@ def test_errors_are_relative_to_what_was_measured(compared):
 
 
 def test_the_what_if_stands_in_the_same_table(compared):
-    console = Console(file=io.StringIO(), width=80)
+    shown = io.StringIO()
+    console = Console(file=shown, width=80)
     show_scenario_answer(compared, console)
-    tables = console.file.getvalue().partition(compared.conclusions[0][:20])[0]
+    tables = shown.getvalue().partition(compared.conclusions[0][:20])[0]
     assert tables.count("Training step") == 1
     assert "eight hosts" in tables
     assert tables.count("-20%") == 2 * len(PHASES)
@@ -109,9 +110,10 @@ def test_variants_of_one_algorithm_are_told_apart():
     question = CollectiveComparison("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
     asked = Scenario("chains", Path("chains.toml"), STAR8, question, (), ())
     predicted = predict(asked)
-    console = Console(file=io.StringIO(), width=80)
+    shown = io.StringIO()
+    console = Console(file=shown, width=80)
     show_scenario_answer(predicted, console)
-    assert all(f"chain[slices={slices}]" in console.file.getvalue() for slices in (2, 4))
+    assert all(f"chain[slices={slices}]" in shown.getvalue() for slices in (2, 4))
     assert predict_trace(asked, None, "chain[slices=2]").title == "all_reduce/chain[slices=2]"
     with pytest.raises(InputError, match=r"more than one algorithm 'chain' in it; there are chain\[slices=2\], chain"):
         predict_trace(asked, None, "chain")

@@ -75,13 +75,14 @@ def test_every_row_has_the_figures_of_nccl_tests():
 
 
 def shown(options: BenchOptions) -> tuple[list[str], BenchAnswer, Benchmark]:
-    console = Console(file=StringIO(), width=300)
+    shown = StringIO()
+    console = Console(file=shown, width=300)
     benchmark = prepare(options, timeout=60)
     table = BenchTable(benchmark, console)
     table.show_head()
     answer = benchmark.run(table.show_row)
     table.show_foot(answer)
-    return console.file.getvalue().splitlines(), answer, benchmark
+    return shown.getvalue().splitlines(), answer, benchmark
 
 
 def test_sizes_without_an_element_are_not_called_right_or_fast():

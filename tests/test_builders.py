@@ -82,7 +82,7 @@ def diameter(cluster: Cluster) -> int:
 
 def bisection(cluster: Cluster) -> float:
     """Bytes/s that the first half of the hosts can send to the second."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_weighted_edges_from(cluster.graph.edges(data="bandwidth"), weight="capacity")
     half = cluster.world_size // 2
     graph.add_edges_from([("from", host) for host in cluster.hosts[:half]])

@@ -89,7 +89,8 @@ def drawn(seed: int, **odd: float) -> tuple[Case, Trouble]:
     random = Random(seed)
     case = random_case(random, random.choice([4, 9, 20]))
     for name, shared in odd.items():
-        case.cluster.graph.edges[tuple(name.split("_"))]["shared_bandwidth"] = shared
+        a, b = name.split("_")
+        case.cluster.graph.edges[a, b]["shared_bandwidth"] = shared
     case = replace(case, cluster=replace(case.cluster, sharing=random.choice(["fair", "fifo"])))
     _, longest = simulated_by_simpy(case)
     return case, random_trouble(random, case, longest)

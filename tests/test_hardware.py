@@ -9,8 +9,8 @@ import pytest
 import simcomm
 from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
-from ringlab import cli
 from ringlab.answers.hardware_parts import draw_hardware, hardware_catalogue, hardware_part
+from ringlab.commands.hardware import hardware
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
 from simcomm.cluster.parts import TABLES, find_link, find_part, parts
 from simcomm.cluster.presets import find_machine, machine_entries, preset
@@ -204,7 +204,7 @@ REFUSED = {
     "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
     "'H100' is not in the catalogue; did you mean": lambda: hardware_part("H100"),
     "'T4' is no machine, so it has no topology": lambda: draw_hardware("T4", Path("t4.png")),
-    "-o x.png: name the machine to draw": lambda: cli.hardware(None, Path("x.png")),
+    "-o x.png: name the machine to draw": lambda: hardware(None, Path("x.png")),
     "x.gif: a topology is drawn as .png, .svg, .pdf": lambda: draw_hardware("dgx-h100", Path("x.gif")),
     "a picture shows 2000 at most": lambda: draw_hardware("gb200-nvl72", Path("x.png"), 10),
 }

@@ -120,7 +120,7 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
 
 def circles(paths: dict[str, Path], name: Callable[[str], str]) -> list[list[str]]:
     """The circles of imports among these modules, or among the folders that ``name`` puts them in."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     for module, path in paths.items():
         graph.add_edges_from((name(module), name(other)) for other in imported_modules(path, {*paths}) - {module})
     graph.remove_edges_from([*nx.selfloop_edges(graph)])

@@ -142,9 +142,10 @@ def _are_views(replica):
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_the_averaged_gradient_is_that_of_one_process_on_the_joined_batch(world_size):
     replica = make_replica(tiny_model(), learning_rate=0.1)
+    images, labels = joined_batch()
     expected = []
     for _ in range(3):
-        training_step(replica, *joined_batch(), no_sync, Stopwatch(0))
+        training_step(replica, images, labels, no_sync, Stopwatch(0))
         expected.append(replica.gradients.clone())
     for averaged, are_views in launch(tiny_rank, world_size):
         torch.testing.assert_close(averaged, expected, rtol=1e-4, atol=1e-6)
@@ -164,9 +165,9 @@ def test_the_learning_rate_grows_with_the_ranks_only_when_asked():
 
 def test_gradients_live_in_one_buffer_in_the_order_of_the_parameters():
     replica = make_replica(tiny_model(), learning_rate=0.1)
-    training_step(replica, *joined_batch(), no_sync, Stopwatch(0))
-    by_torch = tiny_model()
     images, labels = joined_batch()
+    training_step(replica, images, labels, no_sync, Stopwatch(0))
+    by_torch = tiny_model()
     nn.functional.cross_entropy(by_torch(images), labels).backward()
     torch.testing.assert_close(replica.gradients, torch.cat([p.grad.flatten() for p in by_torch.parameters()]))
     assert _are_views(replica)
@@ -218,7 +219,7 @@ def forgets_to_add(rank, world_size):
 def test_an_algorithm_that_does_not_average_is_refused(monkeypatch):
     monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
     with pytest.raises(InputError, match="misses the contribution of rank 0"):
-        train(small(forgets_to_add.__algorithm__), TWO)
+        train(small(forgets_to_add.__algorithm__), TWO)  # type: ignore[attr-defined]
 
 
 def test_the_named_size_of_the_model_is_torchvisions():
