@@ -40,7 +40,7 @@ from simcomm.compiled.kernel.world import World
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.reference.engine import Buffer, Simulation
-from simcomm.schedules import checked
+from simcomm.schedules import verified_schedule
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "engine.json"
@@ -69,10 +69,10 @@ import sys, simcomm
 from collectives import Request, Transport, find_algorithm
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.engine import by_events
-from simcomm.schedules import traced
+from simcomm.schedules import compact_schedule
 ranks, ring = int(sys.argv[1]), find_algorithm("all_reduce/ring")
 star = simcomm.star(ranks, "100 Gbit/s", "1 us")
-print(by_events(EngineInput(Request(ring, 1 << 24), traced(ring, ranks), star, Transport())).elapsed)
+print(by_events(EngineInput(Request(ring, 1 << 24), compact_schedule(ring, ranks), star, Transport())).elapsed)
 """
 
 
@@ -221,7 +221,7 @@ def _drained(env: simpy.Environment) -> tuple[float, int]:
 
 def collective_rate(name: str, cluster: Cluster) -> tuple[float, float]:
     """Events and messages a second of the simpy engine."""
-    schedule = checked(find_algorithm(name), cluster.world_size)
+    schedule = verified_schedule(find_algorithm(name), cluster.world_size)
     simulation = Simulation(cluster, Transport())
     for rank, programs in enumerate(schedule.programs):
         buffer = Buffer(schedule.algorithm, cluster.world_size, ELEMENTS, 4, None)

@@ -4,7 +4,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from simcomm.compiled.planning.engine_input import message_count
 from simcomm.model.trouble import NO_TROUBLE, Trouble
-from simcomm.schedules import traced
+from simcomm.schedules import compact_schedule
 
 ENGINES = ("simpy", "compiled")
 FEW = 1_000  # messages: up to so many, simpy takes less time than loading the compiled engine's machine code
@@ -34,5 +34,5 @@ def choose_engine(
     ['simpy', 'compiled']
     """
     check_engine(engine)
-    few = engine is None and trouble.runs * message_count(traced(algorithm, world_size, root)) <= FEW
+    few = engine is None and trouble.runs * message_count(compact_schedule(algorithm, world_size, root)) <= FEW
     return engine or ("simpy" if few else "compiled")

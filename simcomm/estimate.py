@@ -12,9 +12,10 @@ from collectives.declaration import Algorithm
 from collectives.lengths import rounded_down
 from collectives.records.calibration import Calibration
 from collectives.request import Request
+from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.schedules import checked, unproved
-from simcomm.simulate import ready, run
+from simcomm.schedules import unverified_schedule, verified_schedule
+from simcomm.simulate import run
 
 REFERENCE_UP_TO = 8  # ranks; up to so many, the reference engine takes less time than loading the compiled one
 
@@ -69,8 +70,8 @@ class Estimator:
 
         assert self.cluster.transport is not None
         if algorithm.source is not None:
-            checked(algorithm, self.world_size, request.root)  # the library's own have been proved
-        schedule = unproved(algorithm, self.world_size, request.root)
+            verified_schedule(algorithm, self.world_size, request.root)  # the library's own are proved by its tests
+        schedule = unverified_schedule(algorithm, self.world_size, request.root)
         return simulate(EngineInput(request, schedule, self.cluster, self.cluster.transport)).elapsed
 
 
@@ -86,7 +87,7 @@ def make_estimator(
     >>> round(estimator.seconds(request.algorithm) * 1e3, 6)  # in ms
     6.012026
     """
-    cluster, _ = ready(cluster, calibration)
+    cluster, _ = resolve_transport(cluster, calibration)
     star = star_model(cluster, request.nbytes)
     return Estimator(cluster if star is None else _without_idle_hosts(cluster), request, star, equal_chunks)
 

@@ -1,4 +1,4 @@
-"""Algorithms traced and checked before they are simulated, each once a process."""
+"""Schedules of algorithms, verified before they are simulated; each is built once a process."""
 
 from functools import lru_cache
 
@@ -11,13 +11,20 @@ from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.schedule.table import StepTable
 from simcomm.compiled.planning.engine_input import AnySchedule
 
-PROVED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which is what an engine could hang on
+VERIFIED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which an engine could hang on
 
 
-def checked(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """The traced algorithm. Raises ProgramError when it deadlocks or, up to 64 ranks, does not achieve its spec."""
-    if world_size <= PROVED_UP_TO:
-        return _proved(algorithm, world_size, root)
+def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
+    """Return the schedule of a program that was verified: up to 64 ranks proved, beyond only free of deadlocks.
+
+    Raises ProgramError when the program deadlocks or, up to 64 ranks, does not achieve its spec.
+
+    >>> from collectives import find_algorithm
+    >>> verified_schedule(find_algorithm("all_reduce/ring"), world_size=4).steps
+    6
+    """
+    if world_size <= VERIFIED_UP_TO:
+        return _proved_schedule(algorithm, world_size, root)
     schedule = build_schedule(algorithm, world_size, root)
     for _ in completion_order(schedule):
         pass
@@ -25,25 +32,29 @@ def checked(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
 
 
 @lru_cache(maxsize=32)
-def _proved(algorithm: Algorithm, world_size: int, root: int) -> Schedule:
-    """Kept, as one question is often asked of several sizes and clusters."""
+def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedule:
     verify(algorithm, world_size, root)
     return build_schedule(algorithm, world_size, root)
 
 
 @lru_cache(maxsize=16)
-def traced(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """The same by the quickest way there is, for an engine that finds deadlocks itself.
+def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
+    """Return the cyclic schedule if there is one, which is the quickest to build and to read; else another form.
 
-    Raises ProgramError when the algorithm, up to 64 ranks, does not achieve its spec.
+    For an engine that finds deadlocks itself. Raises ProgramError when the program, up to 64 ranks, does not achieve
+    its spec.
+
+    >>> from collectives import find_algorithm
+    >>> type(compact_schedule(find_algorithm("all_reduce/ring"), world_size=1024)).__name__
+    'CyclicSchedule'
     """
-    if world_size > PROVED_UP_TO:
-        return unproved(algorithm, world_size, root)
-    proved = _proved(algorithm, world_size, root)
+    if world_size > VERIFIED_UP_TO:
+        return unverified_schedule(algorithm, world_size, root)
+    proved = _proved_schedule(algorithm, world_size, root)
     return build_cyclic(algorithm, world_size, root) or proved
 
 
 @lru_cache(maxsize=32)
-def unproved(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
-    """The same of an algorithm that is known to achieve its spec, or too large to be proved."""
+def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
+    """Return the cyclic schedule if there is one, else a table of steps, of a program that is known to be correct."""
     return build_cyclic(algorithm, world_size, root) or build_table(algorithm, world_size, root)

@@ -103,9 +103,8 @@ def choose(
     Raises InputError where there is nothing to choose from.
 
     >>> import simcomm
-    >>> choice = choose("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), 64)
-    >>> choice.algorithm.label
-    'recursive_doubling'
+    >>> choose("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), 64).algorithm.label
+    'binomial'
     """
     check_cluster(cluster, Cluster)
     request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
@@ -167,9 +166,9 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
     A request for any other algorithm is returned as it is. Raises InputError.
 
     >>> import simcomm
-    >>> request = Request(auto("all_reduce"), elements=5 << 20)
-    >>> resolve_auto(request, simcomm.star(5, "10 Gbit/s", "5 us")).algorithm.label
-    'auto (ring)'
+    >>> request = Request(auto("broadcast"), elements=16)
+    >>> resolve_auto(request, simcomm.star(8, "10 Gbit/s", "5 us")).algorithm.label
+    'auto (binomial)'
     """
     if not request.algorithm.is_auto:
         return request
@@ -192,8 +191,8 @@ def winner_map(
     Closed forms are taken as though every buffer fell into equal chunks. Raises InputError.
 
     >>> import simcomm
-    >>> winner_map("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
-    [['recursive_doubling', 'torus']]
+    >>> winner_map("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
+    [['binomial', 'double_tree[slices=32]']]
     """
     rows = []
     for world_size in world_sizes:

@@ -7,23 +7,21 @@ from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.parts import reduced_slice
-from collectives.records.calibration import Calibration, cached_calibration
-from collectives.records.trace import Trace, TracedLink
+from collectives.records.calibration import Calibration
+from collectives.records.trace import Trace
 from collectives.request import Array, Request, make_request
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
-from collectives.transport import Transport
-from simcomm.cluster.calibrated import with_calibration
+from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.planning.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
-from simcomm.compiled.traces import make_trace
+from simcomm.compiled.traces import make_trace as make_compiled_trace
 from simcomm.engine_choice import choose_engine
 from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
-from simcomm.schedules import PROVED_UP_TO, checked, traced
-
-CALIBRATED_RANKS = 2  # of this machine, where a cluster of other machines borrows its software's costs
+from simcomm.reference.traces import make_trace as make_reference_trace
+from simcomm.schedules import VERIFIED_UP_TO, compact_schedule, verified_schedule
 
 
 def run(
@@ -48,20 +46,26 @@ def run(
     whichever suits the number of messages. Without ``record`` the trace is of the times only, which at scale takes far
     less. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
+
+    >>> import simcomm
+    >>> trace = run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes=1 << 20)
+    >>> len(trace.messages), round(trace.elapsed * 1e3, 6)  # in ms
+    (24, 1.318291)
     """
     check_cluster(cluster, Cluster)
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
-    cluster, transport = ready(cluster, calibration)
+    cluster, transport = resolve_transport(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
     if _engine(engine, request, cluster.world_size, buffers is not None, trouble) == "compiled":
-        schedule = traced(request.algorithm, cluster.world_size, request.root)
+        schedule = compact_schedule(request.algorithm, cluster.world_size, request.root)
         return _on_compiled(EngineInput(request, schedule, cluster, transport, trouble), record)
     return _on_reference(request, Simulation(cluster, transport, trouble), buffers)
 
 
 def _on_reference(request: Request, simulation: Simulation, buffers: Sequence[Array] | None) -> Trace:
+    """Simulate on the reference engine, with data if there are buffers, which then hold the result."""
     algorithm, world_size, root = request.algorithm, simulation.cluster.world_size, request.root
-    schedule = checked(algorithm, world_size, root)
+    schedule = verified_schedule(algorithm, world_size, root)
     held = [
         Buffer(algorithm, world_size, request.elements, request.itemsize, None if buffers is None else buffers[rank])
         for rank in range(world_size)
@@ -70,10 +74,11 @@ def _on_reference(request: Request, simulation: Simulation, buffers: Sequence[Ar
     if not simulation.unfinished():
         _hand_back(held, buffers, algorithm.spec, root, request.op)
     facts = {"nbytes": float(request.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
-    return as_trace(simulation, algorithm.full_name, elapsed, facts)
+    return make_reference_trace(simulation, algorithm.full_name, elapsed, facts)
 
 
 def _engine(engine: str | None, request: Request, world_size: int, carries_data: bool, trouble: Trouble) -> str:
+    """Return the engine for a request. Raise InputError for data on the compiled engine."""
     if not carries_data:
         return choose_engine(engine, request.algorithm, world_size, request.root, trouble)
     if engine == "compiled":
@@ -90,16 +95,17 @@ def _on_compiled(inputs: EngineInput, record: bool) -> Trace:
     """
     request, chunks = inputs.request, inputs.schedule.chunks
     shows = request.elements >= chunks and not inputs.trouble.may_stop
-    if inputs.schedule.world_size > PROVED_UP_TO and not shows:
+    if inputs.schedule.world_size > VERIFIED_UP_TO and not shows:
         simulate(replace(inputs, request=replace(request, elements=max(request.elements, chunks)), trouble=NO_TROUBLE))
     if record or inputs.trouble.may_stop:
         inputs = inputs.in_full(MOST_RECORDED if record else MOST_MESSAGES)
     timing = simulate(inputs, messages=record)
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
-    return make_trace(inputs, timing, facts, record=record)
+    return make_compiled_trace(inputs, timing, facts, record=record)
 
 
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
+    """Carry out one rank's part in a collective and, for a mean, divide what was reduced."""
     yield from simulation.collective(rank, schedule.programs[rank], buffer, op)
     if op == "mean":
         reduced = reduced_slice(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
@@ -108,43 +114,10 @@ def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer,
 
 
 def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
+    """Write the result into the user's buffers, divided by the number of ranks for a mean."""
     for rank, buffer in enumerate(buffers or ()):
         result = held[rank].data
         assert result is not None
         buffer[:] = result[: buffer.size]
         if op == "mean":
             buffer[reduced_slice(spec, rank, len(held), root, buffer.size)] /= len(held)
-
-
-def ready(cluster: Cluster, calibration: Calibration | None) -> tuple[Cluster, Transport]:
-    """The cluster and its transport, both calibrated where they need to be. Raises InputError without calibration."""
-    if cluster.transport is None:
-        cluster = with_calibration(
-            cluster, calibration or cached_calibration(cluster.world_size if cluster.is_here else CALIBRATED_RANKS)
-        )
-    assert cluster.transport is not None
-    return cluster, cluster.transport
-
-
-def as_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str, float]) -> Trace:
-    """What the simulation recorded."""
-    graph, carried = simulation.cluster.graph, simulation.network.carried
-    links = [
-        TracedLink(a, b, data["bandwidth"], data["latency"], carried[a, b]) for a, b, data in graph.edges(data=True)
-    ]
-    return Trace(
-        title,
-        "predicted",
-        simulation.cluster.world_size,
-        elapsed,
-        sorted(simulation.messages, key=lambda m: (m.begin, m.src)),
-        sorted(simulation.spans, key=lambda s: (s.begin, s.rank)),
-        links,
-        list(graph),
-        list(simulation.cluster.hosts),
-        facts,
-        engine="simpy",
-        method="events",
-        failed=simulation.failed,
-        unfinished=simulation.unfinished(),
-    )

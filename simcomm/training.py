@@ -11,14 +11,15 @@ from collectives.request import Request
 from collectives.schedule.schedule import Schedule
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training, check_training
+from simcomm.cluster.calibrated import calibration_ranks, resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.training import simulate_training
 from simcomm.engine_choice import choose_engine
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
-from simcomm.schedules import checked, traced
-from simcomm.simulate import CALIBRATED_RANKS, as_trace, ready
+from simcomm.reference.traces import make_trace
+from simcomm.schedules import compact_schedule, verified_schedule
 
 STEPS = 3
 
@@ -36,49 +37,60 @@ def train(
     """Simulate ``steps`` training steps; all are alike, so three show them unless said.
 
     Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
-    ``run``; where ranks drift so far apart that two syncs overlap, or something fails or changes on the way, only the
-    simpy engine will do.
+    ``run``; where ranks drift so far apart that two syncs overlap, or where trouble fails a rank or changes a link
+    during the run, it is simulated on the simpy engine in any case.
     Under ``trouble`` it may never end: see ``Trace.is_complete``.
 
     Raises InputError where there are no phases, and for DistributedDataParallel, whose overlap of backward and sync
     is not modelled.
+
+    >>> import simcomm
+    >>> from collectives import find_algorithm
+    >>> sync, phases = find_algorithm("all_reduce/ring"), ComputePhases(0.01, 0.02, 0.001)
+    >>> training = Training(sync, compute=phases)
+    >>> round(train(training, simcomm.star(4, "10 Gbit/s", "5 us"), steps=1).elapsed, 6)
+    0.084732
     """
     check_cluster(cluster, Cluster)
     check_training(training)
     if training.gradient_sync is None:
         raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
     if training.compute is None and calibration is None:
-        calibration = cached_calibration(cluster.world_size if cluster.is_here else CALIBRATED_RANKS)
+        calibration = cached_calibration(calibration_ranks(cluster))
     together, alone = phases(training, cluster, calibration)
-    cluster, transport = ready(cluster, calibration)
+    cluster, transport = resolve_transport(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
     steps, found = STEPS if steps is None else steps, None
     if choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
-        program = traced(training.gradient_sync, cluster.world_size, 0)
+        program = compact_schedule(training.gradient_sync, cluster.world_size, 0)
         request = Request(training.gradient_sync, training.gradient_bytes // 4)
         inputs = EngineInput(request, program, cluster, transport, trouble)
         found = simulate_training(inputs, together, steps, record=record)
-    found = found or _on_simpy(training, cluster, transport, together, steps, trouble)
+    found = found or _on_reference(training, cluster, transport, together, steps, trouble)
     facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
     return replace(found, title=f"training/{training.sync_name}", facts=facts)
 
 
-def _on_simpy(
+def _on_reference(
     training: Training, cluster: Cluster, transport: Transport, compute: ComputePhases, steps: int, trouble: Trouble
 ) -> Trace:
+    """Simulate all steps in one run of the reference engine."""
     assert training.gradient_sync is not None
-    schedule = checked(training.gradient_sync, cluster.world_size)
+    schedule = verified_schedule(training.gradient_sync, cluster.world_size)
     simulation = Simulation(cluster, transport, trouble)
     elapsed = simulation.run(
         _rank(simulation, rank, schedule, compute, training.gradient_bytes, steps) for rank in range(cluster.world_size)
     )
-    return as_trace(simulation, "", elapsed, {})
+    return make_trace(simulation, "", elapsed, {})
 
 
 def phases(
     training: Training, cluster: Cluster, calibration: Calibration | None
 ) -> tuple[ComputePhases, ComputePhases]:
-    """Phases of a step beside the other ranks of its machine, and of one rank alone with as many threads."""
+    """Return the phases of a step beside the other ranks of its machine, and of one rank alone with as many threads.
+
+    Raises InputError where the calibration has none.
+    """
     if training.compute is not None:
         return training.compute, training.compute
     assert calibration is not None
@@ -97,6 +109,7 @@ def phases(
 def _rank(
     simulation: Simulation, rank: int, schedule: Schedule, compute: ComputePhases, nbytes: int, steps: int
 ) -> Process:
+    """Carry out one rank's training steps: forward, backward, all-reduce of the gradients, mean, optimizer."""
     buffer = Buffer(schedule.algorithm, schedule.world_size, nbytes // 4, 4, None)
     scaling = simulation.transport.gamma * nbytes  # the mean divides the sum
     for step in range(steps):

@@ -31,7 +31,7 @@ from simcomm.compiled.planning.trouble import link_changes, link_records_of, pla
 from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
-from simcomm.simulate import as_trace
+from simcomm.reference.traces import make_trace as make_reference_trace
 
 ENGINES = ("simpy", "compiled")
 CLOSE, TINY = 1e-9, 1e-150  # an infinitely wide link takes no time in one engine, and next to none in the other
@@ -43,7 +43,7 @@ def both(case: Case, trouble: Trouble) -> list[Trace]:
     simulation, elapsed = simulated_by_simpy(case, trouble)
     inputs = case.inputs(trouble)
     timing = simulate(inputs, messages=True)
-    return [as_trace(simulation, "all_reduce/random", elapsed, {}), make_trace(inputs, timing, {})]
+    return [make_reference_trace(simulation, "all_reduce/random", elapsed, {}), make_trace(inputs, timing, {})]
 
 
 def assert_agree(one: Trace, other: Trace) -> None:

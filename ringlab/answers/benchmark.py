@@ -20,7 +20,7 @@ from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
 from ringlab.answers.ranges import grow_sizes
 from ringlab.answers.record import Record, to_plain
-from simcomm.schedules import checked
+from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
 
 USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
@@ -175,7 +175,7 @@ def _measurement(
     ranks = options.ranks
     request = make_request(algorithm, ranks, nbytes, dtype=options.dtype, op=options.op, root=options.root)
     request = resolve_auto(request, simcomm.this_machine(ranks), calibration)
-    checked(request.algorithm, ranks, options.root)
+    verified_schedule(request.algorithm, ranks, options.root)
     return Measurement(request, options.warmup, options.iterations, None, options.check)
 
 

@@ -13,7 +13,7 @@ from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import Record
 from ringlab.answers.workload import predictable
 from scenarios import Scenario
-from simcomm.simulate import CALIBRATED_RANKS
+from simcomm.cluster.calibrated import calibration_ranks
 
 Source = Calibration | Path | str | None  # a calibration, its file, or the cached one
 
@@ -34,7 +34,7 @@ def needed_ranks(scenario: Scenario) -> int | None:
     clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
     if all(cluster.transport is not None for cluster in clusters) and not _without_phases(scenario):
         return None
-    return scenario.cluster.world_size if scenario.cluster.is_here else CALIBRATED_RANKS
+    return calibration_ranks(scenario.cluster)
 
 
 def find_calibration(scenario: Scenario, source: Source = None) -> Calibration | None:

@@ -27,7 +27,7 @@ from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import message_count
 from simcomm.model.trouble import NO_TROUBLE, Trouble
-from simcomm.schedules import traced
+from simcomm.schedules import compact_schedule
 from simcomm.training import STEPS
 
 MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
@@ -113,4 +113,4 @@ def _step_seconds(training: Training, trace: Trace) -> float:
 
 
 def _message_count(algorithm: Algorithm, cluster: Cluster, root: int = 0) -> int:
-    return message_count(traced(algorithm, cluster.world_size, root))
+    return message_count(compact_schedule(algorithm, cluster.world_size, root))

@@ -8,7 +8,7 @@ from collectives.request import Request, make_request
 from collectives.workload import Training
 from scenarios import CollectiveComparison, Scenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.schedules import checked
+from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
 
 
@@ -36,7 +36,7 @@ def predictable(trainings: Sequence[Training]) -> list[Training]:
 def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:
     """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
     for algorithm, root in dict.fromkeys((request.algorithm, request.root) for request in requests):
-        checked(algorithm, scenario.cluster.world_size, root)
+        verified_schedule(algorithm, scenario.cluster.world_size, root)
     for training in predictable(trainings):
         assert training.gradient_sync is not None
-        checked(training.gradient_sync, scenario.cluster.world_size)
+        verified_schedule(training.gradient_sync, scenario.cluster.world_size)

@@ -8,8 +8,11 @@ import networkx as nx
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration
+from collectives.records.calibration import Calibration, cached_calibration
+from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+
+BORROWED_RANKS = 2  # with which this machine is measured for a cluster of other machines that run its software
 
 # Payload of a TCP segment over what it takes on an Ethernet link: MTU 1500 less 20 bytes of IPv4 header (RFC 791) and
 # 32 of TCP with time stamps (RFC 9293, RFC 7323); plus 14 of Ethernet header, 4 of checksum, 8 of preamble and 12 of
@@ -46,6 +49,26 @@ def with_calibration(cluster: Cluster, calibration: Calibration) -> Cluster:
     if cluster.transport is None:
         return replace(cluster, transport=calibration.transport(goodput=TCP_GOODPUT))
     return cluster
+
+
+def calibration_ranks(cluster: Cluster) -> int:
+    """Return with how many ranks this machine is to be measured for a cluster.
+
+    >>> calibration_ranks(this_machine(4))
+    4
+    """
+    return cluster.world_size if cluster.is_here else BORROWED_RANKS
+
+
+def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:
+    """Return the cluster and its transport, both calibrated where they need to be.
+
+    Without ``calibration`` the cached one is taken. Raises InputError where there is none.
+    """
+    if cluster.transport is None:
+        cluster = with_calibration(cluster, calibration or cached_calibration(calibration_ranks(cluster)))
+    assert cluster.transport is not None
+    return cluster, cluster.transport
 
 
 def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
