@@ -65,8 +65,8 @@ def winners(
     Raises InputError.
 
     >>> import simcomm
-    >>> winners("all_reduce", simcomm.star(4, "10 Gbit/s", "5 us"), "4", ("1K", "1M", 1024.0)).map.winners
-    [['recursive_doubling', 'halving_doubling']]
+    >>> winners("broadcast", simcomm.star(4, "10 Gbit/s", "5 us"), "4", ("1K", "1M", 1024.0)).map.winners
+    [['binomial', 'double_tree[slices=8]']]
     """
     find_spec(collective)
     world_sizes = _world_sizes(cluster, ranks)
