@@ -7,7 +7,7 @@ more than a few ranks.
 
 from dataclasses import dataclass, replace
 
-from collectives.costs.closed_forms import BOUNDS, Model, closed_form, least_seconds
+from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form, least_seconds
 from collectives.declaration import Algorithm
 from collectives.lengths import rounded_down
 from collectives.records.calibration import Calibration
@@ -26,7 +26,7 @@ class Estimator:
 
     cluster: Cluster  # with its transport
     request: Request  # whose own algorithm plays no part
-    star: Model | None  # the cluster's costs, where it is a symmetric star
+    star: CostModel | None  # the cluster's costs, where it is a symmetric star
     equal_chunks: bool  # closed forms are taken as though the buffer fell into equal chunks
 
     @property
@@ -47,7 +47,7 @@ class Estimator:
         """Return the seconds by closed form, where that is exact, and None elsewhere. Raise Undefined."""
         chunks, n = algorithm.chunks(self.world_size), self.request.elements
         even = self.equal_chunks or (n == rounded_down(algorithm, n, self.world_size) and n % chunks == 0)
-        is_bound = f"{algorithm.spec.name}/{algorithm.name}" in BOUNDS
+        is_bound = f"{algorithm.spec.name}/{algorithm.name}" in UPPER_BOUNDS
         if self.star is None or not even or n == 0 or self.request.op == "mean" or is_bound:
             return None
         return closed_form(algorithm, self.star._replace(nbytes=self.request.nbytes))
@@ -98,12 +98,12 @@ def _without_idle_hosts(star: Cluster) -> Cluster:
     return replace(star, graph=star.graph.subgraph(kept).copy())
 
 
-def star_model(cluster: Cluster, nbytes: int) -> Model | None:
+def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
     """Return the costs of a cluster where every rank has a link of its own, all alike, into one switch, else None.
 
     >>> import simcomm
     >>> star_model(simcomm.star(4, "8 Gbit/s", "1 us"), nbytes=64)
-    Model(p=4, nbytes=64, alpha=2e-06, beta=1e-09, gamma=0.0)
+    CostModel(p=4, nbytes=64, alpha=2e-06, beta=1e-09, gamma=0.0)
     """
     graph, hosts, transport = cluster.graph, cluster.hosts, cluster.transport
     edges = [data for _, _, data in graph.edges(data=True)]
@@ -115,4 +115,4 @@ def star_model(cluster: Cluster, nbytes: int) -> Model | None:
         return None
     alpha = transport.overhead + 2 * edges[0]["latency"]
     beta = 1 / (edges[0]["bandwidth"] * transport.goodput)
-    return Model(len(hosts), nbytes, alpha, beta, transport.gamma)
+    return CostModel(len(hosts), nbytes, alpha, beta, transport.gamma)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import simcomm
 from collectives import Algorithm, Kind, Transport, find_algorithm, library, verify
 from collectives.costs.bounds import bus_factor, least_sent_share, least_steps
-from collectives.costs.closed_forms import BOUNDS, FORMS, Model, closed_form, least_seconds
+from collectives.costs.closed_forms import FORMS, UPPER_BOUNDS, CostModel, closed_form, least_seconds
 from collectives.proof.completion import completion_order
 from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.spec import SPECS
@@ -26,8 +26,8 @@ def simulated(found: Algorithm, p: int, nbytes: int, latency_us: int) -> float:
     return simcomm.run(found, simcomm.star(p, "10 Gbit/s", f"{latency_us} us", TRANSPORT), nbytes).elapsed
 
 
-def model_of(p: int, nbytes: int, latency_us: int) -> Model:
-    return Model(p, nbytes, 3e-6 + 2 * latency_us * 1e-6, 1 / (1.25e9 * 0.9), 1e-10)
+def model_of(p: int, nbytes: int, latency_us: int) -> CostModel:
+    return CostModel(p, nbytes, 3e-6 + 2 * latency_us * 1e-6, 1 / (1.25e9 * 0.9), 1e-10)
 
 
 def formula(found: Algorithm, p: int, nbytes: int, latency_us: int) -> float:
@@ -43,10 +43,10 @@ def divisible(found: Algorithm, p: int) -> int:
 
 def test_every_algorithm_of_the_library_has_a_closed_form() -> None:
     assert FORMS.keys() == library().keys()
-    assert FORMS.keys() >= BOUNDS
+    assert FORMS.keys() >= UPPER_BOUNDS
 
 
-@pytest.mark.parametrize("name", sorted(FORMS.keys() - BOUNDS))
+@pytest.mark.parametrize("name", sorted(FORMS.keys() - UPPER_BOUNDS))
 @pytest.mark.parametrize("p", range(1, 18))
 def test_closed_forms_are_what_is_simulated(name: str, p: int) -> None:
     found = find_algorithm(name)
@@ -55,7 +55,9 @@ def test_closed_forms_are_what_is_simulated(name: str, p: int) -> None:
         assert formula(found, p, nbytes, latency) == pytest.approx(simulated(found, p, nbytes, latency), rel=1e-9)
 
 
-@given(st.sampled_from(sorted(FORMS.keys() - BOUNDS)), st.integers(1, 24), st.integers(1, 3000), st.integers(0, 100))
+@given(
+    st.sampled_from(sorted(FORMS.keys() - UPPER_BOUNDS)), st.integers(1, 24), st.integers(1, 3000), st.integers(0, 100)
+)
 @settings(max_examples=60, deadline=None)
 def test_closed_forms_hold_for_any_size_and_latency(name: str, p: int, times: int, latency: int) -> None:
     found = find_algorithm(name)
@@ -63,7 +65,7 @@ def test_closed_forms_hold_for_any_size_and_latency(name: str, p: int, times: in
     assert formula(found, p, nbytes, latency) == pytest.approx(simulated(found, p, nbytes, latency), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(BOUNDS))
+@pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
 @pytest.mark.parametrize("p", range(1, 18))
 def test_no_run_exceeds_a_bound_or_beats_it_by_far(name: str, p: int) -> None:
     found = find_algorithm(name)
@@ -73,7 +75,7 @@ def test_no_run_exceeds_a_bound_or_beats_it_by_far(name: str, p: int) -> None:
         assert 1 - 1e-9 <= ratio < 1.5
 
 
-@pytest.mark.parametrize("name", sorted(BOUNDS))
+@pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
 @pytest.mark.parametrize("slices", [1, 2, 8, 32])
 @pytest.mark.parametrize(
     "world_sizes",
@@ -119,7 +121,7 @@ def test_closed_forms_take_the_parameters(name: str, p: int, parameters: dict[st
 
 def test_a_hierarchy_of_several_channels_has_no_closed_form() -> None:
     found = find_algorithm("all_reduce/hierarchical[rail=double_tree]")
-    assert closed_form(found, Model(16, 1 << 20, 1e-6, 1e-9, 0)) is None
+    assert closed_form(found, CostModel(16, 1 << 20, 1e-6, 1e-9, 0)) is None
 
 
 def seconds(schedule: Schedule, op: Operation, nbytes: int, alpha: float, beta: float, gamma: float) -> float:
@@ -153,7 +155,7 @@ def _matches(schedule: Schedule, rank: int, number: int) -> list[int]:
 def test_closed_forms_equal_a_replay(name: str, p: int, costs: tuple[float, float, float]) -> None:
     nbytes, found = 64 * p, find_algorithm(name)
     expected = replay(build_schedule(found, p), nbytes, *costs)
-    assert closed_form(found, Model(p, nbytes, *costs)) == pytest.approx(expected, rel=1e-12)
+    assert closed_form(found, CostModel(p, nbytes, *costs)) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", sorted(library()))

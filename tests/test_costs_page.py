@@ -9,7 +9,7 @@ import pytest
 
 from collectives import find_algorithm, library
 from collectives.costs.bounds import least_sent_share, least_steps
-from collectives.costs.closed_forms import BOUNDS, Model, closed_form
+from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
 from collectives.schedule.schedule import build_schedule
 from collectives.spec import SPECS
 
@@ -26,7 +26,7 @@ HOLDS = {
 }
 
 
-def value(formula: str, m: Model, s: int = 8) -> float:
+def value(formula: str, m: CostModel, s: int = 8) -> float:
     """What a formula of the page gives."""
     known = {"p": m.p, "n": m.nbytes, "α": m.alpha, "β": m.beta, "γ": m.gamma, "L": m.doublings, "s": s, "sqrt": sqrt}
     return float(eval(formula.replace("·", "*"), {"__builtins__": {}}, known))
@@ -35,7 +35,7 @@ def value(formula: str, m: Model, s: int = 8) -> float:
 STEPS = re.compile(r"((?:ceil\(log2 p\)|log2 p|\b[pgrcs]\b|[-+/()\d ])+) (?:steps|messages deep)")
 
 
-def stated_steps(docstring: str, m: Model, s: int = 8) -> float:
+def stated_steps(docstring: str, m: CostModel, s: int = 8) -> float:
     """What the number of steps in the first line of a docstring comes to; squares where there are rows and columns."""
     if "One step" in docstring:
         return 1.0
@@ -54,24 +54,24 @@ def test_the_page_has_every_algorithm_and_every_collective() -> None:
 @pytest.mark.parametrize("name", FORMULAS)
 def test_each_formula_is_the_library_s(name: str) -> None:
     formula, holds, _ = FORMULAS[name]
-    assert holds.startswith("at most") == (name in BOUNDS)
+    assert holds.startswith("at most") == (name in UPPER_BOUNDS)
     pipelined = "slices" in find_algorithm(name).parameters
     for s in (1, 3, 8) if pipelined else (8,):
         found = find_algorithm(f"{name}[slices={s}]" if pipelined else name)
         for p in (p for p in range(2, 37) if HOLDS[holds](p)):
             for costs in ((3e-6, 8e-11, 1e-11), (1e-6, 1e-9, 0.0), (0.0, 1e-10, 1e-9)):
-                model = Model(p, 1e6, *costs)
+                model = CostModel(p, 1e6, *costs)
                 exact = closed_form(found, model)
                 assert exact is not None
                 stated = value(formula, model, s)
-                assert exact <= stated * (1 + 1e-9) if name in BOUNDS else exact == pytest.approx(stated)
+                assert exact <= stated * (1 + 1e-9) if name in UPPER_BOUNDS else exact == pytest.approx(stated)
 
 
 @pytest.mark.parametrize("collective", LEAST)
 def test_each_lower_bound_is_the_library_s(collective: str) -> None:
     steps, sent, _ = LEAST[collective]
     for p in range(2, 37):
-        model = Model(p, 1e6, 1.0, 1.0, 1.0)
+        model = CostModel(p, 1e6, 1.0, 1.0, 1.0)
         assert value(steps, model) == least_steps(p)
         assert value(sent, model) == pytest.approx(least_sent_share(collective, p) * 1e6)
 
@@ -88,9 +88,9 @@ def test_every_algorithm_says_its_bytes_and_where_it_is_from(name: str) -> None:
 def test_the_steps_that_an_algorithm_states_are_those_of_the_page(name: str) -> None:
     formula, holds, _ = FORMULAS[name]
     first = (find_algorithm(name).function.__doc__ or "").partition("\n")[0]
-    assert ("At most" in first) == (name in BOUNDS)
+    assert ("At most" in first) == (name in UPPER_BOUNDS)
     for p in (p for p in range(2, 37) if HOLDS[holds](p)):
-        latency_alone = Model(p, 1.0, 1.0, 0.0, 0.0)
+        latency_alone = CostModel(p, 1.0, 1.0, 0.0, 0.0)
         assert stated_steps(first, latency_alone) == pytest.approx(value(formula, latency_alone))
 
 

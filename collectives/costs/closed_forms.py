@@ -1,42 +1,48 @@
 """Closed-form costs, in the field's alpha (s a message), beta (s a byte), gamma (s a byte reduced or copied).
 
 They hold on a symmetric network without contention: every rank has a link of its own, full duplex, into a switch that
-never fills, and what a rank sends at the same time shares its link. Buffers fall into equal chunks. There they are what
-the simulator says to the last digit, but for those in ``BOUNDS``, which no run exceeds.
+never fills, and what a rank sends at the same time shares its link. Buffers fall into equal chunks. There they equal
+the simulation to the last digit, except those in ``UPPER_BOUNDS``, which no run exceeds.
+
+Each function is called like the library algorithm whose seconds it returns.
 
 Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007); Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009)
 for the ring; Sanders, Speck, Träff (2009) for the two trees; the rest follows from the programs by counting.
 """
 
 from collections.abc import Callable
-from math import isqrt
 from typing import NamedTuple
 
 from collectives.algorithms.double_tree import in_order_tree
-from collectives.costs.one_link import Shares, on_one_link
+from collectives.algorithms.hierarchical import divided
+from collectives.costs.shared_link import StepShares, seconds_on_shared_link
 from collectives.declaration import Algorithm
 from collectives.nesting import inside
 
 
-class Model(NamedTuple):
-    """How many ranks, how large a buffer in bytes, and what a network costs."""
+class CostModel(NamedTuple):
+    """The ranks, the bytes of their buffers, and what the network costs them.
+
+    >>> CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0).doublings
+    2
+    """
 
     p: int
     nbytes: float
-    alpha: float
-    beta: float
-    gamma: float
+    alpha: float  # seconds a message
+    beta: float  # seconds a byte sent
+    gamma: float  # seconds a byte reduced or copied
 
     def messages(self, number: float, share: float) -> float:
-        """Seconds of so many messages, one after the other, each of a share of the buffer."""
+        """Return the seconds of so many messages, one after the other, each of a share of the buffer."""
         return number * (self.alpha + share * self.nbytes * self.beta)
 
     def work(self, share: float) -> float:
-        """Seconds to reduce or copy so many buffers."""
+        """Return the seconds to reduce or copy a share of the buffer."""
         return share * self.nbytes * self.gamma
 
-    def of(self, p: int, share: float = 1.0) -> "Model":
-        """The same network for fewer ranks and a share of the buffer."""
+    def for_group(self, p: int, share: float = 1.0) -> "CostModel":
+        """Return the model of ``p`` of the ranks with a share of the buffer."""
         return self._replace(p=p, nbytes=self.nbytes * share)
 
     @property
@@ -55,101 +61,101 @@ class Model(NamedTuple):
         return (self.p - 1) / self.p
 
 
-def naive_broadcast(m: Model) -> float:
+def naive_broadcast(m: CostModel) -> float:
     return m.messages(m.p - 1, 1)
 
 
-def naive_reduce(m: Model) -> float:
+def naive_reduce(m: CostModel) -> float:
     return naive_broadcast(m) + m.work(m.p - 1)
 
 
-def naive_scatter(m: Model) -> float:
+def naive_scatter(m: CostModel) -> float:
     return m.messages(m.p - 1, 1 / m.p)
 
 
-def direct_all_gather(m: Model) -> float:
+def direct_all_gather(m: CostModel) -> float:
     """All messages at once share the link of a rank, and pay for their latency once."""
     return m.messages(1, m.others) if m.p > 1 else 0.0
 
 
-def direct_reduce_scatter(m: Model) -> float:
+def direct_reduce_scatter(m: CostModel) -> float:
     return direct_all_gather(m) + m.work(m.others)
 
 
-def binomial_broadcast(m: Model) -> float:
+def binomial_broadcast(m: CostModel) -> float:
     return m.messages(m.doublings, 1)
 
 
-def binomial_reduce(m: Model) -> float:
+def binomial_reduce(m: CostModel) -> float:
     return m.messages(m.doublings, 1) + m.work(m.doublings)
 
 
-def binomial_scatter(m: Model) -> float:
+def binomial_scatter(m: CostModel) -> float:
     """Each step's message is half as long as the one before: together all but the root's own part."""
     return m.messages(m.doublings, 0) + m.messages(1, m.others) - m.alpha
 
 
-def chain_broadcast(m: Model, slices: int = 8) -> float:
+def chain_broadcast(m: CostModel, slices: int = 8) -> float:
     return m.messages(m.p + slices - 2, 1 / slices) if m.p > 1 else 0.0
 
 
-def chain_reduce(m: Model, slices: int = 8) -> float:
+def chain_reduce(m: CostModel, slices: int = 8) -> float:
     return chain_broadcast(m, slices) + m.work((m.p + slices - 2) / slices if m.p > 1 else 0)
 
 
-def ring_all_gather(m: Model) -> float:
+def ring_all_gather(m: CostModel) -> float:
     return m.messages(m.p - 1, 1 / m.p)
 
 
-def ring_reduce_scatter(m: Model) -> float:
+def ring_reduce_scatter(m: CostModel) -> float:
     return ring_all_gather(m) + m.work(m.others)
 
 
-def bidirectional_ring_reduce_scatter(m: Model) -> float:
+def bidirectional_ring_reduce_scatter(m: CostModel) -> float:
     """Both channels share the link, but each reduces its half while the other does."""
     return ring_all_gather(m) + m.work(m.others / 2)
 
 
-def unchunked_ring_all_reduce(m: Model) -> float:
+def unchunked_ring_all_reduce(m: CostModel) -> float:
     return m.messages(m.p - 1, 1) + m.work(m.p)
 
 
-def handed_over(m: Model) -> float:
-    """What the spare ranks add where p is no power of two: the whole buffer to a core rank, reduced, and back."""
+def spare_ranks(m: CostModel) -> float:
+    """Return what the ranks beyond a power of two add: their buffers go to core ranks, are reduced, and come back."""
     return m.messages(2, 1) + m.work(1) if m.p > m.core else 0.0
 
 
-def recursive_doubling_all_reduce(m: Model) -> float:
+def recursive_doubling_all_reduce(m: CostModel) -> float:
     doublings = m.core.bit_length() - 1
-    return m.messages(doublings, 1) + m.work(doublings) + handed_over(m)
+    return m.messages(doublings, 1) + m.work(doublings) + spare_ranks(m)
 
 
-def halving_doubling_all_reduce(m: Model) -> float:
+def halving_doubling_all_reduce(m: CostModel) -> float:
     share = (m.core - 1) / m.core
-    return m.alpha * 2 * (m.core.bit_length() - 1) + m.nbytes * m.beta * 2 * share + m.work(share) + handed_over(m)
+    return m.alpha * 2 * (m.core.bit_length() - 1) + m.nbytes * m.beta * 2 * share + m.work(share) + spare_ranks(m)
 
 
-def parts_exchanged(m: Model) -> list[float]:
-    """The share that rank 0 exchanges in each step of doubling: its parts, and those that spare ranks gave it."""
+def exchanged_shares(m: CostModel) -> list[float]:
+    """Return the shares that rank 0 exchanges, step by step: of its own parts and of those of a spare rank."""
     spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
     return [(count + min(count, spare)) / m.p for count in counts]
 
 
-def recursive_doubling_all_gather(m: Model) -> float:
+def recursive_doubling_all_gather(m: CostModel) -> float:
     spare = m.messages(1, 1 / m.p) + m.messages(1, m.others) if m.p > m.core else 0.0
-    return sum(m.messages(1, share) for share in parts_exchanged(m)) + spare
+    return sum(m.messages(1, share) for share in exchanged_shares(m)) + spare
 
 
-def recursive_halving_reduce_scatter(m: Model) -> float:
+def recursive_halving_reduce_scatter(m: CostModel) -> float:
     spare = m.messages(1, 1) + m.work(1) + m.messages(1, 1 / m.p) if m.p > m.core else 0.0
-    return sum(m.messages(1, share) + m.work(share) for share in parts_exchanged(m)) + spare
+    return sum(m.messages(1, share) + m.work(share) for share in exchanged_shares(m)) + spare
 
 
-def bruck_all_gather(m: Model) -> float:
+def bruck_all_gather(m: CostModel) -> float:
     return m.alpha * m.doublings + m.others * m.nbytes * m.beta
 
 
-def bruck_all_to_all(m: Model) -> float:
+def bruck_all_to_all(m: CostModel) -> float:
     """A part travels once for each bit of its distance, packed and unpacked each time; two rotations besides."""
     if m.p == 1:
         return 0.0
@@ -157,16 +163,16 @@ def bruck_all_to_all(m: Model) -> float:
     return m.alpha * m.doublings + travelled * m.nbytes * m.beta + m.work(2 + 2 * travelled)
 
 
-def pairwise_all_to_all(m: Model) -> float:
+def pairwise_all_to_all(m: CostModel) -> float:
     return m.messages(m.p - 1 + m.p % 2, 1 / m.p) if m.p > 1 else 0.0
 
 
-def dissemination_barrier(m: Model) -> float:
+def dissemination_barrier(m: CostModel) -> float:
     return m.messages(m.doublings, 1) + m.work(m.doublings)
 
 
-def double_tree_broadcast(m: Model, slices: int = 8) -> float:
-    """A bound: no link carries more than two of the messages, of n / 2s bytes, at once."""
+def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
+    """Return an upper bound: no link carries more than two of the messages, of n / 2s bytes, at once."""
     if m.p == 1:
         return 0.0
 
@@ -176,25 +182,26 @@ def double_tree_broadcast(m: Model, slices: int = 8) -> float:
     return m.messages(depth(0) + slices - 1, 1 / slices)
 
 
-def double_tree_reduce(m: Model, slices: int = 8) -> float:
-    """A bound: likewise, with a step for each child; what a rank hears of one slice it passes on with the next."""
+def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
+    """Return an upper bound, with a step for each child; a rank passes on one slice while it receives the next."""
     if m.p == 1:
         return 0.0
-    turns = 1 if m.p < 4 else 2  # most children of a rank
+    most_children = 1 if m.p < 4 else 2
 
     def begins(place: int) -> int:
         children = in_order_tree(place, m.p).children
-        return max((turns + begins(child) - turn for turn, child in enumerate(children)), default=-turns)
+        steps = (most_children + begins(child) - number for number, child in enumerate(children))
+        return max(steps, default=-most_children)
 
-    steps = begins(0) + turns * (slices - 1) + 1
+    steps = begins(0) + most_children * (slices - 1) + 1
     return m.messages(steps, 1 / slices) + m.work(steps / (2 * slices))
 
 
-def double_tree_least(m: Model, collective: str, slices: int) -> float:
-    """What two trees cannot do without.
+def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float:
+    """Return the seconds that no run of a collective over two trees goes below.
 
     The last slice of each tree goes all the way, after the others; the root's link carries all of the buffer; and a
-    rank with two children, which there is from four ranks on, hears them in turn.
+    rank with two children, which there is from four ranks on, receives from one after the other.
     """
 
     def depth(place: int) -> int:
@@ -208,31 +215,26 @@ def double_tree_least(m: Model, collective: str, slices: int) -> float:
     return max(both_ways, 2 * slices * hop + m.messages(slices, 1 / slices)) if m.p >= 4 else both_ways
 
 
-def squarest(p: int, wanted: int | None) -> int:
-    """The width that the two-dimensional algorithms choose."""
-    return wanted or next(width for width in range(isqrt(p), 0, -1) if p % width == 0)
-
-
-def torus_all_reduce(m: Model, columns: int | None = None) -> float:
+def torus_all_reduce(m: CostModel, columns: int | None = None) -> float:
     """One channel begins in the rows, the other in the columns; what they send at the same time shares the link."""
-    c = squarest(m.p, columns)
+    c = divided(m.p, columns, "columns")
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
-    return on_one_link([_torus_channel(m, c, m.p // c), _torus_channel(m, m.p // c, c)], *seconds)
+    return seconds_on_shared_link([_torus_channel(m, c, m.p // c), _torus_channel(m, m.p // c, c)], *seconds)
 
 
-def _torus_channel(m: Model, c: int, r: int) -> list[Shares]:
-    """Each step of a channel, which has half of the buffer."""
+def _torus_channel(m: CostModel, c: int, r: int) -> list[StepShares]:
+    """Return the steps of one channel, which has half of the buffer: rings of ``c`` ranks, then rings of ``r``."""
     row, column = 1 / (2 * c), 1 / (2 * m.p)
-    down = [Shares(row, row)] * (c - 1) + [Shares(column, column)] * (r - 1)
-    return down + [Shares(column, 0.0)] * (r - 1) + [Shares(row, 0.0)] * (c - 1)
+    down = [StepShares(row, row)] * (c - 1) + [StepShares(column, column)] * (r - 1)
+    return down + [StepShares(column, 0.0)] * (r - 1) + [StepShares(row, 0.0)] * (c - 1)
 
 
 def hierarchical_all_reduce(
-    m: Model, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
+    m: CostModel, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
 ) -> float | None:
-    """The closed forms of what runs inside, one after the other; None where that has several channels."""
-    width = squarest(m.p, gpus)
-    inner, across = m.of(width), m.of(m.p // width, 1 / width)
+    """Return the sum of the closed forms of the algorithms inside; None where one of them has several channels."""
+    width = divided(m.p, gpus, "gpus")
+    inner, across = m.for_group(width), m.for_group(m.p // width, 1 / width)
     dimensions = [
         (inside("reduce_scatter", node, inner.p), inner),
         (inside("all_reduce", rail, across.p), across),
@@ -287,18 +289,24 @@ FORMS: dict[str, Callable[..., float | None]] = {
     "barrier/binomial": lambda m: binomial_reduce(m) + binomial_broadcast(m),
     "barrier/dissemination": dissemination_barrier,
 }
-BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/double_tree"}
+UPPER_BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/double_tree"}
 
 
-def closed_form(algorithm: Algorithm, model: Model) -> float | None:
-    """Seconds that the formula of a library algorithm gives, with its parameters as they are set; None without one."""
+def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
+    """Return the seconds that the formula of a library algorithm gives, with its parameters; None without a formula.
+
+    >>> from collectives import find_algorithm
+    >>> network = CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0)
+    >>> round(closed_form(find_algorithm("all_reduce/ring"), network), 9)
+    0.001506
+    """
     form = FORMS.get(f"{algorithm.spec.name}/{algorithm.name}") if algorithm.source is None else None
     return None if form is None else form(model, **algorithm.parameters)
 
 
-def least_seconds(algorithm: Algorithm, model: Model) -> float:
-    """What no run of a library algorithm goes below, its chunks being equally large; 0 where nothing is known."""
+def least_seconds(algorithm: Algorithm, model: CostModel) -> float:
+    """Return the seconds that no run of a library algorithm with equal chunks goes below; 0 where none are known."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
-    if algorithm.source is not None or name not in BOUNDS or model.p == 1:
+    if algorithm.source is not None or name not in UPPER_BOUNDS or model.p == 1:
         return 0.0
-    return double_tree_least(model, name.partition("/")[0], int(algorithm.parameters.get("slices") or 8))
+    return double_tree_lower_bound(model, name.partition("/")[0], int(algorithm.parameters.get("slices") or 8))
