@@ -5,9 +5,8 @@ Rank r's loss is (x - parameter)^2 at its own x. One step from 2.0 leaves 1.4 on
 
 import torch
 
+import realcomm
 import simcomm
-from collectives import find_algorithm
-from realcomm import execute, launch
 
 X = [0.0, 1.0]  # of rank 0 and rank 1
 START = 2.0
@@ -24,12 +23,12 @@ def own_gradient(rank: int) -> torch.Tensor:
 def real_rank(rank: int, world_size: int) -> float:
     """Return the parameter after one step, as one rank among real processes."""
     gradient = own_gradient(rank)
-    execute(find_algorithm("all_reduce/ring"), gradient)
+    realcomm.all_reduce(gradient, algorithm="ring")
     return START - LEARNING_RATE * gradient.item()
 
 
 def main() -> None:
-    for rank, parameter in enumerate(launch(real_rank, world_size=2)):
+    for rank, parameter in enumerate(realcomm.launch(real_rank, world_size=2)):
         print(f"real rank {rank}: {parameter:g}")
     gradients = [own_gradient(rank).numpy() for rank in range(2)]
     simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), buffers=gradients)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from collectives import verify
+
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,7 +44,6 @@ def test_every_function_and_every_option_of_bench_is_named():
     ],
 )
 def test_the_programs_of_the_readme_run(number: int, printed: list[str], written: str, tmp_path: Path):
-    """Those that need no file; the third declares an algorithm."""
     program = PROGRAM.findall(README)[number]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -52,3 +53,10 @@ def test_the_programs_of_the_readme_run(number: int, printed: list[str], written
     lines = done.stdout.splitlines()
     assert [line[: len(begin)] for line, begin in zip(lines, printed, strict=True)] == printed
     assert (tmp_path / written).stat().st_size > 10_000
+
+
+def test_the_ring_of_the_readme_is_right():
+    names: dict = {}
+    exec(PROGRAM.findall(README)[2], names)
+    for world_size in (1, 2, 5):
+        verify(names["my_ring"].__algorithm__, world_size)

@@ -24,7 +24,7 @@ def ring(ranks: int, nbytes: int = 8 << 20) -> Trace:
 
 
 def naive(ranks: int, nbytes: int = 1 << 20) -> Trace:
-    """Every rank sends to rank 0 in turn, then rank 0 to each."""
+    """Every rank sends to rank 0, one after the other, then rank 0 to each."""
     seconds = nbytes / BANDWIDTH + 2 * LATENCY
     pairs = [(rank, 0) for rank in range(1, ranks)] + [(0, rank) for rank in range(1, ranks)]
     messages = [

@@ -4,7 +4,15 @@ A function is loaded, with the drawing libraries that it needs, when it is first
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from viz.film.animation import animate
+    from viz.pictures import draw
+    from viz.report.document import write_report
+    from viz.space_time import draw_space_time
+    from viz.topology import draw_topology
+    from viz.winners import Winners, draw_winners
 
 _MODULES = {
     "Winners": "viz.winners",
