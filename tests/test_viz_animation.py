@@ -159,6 +159,8 @@ def test_chunks_have_colours_of_their_own_that_numbers_can_be_read_on(count: int
         ("film.gif", {"seconds": -1}, "-1 seconds at 12 frames a second: an animation has 2 to 600 frames"),
         ("film.gif", {"seconds": 1000}, "1000 seconds at 12"),
         ("film.gif", {"seconds": float("nan")}, "nan seconds"),
+        ("film.gif", {"seconds": "ten"}, "seconds is 'ten'; give a number"),
+        ("film.gif", {"fps": None}, "fps is None; give a number"),
     ],
 )
 def test_what_cannot_be_filmed_is_refused(tmp_path: Path, path: str, options: dict[str, float], message: str) -> None:
@@ -172,6 +174,7 @@ def test_what_cannot_be_filmed_is_refused(tmp_path: Path, path: str, options: di
     [
         (Trace("all_reduce/ring", "predicted", 1, 0.0), "all_reduce/ring: nothing to draw: the trace has no messages"),
         (replace(viz_traces.ring(2), elapsed=0.0), r"takes 0\.0 seconds"),
+        ("all_reduce/ring", "trace is 'all_reduce/ring'; give a Trace"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["gif", "png"])

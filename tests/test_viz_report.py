@@ -167,6 +167,11 @@ def test_shares_and_rates_are_written_for_people() -> None:
     assert format_percent(0.965) == "96.5 %"
 
 
+def test_a_report_of_no_answer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"answer is 'ring'; give what the to_dict\(\) of an answer returns"):
+        viz.write_report("ring", {}, tmp_path / "r.html")
+
+
 @pytest.mark.parametrize(
     ("changes", "pictures", "name", "message"),
     [

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.patches import Rectangle
 
+from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.records.files import write_bytes
 from collectives.records.trace import Trace
@@ -53,6 +54,8 @@ def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float =
 
 def _frame_count(seconds: float, fps: float) -> int:
     """Return the number of frames. Raise InputError for too many or too few."""
+    check_number("fps", fps)
+    check_number("seconds", seconds)
     if not (0 < fps <= 50):
         raise InputError(f"fps {fps}: a GIF shows more than 0 and at most 50 frames a second")
     if not (seconds > 0 and 2 <= round(seconds * fps) <= MOST_FRAMES):

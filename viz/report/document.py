@@ -54,8 +54,10 @@ def render_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path
     return environment.get_template("report.html.jinja").render(_content(answer, pictures))
 
 
-def _content(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path]) -> dict[str, Any]:
+def _content(answer: object, pictures: Mapping[str, bytes | Path]) -> dict[str, Any]:
     """Return what the template fills in."""
+    if not isinstance(answer, Mapping):
+        raise InputError(f"answer is {answer!r}; give what the to_dict() of an answer returns")
     kind = answer.get("kind")
     if kind not in _KINDS:
         raise InputError(f"a report is of kind {', '.join(_KINDS)}; this result has kind {kind!r}")

@@ -9,8 +9,10 @@ from viz.layout.geometry import Edge, natural_order
 from viz.layout.traced_graph import is_through_memory
 
 
-def check_something_happens(trace: Trace) -> None:
-    """Raise InputError for a trace without messages and spans, or one that takes no time."""
+def check_something_happens(trace: object) -> None:
+    """Raise InputError for what is no Trace, for one without messages and spans, and for one that takes no time."""
+    if not isinstance(trace, Trace):
+        raise InputError(f"trace is {trace!r}; give a Trace, for example what simcomm.run returns")
     if not trace.messages and not trace.spans:
         raise InputError(f"{trace.title}: nothing to draw: the trace has no messages and no spans")
     if not 0 < trace.elapsed < inf:
