@@ -129,7 +129,7 @@ def calls(fewer: int) -> Iterator[tuple[str, Call]]:
             f"{name}, {ranks} ranks on a star, compiled",
             lambda name=name: simcomm.run(name, many, 1 << 26, engine="compiled", record=False),
         )
-    for name in ("all_reduce/ring", "all_to_all/naive", "all_reduce/halving_doubling"):
+    for name in ("all_reduce/ring", "all_to_all/pairwise", "all_reduce/halving_doubling"):
         yield (
             f"{name}, {apart.world_size} ranks, every latency different, compiled",
             lambda name=name: simcomm.run(name, apart, 1 << 26, engine="compiled", record=False),
