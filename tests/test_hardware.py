@@ -65,10 +65,10 @@ def test_every_figure_of_a_machine_has_a_source(name: str):
 
 @pytest.mark.parametrize("name", parts("link"))
 def test_every_link_has_a_rate_of_which_software_gets_no_more_than_all(name: str):
-    wire = find_link(name)
-    assert 0 < wire.bandwidth < 1e12
-    assert wire.usable is None or wire.usable <= wire.bandwidth
-    assert find_link(f"{name} x2").bandwidth == 2 * wire.bandwidth
+    link = find_link(name)
+    assert 0 < link.bandwidth < 1e12
+    assert link.usable is None or link.usable <= link.bandwidth
+    assert find_link(f"{name} x2").bandwidth == 2 * link.bandwidth
 
 
 def test_rates_follow_from_lanes_and_encoding():

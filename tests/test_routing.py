@@ -46,20 +46,20 @@ def graphs(draw: st.DrawFn) -> "nx.DiGraph[str]":
 def test_paths_are_shortest_and_among_those_widest(graph: "nx.DiGraph[str]", spread: int):
     net = ShortestPaths(graph)
     pairs = [(a, b) for a in graph for b in graph]
-    ways = net.paths(net.ends(pairs), np.full(len(pairs), spread))
+    routes = net.paths(net.ends(pairs), np.full(len(pairs), spread))
     for number, (a, b) in enumerate(pairs):
-        way = net.nodes_of(ways.link[ways.first[number] : ways.first[number + 1]].tolist())
+        route = net.nodes_of(routes.link[routes.first[number] : routes.first[number + 1]].tolist())
         if a == b or not nx.has_path(graph, a, b):
-            assert way == ()
+            assert route == ()
             continue
-        assert (way[0], way[-1]) == (a, b)
+        assert (route[0], route[-1]) == (a, b)
         best = min(slowness(graph, each) for each in nx.all_shortest_paths(graph, a, b))
-        assert len(way) == nx.shortest_path_length(graph, a, b) + 1
-        assert slowness(graph, way) == pytest.approx(best, rel=1e-9)
+        assert len(route) == nx.shortest_path_length(graph, a, b) + 1
+        assert slowness(graph, route) == pytest.approx(best, rel=1e-9)
 
 
-def slowness(graph: "nx.DiGraph[str]", way: tuple[str, ...]) -> float:
-    return sum(1 / graph.edges[edge]["bandwidth"] for edge in pairwise(way))
+def slowness(graph: "nx.DiGraph[str]", route: tuple[str, ...]) -> float:
+    return sum(1 / graph.edges[edge]["bandwidth"] for edge in pairwise(route))
 
 
 @given(st.integers(0, 2**62))
@@ -101,16 +101,16 @@ CASES = [
 def test_many_routes_at_once_are_those_found_one_by_one(number: int):
     cluster, policy = CASES[number]
     pairs = all_pairs(cluster)
-    ways, single, edges = policy(cluster.graph).links(pairs), policy(cluster.graph), list(cluster.graph.edges)
+    routes, single, edges = policy(cluster.graph).links(pairs), policy(cluster.graph), list(cluster.graph.edges)
     for k, (a, b) in enumerate(pairs):
-        links = [edges[link] for link in ways.link[ways.first[k] : ways.first[k + 1]]]
+        links = [edges[link] for link in routes.link[routes.first[k] : routes.first[k + 1]]]
         assert links == list(pairwise(single.route(a, b)))
         assert len(set(links)) == len(links)
 
 
 def test_no_links_are_needed_to_stay():
-    ways = shortest(POD.graph).links([("n0.gpu0", "n0.gpu0"), ("n0.gpu0", "n0.gpu1")])
-    assert ways.first.tolist() == [0, 0, 2]
+    routes = shortest(POD.graph).links([("n0.gpu0", "n0.gpu0"), ("n0.gpu0", "n0.gpu1")])
+    assert routes.first.tolist() == [0, 0, 2]
     assert shortest(POD.graph).route("n0.gpu0", "n0.gpu0") == ("n0.gpu0",)
 
 
@@ -120,8 +120,8 @@ def test_by_default_no_shift_of_a_fat_tree_shares_a_link(k: int):
     cluster = topologies.fat_tree(k, *LINK)
     hosts = cluster.hosts
     for shift in range(1, len(hosts)):
-        ways = cluster.router().links([(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)])
-        assert np.bincount(ways.link).max() == 1
+        routes = cluster.router().links([(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)])
+        assert np.bincount(routes.link).max() == 1
 
 
 def heaviest(cluster: Cluster, policy: Routing, shift: int) -> int:
@@ -142,9 +142,9 @@ def test_ecmp_collides_and_another_seed_collides_elsewhere():
 
 def test_ecmp_spreads_flows_evenly_over_the_core():
     cluster = topologies.fat_tree(8, *LINK)
-    ways = ecmp(5)(cluster.graph).links([(a, b) for a in cluster.hosts[:16] for b in cluster.hosts[64:]])
+    routes = ecmp(5)(cluster.graph).links([(a, b) for a in cluster.hosts[:16] for b in cluster.hosts[64:]])
     edges = list(cluster.graph.edges)
-    through = Counter(edges[link][1] for link in ways.link if cluster.graph.nodes[edges[link][1]].get("tier") == 3)
+    through = Counter(edges[link][1] for link in routes.link if cluster.graph.nodes[edges[link][1]].get("tier") == 3)
     assert len(through) == 16
     assert sum(through.values()) == 16 * 64
     assert min(through.values()) > 64 - 4 * 8
@@ -219,9 +219,9 @@ def test_nvlink_needs_no_host_memory_and_what_lies_beyond_it_does():
 
 
 def test_by_default_a_message_leaves_by_its_own_nic_and_crosses_the_spine_to_another_rail():
-    way = POD.router().route("n0.gpu0", "n1.gpu2")
-    assert [node for node in way if "nic" in node] == ["n0.nic0", "n1.nic2"]
-    assert POD.graph.nodes[way[4]] == {"kind": "switch", "tier": 2}
+    route = POD.router().route("n0.gpu0", "n1.gpu2")
+    assert [node for node in route if "nic" in node] == ["n0.nic0", "n1.nic2"]
+    assert POD.graph.nodes[route[4]] == {"kind": "switch", "tier": 2}
 
 
 def test_rail_aware_messages_change_rails_inside_the_sender_and_cross_no_spine():

@@ -34,8 +34,8 @@ def test_scratch_repeats_the_sizes_of_the_buffer(n: int, chunks: int, index: int
 
 
 @given(lengths, cuts, st.integers(0, 100), st.integers(0, 5), st.integers(1, 100))
-def test_runs_from_the_same_place_are_equally_large(n: int, chunks: int, one: int, turns: int, count: int) -> None:
-    other = one + turns * chunks
+def test_runs_from_the_same_place_are_equally_large(n: int, chunks: int, one: int, multiple: int, count: int) -> None:
+    other = one + multiple * chunks
     assert same_place(one, other, chunks)
     assert extent(one, count, n, chunks) == extent(other, count, n, chunks)
 

@@ -1,4 +1,4 @@
-"""What-ifs on either engine: slow and failing ranks, thin, flapping and dead links, jitter, links in turn."""
+"""What-ifs on either engine: slow and failing ranks, thin, flapping and dead links, jitter, links of sharing fifo."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -148,8 +148,8 @@ def test_links_in_turn():
     at_once = Algorithm(find_spec("gather"), "at_once", gather_at_once)
     both = simcomm.run(at_once, cluster(3), 3 * MEGABYTE)
     assert [m.end for m in both.messages] == pytest.approx([2e-3, 2e-3])
-    turns = simcomm.run(at_once, replace(cluster(3), sharing="fifo"), 3 * MEGABYTE)
-    assert [(m.src, m.end) for m in turns.messages] == [(1, pytest.approx(1e-3)), (2, pytest.approx(2e-3))]
+    one_by_one = simcomm.run(at_once, replace(cluster(3), sharing="fifo"), 3 * MEGABYTE)
+    assert [(m.src, m.end) for m in one_by_one.messages] == [(1, pytest.approx(1e-3)), (2, pytest.approx(2e-3))]
 
 
 def test_a_message_that_waits_for_its_turn_holds_up_those_behind_it():
@@ -175,9 +175,9 @@ def _event() -> simpy.Event:
 def test_nobody_waits_for_ever_for_a_turn(algorithm: str, ranks: int, seed: int):
     jitter = Trouble(messages=Jitter("uniform", 1e-3), seed=seed)
     fair = simcomm.run(algorithm, cluster(ranks), ranks * 1000)
-    turns = simcomm.run(algorithm, replace(cluster(ranks), sharing="fifo"), ranks * 1000, trouble=jitter)
-    assert turns.is_complete
-    assert turns.bytes_sent() == fair.bytes_sent()
+    one_by_one = simcomm.run(algorithm, replace(cluster(ranks), sharing="fifo"), ranks * 1000, trouble=jitter)
+    assert one_by_one.is_complete
+    assert one_by_one.bytes_sent() == fair.bytes_sent()
 
 
 def test_results_are_right_under_trouble():
