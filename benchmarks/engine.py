@@ -4,7 +4,7 @@
 
 A *command* is a whole process, from its start to its answer, once the caches on disk are warm; its memory is the most
 that it held. A rate of *events* is messages by the second through the compiled event engine alone, and of the *simpy
-engine* events by the second of what simpy itself does with processes that only wait, in turns with them; both with
+engine* events by the second of what simpy itself does with processes that only wait, in alternation; both with
 code loaded, the program traced and routes found. Numbers are medians; the spread goes from the best to the worst.
 """
 
@@ -142,7 +142,7 @@ def with_latencies(cluster: Cluster) -> Cluster:
 
 
 class Events:
-    """One program on one cluster, ready for the event engine alone, short cuts or not."""
+    """One program on one cluster, ready for the event engine alone, without shortcuts."""
 
     def __init__(self, name: str, cluster: Cluster) -> None:
         algorithm = find_algorithm(name)
@@ -193,11 +193,11 @@ def events(repetitions: int, fewer: int) -> Iterator[Row]:
         yield row("events", f"{said}: share of messages that end apart from all others", "", [ready.share_apart()])
 
 
-def bare_rate(processes: int = 64, turns: int = 2000) -> float:
+def bare_rate(processes: int = 64, waits: int = 2000) -> float:
     """Events a second of simpy with processes that do nothing but wait."""
 
     def wait(env: simpy.Environment) -> Iterator[simpy.Event]:
-        for _ in range(turns):
+        for _ in range(waits):
             yield env.timeout(1.0)
 
     env = simpy.Environment()
@@ -234,7 +234,7 @@ def collective_rate(name: str, cluster: Cluster) -> tuple[float, float]:
 
 
 def reference(repetitions: int, fewer: int) -> Iterator[Row]:
-    """The simpy engine's events beside simpy's own, in turns."""
+    """The simpy engine's events beside simpy's own, in alternation."""
     star = simcomm.star(max(2, 64 // fewer), BANDWIDTH, LATENCY)
     tree = two_level_tree(max(2, 8 // fewer), 8, BANDWIDTH, LATENCY, 4.0)
     ring = ("all_reduce/ring", f"ring all-reduce, {star.world_size} ranks on a star")
@@ -256,7 +256,7 @@ def reference(repetitions: int, fewer: int) -> Iterator[Row]:
 PARTS = {"events": events, "reference": reference, "commands": commands}
 
 
-def told(row: Row) -> str:
+def describe(row: Row) -> str:
     """The row in a line, with whether its goal is met."""
     low, high = row["spread"]
     goal = row.get("at_most", row.get("at_least"))
@@ -283,7 +283,7 @@ def main() -> None:
         for each in PARTS[part](asked.repetitions, asked.fewer):
             kept = each if asked.fewer == 1 else {k: v for k, v in each.items() if not k.startswith("at_")}
             rows[part].append(kept)
-            print(told(kept), flush=True)
+            print(describe(kept), flush=True)
         answer["rows"] = list(chain.from_iterable(rows.values()))
         write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 

@@ -1,4 +1,4 @@
-"""Writes the table in docs/engines.md: what `make bench` measured of the engines, beside the goals."""
+"""Writes the tables in docs/engines.md: what was measured of the engines and of the compiled engine's methods."""
 
 import json
 from pathlib import Path
@@ -7,47 +7,77 @@ from typing import Any
 from collectives.records.files import write_text
 
 PAGE = Path(__file__).with_name("engines.md")
-MEASURED = PAGE.parent.parent / "benchmarks" / "results" / "engine.json"
-BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
+RESULTS = PAGE.parent.parent / "benchmarks" / "results"
 PARTS = {"events": "event engine", "reference": "simpy engine", "commands": "whole command"}
+METHODS = ("max-plus", "quotient", "events")
 
 
-def table(found: dict[str, Any]) -> str:
-    """Return a line that says where it was measured, and a table with a row per measurement."""
-    where = found["environment"]
+def engines_table(found: dict[str, Any]) -> str:
+    """Return one row for each thing that ``benchmarks/engine.py`` measured, below a line that says where."""
     lines = [
-        f"{where['cpu']}, {where['cores']} cores; Python {where['python']}. Medians, and from the least to the most.\n",
+        f"{_machine(found)} Medians, and from the least to the most.\n",
         "| of the | what | measured | from, to | goal |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
-    return "\n".join([*lines, *(_row(row) for row in found["rows"])]) + "\n"
+    return "\n".join([*lines, *(_engine_row(row) for row in found["rows"])]) + "\n"
 
 
-def _row(row: dict[str, Any]) -> str:
+def _machine(found: dict[str, Any]) -> str:
+    where = found["environment"]
+    return f"{where['cpu']}, {where['cores']} cores; Python {where['python']}."
+
+
+def _engine_row(row: dict[str, Any]) -> str:
     low, high = row["spread"]
-    cells = [PARTS[row["part"]], row["name"], _format(row["measured"], row["unit"]), f"{_format(low)}, {_format(high)}"]
-    return f"| {' | '.join([*cells, _goal(row)])} |"
+    spread = f"{_rounded(low)}, {_rounded(high)}"
+    cells = [PARTS[row["part"]], row["name"], _rounded(row["measured"], row["unit"]), spread, _goal(row)]
+    return f"| {' | '.join(cells)} |"
 
 
 def _goal(row: dict[str, Any]) -> str:
     if "at_most" in row:
-        return f"at most {_format(row['at_most'])}" + (", missed" if row["measured"] > row["at_most"] else "")
+        return f"at most {_rounded(row['at_most'])}" + (", missed" if row["measured"] > row["at_most"] else "")
     if "at_least" in row:
-        return f"at least {_format(row['at_least'])}" + (", missed" if row["measured"] < row["at_least"] else "")
+        return f"at least {_rounded(row['at_least'])}" + (", missed" if row["measured"] < row["at_least"] else "")
     return ""
 
 
-def _format(number: float, unit: str = "") -> str:
-    """Return a number with three significant digits, and its unit."""
+def _rounded(number: float, unit: str = "") -> str:
+    """Return three digits, and the unit."""
     shown = f"{float(f'{number:.3g}'):,.0f}" if number >= 100 else f"{number:.3g}"
     return f"{shown} {unit}".strip()
 
 
+def methods_table(found: dict[str, Any]) -> str:
+    """Return one row for each schedule and cluster of which ``benchmarks/methods.py`` timed the methods."""
+    lines = [
+        f"{_machine(found)} Seconds.\n",
+        "| algorithm | cluster | ranks | messages | build | routes | max-plus | quotient | events |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    return "\n".join([*lines, *(_method_row(row) for row in found["rows"])]) + "\n"
+
+
+def _method_row(row: dict[str, Any]) -> str:
+    cells = [row["algorithm"], row["cluster"], str(row["ranks"]), f"{row['messages']:,}"]
+    cells += [f"{row[part]:.2g}" for part in ("build", "routes")]
+    for method in METHODS:
+        seconds = "" if row[method] is None else f"{row[method]:.2g}"
+        cells.append(f"**{seconds}**" if row["taken"] == method else seconds)
+    return f"| {' | '.join(cells)} |"
+
+
+TABLES = {"measured": ("engine.json", engines_table), "methods": ("methods.json", methods_table)}
+
+
 def updated(page: str) -> str:
-    """Return the page with the table that was measured last."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{table(json.loads(MEASURED.read_text(encoding='utf-8')))}{END}{after}"
+    """Return the page with the tables as they were measured last."""
+    for name, (results, table) in TABLES.items():
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        before, _, rest = page.partition(begin)
+        after = rest.partition(end)[2]
+        page = f"{before}{begin}{table(json.loads((RESULTS / results).read_text(encoding='utf-8')))}{end}{after}"
+    return page
 
 
 if __name__ == "__main__":

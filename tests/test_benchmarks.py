@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALLEST = {  # what makes each of them take seconds
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
+    "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
 }
 
@@ -119,6 +120,17 @@ def test_the_engines_are_measured_in_parts_with_goals_for_all_ranks_only(tmp_pat
     file.write_text(json.dumps({**both, "environment": {}}))
     refused = benchmark("engine.py", "--parts", "reference", "--add", "-o", str(file))
     assert refused.returncode == 2 and "measured elsewhere" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_methods_are_measured_where_they_apply(tmp_path: Path):
+    found = measured("methods.py", tmp_path / "found.json", *SMALLEST["methods.py"])
+    assert_says_where_it_ran(found)
+    rows = {(row["algorithm"], row["cluster"]): row for row in found["rows"]}
+    assert rows["all_reduce/ring", "star"]["taken"] == "max-plus"
+    both_ways, doubling = rows["all_reduce/bidirectional_ring", "star"], rows["all_reduce/recursive_doubling", "star"]
+    assert (both_ways["max-plus"], doubling["quotient"]) == (None, None)
+    assert min(both_ways["quotient"], both_ways["events"], doubling["events"]) > 0
 
 
 def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.MonkeyPatch):

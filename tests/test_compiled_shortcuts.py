@@ -180,7 +180,9 @@ def test_the_fastest_method_that_applies_is_taken(monkeypatch: pytest.MonkeyPatc
     around, everyone = build_cyclic(library()["all_reduce/ring"], 8), build_cyclic(all_to_all(direct), 8)
     assert simulate(inputs(around, racks(8, 8, 1e12), 80)).method == "max-plus"
     assert simulate(inputs(build_table(library()["all_reduce/ring"], 8), racks(8, 8, 1e12), 80)).method == "events"
-    assert simulate(inputs(everyone, racks(8, 8, 1e12), 80)).method == "events"
+    both_ways = build_cyclic(library()["all_reduce/bidirectional_ring"], 8)
+    assert simulate(inputs(both_ways, racks(8, 8, 1e12), 160)).method == "events"
     monkeypatch.setattr("simcomm.compiled.engine.QUOTIENT_FROM", 1)
+    assert simulate(inputs(both_ways, racks(8, 8, 1e12), 160)).method == "quotient"
+    assert simulate(inputs(both_ways, racks(8, 8, 1e12), 160), messages=True).method == "events"
     assert simulate(inputs(everyone, racks(8, 8, 1e12), 80)).method == "quotient"
-    assert simulate(inputs(everyone, racks(8, 8, 1e12), 80), messages=True).method == "events"

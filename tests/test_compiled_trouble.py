@@ -1,4 +1,4 @@
-"""Whatever goes wrong, the compiled engine and the simpy engine tell the same of it, message by message."""
+"""Whatever goes wrong, the compiled engine and the reference engine agree on it, message by message."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -214,9 +214,9 @@ def test_a_rank_that_fails_while_it_reduces_has_not_ended():
 
 def test_what_never_ends_is_told_without_a_record_too():
     for trouble in (Trouble((RankTrouble(4, fails_at=3e-5),)), Trouble(links=(LinkTrouble(("h2", "s0"), 0.0),))):
-        told = simcomm.run("all_reduce/ring", STAR, 12_000, engine="compiled", trouble=trouble, record=False)
-        assert not told.is_complete
-        assert told.unfinished
+        found = simcomm.run("all_reduce/ring", STAR, 12_000, engine="compiled", trouble=trouble, record=False)
+        assert not found.is_complete
+        assert found.unfinished
 
 
 RACKS = star(256, "10 Gbit/s", "5 us")
@@ -236,7 +236,7 @@ def test_more_messages_than_fit_are_refused_before_they_are_written_down(
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 1000)
     monkeypatch.setattr(import_module("simcomm.simulate"), "MOST_MESSAGES", 1000)
     monkeypatch.setattr(CyclicSchedule, "table", None)
-    with pytest.raises(InputError, match=r"its 130560 messages would have to be told one by one .* up to 1000 will do"):
+    with pytest.raises(InputError, match=r"its 130560 messages would have to be simulated .* up to 1000 will do"):
         simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=trouble, record=False)
 
 

@@ -39,7 +39,7 @@ from simcomm.model.trouble import IDLE_CHANGES
 if TYPE_CHECKING:
     from simcomm.compiled.kernel.world import World
 
-QUOTIENT_FROM = 100_000  # messages; fewer are simulated in less time than it takes to find what is alike
+QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
 EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
 NO_LIMIT = 1 << 62  # of instants
 MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so

@@ -1,4 +1,4 @@
-"""What holds between any two instants of a run, checked in the plain way: for tests to call."""
+"""What holds between any two instants of a run, checked as it is written down: for tests to call."""
 
 import numpy as np
 

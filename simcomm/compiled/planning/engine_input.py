@@ -107,7 +107,7 @@ class EngineInput:
         if self.posted > most:
             raise InputError(
                 f"{self.schedule.describe()}: its {self.posted} messages would "
-                f"have to be told one by one here, which takes too much memory; up to {most} will do"
+                f"have to be simulated one by one here, which takes too much memory; up to {most} will do"
             )
 
     @cached_property

@@ -209,7 +209,7 @@ def _advance_one_for_all(rows: Rows, costs: RingCosts) -> float:
 
 
 def _advance(times: Any, rows: Rows, costs: RingCosts, begin: int, end: int, late: Any, slower: Any) -> int:
-    """Go from step ``begin`` to ``end``: turn ``times`` [ranks] from when each rank began into when it ends.
+    """Go from step ``begin`` to ``end``; ``times`` [ranks], when each rank begins, becomes when it ends.
 
     ``late`` [messages, ranks] are seconds of the step's messages, where it is only one step, and [0, ranks] where no
     message is late; ``slower`` [ranks] are factors of computing. Returns how many steps were not skipped.

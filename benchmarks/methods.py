@@ -1,0 +1,160 @@
+"""What each method of the compiled engine costs: seconds of max-plus, quotient and events, by schedule and cluster.
+
+    python benchmarks/methods.py [--ranks 1024 4096] [--repetitions 3] [-o FILE]
+
+A method is timed from an input whose schedule is built and whose routes are found to its timing, with all code loaded;
+the least of the repetitions counts. Building the schedule and finding routes, which every method needs, are timed too.
+Methods that do not apply, and schedules of more than ``MOST`` messages by events, have no time.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import simcomm
+from collectives import Request, Transport, find_algorithm, library
+from collectives.records.environment import environment
+from collectives.records.files import write_text
+from collectives.schedule.build import build_cyclic, build_table
+from collectives.schedule.cyclic import CyclicSchedule
+from simcomm import Cluster
+from simcomm.cluster.placement import place_round_robin
+from simcomm.compiled.engine import QUOTIENT_FROM, by_events, by_max_plus, by_quotient
+from simcomm.compiled.planning.cyclic_plan import cyclic_pairs
+from simcomm.compiled.planning.engine_input import AnySchedule, EngineInput
+from simcomm.compiled.timing import Timing
+
+RESULTS = Path(__file__).parent / "results" / "methods.json"
+BANDWIDTH, LATENCY = "100 Gbit/s", "1 us"
+ELEMENTS = 1 << 24  # of a buffer: 64 MiB
+MOST = 5_000_000  # messages by events, or pairs
+LONG = 0.5  # seconds
+MOST_ASKED = 1024  # ranks for schedules that are not cyclic
+NAMES = (
+    "all_reduce/ring",
+    "all_reduce/bidirectional_ring",
+    "all_reduce/direct",
+    "all_reduce/halving_doubling",
+    "all_reduce/recursive_doubling",
+    "all_reduce/hierarchical",
+    "all_reduce/torus",
+    "all_reduce/double_tree",
+    "all_to_all/direct",
+    "all_to_all/pairwise",
+    "barrier/dissemination",
+)
+METHODS: dict[str, Callable[[EngineInput], Timing | None]] = {
+    "max-plus": by_max_plus,
+    "quotient": by_quotient,
+    "events": by_events,
+}
+Row = dict[str, Any]
+
+
+def clusters(ranks: int) -> Iterator[tuple[str, Cluster]]:
+    """Yield clusters of so many hosts, by name."""
+    yield "star", simcomm.star(ranks, BANDWIDTH, LATENCY)
+    tree = simcomm.two_level_tree(ranks // 16, 16, BANDWIDTH, LATENCY, 4.0)
+    yield "tree 4:1", tree
+    yield "tree 4:1, round robin", place_round_robin(tree)
+    for ports in (ports for ports in range(2, 100, 2) if ports**3 // 4 == ranks):
+        yield "fat tree", simcomm.fat_tree(ports, BANDWIDTH, LATENCY)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    begin = perf_counter()
+    call()
+    return perf_counter() - begin
+
+
+def build(name: str, ranks: int) -> AnySchedule | None:
+    """Return the schedule, or None where building it, or finding its routes, would take minutes."""
+    algorithm = find_algorithm(name)
+    found = build_cyclic(algorithm, ranks) or (build_table(algorithm, ranks) if ranks <= MOST_ASKED else None)
+    if isinstance(found, CyclicSchedule) and len(cyclic_pairs(found).src) > MOST:
+        return None
+    return found
+
+
+def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repetitions: int) -> Row:
+    """Return the seconds of every method on one cluster, and which of them the engine takes."""
+    given = EngineInput(Request(find_algorithm(name), ELEMENTS), schedule, cluster, Transport())
+
+    def ready() -> EngineInput:
+        """Return the input with nothing worked out but its pairs and routes."""
+        fresh = replace(given)
+        fresh.__dict__["pairs"], fresh.__dict__["routes"] = given.pairs, given.routes
+        return fresh
+
+    row: Row = {"algorithm": name, "cluster": where, "ranks": cluster.world_size, "messages": given.posted}
+    row["routes"] = seconds(lambda: given.routes)
+    for method, call in METHODS.items():
+        takes_long = method == "events" and given.posted > MOST
+        row[method] = None if takes_long else least_seconds(call, ready, repetitions)
+    row["taken"] = next((method for method in ("max-plus", "quotient") if row[method] is not None), "events")
+    if row["taken"] == "quotient" and given.posted < QUOTIENT_FROM:
+        row["taken"] = "events"
+    return row
+
+
+def least_seconds(
+    call: Callable[[EngineInput], Timing | None], ready: Callable[[], EngineInput], repetitions: int
+) -> float | None:
+    """Return the least time of a method, timed once if that is long; None where it does not apply."""
+    found = list[float]()
+    while len(found) < repetitions and (not found or found[-1] < LONG):
+        given = ready()
+        begin = perf_counter()
+        applies = call(given) is not None
+        found.append(perf_counter() - begin)
+        if not applies:
+            return None
+    return min(found)
+
+
+def load_code() -> None:
+    """Call every method once, so that its code is compiled and loaded."""
+    schedule = build("all_reduce/ring", 16)
+    assert schedule is not None
+    for _, cluster in clusters(16):
+        graph = cluster.graph.copy()
+        graph.edges["h0", "s0"]["latency"] *= 2
+        for each in (cluster, replace(cluster, graph=graph)):
+            measure("all_reduce/ring", schedule, "", each, 1)
+
+
+def rows(ranks: int, repetitions: int) -> Iterator[Row]:
+    """Yield what all schedules cost on all clusters."""
+    for name in NAMES:
+        if name not in library():
+            continue
+        begin = perf_counter()
+        schedule = build(name, ranks)
+        built = perf_counter() - begin
+        for where, cluster in clusters(ranks) if schedule is not None else ():
+            assert schedule is not None
+            yield {**measure(name, schedule, where, cluster, repetitions), "build": built}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("--ranks", nargs="+", type=int, default=[1024, 4096])
+    parser.add_argument("--repetitions", type=int, default=3)
+    asked = parser.parse_args()
+    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": environment(), "rows": []}
+    load_code()
+    for ranks in asked.ranks:
+        for row in rows(ranks, asked.repetitions):
+            answer["rows"].append(row)
+            print(json.dumps(row), flush=True)
+    write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
