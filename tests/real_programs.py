@@ -44,10 +44,10 @@ def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
         root = (world_size - 1) * algorithm.spec.rooted
         for n in (world_size * algorithm.chunks(world_size), 60_000 * algorithm.chunks(world_size)):
             tried += 1
-            tensor = exact_input(rank, n, torch.float32, "sum").to(device)
-            executor = Executor(Request(algorithm, n, root=root), rank, world_size, device=device)
-            executor.run(tensor)
-            expected = exact_result(algorithm, rank, world_size, n, torch.float32, "sum", root)
+            request = Request(algorithm, n, root=root)
+            tensor = exact_input(request, rank).to(device)
+            Executor(request, rank, world_size, device=device).run(tensor)
+            expected = exact_result(request, rank, world_size)
             if expected is not None and not torch.equal(tensor.cpu()[expected[0]], expected[1]):
                 wrong.append(f"{algorithm.full_name} n={n}")
     return tried, wrong

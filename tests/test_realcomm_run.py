@@ -171,12 +171,13 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(settings: dict, me
 @pytest.mark.parametrize(("dtype", "op"), [(d, op) for d in ITEM_BYTES for op in OPS if op != "mean" or d in FLOATING])
 def test_inputs_reduce_exactly_in_every_type_and_order(dtype: str, op: str):
     ranks, n, kind = 9, 2500, getattr(torch, dtype)
-    inputs = [exact_input(rank, n, kind, op) for rank in range(ranks)]
+    request = Request(library()["all_reduce/ring"], n, dtype, op)
+    inputs = [exact_input(request, rank) for rank in range(ranks)]
     assert len({tuple(values.tolist()) for values in inputs}) > 2
     backwards = inputs[-1].clone()
     for values in reversed(inputs[:-1]):
         COMBINE[op](backwards, values)
-    where, expected = exact_result(library()["all_reduce/ring"], 0, ranks, n, kind, op, 0) or pytest.fail("nothing")
+    where, expected = exact_result(request, 0, ranks) or pytest.fail("nothing")
     assert where == slice(0, n)
     assert torch.equal(backwards / ranks if op == "mean" else backwards, expected)
     plain = {"sum": sum, "mean": sum, "min": min, "max": max}
@@ -187,7 +188,8 @@ def test_inputs_reduce_exactly_in_every_type_and_order(dtype: str, op: str):
 
 @pytest.mark.parametrize("op", COMBINE)
 def test_timed_buffers_never_grow(op: str):
-    buffer, same = (neutral_buffer(4, torch.float32, op, torch.device("cpu")) for _ in range(2))
+    request = Request(library()["all_reduce/ring"], 4, op=op)
+    buffer, same = (neutral_buffer(request, torch.device("cpu")) for _ in range(2))
     COMBINE[op](buffer, same)
     assert torch.equal(buffer, same)
 

@@ -13,9 +13,9 @@ from collectives.declaration import algorithm
 from collectives.workload import MODEL_PARAMETERS, ComputePhases, Training
 from realcomm.launching.launcher import launch
 from realcomm.training.compute_phases import combine_phases, measure_phases
-from realcomm.training.replica import Stopwatch, build_model, make_replica, no_sync, training_step
+from realcomm.training.replica import Stopwatch, build_model, make_replica, no_sync, take_step
 from realcomm.training.shard import Shard, held_out_batches
-from realcomm.training.trainer import RankResult, make_sync, make_trace, replica_and_sync, train, train_rank
+from realcomm.training.trainer import RankResult, make_replica_and_sync, make_sync, make_trace, train, train_rank
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
@@ -129,7 +129,7 @@ def tiny_rank(rank, world_size):
     sync = make_sync(RING, rank, world_size, replica.gradients)
     averaged = []
     for _ in range(3):
-        training_step(replica, images, labels, sync, Stopwatch(rank))
+        take_step(replica, images, labels, sync, Stopwatch(rank))
         averaged.append(replica.gradients.clone())
     return averaged, _are_views(replica)
 
@@ -145,7 +145,7 @@ def test_the_averaged_gradient_is_that_of_one_process_on_the_joined_batch(world_
     images, labels = joined_batch()
     expected = []
     for _ in range(3):
-        training_step(replica, images, labels, no_sync, Stopwatch(0))
+        take_step(replica, images, labels, no_sync, Stopwatch(0))
         expected.append(replica.gradients.clone())
     for averaged, are_views in launch(tiny_rank, world_size):
         torch.testing.assert_close(averaged, expected, rtol=1e-4, atol=1e-6)
@@ -154,7 +154,7 @@ def test_the_averaged_gradient_is_that_of_one_process_on_the_joined_batch(world_
 
 
 def learning_rate_of(rank, world_size, training):
-    replica, _ = replica_and_sync(tiny_model(), training, rank, world_size)
+    replica, _ = make_replica_and_sync(tiny_model(), training, rank, world_size)
     return replica.optimizer.param_groups[0]["lr"]
 
 
@@ -166,7 +166,7 @@ def test_the_learning_rate_grows_with_the_ranks_only_when_asked():
 def test_gradients_live_in_one_buffer_in_the_order_of_the_parameters():
     replica = make_replica(tiny_model(), learning_rate=0.1)
     images, labels = joined_batch()
-    training_step(replica, images, labels, no_sync, Stopwatch(0))
+    take_step(replica, images, labels, no_sync, Stopwatch(0))
     by_torch = tiny_model()
     nn.functional.cross_entropy(by_torch(images), labels).backward()
     torch.testing.assert_close(replica.gradients, torch.cat([p.grad.flatten() for p in by_torch.parameters()]))

@@ -32,7 +32,7 @@ def calibrate(
     """
     points = launch(_worker, ranks, backend=backend, timeout=timeout, progress=progress)[0]
     lines = {name: fit_line(found) for name, found in points.items()}
-    distinct = {(job.model, job.dataset, job.batch_size): job for job in trainings}.values()
+    distinct = {(each.model, each.dataset, each.batch_size): each for each in trainings}.values()
     compute = [point for training in distinct for point in _compute_points(training, ranks, timeout, progress)]
     return Calibration(
         ranks,

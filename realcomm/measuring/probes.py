@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median_low
 
-import torch
-
 from collectives.declaration import Algorithm
 from collectives.request import Request
 from collectives.spec import Spec
@@ -83,9 +81,9 @@ def run_probes(rank: int, world_size: int) -> dict[str, Points]:
 def _intervals(program: RankProgram, rank: int, world_size: int, size: int) -> list[list[Interval]]:
     """Return when each rank began and ended the program, repetition by repetition."""
     algorithm = Algorithm(_NO_COLLECTIVE, program.__name__, program, chunks_rule=CHUNKS)
-    buffer = neutral_buffer(CHUNKS * size // 4, torch.float32, "sum", own_device())
-    executor = Executor(Request(algorithm, buffer.numel()), rank, world_size, device=own_device())
-    call = partial(executor.run, buffer)
+    request = Request(algorithm, CHUNKS * size // 4)
+    executor = Executor(request, rank, world_size, device=own_device())
+    call = partial(executor.run, neutral_buffer(request, own_device()))
     with without_garbage_collection():
         warm = [time_together(call) for _ in range(WARM_UP)]
         repetitions = repetitions_within(TOTAL_S, max_over_ranks(warm[-1][1] - warm[-1][0]), LEAST, MOST)

@@ -34,18 +34,20 @@ REPORT_EVERY_S = 0.25
 
 def measure_rank(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
     """Return the result of a measurement on this rank; all ranks call this with the same measurement."""
-    dtype, device = getattr(torch, measurement.request.dtype), own_device()
-    executor = Executor(measurement.request, rank, world_size, device=device)
-    set_status(f"checking {measurement.request.algorithm.full_name}")
+    request, name = measurement.request, measurement.request.algorithm.full_name
+    executor = Executor(request, rank, world_size, device=own_device())
+    set_status(f"checking {name}")
     begin = perf_counter()
-    wrong = _wrong_elements(executor, rank, world_size, measurement) if measurement.check else 0
-    set_status(f"carrying data by {measurement.request.algorithm.full_name}")
+    wrong = _wrong_elements(executor) if measurement.check else 0
+    set_status(f"carrying data by {name}")
     data = None if measurement.inputs is None else _run_on_file(executor, measurement.inputs / f"{rank}.npy")
-    buffer = neutral_buffer(measurement.request.elements, dtype, measurement.request.op, device)
+    buffer = neutral_buffer(request, own_device())
     with without_garbage_collection():
-        each = _warm_up(executor, buffer, measurement, perf_counter() - begin)
+        set_status(f"warming up {name}")
+        each = _warm_up(executor, buffer, measurement.warmup, perf_counter() - begin)
         repetitions = measurement.repetitions or repetitions_within(TOTAL_S, each, LEAST, MOST)
-        seconds, start, events = _repeat(executor, buffer, measurement, repetitions)
+        set_status(f"timing {name}")
+        seconds, start, events = _repeat(executor, buffer, repetitions)
     return RankMeasurement(seconds, start, events, wrong, data)
 
 
@@ -56,12 +58,11 @@ def measure_figures(rank: int, world_size: int, measurement: Measurement) -> Fig
     return Figures(median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong))
 
 
-def _wrong_elements(executor: Executor, rank: int, world_size: int, measurement: Measurement) -> int:
+def _wrong_elements(executor: Executor) -> int:
     """Return how many elements of the result on exact inputs differ from the right ones."""
-    tensor = exact_input(rank, measurement.request.elements, executor.dtype, measurement.request.op).to(own_device())
+    tensor = exact_input(executor.request, executor.rank).to(own_device())
     executor.run(tensor)
-    kind = measurement.request.elements, executor.dtype, measurement.request.op, measurement.request.root
-    expected = exact_result(measurement.request.algorithm, rank, world_size, *kind)
+    expected = exact_result(executor.request, executor.rank, executor.world_size)
     if expected is None:
         return 0
     where, values = expected
@@ -76,23 +77,19 @@ def _run_on_file(executor: Executor, file: Path) -> npt.NDArray[np.generic]:
     return result
 
 
-def _warm_up(executor: Executor, buffer: torch.Tensor, measurement: Measurement, so_far: float) -> float:
+def _warm_up(executor: Executor, buffer: torch.Tensor, warmup: int, so_far: float) -> float:
     """Return the seconds of the last warm-up repetition on the slowest rank, or of ``so_far`` without any."""
-    set_status(f"warming up {measurement.request.algorithm.full_name}")
     last = so_far
-    for _ in range(measurement.warmup):
+    for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))
         last = end - begin
     return max_over_ranks(last)
 
 
-def _repeat(
-    executor: Executor, buffer: torch.Tensor, measurement: Measurement, repetitions: int
-) -> tuple[list[float], float, list[Event]]:
+def _repeat(executor: Executor, buffer: torch.Tensor, repetitions: int) -> tuple[list[float], float, list[Event]]:
     """Return the seconds of every repetition, the begin of the median one, and this rank's events in that."""
-    set_status(f"timing {measurement.request.algorithm.full_name}")
     records: list[list[Event]] = [[] for _ in range(repetitions)]
-    intervals, report = [], _rare_report(executor.rank, repetitions, measurement.request.algorithm.full_name)
+    intervals, report = [], _rare_report(executor, repetitions)
     for done, record in enumerate(records):
         report(done)
         intervals.append(time_together(partial(executor.run, buffer, None if buffer.is_cuda else record)))
@@ -111,14 +108,14 @@ def _record(executor: Executor, buffer: torch.Tensor) -> tuple[float, list[Event
     return begin, record
 
 
-def _rare_report(rank: int, repetitions: int, text: str) -> Callable[[int], None]:
+def _rare_report(executor: Executor, repetitions: int) -> Callable[[int], None]:
     """Return a function that reports rank 0's progress, rarely: a report wakes the launcher, which takes a core."""
     last = perf_counter()
 
     def report(done: int) -> None:
         nonlocal last
-        if rank == 0 and perf_counter() - last > REPORT_EVERY_S:
+        if executor.rank == 0 and perf_counter() - last > REPORT_EVERY_S:
             last = perf_counter()
-            report_progress(done, repetitions, text)
+            report_progress(done, repetitions, executor.request.algorithm.full_name)
 
     return report

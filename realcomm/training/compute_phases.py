@@ -22,7 +22,7 @@ from realcomm.training.replica import (
     build_model,
     make_replica,
     no_sync,
-    training_step,
+    take_step,
 )
 
 MEASURED_STEPS = 12
@@ -47,8 +47,8 @@ def combine_phases(ranks: list[list[ComputePhases]], training: Training, threads
     slowest = [max(same_step, key=_seconds) for same_step in zip(*ranks, strict=True)]
     medians = (median(getattr(phases, name) for phases in slowest) for name in ("forward", "backward", "optimizer"))
     phases, (first, middle, third) = ComputePhases(*medians), quantiles(map(_seconds, slowest))
-    job = training.model, training.dataset, training.batch_size
-    return ComputePoint(*job, len(ranks), threads, phases, spread=(third - first) / middle)
+    kind = training.model, training.dataset, training.batch_size
+    return ComputePoint(*kind, len(ranks), threads, phases, spread=(third - first) / middle)
 
 
 def measure_alone(training: Training) -> float:
@@ -64,7 +64,7 @@ def prepare_step(training: Training) -> Step:
     replica = make_replica(build_model(training.model, training.seed), training.learning_rate)
     dataset = load_images(training.dataset, train=True, folder=training.data_folder)
     images, labels = (half.to(own_device()) for half in next(iter(DataLoader(dataset, training.batch_size))))
-    return partial(training_step, replica, images, labels, no_sync)
+    return partial(take_step, replica, images, labels, no_sync)
 
 
 def time_steps(step: Step) -> list[ComputePhases]:

@@ -64,7 +64,7 @@ def flat_gradients(model: nn.Module) -> torch.Tensor:
     return buffer
 
 
-def training_step(
+def take_step(
     replica: Replica, images: torch.Tensor, labels: torch.Tensor, sync: Sync, watch: "Stopwatch"
 ) -> torch.Tensor:
     """Train on one batch, timing the four phases; return this rank's loss before the step, a tensor of one element.

@@ -35,7 +35,7 @@ from realcomm.training.replica import (
     check_model,
     make_replica,
     no_sync,
-    training_step,
+    take_step,
 )
 from realcomm.training.shard import Shard, held_out_batches
 
@@ -115,12 +115,12 @@ def broadcast(tensors: Iterable[torch.Tensor]) -> None:
 
 def train_steps(model: nn.Module, training: Training, shard: Shard) -> tuple[list[Span], int, float]:
     """Train the model on all batches of the shard; return this rank's spans, examples seen and last loss."""
-    replica, sync = replica_and_sync(model, training, shard.rank, shard.world_size)
+    replica, sync = make_replica_and_sync(model, training, shard.rank, shard.world_size)
     dist.barrier()  # the stopwatches of all ranks start together
     watch, seen, loss = Stopwatch(shard.rank), 0, 0.0
     for step, (images, labels) in enumerate(shard):
         set_status(f"training step {step}")
-        loss = training_step(replica, images, labels, sync, watch).item()
+        loss = take_step(replica, images, labels, sync, watch).item()
         seen += len(labels)
         if shard.rank == 0:
             epoch = f"epoch {int(shard.epochs_after(step)) + 1}/{training.epochs}"
@@ -128,7 +128,7 @@ def train_steps(model: nn.Module, training: Training, shard: Shard) -> tuple[lis
     return watch.spans, seen, loss
 
 
-def replica_and_sync(model: nn.Module, training: Training, rank: int, world_size: int) -> tuple[Replica, Sync]:
+def make_replica_and_sync(model: nn.Module, training: Training, rank: int, world_size: int) -> tuple[Replica, Sync]:
     """Return the replica to train and the sync that follows backward: none if torch's own averages during backward."""
     scale = world_size if training.scale_learning_rate else 1
     replica = make_replica(model, training.learning_rate * scale)
