@@ -26,13 +26,25 @@ MOST_BRANCHES = 64  # beyond it asking every rank is as quick
 
 
 def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
-    """Return the program of every rank, matched, by the quickest way. Raises what ``build_schedule`` raises."""
+    """Return the program of every rank, matched, by the quickest way. Raises what ``build_schedule`` raises.
+
+    >>> from collectives import find_algorithm
+    >>> table = build_table(find_algorithm("broadcast/binomial"), 4)
+    >>> table.steps, len(table.columns.kind)
+    (2, 6)
+    """
     found = build_cyclic(algorithm, world_size, root) or build_by_branch(algorithm, world_size, root)
     return (found or build_schedule(algorithm, world_size, root)).table()
 
 
 def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | None:
-    """Return the schedule from one run of the program; None if it is not cyclic or might be refused."""
+    """Return the schedule from one run of the program; None if it is not cyclic or might be refused.
+
+    >>> from collectives import find_algorithm
+    >>> ring = build_cyclic(find_algorithm("all_reduce/ring"), 1024)
+    >>> ring.steps, len(ring.kind)  # of any one rank
+    (2046, 4092)
+    """
     try:
         call = make_call(algorithm, world_size, root)
         if world_size < 2:
