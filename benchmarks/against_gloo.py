@@ -23,7 +23,7 @@ import torch.distributed as dist
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.records.environment import environment, threads_per_rank
+from collectives.records.environment import describe_environment, threads_per_rank
 from collectives.records.files import write_text
 from collectives.request import Request
 from collectives.spec import find_spec
@@ -143,7 +143,7 @@ def settings() -> Row:
     return {
         "schema_version": 1,
         "kind": "benchmark",
-        "environment": environment(),
+        "environment": describe_environment(),
         "slice_bytes": pipeline.SLICE_BYTES,
         "largest_slice_bytes": pipeline.LARGEST_SLICE_BYTES,
         "chains": pipeline.CHAINS,

@@ -29,7 +29,7 @@ import simpy
 
 import simcomm
 from collectives import Request, Transport, find_algorithm
-from collectives.records.environment import environment
+from collectives.records.environment import describe_environment
 from collectives.records.files import write_text
 from collectives.schedule.build import build_cyclic, build_table
 from collectives.step import Kind
@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("--fewer", type=int, default=1, help="so many times fewer ranks, to try it out: without goals")
     parser.add_argument("--add", action="store_true", help="keep the file's parts that are not measured again")
     asked = parser.parse_args()
-    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": environment()}
+    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_environment()}
     known = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {**answer, "rows": []}
     if any(known[key] != answer[key] for key in answer):
         parser.error(f"{asked.output} was measured elsewhere, or with other versions; measure it all again")

@@ -17,7 +17,7 @@ from typing import Any
 
 import simcomm
 from collectives import Request, Transport, find_algorithm, library
-from collectives.records.environment import environment
+from collectives.records.environment import describe_environment
 from collectives.records.files import write_text
 from collectives.schedule.build import build_cyclic, build_table
 from collectives.schedule.cyclic import CyclicSchedule
@@ -147,7 +147,12 @@ def main() -> None:
     parser.add_argument("--ranks", nargs="+", type=int, default=[1024, 4096])
     parser.add_argument("--repetitions", type=int, default=3)
     asked = parser.parse_args()
-    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": environment(), "rows": []}
+    answer: dict[str, Any] = {
+        "schema_version": 1,
+        "kind": "benchmark",
+        "environment": describe_environment(),
+        "rows": [],
+    }
     load_code()
     for ranks in asked.ranks:
         for row in rows(ranks, asked.repetitions):

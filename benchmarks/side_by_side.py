@@ -281,11 +281,11 @@ def main() -> None:
     if asked.before is None:
         parser.error("--before FOLDER is needed: the checkout to compare with")
     before, after = asked.before.resolve(), asked.after.resolve()
-    from collectives.records.environment import environment
+    from collectives.records.environment import describe_environment
     from collectives.records.files import write_text
 
     answer: dict[str, Any] = {
-        "schema_version": 1, "kind": "benchmark", "environment": environment(),
+        "schema_version": 1, "kind": "benchmark", "environment": describe_environment(),
         "before": revision(before), "after": revision(after),
     }  # fmt: skip
     known = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {**answer, "rows": []}

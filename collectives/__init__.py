@@ -1,33 +1,53 @@
-"""What every rank says: steps, specs, algorithms, the verifier, schedules, costs and traces. No torch, no clock."""
+"""What every rank says: algorithms and their proof, requests and trainings, and the records that a run leaves.
+
+* ``@algorithm`` declares a rank program, written with ``send``, ``recv``, ``recv_reduce``, ``copy``, ``reduce``
+  and ``on_group``. ``library`` and ``find_algorithm`` find what is declared, and ``verify`` proves it.
+* A ``Request`` is one call of a collective, a ``Training`` a data-parallel training; both wings take either.
+* A ``Trace`` is what happened in a run, a ``Calibration`` what was measured of this machine.
+
+No torch, no clock.
+"""
 
 from collectives.catalogue import find_algorithm, library
 from collectives.declaration import Algorithm, algorithm
-from collectives.errors import InputError, ProgramError, Undefined
+from collectives.errors import InputError, ProgramError, RunFailed, Undefined
 from collectives.proof.verifier import verify
-from collectives.records.trace import Message, Span, Trace
-from collectives.request import Request
-from collectives.schedule.schedule import Schedule
+from collectives.records.calibration import Calibration, read_calibration
+from collectives.records.trace import Message, Span, Trace, read_trace
+from collectives.request import Request, make_request
+from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.step import Kind, Operation, copy, on_group, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
+from collectives.units import parse_size
+from collectives.workload import ComputePhases, Training
 
 __all__ = [
     "Algorithm",
+    "Calibration",
+    "ComputePhases",
     "InputError",
     "Kind",
     "Message",
     "Operation",
     "ProgramError",
     "Request",
+    "RunFailed",
     "Schedule",
     "Span",
     "Trace",
+    "Training",
     "Transport",
     "Undefined",
     "algorithm",
+    "build_schedule",
     "copy",
     "find_algorithm",
     "library",
+    "make_request",
     "on_group",
+    "parse_size",
+    "read_calibration",
+    "read_trace",
     "recv",
     "recv_reduce",
     "reduce",

@@ -13,7 +13,7 @@ from typing import Any
 
 from collectives.declaration import AUTO, UNDECIDED, Algorithm, declared_in
 from collectives.errors import InputError, describe_error
-from collectives.parameters import Parameter, split_brackets
+from collectives.parameters import Parameter, split_parameters
 from collectives.suggestions import suggest
 
 
@@ -42,7 +42,7 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
     """
     if not isinstance(reference, str):
         raise no_algorithm(reference)
-    name, parameters = split_brackets(reference)
+    name, parameters = split_parameters(reference)
     if parameters:
         return find_algorithm(name, collective, folder).with_parameters(**parameters)
     if ".py" in reference:

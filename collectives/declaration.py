@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError, describe_error
-from collectives.parameters import Parameter, arguments_of, check_parameters, positional
+from collectives.parameters import Parameter, check_parameters, function_parameters, positional_parameters
 from collectives.spec import Spec, find_spec
 from collectives.step import Program, Step, as_step
 
@@ -139,7 +139,7 @@ class Algorithm:
 
     def _parameters(self) -> tuple[inspect.Parameter, ...]:
         """Return what the program takes besides rank, world_size and root."""
-        return arguments_of(self.function)[len(_first_arguments(self.spec)) :]
+        return function_parameters(self.function)[len(_first_arguments(self.spec)) :]
 
 
 def algorithm(
@@ -166,7 +166,7 @@ def algorithm(
 
     def declare(function: Declared) -> Declared:
         label, first = name or function.__name__, _first_arguments(spec)
-        if len(positional(function)) < len(first):
+        if len(positional_parameters(function)) < len(first):
             raise InputError(f"{collective}/{label}: the program must take ({', '.join(first)})")
         function.__algorithm__ = Algorithm(spec, label, function, chunks, scratch)  # type: ignore[attr-defined]
         return function

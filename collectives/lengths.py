@@ -1,15 +1,20 @@
-"""Which buffers an algorithm can work on.
+"""The lengths of buffers that an algorithm can work on.
 
-Where data keeps its place, any length will do. all_to_all moves data between places, so all its chunks must be equally
-large; and a barrier's token cannot be empty, as empty messages are not sent.
+Where data keeps its place in the buffer, any length will do. An all_to_all moves data to other places, so all its
+chunks must be equally large; and a barrier's token cannot be empty, as empty messages are not sent.
 """
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 
 
-def rounded_down(algorithm: Algorithm, n: int, world_size: int) -> int:
-    """The most elements up to ``n`` that the algorithm can work on: nccl-tests rounds its sizes down likewise."""
+def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
+    """Return the most elements up to ``n`` that the algorithm can work on; nccl-tests rounds its sizes down likewise.
+
+    >>> from collectives import find_algorithm
+    >>> round_down(find_algorithm("all_to_all/pairwise"), 10, world_size=4)
+    8
+    """
     return n - n % algorithm.chunks(world_size) if algorithm.spec.moves else n
 
 

@@ -1,4 +1,4 @@
-"""What can be set of an algorithm: whole numbers and texts, checked against the program that takes them."""
+"""The parameters of an algorithm: whole numbers and texts, checked against the program that takes them."""
 
 import inspect
 import re
@@ -15,19 +15,19 @@ OUTSIDE_BRACKETS = re.compile(r",\s*(?![^\[]*\])")  # a comma that no further br
 
 
 @lru_cache(maxsize=1024)
-def arguments_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """All that a function takes, in order."""
+def function_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Return all parameters of a function, in order."""
     return tuple(inspect.signature(function).parameters.values())
 
 
-def positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Those that can be given by their place."""
+def positional_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function that can be given by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p for p in arguments_of(function) if p.kind in kinds]
+    return [p for p in function_parameters(function) if p.kind in kinds]
 
 
 def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mapping[str, Parameter]) -> None:
-    """Raise InputError for one that ``what`` does not have, or a value of another type than it takes."""
+    """Raise InputError for a parameter that ``what`` does not have, or a value of another type than it takes."""
     by_name = {parameter.name: parameter for parameter in known}
     for key, value in given.items():
         if key not in by_name:
@@ -39,15 +39,19 @@ def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mappi
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
-    """What a parameter may be: as its annotation says, else like its default; both where neither says anything."""
+    """Return the types a parameter takes: of its annotation, else of its default, else all."""
     said = inspect.formatannotation(parameter.annotation)
     annotated = [kind for kind in KINDS if re.search(rf"\b{kind.__name__}\b", said)]
     alike = [kind for kind in KINDS if type(parameter.default) is kind]
     return annotated or alike or [*KINDS]
 
 
-def split_brackets(reference: str) -> tuple[str, dict[str, Parameter]]:
-    """``chain[slices=4]`` as name and parameters; what looks like a whole number is one. Raises InputError."""
+def split_parameters(reference: str) -> tuple[str, dict[str, Parameter]]:
+    """Return the name and the parameters of a reference; what looks like a whole number is one. Raises InputError.
+
+    >>> split_parameters("chain[slices=4]")
+    ('chain', {'slices': 4})
+    """
     found = BRACKETED.fullmatch(reference)
     if found is None:
         return reference, {}

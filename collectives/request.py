@@ -12,7 +12,7 @@ from collectives.checks import check_ranks, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
-from collectives.lengths import check_length, rounded_down
+from collectives.lengths import check_length, round_down
 from collectives.spec import Spec
 
 Array = npt.NDArray[Any]
@@ -50,7 +50,7 @@ class Request:
 
     def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "Request":
         """Return the request for another algorithm, of as many elements of the buffer as that one can work on."""
-        return replace(self, algorithm=algorithm, elements=rounded_down(algorithm, self.elements, world_size))
+        return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
 
     def check(self, world_size: int) -> None:
         """Raise InputError unless ``world_size`` ranks can be asked for this."""
@@ -108,7 +108,7 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
     """Return how many elements of ``nbytes`` bytes the algorithm can work on."""
     whole = check_whole_number(f"{algorithm.full_name}: nbytes", nbytes, at_least=0, instead=", or buffers")
     check_op(op, dtype)
-    return rounded_down(algorithm, whole // item_bytes(dtype), world_size)
+    return round_down(algorithm, whole // item_bytes(dtype), world_size)
 
 
 def _shape(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Quantities with units: read strictly, kept in bytes and seconds, shown for people.
+"""Quantities with units: parsed strictly, kept in bytes and seconds, formatted for tables and pictures.
 
 Ambiguous spellings (``25 Gb/s``, ``100Gbps``) and bare numbers are refused rather than guessed. Units are exact
 fractions, so that ``"1.001 MB"`` is a whole number of bytes and ``"3 us"`` is the float ``3e-6``.
@@ -36,7 +36,7 @@ def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """A number and its unit, none where the text is no quantity; kept, as large clusters say the same often."""
+    """Return a number and its unit, "" where the text is no quantity; cached, as large clusters repeat their texts."""
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
@@ -71,6 +71,9 @@ def parse_bandwidth(text: object) -> float:
     """Return the bytes per second of a text like ``"10 Gbit/s"`` or ``"1.25 GB/s"``, or of a ``Bandwidth``.
 
     Raise InputError, also for zero.
+
+    >>> parse_bandwidth("10 Gbit/s")
+    1250000000.0
     """
     if isinstance(text, Bandwidth):
         return float(text)
@@ -81,14 +84,22 @@ def parse_bandwidth(text: object) -> float:
 
 
 def parse_latency(text: object) -> float:
-    """Return the seconds of a text like ``"5 us"``, or of a ``Latency``; ``"0 us"`` is allowed. Raise InputError."""
+    """Return the seconds of a text like ``"5 us"``, or of a ``Latency``; ``"0 us"`` is allowed. Raise InputError.
+
+    >>> parse_latency("5 us")
+    5e-06
+    """
     if isinstance(text, Latency):
         return float(text)
     return float(_parse(text, TIMES, "time", "5 us"))
 
 
 def parse_size(text: object) -> int:
-    """Whole bytes of a text like ``"64 KiB"``. Raises InputError, also for a fraction of a byte."""
+    """Return the bytes of a text like ``"64 KiB"``. Raise InputError, also for a fraction of a byte.
+
+    >>> parse_size("64 KiB")
+    65536
+    """
     value = _parse(text, SIZES, "size", "64 KiB")
     if value.denominator != 1:
         raise InputError(f"{text!r} is no size: it is not a whole number of bytes")
@@ -96,7 +107,11 @@ def parse_size(text: object) -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """``65536`` as ``64 KiB``; binary units, for tables and pictures."""
+    """Return bytes in binary units, with four digits.
+
+    >>> format_size(65536)
+    '64 KiB'
+    """
     for unit in ("GiB", "MiB", "KiB"):
         if nbytes >= SIZES[unit]:
             return f"{nbytes / SIZES[unit]:.4g} {unit}"
@@ -104,7 +119,11 @@ def format_size(nbytes: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """``0.0123`` as ``12.3 ms``, for tables and pictures."""
+    """Return seconds in the unit that suits them, with three digits.
+
+    >>> format_time(0.0123)
+    '12.3 ms'
+    """
     shown = float(f"{seconds:.3g}")  # 999.7 us is 1 ms, not 1e+03 us
     if abs(shown) >= 1000:
         return f"{seconds:.0f} s"
@@ -113,7 +132,11 @@ def format_time(seconds: float) -> str:
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
-    """``1.25e9`` as ``10 Gbit/s``, for tables and pictures."""
+    """Return bytes per second in bits, with four digits.
+
+    >>> format_bandwidth(1.25e9)
+    '10 Gbit/s'
+    """
     for unit in ("Tbit/s", "Gbit/s", "Mbit/s", "kbit/s"):
         if bytes_per_second >= RATES[unit]:
             return f"{bytes_per_second / RATES[unit]:.4g} {unit}"

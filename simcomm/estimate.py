@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form, least_seconds
 from collectives.declaration import Algorithm
-from collectives.lengths import rounded_down
+from collectives.lengths import round_down
 from collectives.records.calibration import Calibration
 from collectives.request import Request
 from simcomm.cluster.calibrated import resolve_transport
@@ -46,7 +46,7 @@ class Estimator:
     def closed_form(self, algorithm: Algorithm) -> float | None:
         """Return the seconds by closed form, where that is exact, and None elsewhere. Raise Undefined."""
         chunks, n = algorithm.chunks(self.world_size), self.request.elements
-        even = self.equal_chunks or (n == rounded_down(algorithm, n, self.world_size) and n % chunks == 0)
+        even = self.equal_chunks or (n == round_down(algorithm, n, self.world_size) and n % chunks == 0)
         is_bound = f"{algorithm.spec.name}/{algorithm.name}" in UPPER_BOUNDS
         if self.star is None or not even or n == 0 or self.request.op == "mean" or is_bound:
             return None

@@ -52,7 +52,7 @@ def train(
     0.084732
     """
     check_cluster(cluster, Cluster)
-    check_training(training)
+    check_training(training, steps)
     if training.gradient_sync is None:
         raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
     if training.compute is None and calibration is None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import realcomm
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
-from collectives.lengths import rounded_down
+from collectives.lengths import round_down
 from collectives.parts import part_slice
 from collectives.request import Request
 from collectives.schedule.schedule import build_schedule
@@ -68,7 +68,7 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
     for case in cases(world_size, whole=asked) if isinstance(asked, bool) else asked:
         tried += 1
         algorithm, root = case.algorithm, case.root
-        n = max(rounded_down(algorithm, case.n, world_size), int(algorithm.spec.repeats))
+        n = max(round_down(algorithm, case.n, world_size), int(algorithm.spec.repeats))
         tensor = start(rank, n, case.dtype)
         pipeline.SLICE_BYTES, pipeline.LARGEST_SLICE_BYTES = case.slice_bytes, 4 * case.slice_bytes
         expected = own(algorithm.spec, rank, n, case.dtype, case.op, root)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError, ProgramError, Request, Trace, Transport, library
-from collectives.lengths import rounded_down
+from collectives.lengths import round_down
 from collectives.schedule.build import build_cyclic, build_table
 from collectives.schedule.schedule import build_schedule
 from collectives.step import recv, send
@@ -102,7 +102,7 @@ def test_the_library_takes_the_same_time_by_every_method(name: str, op: str):
     algorithm = library()[name]
     for p in (1, 4, 7) if not name.endswith("hierarchical") else (4, 6):
         cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)
-        n = max(1, rounded_down(algorithm, 3000, p))
+        n = max(1, round_down(algorithm, 3000, p))
         request = Request(algorithm, n, op=op if algorithm.spec.reduces else "sum")
         wanted = simcomm.run(request, cluster).elapsed
         for schedule in (build_schedule(algorithm, p), build_table(algorithm, p), build_cyclic(algorithm, p)):

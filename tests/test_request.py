@@ -70,6 +70,11 @@ def test_a_training_needs_a_training_and_a_cluster(train):
         train("resnet18", STAR)
     with pytest.raises(InputError, match="cluster is 4"):
         train(Training(RING), 4)
+    with pytest.raises(InputError, match="gradient_sync is 'ring'; give an Algorithm"):
+        train(Training("ring"), STAR)
+    for steps in ("3", 2.0, 0, True):
+        with pytest.raises(InputError, match=r"steps is .*; give a whole number from 1 on"):
+            train(Training(RING), STAR, steps=steps)
 
 
 @pytest.mark.parametrize("world_size", ["4", 4.0, True, None, 0])

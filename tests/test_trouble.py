@@ -15,7 +15,7 @@ import simcomm
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.records.waits import critical_path, waits
+from collectives.records.waits import critical_path, waiting_seconds
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.transport import Transport
@@ -92,7 +92,7 @@ def training(compute: ComputePhases = ComputePhases(1e-3, 2e-3, 0.5e-3)) -> Trai
 
 def test_all_ranks_wait_for_the_slow_one():
     trace = simcomm.train(training(), cluster(), steps=2, trouble=Trouble((RankTrouble(2, 2.0),)))
-    waited = waits(trace)
+    waited = waiting_seconds(trace)
     assert max(waited, key=lambda pair: waited[pair])[1] == 2
     assert sum(s for (_, late), s in waited.items() if late == 2) > 0.9 * sum(waited.values()) / 2
     on_path = [leg for leg in critical_path(trace) if leg.name in ("forward", "backward", "optimizer")]

@@ -1,4 +1,4 @@
-"""What no algorithm can do without, and how a rate becomes a bus bandwidth.
+"""Lower bounds of any algorithm, in steps and in bytes sent, and the factor from algbw to busbw.
 
 Sources: Bruck, Ho, Kipnis, Upfal, Weathersby (1997) for steps; Chan, Heimlich, Purkayastha, van de Geijn (2007) and
 Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.md, for bus bandwidth.
@@ -6,10 +6,13 @@ Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.m
 
 
 def least_steps(p: int, ports: int = 1) -> int:
-    """Steps that no algorithm can do without when a rank sends and receives ``ports`` messages at a time.
+    """Return the fewest steps of any algorithm for ``p`` ranks that send and receive ``ports`` messages at a time.
 
     In a step, what a rank knows reaches ``ports`` more ranks for each that knew it (Bruck, Ho, Kipnis, Upfal,
     Weathersby 1997, proposition 2.1).
+
+    >>> least_steps(8), least_steps(9), least_steps(9, ports=2)
+    (3, 4, 2)
     """
     steps, reach = 0, 1
     while reach < p:
@@ -18,10 +21,13 @@ def least_steps(p: int, ports: int = 1) -> int:
 
 
 def least_sent_share(collective: str, p: int) -> float:
-    """Bytes that the busiest rank must send at least, as a share of the buffer's bytes.
+    """Return the fewest bytes that the busiest of ``p`` ranks sends in any algorithm, as a share of the buffer.
 
     Of what a rank starts with, all that others need must leave it, and what the others end with must come from
     somewhere (Chan et al. 2007, table 1; Patarasuk and Yuan 2009 for all_reduce).
+
+    >>> least_sent_share("all_reduce", 4)
+    1.5
     """
     others = (p - 1) / p
     if p == 1:
@@ -32,6 +38,10 @@ def least_sent_share(collective: str, p: int) -> float:
 
 
 def bus_factor(collective: str, p: int) -> float:
-    """busbw over algbw, as nccl-tests defines it (doc/PERFORMANCE.md), which leaves out barrier."""
+    """Return busbw over algbw for ``p`` ranks, as nccl-tests defines it (doc/PERFORMANCE.md); of a barrier 1.
+
+    >>> bus_factor("all_gather", 4)
+    0.75
+    """
     others = (p - 1) / p
     return {"broadcast": 1.0, "reduce": 1.0, "all_reduce": 2 * others, "barrier": 1.0}.get(collective, others)

@@ -1,4 +1,4 @@
-"""What was measured of a machine to predict runs on it: written by the real wing, read by the simulated one."""
+"""What was measured of a machine to predict runs on it: realcomm writes it, simcomm reads it."""
 
 import os
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from collectives.errors import InputError
-from collectives.records.environment import environment
+from collectives.records.environment import describe_environment
 from collectives.records.files import read_record, write_record
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
@@ -17,7 +17,7 @@ FRESH_FOR = timedelta(hours=24)
 
 @dataclass(frozen=True)
 class Line:
-    """``seconds = fixed + per_byte * nbytes``, fitted to the points beside it."""
+    """A fitted line, ``seconds = fixed + per_byte * nbytes``, with the points that it was fitted to."""
 
     fixed: float
     per_byte: float
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class ComputePoint:
-    """Phases of one model's training step, in ``processes`` communication-free processes at once."""
+    """The phases of a model's training step, measured in ``processes`` processes at once that do not communicate."""
 
     model: str
     dataset: str
@@ -40,7 +40,13 @@ class ComputePoint:
 
 @dataclass(frozen=True)
 class Calibration:
-    """One machine as ``ranks`` processes see it."""
+    """The costs of this machine as ``ranks`` processes see them: messages, reductions and training steps.
+
+    >>> line = Line(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
+    >>> measured = Calibration(ranks=2, threads=1, one_way=line, both_ways=line, reduction=line)
+    >>> measured.transport(goodput=0.9).overhead
+    2e-05
+    """
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -52,16 +58,16 @@ class Calibration:
     backend: str = "gloo"
     compute: list[ComputePoint] = field(default_factory=list)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    environment: dict[str, str | int] = field(default_factory=environment)
+    environment: dict[str, str | int] = field(default_factory=describe_environment)
 
     def transport(self, goodput: float) -> Transport:
-        """What this machine's software adds to a network whose payload gets ``goodput`` of the wire rate."""
+        """Return what this machine's software adds to a network whose payload gets ``goodput`` of the wire rate."""
         return Transport(
             f"{self.backend}-tcp", self.one_way.fixed, goodput, self.reduction.per_byte, f"calibrated {self.created}"
         )
 
     def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
-        """The measured phases of such a step, if they are here."""
+        """Return the measured phases of such a training step; None where they were not measured."""
         for point in self.compute:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
             if of_point == (training.model, training.dataset, training.batch_size, processes, threads):
@@ -69,28 +75,43 @@ class Calibration:
         return None
 
     def is_fresh(self) -> bool:
-        """Made within a day, on this machine with this software."""
+        """Return whether it was made within a day, on this machine with this software."""
         age = datetime.now(UTC) - datetime.fromisoformat(self.created)
-        return age < FRESH_FOR and self.environment == environment()
+        return age < FRESH_FOR and self.environment == describe_environment()
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all."""
+        """Write the calibration to ``path`` as JSON, whole or not at all."""
         write_record(path, self, indent=1)
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Where the calibration of this machine with so many ranks is kept."""
+    """Return the file that keeps the calibration of this machine with so many ranks.
+
+    >>> cache_file(2).name
+    'calibration-gloo-2.json'
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "ringlab" / f"calibration-{backend}-{ranks}.json"
 
 
 def read_calibration(path: Path) -> Calibration:
-    """The calibration in a file. Raises InputError that names the file and what is wrong."""
+    """Return the calibration in a file. Raise InputError that names the file and what is wrong with it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> line = Line(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
+    >>> with TemporaryDirectory() as folder:
+    ...     Calibration(2, 1, one_way=line, both_ways=line, reduction=line).write(Path(folder, "two.json"))
+    ...     read_calibration(Path(folder, "two.json")).ranks
+    2
+    """
     return read_record(path, Calibration)
 
 
 def cached_calibration(ranks: int) -> Calibration:
-    """The fresh calibration of this machine with so many ranks. Raises InputError that says how to make one."""
+    """Return the fresh calibration of this machine with so many ranks.
+
+    Raises InputError that says how to make one where it is missing, too old or of another environment.
+    """
     path = cache_file(ranks)
     if not path.is_file():
         raise InputError(

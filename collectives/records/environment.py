@@ -1,8 +1,7 @@
-"""What machine and what software a number comes from, to stand beside it."""
+"""The machine and the software that a number comes from, recorded beside it."""
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
@@ -15,6 +14,9 @@ def _cpu_model() -> str:
 
 
 def _installed(package: str) -> str:
+    """Return the version of an installed package."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
     try:
         return version(package)
     except PackageNotFoundError:
@@ -22,17 +24,21 @@ def _installed(package: str) -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def threads_per_rank(local_ranks: int) -> int:
-    """Compute threads each of so many ranks gets on this machine: at least one."""
+    """Return how many compute threads each of so many ranks gets on this machine: at least one."""
     return max(1, cores() // local_ranks)
 
 
-def environment() -> dict[str, str | int]:
-    """Machine, cores and versions of what matters for a measurement; imports none of it."""
+def describe_environment() -> dict[str, str | int]:
+    """Return the machine, its cores, and the versions of what matters for a measurement; import none of it.
+
+    >>> describe_environment()["cores"] == cores()
+    True
+    """
     return {
         "host": platform.node(),
         "cpu": _cpu_model(),

@@ -1,4 +1,4 @@
-"""What a Trace comes down to: the entries that predict, run and compare print and write, the same for both wings."""
+"""The figures of a Trace: one entry, made the same way of a prediction and of a measurement."""
 
 from statistics import median
 
@@ -8,12 +8,17 @@ from collectives.workload import Training
 
 Entry = dict[str, str | int | float | None]  # times and rates of a run that never ends are None
 PHASES = ("forward", "backward", "sync", "optimizer")
-COLLECTIVE = ("time_s", "time_min_s", "time_max_s", "algbw_GBps", "busbw_GBps")
-TRAINING = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_s", "scaling_efficiency")
+COLLECTIVE_FIGURES = ("time_s", "time_min_s", "time_max_s", "algbw_GBps", "busbw_GBps")
+TRAINING_FIGURES = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_s", "scaling_efficiency")
 
 
 def collective_entry(trace: Trace) -> Entry:
-    """The nccl-tests figures of one collective; GB is 1e9 bytes."""
+    """Return the figures of one collective as nccl-tests defines them; GB is 1e9 bytes.
+
+    >>> facts = {"nbytes": 1e9, "time_min_s": 0.5, "time_max_s": 0.5}
+    >>> collective_entry(Trace("all_reduce/ring", "measured", 4, elapsed=0.5, facts=facts))["busbw_GBps"]
+    3.0
+    """
     collective, _, algorithm = trace.title.partition("/")
     nbytes = int(trace.facts["nbytes"])
     algbw = nbytes / trace.elapsed / 1e9 if trace.elapsed > 0 else 0.0
@@ -29,7 +34,7 @@ def collective_entry(trace: Trace) -> Entry:
         "busbw_GBps": algbw * bus_factor(collective, trace.world_size),
         **_simulated_by(trace),
     }
-    return entry if trace.is_complete else _without(entry, COLLECTIVE)
+    return entry if trace.is_complete else _without(entry, COLLECTIVE_FIGURES)
 
 
 def _simulated_by(trace: Trace) -> Entry:
@@ -38,10 +43,13 @@ def _simulated_by(trace: Trace) -> Entry:
 
 
 def training_entry(trace: Trace, training: Training) -> Entry:
-    """Medians over the steps after warm-up; of each step the slowest rank counts, and for a phase the mean rank."""
+    """Return the figures of a training, as medians over the steps after warm-up.
+
+    A step takes as long as its slowest rank, and a phase as long as the mean over the ranks.
+    """
     entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size}
     if not trace.is_complete:
-        return _without(entry, TRAINING) | _simulated_by(trace)
+        return _without(entry, TRAINING_FIGURES) | _simulated_by(trace)
     steps = _seconds(trace, int(trace.facts["warmup_steps"]))
     step_s = median(max(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())
     entry["step_s"] = step_s
@@ -58,11 +66,12 @@ def training_entry(trace: Trace, training: Training) -> Entry:
 
 
 def _without(entry: Entry, names: tuple[str, ...]) -> Entry:
+    """Return an entry in which these figures are unknown."""
     return entry | dict.fromkeys(names)
 
 
 def _seconds(trace: Trace, warmup: int) -> dict[int, dict[int, dict[str, float]]]:
-    """Seconds by step after warm-up, rank and phase; all of them when the run was no longer than its warm-up."""
+    """Return seconds by step, rank and phase: of steps after warm-up, or of all where the run had no others."""
     steps: dict[int, dict[int, dict[str, float]]] = {}
     for span in trace.spans:
         if span.name in PHASES:

@@ -14,7 +14,11 @@ from collectives.units import format_time
 
 
 class Message(NamedTuple):
-    """One message: ``begin`` when both halves were posted or sending began, ``end`` when its bytes had arrived."""
+    """One message: ``begin`` when both halves were posted or sending began, ``end`` when its bytes had arrived.
+
+    >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
+    ()
+    """
 
     src: int
     dst: int
@@ -30,7 +34,11 @@ class Message(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A rank in one phase: ``reduce``, or in a training step ``forward``, ``backward``, ``sync``, ``optimizer``."""
+    """A rank in one phase: ``reduce``, or in a training step ``forward``, ``backward``, ``sync``, ``optimizer``.
+
+    >>> Span(rank=0, name="reduce", step=2, begin=1e-3, end=2e-3).name
+    'reduce'
+    """
 
     rank: int
     name: str

@@ -20,11 +20,17 @@ class Leg(NamedTuple):
 
     @property
     def seconds(self) -> float:
+        """How long it took."""
         return self.end - self.begin
 
 
-def waits(trace: Trace) -> dict[tuple[int, int], float]:
-    """Seconds that ranks waited, with a message posted, for their peers to post the other half: by (rank, peer)."""
+def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
+    """Return how long each rank waited, with its half of a message posted, for a peer's half: by (rank, peer).
+
+    >>> late = Message(0, 1, 0, 0, 64, begin=3.0, end=4.0, src_waited=2.0)  # rank 1 posted its receive late
+    >>> waiting_seconds(Trace("broadcast/naive", "predicted", 2, 4.0, [late]))
+    {(0, 1): 2.0}
+    """
     seconds: defaultdict[tuple[int, int], float] = defaultdict(float)
     for message in trace.messages:
         if message.src_waited > 0:
@@ -35,10 +41,16 @@ def waits(trace: Trace) -> dict[tuple[int, int], float]:
 
 
 def critical_path(trace: Trace) -> list[Leg]:
-    """What the last thing waited for, what that waited for, and so on, from the first leg to the last.
+    """Return the chain of messages and computing that the end of the run waited for, the first leg first.
 
-    It goes from the end of a message or of computing to its beginning, there to the rank that came last, and on to
-    what that rank was busy with until then. It ends early where a rank's step had nothing to wait for.
+    It is found backwards: from the end of a message or of computing to its beginning, there to the rank that came
+    last, and on to what that rank was busy with until then. It stops where a rank had nothing to wait for.
+
+    >>> from collectives import Span
+    >>> message = Message(0, 1, 0, 0, 64, begin=0.0, end=1.0)
+    >>> trace = Trace("reduce/naive", "predicted", 2, 1.5, [message], [Span(1, "reduce", 0, 1.0, 1.5)])
+    >>> [(leg.name, leg.seconds) for leg in critical_path(trace)]
+    [('message', 1.0), ('reduce', 0.5)]
     """
     legs = [Leg("message", m.src, m.dst, m.begin, m.end) for m in trace.messages]
     legs += [Leg(s.name, s.rank, s.rank, s.begin, s.end) for s in trace.spans if s.name != "sync"]
@@ -58,7 +70,7 @@ def critical_path(trace: Trace) -> list[Leg]:
 
 
 def _ended_at(legs: list[Leg], time: float) -> list[Leg]:
-    """Those of legs in order that end at this time but for rounding."""
+    """Return the legs, which are sorted by their ends, that end at this time but for rounding."""
     within = time * ROUNDING
     return legs[bisect_left(legs, time - within, key=_end) : bisect_right(legs, time + within, key=_end)]
 

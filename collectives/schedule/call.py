@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from collectives.checks import check_ranks
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.step import Step
@@ -53,10 +54,7 @@ def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCa
     Raises InputError for a world without ranks, a root that is none of them, or a number of chunks that does not give
     every rank a part of its own where the collective needs that.
     """
-    if world_size < 1:
-        raise InputError(f"world size {world_size}: at least one rank is needed")
-    if not 0 <= root < world_size:
-        raise InputError(f"root {root} is not one of the ranks 0..{world_size - 1}")
+    check_ranks(world_size, root)
     call = ProgramCall(algorithm, world_size, root, algorithm.chunks(world_size), algorithm.scratch(world_size))
     if algorithm.spec.has_parts and call.chunks % world_size:
         raise InputError(

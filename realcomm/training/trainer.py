@@ -79,7 +79,7 @@ def train(
     256.0
     """
     check_cluster(cluster, Ranks)
-    check_training(training)
+    check_training(training, steps)
     _check(training, cluster.world_size, steps)
     given = (training, steps, weights_file)
     ranks = launch(train_rank, cluster.world_size, *given, backend=backend, timeout=timeout, progress=progress)

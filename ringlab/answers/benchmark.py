@@ -10,8 +10,8 @@ from collectives.declaration import AUTO, Algorithm, auto
 from collectives.elements import check_op
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
-from collectives.records.environment import environment
-from collectives.records.summary import COLLECTIVE, collective_entry
+from collectives.records.environment import describe_environment
+from collectives.records.summary import COLLECTIVE_FIGURES, collective_entry
 from collectives.records.trace import Trace
 from collectives.request import make_request
 from collectives.spec import find_spec
@@ -72,7 +72,7 @@ class BenchAnswer(Record):
 
     collectives: tuple[BenchRow, ...]
     interrupted: bool
-    environment: dict[str, str | int] = field(default_factory=environment)
+    environment: dict[str, str | int] = field(default_factory=describe_environment)
 
     def __repr__(self) -> str:
         return f"<BenchAnswer: {len(self.collectives)} rows{', interrupted' * self.interrupted}>"
@@ -131,7 +131,7 @@ class Benchmark:
             "predicted_s": predicted,
             "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
         }
-        nothing_sent = dict.fromkeys((*COLLECTIVE, "wrong", "predicted_s", "error"))
+        nothing_sent = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error"))
         return BenchRow(**(row if request.elements else row | nothing_sent))
 
     def _predict(self, measurement: Measurement) -> float | None:

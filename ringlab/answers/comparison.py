@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from collectives.errors import InputError
-from collectives.records.summary import COLLECTIVE, TRAINING
+from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
 from ringlab.answers.prediction import Prediction
@@ -45,11 +45,12 @@ def put_side_by_side(scenario: Scenario, predicted: Prediction, measured: RunAns
         cluster=predicted.cluster,
         environment=measured.environment,
         collectives=tuple(
-            CollectiveFigures(**_beside(collectives.get(_identity(one)), one, COLLECTIVE))
+            CollectiveFigures(**_beside(collectives.get(_identity(one)), one, COLLECTIVE_FIGURES))
             for one in measured.collectives
         ),
         training=tuple(
-            TrainingFigures(**_beside(training.get(one.gradient_sync), one, TRAINING)) for one in measured.training
+            TrainingFigures(**_beside(training.get(one.gradient_sync), one, TRAINING_FIGURES))
+            for one in measured.training
         ),
         what_ifs=predicted.what_ifs,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.records.calibration import cache_file, read_calibration
-from collectives.records.environment import cores, environment
+from collectives.records.environment import cores, describe_environment
 from ringlab.answers.record import Record, to_plain
 
 
@@ -45,7 +45,9 @@ def doctor() -> DoctorAnswer:
 
 
 def _python() -> Finding:
-    return Finding("Python", sys.version_info >= (3, 11), f"{environment()['python']} (3.11 or later is needed)")
+    return Finding(
+        "Python", sys.version_info >= (3, 11), f"{describe_environment()['python']} (3.11 or later is needed)"
+    )
 
 
 def _packages() -> Finding:
@@ -55,7 +57,9 @@ def _packages() -> Finding:
 
 
 def _processor() -> Finding:
-    return Finding("processor", True, f"{environment()['cpu']}, {cores()} cores: that many ranks without sharing any")
+    return Finding(
+        "processor", True, f"{describe_environment()['cpu']}, {cores()} cores: that many ranks without sharing any"
+    )
 
 
 def _memory() -> Finding:

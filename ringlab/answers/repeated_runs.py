@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from collectives.records.trace import Trace, Unfinished
-from collectives.records.waits import critical_path, waits
+from collectives.records.waits import critical_path, waiting_seconds
 from ringlab.answers.record import Record, to_plain
 from simcomm.model.trouble import Trouble
 
@@ -145,7 +145,7 @@ def _stuck_run(trace: Trace, trouble: Trouble) -> StuckRun:
 
 def _waiting(traces: Sequence[Trace]) -> Waiting:
     paths = [critical_path(trace) for trace in traces]
-    late = _mean([waits(trace).items() for trace in traces])
+    late = _mean([waiting_seconds(trace).items() for trace in traces])
     by_peer = _mean([((peer, seconds) for (_, peer), seconds in late.items())])
     parts = _mean([((_name(leg.name, leg.src, leg.dst), leg.seconds) for leg in path) for path in paths])
     return Waiting(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic
 
-from collectives.records.environment import environment
+from collectives.records.environment import describe_environment
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, N, Number, TrainingFigures
 from ringlab.answers.record import Record, to_plain
 
@@ -22,7 +22,7 @@ class ScenarioAnswer(Record, Generic[N]):
     collectives: tuple[CollectiveFigures[N], ...]
     training: tuple[TrainingFigures[N], ...]
     what_ifs: tuple[ClusterFigures[Number], ...] = ()
-    environment: dict[str, str | int] = field(default_factory=environment)
+    environment: dict[str, str | int] = field(default_factory=describe_environment)
     conclusions: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

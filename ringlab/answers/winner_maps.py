@@ -9,7 +9,7 @@ import viz
 from collectives.catalogue import find_algorithm
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
-from collectives.records.environment import environment
+from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
 from ringlab.answers.ranges import grow_sizes, parse_world_sizes
 from ringlab.answers.record import Record
@@ -26,7 +26,7 @@ class WinnersAnswer(Record):
 
     map: WinnerMap
     dtype: str
-    environment: dict[str, str | int] = field(default_factory=environment)
+    environment: dict[str, str | int] = field(default_factory=describe_environment)
 
     def __repr__(self) -> str:
         rows, columns = len(self.map.world_sizes), len(self.map.sizes)
