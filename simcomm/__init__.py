@@ -8,7 +8,7 @@ the modules beside them (a collective, a training, the choice of an algorithm).
 from typing import TYPE_CHECKING, Any
 
 from simcomm.cluster.calibrated import this_machine
-from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
 from simcomm.cluster.custom import from_graph, from_links
 from simcomm.cluster.files import read_cluster
 from simcomm.cluster.machines import pcie_tree
@@ -57,6 +57,7 @@ __all__ = [
     "torus",
     "train",
     "two_level_tree",
+    "with_usable_bandwidths",
 ]
 
 

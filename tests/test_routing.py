@@ -240,12 +240,12 @@ def test_rail_aware_messages_change_rails_inside_the_sender_and_cross_no_spine()
 
 def test_a_route_that_is_written_down_is_taken_in_its_direction_only():
     cluster = topologies.ring(5, "10 Gbit/s", "1 us")
-    long_way = ("h0", "h4", "h3", "h2", "h1")
-    routed = replace(cluster, routing=listed_routes([long_way]))
-    assert routed.router().route("h0", "h1") == long_way
+    long_route = ("h0", "h4", "h3", "h2", "h1")
+    routed = replace(cluster, routing=listed_routes([long_route]))
+    assert routed.router().route("h0", "h1") == long_route
     assert routed.router().route("h1", "h0") == ("h1", "h0")
     trace = simcomm.run("all_reduce/ring", routed, nbytes=5 << 16)
-    assert {message.route for message in trace.messages if (message.src, message.dst) == (0, 1)} == {long_way}
+    assert {message.route for message in trace.messages if (message.src, message.dst) == (0, 1)} == {long_route}
     assert trace.elapsed > simcomm.run("all_reduce/ring", cluster, nbytes=5 << 16).elapsed
 
 

@@ -143,7 +143,7 @@ def gather_at_once(rank: int, world_size: int, root: int) -> Program:
         yield (send(root, rank),)
 
 
-def test_links_in_turn():
+def test_fifo_links_serve_one_message_at_a_time():
     """Two messages at once into one rank: fair, both take 2 ms; one after the other, 1 ms and 2 ms."""
     at_once = Algorithm(find_spec("gather"), "at_once", gather_at_once)
     both = simcomm.run(at_once, cluster(3), 3 * MEGABYTE)
@@ -172,7 +172,7 @@ def _event() -> simpy.Event:
     st.integers(2, 7),
     st.integers(0, 5),
 )
-def test_nobody_waits_for_ever_for_a_turn(algorithm: str, ranks: int, seed: int):
+def test_nobody_waits_for_ever_on_fifo_links(algorithm: str, ranks: int, seed: int):
     jitter = Trouble(messages=Jitter("uniform", 1e-3), seed=seed)
     fair = simcomm.run(algorithm, cluster(ranks), ranks * 1000)
     one_by_one = simcomm.run(algorithm, replace(cluster(ranks), sharing="fifo"), ranks * 1000, trouble=jitter)

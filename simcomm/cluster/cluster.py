@@ -71,7 +71,13 @@ class Cluster:
 
 
 def with_usable_bandwidths(cluster: Cluster) -> Cluster:
-    """Return the cluster with, on every link where a source says, what software gets in place of the line rate."""
+    """Return the cluster with, on every link where a source says, what software gets in place of the line rate.
+
+    >>> import simcomm
+    >>> pair = with_usable_bandwidths(simcomm.preset("dgx-h100"))
+    >>> pair.graph.edges["n0.gpu0", "n0.nvswitch"]["bandwidth"] < 450e9
+    True
+    """
     graph = cluster.graph.copy()
     for _, _, data in graph.edges(data=True):
         data["bandwidth"] = data.get("usable_bandwidth", data["bandwidth"])

@@ -14,6 +14,7 @@ import networkx as nx
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
+from collectives.units import Bandwidth, Latency
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import P2P_LEVELS, LinkSpec, add_link, empty_graph, link_spec
 
@@ -128,14 +129,14 @@ def single_machine(machine: Machine, transport: Transport | None = IDEAL) -> Clu
 
 def pcie_tree(
     gpus: int,
-    bandwidth: str,
-    latency: str,
+    bandwidth: str | Bandwidth,
+    latency: str | Latency,
     *,
     sockets: int = 1,
     switches: int = 0,
-    socket_bandwidth: str | None = None,
+    socket_bandwidth: str | Bandwidth | None = None,
     peer_to_peer: bool = True,
-    memory_bandwidth: str | None = None,
+    memory_bandwidth: str | Bandwidth | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
     """Build a machine of GPUs on PCIe links of ``bandwidth`` and ``latency``, to their CPU socket or to switches.

@@ -7,6 +7,7 @@ import networkx as nx
 
 from collectives.errors import InputError
 from collectives.transport import Transport
+from collectives.units import Bandwidth, Latency
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, link_spec
 from simcomm.cluster.machines import Machine, single_machine
@@ -50,7 +51,11 @@ def _bundle(brick: LinkSpec, count: int) -> LinkSpec:
 
 
 def nvlink_pairs(
-    gpus: int, nvlink_bandwidth: str, pcie_bandwidth: str, latency: str, transport: Transport | None = IDEAL
+    gpus: int,
+    nvlink_bandwidth: str | Bandwidth,
+    pcie_bandwidth: str | Bandwidth,
+    latency: str | Latency,
+    transport: Transport | None = IDEAL,
 ) -> Cluster:
     """Build GPUs joined two by two by NVLink bridges, and all by PCIe through one CPU without peer-to-peer access.
 
@@ -63,7 +68,9 @@ def nvlink_pairs(
     return single_machine(machine, transport)
 
 
-def cube_mesh(bandwidth: str, latency: str, bricks: int = 6, transport: Transport | None = IDEAL) -> Cluster:
+def cube_mesh(
+    bandwidth: str | Bandwidth, latency: str | Latency, bricks: int = 6, transport: Transport | None = IDEAL
+) -> Cluster:
     """Build eight GPUs in a hybrid cube mesh of ``bricks`` NVLinks each, of ``bandwidth`` a link, without their PCIe.
 
     >>> cube_mesh("25 GB/s", "1 us")
@@ -73,7 +80,9 @@ def cube_mesh(bandwidth: str, latency: str, bricks: int = 6, transport: Transpor
     return single_machine(Machine(f"hybrid cube mesh, {bricks} NVLinks a GPU", 8, nvlinks=mesh), transport)
 
 
-def nvswitch(gpus: int, bandwidth: str, latency: str, transport: Transport | None = IDEAL) -> Cluster:
+def nvswitch(
+    gpus: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
+) -> Cluster:
     """Build GPUs on an NVSwitch, each by NVLinks of ``bandwidth`` together; 72 of them make an NVL72.
 
     >>> nvswitch(8, "450 GB/s", "1 us")

@@ -97,7 +97,7 @@ def preset(
 
     They are joined as the catalogue says. ``bandwidth`` and ``latency`` replace what it says of each NIC's port; a
     machine without NICs gets one by them. ``nodes_per_leaf`` and ``oversubscription`` are for machines on rails; see
-    ``simcomm.on_rails``. Raises InputError.
+    ``simcomm.cluster.racks.on_rails``. Raises InputError.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>
