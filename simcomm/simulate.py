@@ -98,7 +98,7 @@ def _on_compiled(inputs: EngineInput, record: bool) -> Trace:
     if inputs.schedule.world_size > VERIFIED_UP_TO and not shows:
         simulate(replace(inputs, request=replace(request, elements=max(request.elements, chunks)), trouble=NO_TROUBLE))
     if record or inputs.trouble.may_stop:
-        inputs = inputs.in_full(MOST_RECORDED if record else MOST_MESSAGES)
+        inputs = inputs.with_table(MOST_RECORDED if record else MOST_MESSAGES)
     timing = simulate(inputs, messages=record)
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
     return make_compiled_trace(inputs, timing, facts, record=record)

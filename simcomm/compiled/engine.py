@@ -31,7 +31,7 @@ from simcomm.compiled.planning.trouble import (
 )
 from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import is_synchronous, max_plus
-from simcomm.compiled.shortcuts.partition import fold
+from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.trouble import IDLE_CHANGES
@@ -84,7 +84,7 @@ def by_quotient(inputs: EngineInput) -> Timing | None:
     if not inputs.is_plain or not isinstance(inputs.schedule, CyclicSchedule):
         return None
     pairs = label_cyclic_pairs(inputs.schedule, inputs.sizes)
-    partition = fold(pairs, inputs.routes) if pairs is not None else None
+    partition = find_partition(pairs, inputs.routes) if pairs is not None else None
     if pairs is None or partition is None:
         return None
     found = make_quotient(pairs, inputs.routes, partition)
@@ -100,7 +100,7 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
     messages = messages or inputs.trouble.may_stop
     needs_names = messages or inputs.is_fifo or inputs.trouble.touches_ranks
     if needs_names or (isinstance(inputs.schedule, CyclicSchedule) and inputs.sent < inputs.posted):
-        inputs = inputs.in_full()
+        inputs = inputs.with_table()
     links = link_records_of(inputs)
     changes = link_changes(inputs, links) if inputs.trouble.links_change else ()
     world = run_kernel(plan_in_trouble(inputs), links, messages=messages, changes=changes)

@@ -83,7 +83,7 @@ def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
 def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
     """Return the send and the receive of each message sent, as indices into the schedule's table."""
     columns, sends = inputs.schedule.table().columns, inputs.schedule_plan.sends
-    assert sends is not None, "only a schedule written out has a table: use in_full"
+    assert sends is not None, "only a schedule written out has a table: use with_table"
     return sends, columns.match[sends]
 
 

@@ -47,7 +47,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     """
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:
         return None
-    inputs = inputs.in_full(MOST_RECORDED // steps) if record and steps else inputs
+    inputs = inputs.with_table(MOST_RECORDED // steps) if record and steps else inputs
     division = inputs.transport.gamma * inputs.request.nbytes
     ready = np.zeros(inputs.schedule.world_size)
     ended, spans, syncs = 0.0, list[Span](), list[Sync]()

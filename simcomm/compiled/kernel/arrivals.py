@@ -5,12 +5,12 @@ import numpy as np
 from simcomm.compiled.kernel.calendar import schedule
 from simcomm.compiled.kernel.fifo import enqueue, start_if_first
 from simcomm.compiled.kernel.flow_groups import join_tightest, mark_route_dirty, move_to_group
-from simcomm.compiled.kernel.jit import inner
+from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.world import FRESH, World
 from simcomm.model.sharing import ONE_INSTANT
 
 
-@inner
+@inline
 def admit_arrivals(w: World, now: float) -> None:
     """Start flows that have come: alone on their links, in a group beside others, or in queues of fifo links.
 
@@ -37,7 +37,7 @@ def admit_arrivals(w: World, now: float) -> None:
     w.sizes[FRESH] = 0
 
 
-@inner
+@inline
 def _admit_to_queues(w: World, now: float) -> None:
     """Put flows that have come in the queues of their links, and start those that are first in all of theirs."""
     if now > w.clock[1] * (1 + ONE_INSTANT):
@@ -49,7 +49,7 @@ def _admit_to_queues(w: World, now: float) -> None:
     w.sizes[FRESH] = 0
 
 
-@inner
+@inline
 def _is_alone_on_route(w: World, route: int) -> bool:
     """Return whether one flow crosses the links of a route; with a link down it has to be in a group in any case."""
     first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)
@@ -58,7 +58,7 @@ def _is_alone_on_route(w: World, route: int) -> bool:
     return most <= 1
 
 
-@inner
+@inline
 def _start_solo(w: World, flow: int, now: float) -> None:
     """Give a flow its links for itself."""
     route = w.flows[flow].route
@@ -69,7 +69,7 @@ def _start_solo(w: World, flow: int, now: float) -> None:
     schedule(w.calendar, np.int64(flow), w.flows[flow].until)
 
 
-@inner
+@inline
 def _group_solo_flows(w: World, flow: int, now: float) -> None:
     """Move flows that had a link of this one's route for themselves to groups."""
     route = w.flows[flow].route

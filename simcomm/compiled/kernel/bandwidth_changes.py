@@ -6,11 +6,11 @@ from simcomm.compiled.kernel.arrays import Ints
 from simcomm.compiled.kernel.fair_levels import restore_fairness
 from simcomm.compiled.kernel.fifo import pause, start_if_first
 from simcomm.compiled.kernel.flow_groups import mark_dirty, move_to_group, update_finishes
-from simcomm.compiled.kernel.jit import entry, inner, sources
+from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.compiled.kernel.world import World
 
 
-@inner
+@inline
 def _set_bandwidth(w: World, link: int, alone: float, shared: float, crossing: Ints) -> None:
     """Set a link's bandwidth, and with it what the routes that cross it leave to a message alone."""
     w.links[link].alone = alone
@@ -48,4 +48,4 @@ def _entry(version: int) -> Callable[[World, int, float, float, Ints, int], bool
     return change_bandwidth
 
 
-change_bandwidth = _entry(sources())
+change_bandwidth = _entry(source_hash())

@@ -10,7 +10,7 @@ import numpy as np
 
 from simcomm.compiled.kernel.arrays import Records
 from simcomm.compiled.kernel.heap import drop, new_heap, put
-from simcomm.compiled.kernel.jit import inner
+from simcomm.compiled.kernel.jit import inline
 
 RECENT = 1024  # instants that are found again by a hash of their time; a power of two
 NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first", "i4"), ("free", "i4")], align=True)
@@ -32,7 +32,7 @@ def new_calendar(nodes: int) -> Calendar:
     return Calendar(records, new_heap(nodes), np.zeros(RECENT, np.int32), np.full(1, nodes))
 
 
-@inner
+@inline
 def schedule(calendar: Calendar, node: int, time: float) -> None:
     """Let a node that waits for nothing wait for ``time`` seconds."""
     nodes, instants = calendar.nodes, calendar.instants
@@ -53,7 +53,7 @@ def schedule(calendar: Calendar, node: int, time: float) -> None:
         nodes[follower].before = node
 
 
-@inner
+@inline
 def cancel(calendar: Calendar, node: int) -> None:
     """Let a node that waits for an instant wait for nothing."""
     nodes = calendar.nodes
@@ -68,7 +68,7 @@ def cancel(calendar: Calendar, node: int) -> None:
             release(calendar, instant)
 
 
-@inner
+@inline
 def release(calendar: Calendar, instant: int) -> None:
     """Free an instant; the list of its nodes, taken before, stays as it is."""
     drop(calendar.instants, instant)

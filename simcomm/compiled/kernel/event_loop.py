@@ -15,7 +15,7 @@ from simcomm.compiled.kernel.fair_levels import restore_fairness
 from simcomm.compiled.kernel.fifo import leave_queues
 from simcomm.compiled.kernel.flow_groups import advance_clock, mark_route_dirty, remove_member, update_finishes
 from simcomm.compiled.kernel.heap import drop, least
-from simcomm.compiled.kernel.jit import entry, inner, sources
+from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.compiled.kernel.pairing_heap import take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, World
 
@@ -24,7 +24,7 @@ DENSE = 4  # due messages stand close if there is one among so many numbers
 SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but for rounding
 
 
-@inner
+@inline
 def _start_stage(w: World, stage: int, now: float) -> None:
     """Post the halves of a stage unless its agent has failed; messages whose other half was posted are due."""
     if _has_failed(w, stage, now):
@@ -43,7 +43,7 @@ def _start_stage(w: World, stage: int, now: float) -> None:
             w.sizes[DUE] += 1
 
 
-@inner
+@inline
 def _has_failed(w: World, stage: int, now: float) -> bool:
     """Return whether the stage's agent has failed by now, and mark it if so."""
     agent = w.stages[stage].agent
@@ -53,7 +53,7 @@ def _has_failed(w: World, stage: int, now: float) -> bool:
     return True
 
 
-@inner
+@inline
 def _begin_messages(w: World, now: float) -> None:
     """Begin all messages that are due; in the order of their numbers where these stand close, which caches need."""
     number = w.sizes[DUE]
@@ -73,7 +73,7 @@ def _begin_messages(w: World, now: float) -> None:
             _begin_message(w, message, now)
 
 
-@inner
+@inline
 def _begin_message(w: World, message: int, now: float) -> None:
     """Let a message whose halves are both posted spend its delay, as a flow, and then come to its links."""
     w.sizes[FREE] -= 1
@@ -91,7 +91,7 @@ def _begin_message(w: World, message: int, now: float) -> None:
         _arrive(w, flow)
 
 
-@inner
+@inline
 def _arrive(w: World, flow: int) -> None:
     """Put a flow on its links to be admitted there; one that nothing limits is through."""
     first, hops = w.routes[w.flows[flow].route].first_hop, w.routes[w.flows[flow].route].hops
@@ -105,7 +105,7 @@ def _arrive(w: World, flow: int) -> None:
     w.sizes[FRESH] += 1
 
 
-@inner
+@inline
 def _complete_messages(w: World, stage: int, now: float) -> None:
     """Let a stage whose messages are all through compute, or end it where it computes nothing."""
     if len(w.cost) > 0 and w.cost[stage] > 0:
@@ -117,7 +117,7 @@ def _complete_messages(w: World, stage: int, now: float) -> None:
         _end_stage(w, stage, now)
 
 
-@inner
+@inline
 def _end_stage(w: World, stage: int, now: float) -> None:
     """End a stage: the agent's next one is ready, or the agent has finished."""
     following = w.stages[stage].following
@@ -128,7 +128,7 @@ def _end_stage(w: World, stage: int, now: float) -> None:
         w.agents[w.stages[stage].agent].finished = now
 
 
-@inner
+@inline
 def _end_message(w: World, flow: int, now: float) -> None:
     """Take a message that is through off what both its stages wait for, and free its flow."""
     message = w.flows[flow].message
@@ -142,7 +142,7 @@ def _end_message(w: World, flow: int, now: float) -> None:
             _complete_messages(w, stage, now)
 
 
-@inner
+@inline
 def _finish_solo_flow(w: World, flow: int, now: float) -> None:
     """Take a flow that is through, and shared no link, off its links."""
     w.flows[w.sizes[THROUGH]].through = flow
@@ -158,7 +158,7 @@ def _finish_solo_flow(w: World, flow: int, now: float) -> None:
     w.flows[flow].until = -1.0
 
 
-@inner
+@inline
 def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
     """Take the members of a link's group that are through by ``limit``, one at least, off their links."""
     drop(w.finish, link)
@@ -179,7 +179,7 @@ def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
         flow = following
 
 
-@inner
+@inline
 def _process_instant(w: World, now: float) -> None:
     """Let everything happen that the calendar and the groups have for this instant."""
     limit = now + now * SAME_INSTANT
@@ -235,4 +235,4 @@ def _entry(version: int) -> Callable[[World, int, int, float], bool]:
     return advance
 
 
-advance = _entry(sources())
+advance = _entry(source_hash())

@@ -11,7 +11,7 @@ from simcomm.compiled.kernel.flow_groups import (
     mark_stale,
 )
 from simcomm.compiled.kernel.heap import drop
-from simcomm.compiled.kernel.jit import inner
+from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.progressive_filling import fill_progressively
 from simcomm.compiled.kernel.world import World, capacity
 
@@ -19,7 +19,7 @@ TOLERANCE = 1e-12  # a share of a level by which two are told apart
 UNCHANGED = 4e-16  # share of a level below which a change is rounding
 
 
-@inner
+@inline
 def restore_fairness(w: World, now: float, most_corrections: int) -> None:
     """Make all levels fair. After ``most_corrections`` links that were corrected, fill all anew instead."""
     while w.dirty[-1].place > 0:
@@ -32,7 +32,7 @@ def restore_fairness(w: World, now: float, most_corrections: int) -> None:
         _correct_level(w, link, now)
 
 
-@inner
+@inline
 def _correct_level(w: World, link: int, now: float) -> None:
     """Set a link's level so that it is full or holds no flow back, given the rates of other groups' flows on it."""
     room, members = capacity(w, link), w.links[link].members
@@ -51,7 +51,7 @@ def _correct_level(w: World, link: int, now: float) -> None:
     _capture_faster(w, link, level, now)
 
 
-@inner
+@inline
 def _recount(w: World, link: int) -> None:
     """Sum anew what other groups' flows take of a link, and find the fastest of them."""
     taken, highest = 0.0, 0.0
@@ -65,7 +65,7 @@ def _recount(w: World, link: int) -> None:
     w.links[link].highest = highest
 
 
-@inner
+@inline
 def _water_level(w: World, link: int, room: float) -> float:
     """Return the level at which a link is full when faster flows of other groups come down to it.
 
@@ -87,7 +87,7 @@ def _water_level(w: World, link: int, room: float) -> float:
         level = rest / number
 
 
-@inner
+@inline
 def _set_level(w: World, link: int, level: float, now: float) -> None:
     """Set a link's level, and account for it on the other links of its members."""
     before = w.links[link].level
@@ -109,7 +109,7 @@ def _set_level(w: World, link: int, level: float, now: float) -> None:
         mark_dirty(w, other)
 
 
-@inner
+@inline
 def _capture_faster(w: World, link: int, level: float, now: float) -> None:
     """Move flows on a link that are faster than its level to its group."""
     most_hops = len(w.chain) // len(w.flows)

@@ -5,11 +5,11 @@ first of all is first in all its queues, so that flows never wait for each other
 """
 
 from simcomm.compiled.kernel.calendar import cancel, schedule
-from simcomm.compiled.kernel.jit import inner
+from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.world import World
 
 
-@inner
+@inline
 def enqueue(w: World, flow: int, now: float) -> None:
     """Put a flow in the queues of its links. Pause one that was first in a queue and comes after it."""
     w.flows[flow].came = w.clock[1]
@@ -35,7 +35,7 @@ def enqueue(w: World, flow: int, now: float) -> None:
             pause(w, after // most_hops, now)
 
 
-@inner
+@inline
 def _comes_after(w: World, one: int, other: int) -> bool:
     """Return whether one flow is to be served after another."""
     if w.flows[one].came != w.flows[other].came:
@@ -43,7 +43,7 @@ def _comes_after(w: World, one: int, other: int) -> bool:
     return w.arrival_order[w.flows[one].message] > w.arrival_order[w.flows[other].message]
 
 
-@inner
+@inline
 def pause(w: World, flow: int, now: float) -> None:
     """Let a flow wait; ``target`` is then the bytes it has left. One that waits already is left as it is."""
     if w.flows[flow].until >= 0:
@@ -53,7 +53,7 @@ def pause(w: World, flow: int, now: float) -> None:
         w.flows[flow].until = -1.0
 
 
-@inner
+@inline
 def start_if_first(w: World, flow: int, now: float) -> None:
     """Start a flow that waits if no other is before it on any of its links and none of them is down."""
     route = w.flows[flow].route
@@ -67,7 +67,7 @@ def start_if_first(w: World, flow: int, now: float) -> None:
     schedule(w.calendar, flow, w.flows[flow].until)
 
 
-@inner
+@inline
 def leave_queues(w: World, flow: int, now: float) -> None:
     """Take a flow that is through out of its queues, and start those behind it that are first now."""
     w.flows[flow].until = -1.0

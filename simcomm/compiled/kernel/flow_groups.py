@@ -13,12 +13,12 @@ import numpy as np
 
 from simcomm.compiled.kernel.calendar import cancel
 from simcomm.compiled.kernel.heap import drop, put
-from simcomm.compiled.kernel.jit import NOBODY, inner
-from simcomm.compiled.kernel.pairing_heap import meld, without
+from simcomm.compiled.kernel.jit import NOBODY, inline
+from simcomm.compiled.kernel.pairing_heap import meld, remove
 from simcomm.compiled.kernel.world import STALE, World, capacity
 
 
-@inner
+@inline
 def mark_dirty(w: World, link: int) -> None:
     """Have a link's level corrected before this instant ends, if the link holds flows back or is over its capacity."""
     if w.dirty[link].place >= 0:
@@ -30,7 +30,7 @@ def mark_dirty(w: World, link: int) -> None:
         put(w.dirty, link, (left + w.links[link].taken) / w.links[link].placed)
 
 
-@inner
+@inline
 def mark_route_dirty(w: World, route: int) -> None:
     """Have the levels of all links of a route corrected before this instant ends."""
     first = w.routes[route].first_hop
@@ -38,7 +38,7 @@ def mark_route_dirty(w: World, route: int) -> None:
         mark_dirty(w, np.int64(w.hops[at].link))
 
 
-@inner
+@inline
 def mark_stale(w: World, link: int) -> None:
     """Have a link's entry in ``finish`` updated before this instant ends."""
     if w.links[link].is_stale == 0:
@@ -47,14 +47,14 @@ def mark_stale(w: World, link: int) -> None:
         w.sizes[STALE] += 1
 
 
-@inner
+@inline
 def advance_clock(w: World, link: int, now: float) -> None:
     """Set the clock of a link's group to the bytes that each member has moved until now."""
     w.links[link].clock += w.links[link].level * (now - w.links[link].since)
     w.links[link].since = now
 
 
-@inner
+@inline
 def join_tightest(w: World, flow: int, left: float, now: float) -> None:
     """Let a flow with so many bytes left join the group of the link that seems to hold it back most.
 
@@ -81,7 +81,7 @@ def join_tightest(w: World, flow: int, left: float, now: float) -> None:
     join_group(w, flow, best, left, now)
 
 
-@inner
+@inline
 def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
     """Put a flow in the group of one link of its route, and account for it on the route's other links."""
     route = w.flows[flow].route
@@ -105,7 +105,7 @@ def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
             _add_to_link_pair(w, flow, w.hop_link_pair[pairs + other], other, w.hops[first + other].weight)
 
 
-@inner
+@inline
 def move_to_group(w: World, flow: int, now: float) -> None:
     """Move a flow that had its links for itself to a group."""
     cancel(w.calendar, flow)
@@ -118,17 +118,17 @@ def move_to_group(w: World, flow: int, now: float) -> None:
     mark_route_dirty(w, route)
 
 
-@inner
+@inline
 def leave_group(w: World, flow: int, now: float) -> float:
     """Take a flow out of its group; return the bytes that it has left."""
     link = np.int64(w.hops[w.routes[w.flows[flow].route].first_hop + w.flows[flow].hop].link)
     advance_clock(w, link, now)
-    w.links[link].root = without(w.flows, np.int64(w.links[link].root), flow)
+    w.links[link].root = remove(w.flows, np.int64(w.links[link].root), flow)
     remove_member(w, flow)
     return w.flows[flow].target - w.links[link].clock
 
 
-@inner
+@inline
 def remove_member(w: World, flow: int) -> None:
     """Take a flow that is out of its group's heap out of the group's count and off the accounts of other links."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
@@ -143,7 +143,7 @@ def remove_member(w: World, flow: int) -> None:
             _remove_from_link_pair(w, flow, w.hop_link_pair[pairs + other], other, w.hops[first + other].weight)
 
 
-@inner
+@inline
 def _add_to_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
     """Account for a flow of the first link's group on the second link, which is this hop of the flow's route."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
@@ -168,7 +168,7 @@ def _add_to_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> 
         w.chain[follower].before = node
 
 
-@inner
+@inline
 def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
     """Undo ``_add_to_link_pair`` for a flow that leaves the first link's group."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
@@ -186,7 +186,7 @@ def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int, weight: int
         w.link_pairs[pair].head = after
 
 
-@inner
+@inline
 def _delist_link_pair(w: World, pair: int, src: int, dst: int) -> None:
     """Take a link pair that carries nothing off the lists of those that do."""
     w.links[src].outs -= 1
@@ -202,7 +202,7 @@ def _delist_link_pair(w: World, pair: int, src: int, dst: int) -> None:
         w.links[dst].highest = 0.0
 
 
-@inner
+@inline
 def update_finishes(w: World) -> None:
     """Bring the entries of all links marked stale in ``finish`` up to date."""
     for k in range(w.sizes[STALE]):

@@ -7,7 +7,7 @@ where an item stands in it (-1 outside), and ``place`` of the last record is how
 import numpy as np
 
 from simcomm.compiled.kernel.arrays import Records
-from simcomm.compiled.kernel.jit import inner
+from simcomm.compiled.kernel.jit import inline
 
 ITEM = np.dtype([("key", "f8"), ("order", "i4"), ("place", "i4")], align=True)
 
@@ -19,13 +19,13 @@ def new_heap(items: int) -> Records:
     return heap
 
 
-@inner
+@inline
 def least(heap: Records) -> float:
     """Return the least key; infinite when the heap is empty."""
     return heap[heap[0].order].key if heap[-1].place > 0 else np.inf
 
 
-@inner
+@inline
 def put(heap: Records, item: int, key: float) -> None:
     """Put an item in the heap with this key, or change its key if it is there."""
     at = heap[item].place
@@ -36,7 +36,7 @@ def put(heap: Records, item: int, key: float) -> None:
     _settle_at(heap, at, item, key)
 
 
-@inner
+@inline
 def drop(heap: Records, item: int) -> None:
     """Take an item out of the heap if it is there."""
     at = heap[item].place
@@ -50,7 +50,7 @@ def drop(heap: Records, item: int) -> None:
         _settle_at(heap, at, last, heap[last].key)
 
 
-@inner
+@inline
 def _settle_at(heap: Records, at: int, item: int, key: float) -> None:
     """Write an item, which no entry of the heap shows, at a place, or above or below it where its key belongs."""
     size = heap[-1].place

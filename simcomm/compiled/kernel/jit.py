@@ -20,13 +20,13 @@ NOBODY = np.int64(-1)  # not the literal -1, for which numba would compile every
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 
-def inner(function: Function) -> Function:
+def inline(function: Function) -> Function:
     """Compile a function for other compiled functions to call; it becomes part of each of them."""
     compiled: Function = numba.njit(forceinline=True, **OPTIONS)(function)
     return compiled
 
 
-def apart(function: Function) -> Function:
+def separate(function: Function) -> Function:
     """Compile a function that is seldom called by others; it stays a function of its own, which is compiled once."""
     compiled: Function = numba.njit(**OPTIONS)(function)
     return compiled
@@ -36,12 +36,12 @@ def entry(function: Function) -> Function:
     """Compile a function for Python to call, which calls others.
 
     numba looks for the code it kept by the text of this function alone, so the function must be a closure over
-    ``sources()``, lest the code outlive a change to what it calls.
+    ``source_hash()``, lest the code outlive a change to what it calls.
     """
-    return kept(function, **OPTIONS)
+    return compile_and_cache(function, **OPTIONS)
 
 
-def kept(function: Function, **options: Any) -> Function:
+def compile_and_cache(function: Function, **options: Any) -> Function:
     """Compile a function for Python to call: once for this machine, or once a process where no folder is writable."""
     options = {"error_model": "numpy", **options}
     try:
@@ -52,7 +52,7 @@ def kept(function: Function, **options: Any) -> Function:
 
 
 @cache
-def sources() -> int:
+def source_hash() -> int:
     """Return a number that changes with the text of any module that this package compiles, or compiles parts of."""
     kernel, simcomm = Path(__file__).parent, Path(__file__).parents[2]
     paths = [*kernel.glob("*.py"), *simcomm.joinpath("model").glob("*.py"), simcomm / "hashing.py"]

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from simcomm import hashing
-from simcomm.compiled.kernel.jit import entry, inner, sources
+from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.model import trouble
 
-_extend, _share, _place = inner(hashing.extend), inner(hashing.share), inner(trouble.step_and_chunk)
+_extend, _share, _place = inline(hashing.extend), inline(hashing.share), inline(trouble.step_and_chunk)
 
 
 def _entry(version: int) -> Callable[..., bool]:
@@ -31,4 +31,4 @@ def _entry(version: int) -> Callable[..., bool]:
     return draw_shares
 
 
-draw_shares = _entry(sources())
+draw_shares = _entry(source_hash())

@@ -8,10 +8,10 @@ them; -1 is nobody.
 import numpy as np
 
 from simcomm.compiled.kernel.arrays import Records
-from simcomm.compiled.kernel.jit import NOBODY, inner
+from simcomm.compiled.kernel.jit import NOBODY, inline
 
 
-@inner
+@inline
 def meld(flows: Records, one: int, other: int) -> int:
     """Return the root of two heaps made one; -1 is an empty heap."""
     if one < 0:
@@ -29,7 +29,7 @@ def meld(flows: Records, one: int, other: int) -> int:
     return one
 
 
-@inner
+@inline
 def _meld_all(flows: Records, first: int) -> int:
     """Return the root of all heaps in a list of siblings: meld two by two, and then from the last pair to the first."""
     pairs = NOBODY
@@ -55,7 +55,7 @@ def _meld_all(flows: Records, first: int) -> int:
     return root
 
 
-@inner
+@inline
 def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
     """Return the flows of a heap with targets up to ``due``, as a list by ``sibling``, and the root of the others."""
     todo, taken, kept = root, NOBODY, NOBODY
@@ -78,8 +78,8 @@ def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
     return taken, _meld_all(flows, kept)
 
 
-@inner
-def without(flows: Records, root: int, flow: int) -> int:
+@inline
+def remove(flows: Records, root: int, flow: int) -> int:
     """Take a flow out of a heap; return the root of what is left."""
     orphans = _meld_all(flows, np.int64(flows[flow].child))
     flows[flow].child = -1

@@ -4,13 +4,13 @@ import numpy as np
 
 from simcomm.compiled.kernel.flow_groups import join_group, leave_group
 from simcomm.compiled.kernel.heap import drop
-from simcomm.compiled.kernel.jit import NOBODY, apart, inner
+from simcomm.compiled.kernel.jit import NOBODY, inline, separate
 from simcomm.compiled.kernel.world import World, capacity
 
 NOT_GROUPED, WITHOUT_RATE = -1, -2  # in FLOW.fair_hop, in place of a hop
 
 
-@apart
+@separate
 def fill_progressively(w: World, now: float) -> None:
     """Make all levels fair."""
     remaining = _dissolve_groups(w, now)
@@ -32,7 +32,7 @@ def fill_progressively(w: World, now: float) -> None:
         drop(w.dirty, w.dirty[0].order)
 
 
-@inner
+@inline
 def _dissolve_groups(w: World, now: float) -> int:
     """Take all flows out of their groups, and return how many; ``target`` is then the bytes that each has left."""
     number = 0
@@ -48,7 +48,7 @@ def _dissolve_groups(w: World, now: float) -> int:
     return number
 
 
-@inner
+@inline
 def _freeze_flows(w: World, tightest: int, share: float) -> int:
     """Give the flows over the link that is full first their rate; return how many there are."""
     number = 0

@@ -12,7 +12,7 @@ import numpy as np
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 from simcomm.compiled.kernel.calendar import Calendar, new_calendar
 from simcomm.compiled.kernel.heap import new_heap
-from simcomm.compiled.kernel.jit import inner
+from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.links import UNLIMITED, LinkRecords
 from simcomm.compiled.kernel.plan import Plan
 
@@ -143,7 +143,7 @@ def _new_agents(first_stage: Ints) -> Records:
     return agents
 
 
-@inner
+@inline
 def capacity(w: World, link: int) -> float:
     """Return the bytes/s of a link, which may depend on whether one flow is on it or more."""
     return w.links[link].shared if w.links[link].crossing > 1 else w.links[link].alone

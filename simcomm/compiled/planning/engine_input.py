@@ -72,7 +72,7 @@ class EngineInput:
         """Whether a link serves one message at a time."""
         return self.cluster.sharing == "fifo"
 
-    def in_full(self, most: int = MOST_MESSAGES) -> "EngineInput":
+    def with_table(self, most: int = MOST_MESSAGES) -> "EngineInput":
         """Return the input with its schedule written out, so that every message has its ``names``.
 
         Raises InputError where there are more than ``most`` messages.
@@ -114,7 +114,7 @@ class EngineInput:
     def names(self) -> MessageNames:
         """Which message each one sent is. Raises AssertionError unless the schedule is written out."""
         columns, sends = self.schedule.table().columns, self.schedule_plan.sends
-        assert sends is not None, "only a schedule written out names its messages: use in_full"
+        assert sends is not None, "only a schedule written out names its messages: use with_table"
         return MessageNames(*(getattr(columns, name)[sends] for name in ("rank", "peer", "channel", "step", "chunk")))
 
     @cached_property

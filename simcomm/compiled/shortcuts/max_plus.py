@@ -259,6 +259,6 @@ def _advance(times: Any, rows: Rows, costs: RingCosts, begin: int, end: int, lat
 @cache
 def _compiled_advance() -> Callable[..., int]:
     """Return ``_advance`` in machine code."""
-    from simcomm.compiled.kernel.jit import kept  # numba is slow to import, and not needed where ranks are uniform
+    from simcomm.compiled.kernel.jit import compile_and_cache  # numba is slow to import; uniform ranks do without
 
-    return kept(_advance)
+    return compile_and_cache(_advance)

@@ -39,7 +39,7 @@ class Partition(NamedTuple):
     pairs: Ints
 
 
-def fold(pairs: LabelledPairs, routes: Routes) -> Partition | None:
+def find_partition(pairs: LabelledPairs, routes: Routes) -> Partition | None:
     """Return an equitable partition, or None where none makes ``LEAST_FOLD`` times fewer pairs."""
     hops = _hops(pairs, routes)
     found = _refine(pairs, routes, hops)
