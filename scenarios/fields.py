@@ -1,15 +1,66 @@
-"""What every table of a scenario file shares: strictness, and values with units."""
+"""What every table of a scenario file shares: strictness, and values that are read once, into what they mean."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from collectives.units import parse_latency
+from collectives import units
+from collectives.errors import InputError
+from collectives.suggestions import suggest
 
-Seconds = Annotated[float, BeforeValidator(parse_latency), Field(description='for example "12 ms"')]
+MOST_RANKS = 65_536
+MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks
 
 
 class Section(BaseModel):
     """A table of the file; unknown keys and values of another type are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Reference(NamedTuple):
+    """A name with parameters: ``"ecmp"`` or ``{name = "ecmp", seed = 1}``."""
+
+    name: str
+    parameters: dict[str, int | str]
+
+
+def read_reference(value: object, accepted: str) -> Reference:
+    """Return the reference that a value is. Raise InputError that says what is ``accepted``."""
+    name, parameters = value, {}
+    if isinstance(value, dict):
+        parameters = {key: number for key, number in value.items() if key != "name"}
+        name = value.get("name")
+    if not isinstance(name, str) or not name:
+        raise InputError(accepted)
+    for key, given in parameters.items():
+        if type(given) not in (int, str):
+            raise InputError(f"parameter {key} = {given!r} of {name} is neither a whole number nor a text in quotes")
+    return Reference(name, parameters)
+
+
+def check_known(value: str, what: str, known: tuple[str, ...], more: str = "") -> str:
+    """Return ``value`` if it is one of ``known``. Raise InputError that suggests one, and ends with ``more``."""
+    if value not in known:
+        raise InputError(f"{what} {value!r} is not known; {suggest(value, known, more)}")
+    return value
+
+
+def as_list(value: object) -> object:
+    """Return a value that is no list as a list of it."""
+    return value if isinstance(value, list) else [value]
+
+
+def _read_algorithm(value: object) -> Reference:
+    return read_reference(value, 'an algorithm is "ring", {name = "ring", parameter = 4} or "my.py:name"')
+
+
+Bandwidth = Annotated[
+    units.Bandwidth, PlainValidator(units.Bandwidth.parse), Field(description='for example "10 Gbit/s"')
+]
+Latency = Annotated[units.Latency, PlainValidator(units.Latency.parse), Field(description='for example "5 us"')]
+Seconds = Annotated[float, BeforeValidator(units.parse_latency), Field(description='for example "12 ms"')]
+Size = Annotated[int, BeforeValidator(units.parse_size), Field(ge=0, le=MOST_BYTES)]
+Count = Annotated[int, Field(ge=1, le=MOST_RANKS)]
+Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Algorithms = Annotated[list[Annotated[Reference, PlainValidator(_read_algorithm)]], BeforeValidator(as_list)]

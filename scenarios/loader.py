@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,16 +14,14 @@ from collectives.errors import InputError
 from collectives.request import Request, make_request
 from collectives.workload import ComputePhases, Training
 from scenarios import toml_files
-from scenarios.topologies import HERE, build_network, placed, routed
-from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 
 if TYPE_CHECKING:
-    from scenarios.forms import ClusterForm, CollectiveForm, Reference, ScenarioForm, TrainingForm, WhatIfForm
+    from scenarios.fields import Reference
+    from scenarios.forms import CollectiveForm, ScenarioForm, TrainingForm, WhatIfForm
+    from scenarios.network_form import ClusterForm
     from scenarios.trouble import TroubleForm
-
-DEFAULT_RANKS = 2  # of this machine
 
 
 @dataclass(frozen=True)
@@ -129,15 +127,17 @@ class _Builder:
         return trouble
 
     def _cluster(self, form: "ClusterForm", key: str) -> Cluster:
-        if form.preset == HERE:
-            return this_machine(form.world_size or DEFAULT_RANKS)
-        with self._at(f"{key}.link" if form.link else key):
-            cluster = build_network(form, self.folder)
-            cluster = replace(cluster, sharing=form.sharing) if form.sharing else cluster
+        from scenarios.cluster_forms import LinksForm
+        from scenarios.network_form import NetworkForm
+
+        with self._at(f"{key}.link" if isinstance(form, LinksForm) else key):
+            cluster = form.build(self.folder)
+        if not isinstance(form, NetworkForm):
+            return cluster
         with self._at(f"{key}.route" if form.route else f"{key}.routing"):
-            cluster = routed(cluster, form)
+            cluster = form.with_routing(cluster)
         with self._at(f"{key}.placement"):
-            cluster = placed(cluster, form)
+            cluster = form.with_placement(cluster)
         with self._at(f"{key}.world_size"):
             return cluster if form.world_size is None else cluster.on_first(form.world_size)
 

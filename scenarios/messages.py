@@ -1,14 +1,17 @@
 """A scenario form filled from a file, or one readable message about what is wrong with it."""
 
 import json
-from typing import Any
+from itertools import pairwise
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from collectives.errors import InputError
 from collectives.suggestions import suggest
-from scenarios.forms import ScenarioForm, form_at
+from scenarios.cluster_forms import CLUSTER_FORMS, describe_foreign_key, describe_missing_key
+from scenarios.forms import ScenarioForm
+from scenarios.network_form import KINDS, ClusterForm
 
 # pydantic's error types in the words of a scenario file
 WORDS = {
@@ -23,7 +26,7 @@ WORDS = {
 
 
 def read_form(content: dict[str, Any], where: str) -> ScenarioForm:
-    """The form that ``content`` fills. Raises InputError that names file and key, the value and what is accepted."""
+    """Return the form that ``content`` fills. Raise InputError that names file, key, value and what is accepted."""
     try:
         return ScenarioForm.model_validate(content)
     except ValidationError as error:
@@ -34,16 +37,56 @@ def read_form(content: dict[str, Any], where: str) -> ScenarioForm:
 
 
 def _describe(problem: ErrorDetails) -> str:
-    place, key = problem["loc"], ".".join(map(str, problem["loc"]))
-    if problem["type"] == "extra_forbidden":
-        return f"{key} is no known key; {suggest(str(place[-1]), list(form_at(place[:-1]).model_fields))}"
-    if problem["type"] == "missing":
-        return f"{key} is missing; give {form_at(place[:-1]).model_fields[str(place[-1])].description}"
+    form, place = _locate(problem["loc"])
+    key = ".".join(map(str, place))
+    if problem["type"] in ("extra_forbidden", "missing"):
+        return _describe_key(problem["type"], form, place)
     if problem["type"] == "value_error":
         said = str(problem["ctx"]["error"])
         return f"{key}: {said}" if key else said
     accepted = WORDS.get(problem["type"]) or problem["msg"].removeprefix("Input ").removeprefix("List ")
     return f"{key} = {_shown(problem['input'])} {accepted}"
+
+
+def _describe_key(problem: str, form: type[BaseModel], place: list[int | str]) -> str:
+    """Return what is wrong with a key that is there and should not be, or the other way round."""
+    table, key, name = ".".join(map(str, place[:-1])), ".".join(map(str, place)), str(place[-1])
+    if issubclass(form, ClusterForm):
+        if problem == "missing" and name not in KINDS:
+            return f"{table}: {describe_missing_key(form, name)}"
+        if problem == "extra_forbidden" and (reason := describe_foreign_key(form, name)):
+            return f"{table}: {reason}"
+    if problem == "missing":
+        return f"{key} is missing; give {form.model_fields[name].description}"
+    names = form.key_names() if issubclass(form, ClusterForm) else list(form.model_fields)
+    return f"{key} is no known key; {suggest(name, names)}"
+
+
+def _locate(place: tuple[int | str, ...]) -> tuple[type[BaseModel], list[int | str]]:
+    """Return the form that the last key of ``place`` belongs to, and the place without the tags of cluster forms.
+
+    pydantic puts the tag of the chosen form behind the key: ``("cluster", "star", "hosts")``.
+    """
+    owner: type[BaseModel] = ScenarioForm  # of the last key
+    form: type[BaseModel] = ScenarioForm  # of the table that it leads to
+    found: list[int | str] = []
+    for before, part in pairwise(["", *place]):
+        if before == "cluster":
+            form = CLUSTER_FORMS[str(part)]
+            continue
+        found.append(part)
+        if isinstance(part, str) and part in form.model_fields:
+            owner, form = form, _form_in(form.model_fields[part].annotation) or form
+        elif isinstance(part, str):
+            owner = form
+    return owner, found
+
+
+def _form_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model inside ``list[Model] | None`` and the like."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _form_in(part))), None)
 
 
 def _shown(value: object) -> str:

@@ -127,17 +127,9 @@ def circles(paths: dict[str, Path], name: Callable[[str], str]) -> list[list[str
     return [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
 
 
-CIRCLES = {
-    ("scenarios", "module"): "forms and topologies import each other",
-    ("scenarios", "folder"): "forms and topologies import each other",
-}
-
-
 @pytest.mark.parametrize("kind", ["module", "folder"])
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_no_imports_in_circles(package: str, kind: str, request: pytest.FixtureRequest) -> None:
-    if reason := CIRCLES.get((package, kind)):
-        request.applymarker(pytest.mark.xfail(reason=reason))
+def test_no_imports_in_circles(package: str, kind: str) -> None:
     paths = {module_of(path): path for path in MODULES if package_of(path) == package}
     del paths[package]  # it exports what the others hold, and none of them may need it
     assert circles(paths, folder_of if kind == "folder" else str) == []

@@ -1,6 +1,7 @@
 """Topologies, presets, routing and placement in scenario files."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from scenario_texts import ASKS, HERE, STAR, check_refused, write
 
 import simcomm
 from scenarios import load
-from scenarios.topologies import TOPOLOGIES
+from scenarios.topology_forms import TOPOLOGY_FORMS
 from simcomm.cluster import placement, topologies
 from simcomm.cluster.cluster import Cluster
 
@@ -36,14 +37,14 @@ def same(a: Cluster, b: Cluster) -> bool:
     return (a.title, a.hosts, list(a.graph.edges(data=True))) == (b.title, b.hosts, list(b.graph.edges(data=True)))
 
 
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", TOPOLOGY_FORMS)
 def test_every_topology_can_be_asked_for_by_name(tmp_path: Path, name: str):
     keys, expected = BUILT[name]
     cluster = load(write(tmp_path, f'[cluster]\ntopology = "{name}"\n{keys}\n{EACH}{ASKS}')).cluster
     assert same(cluster, expected)
-    assert cluster.world_size <= TOPOLOGIES[name].ranks(
-        {key: json.loads(value) for key, value in (line.split(" = ") for line in keys.split("\n"))}
-    ) or name == "fully-connected"  # fmt: skip
+    given = tomllib.loads(f"{keys}\n{EACH}")
+    form = TOPOLOGY_FORMS[name].model_validate({"topology": name, **given})
+    assert cluster.world_size <= form.places or name == "fully-connected"
 
 
 def test_a_preset_takes_nodes_gpus_and_another_network(tmp_path: Path):

@@ -18,11 +18,11 @@ FORMS = (
 WRONG = {
     "unknown key": (
         STAR + "worldsize = 2\n" + ASKS,
-        "cluster.worldsize is no known key; did you mean world_size? (there are preset",
+        "cluster.worldsize is no known key; did you mean world_size? (there are topology, hosts, bandwidth, latency, ",
     ),
     "unknown key, nothing close": (
         STAR + "x = 2\n" + ASKS,
-        "cluster.x is no known key; there are preset, topology, hosts",
+        "cluster.x is no known key; there are topology, hosts, bandwidth, latency, world_size",
     ),
     "unknown section": (STAR + ASKS + "[trianing]\n", "trianing is no known key; did you mean training?"),
     "misspelt key of a star": (
@@ -35,7 +35,7 @@ WRONG = {
     ),
     "misspelt key of a what-if": (
         STAR + ASKS + '[[what_if]]\ntitle = "x"\n[what_if.cluster]\nprest = "this-machine"\n',
-        "what_if.0.cluster.prest is no known key; did you mean preset?",
+        "what_if.0.cluster: prest is no known key; did you mean preset? (there are preset, topology, link",
     ),
     "ambiguous bandwidth": (
         changed(STAR, "10 Gbit/s", "25 Gb/s") + ASKS,
@@ -119,15 +119,25 @@ WRONG = {
     "cluster as a number": ("cluster = 3\n" + ASKS, "cluster = 3 should be a table"),
     "unknown preset": (
         changed(HERE, "this-machine", "dgx-z9") + ASKS,
-        "cluster.preset: preset 'dgx-z9' is not known; there are this-machine, ",
+        "cluster: preset 'dgx-z9' is not known; there are this-machine, ",
     ),
     "unknown topology": (
         changed(STAR, '"star"', '"moebius"') + ASKS,
-        "cluster.topology: topology 'moebius' is not known; there are star, ring, ",
+        "cluster: topology 'moebius' is not known; there are star, ring, ",
     ),
     "a topology in a file of another kind": (
         '[cluster]\ntopology = "net.gml"\n' + ASKS,
         "dragonfly, or a file that ends in .graphml or .json",
+    ),
+    "topology as a number": ("[cluster]\ntopology = 3\n" + ASKS, "cluster: topology = 3 should be a text in quotes"),
+    "misspelt topology": (
+        changed(STAR, "topology", "toplogy") + ASKS,
+        "cluster: toplogy is no known key; did you mean topology?",
+    ),
+    "hosts of nothing": ("[cluster]\nhosts = 3\n" + ASKS, f"cluster: nothing says what it is; {FORMS}"),
+    "a key of machines": (
+        STAR + "nodes_per_leaf = 2\n" + ASKS,
+        'cluster: nodes_per_leaf does not go with topology = "star"; it is an argument of a preset of the hardware',
     ),
     "unknown transport": (
         STAR + 'transport = "tcp"\n' + ASKS,

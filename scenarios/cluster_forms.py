@@ -1,0 +1,189 @@
+"""``[cluster]``: which form it is, by its ``topology``, ``preset`` or ``link``; machines, links, and this machine."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from collectives.errors import InputError
+from collectives.suggestions import suggest
+from collectives.transport import Transport
+from scenarios.fields import MOST_RANKS, Bandwidth, Count, Latency, Ratio, Section, check_known
+from scenarios.network_form import KINDS, ClusterForm, NetworkForm
+from scenarios.topology_forms import (
+    TOPOLOGY_FORMS,
+    DragonflyForm,
+    FatTreeForm,
+    FileForm,
+    FullyConnectedForm,
+    RingForm,
+    StarForm,
+    TorusForm,
+    TwoLevelTreeForm,
+)
+from simcomm.cluster.calibrated import this_machine
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.custom import from_links
+from simcomm.cluster.files import SUFFIXES
+from simcomm.cluster.presets import machine_entries, preset
+
+HERE = "this-machine"
+DEFAULT_RANKS = 2  # of this machine
+
+
+class HereForm(ClusterForm):
+    """This machine."""
+
+    label: ClassVar[str] = f'preset = "{HERE}"'
+
+    preset: Literal["this-machine"]
+    world_size: Count = DEFAULT_RANKS
+    transport: Literal["ideal", "gloo-tcp"] = "gloo-tcp"
+
+    @model_validator(mode="after")
+    def _check_transport(self) -> Self:
+        if self.transport != "gloo-tcp":
+            raise InputError(f'transport = "{self.transport}": this machine is calibrated; leave it out or "gloo-tcp"')
+        return self
+
+    def build(self, folder: Path) -> Cluster:
+        return this_machine(self.world_size)
+
+
+class MachineForm(NetworkForm):
+    """Machines of the hardware catalogue, joined by their network."""
+
+    label: ClassVar[str] = "a preset of the hardware catalogue"
+
+    preset: str
+    nodes: Count = 1
+    gpus_per_node: Count | None = None
+    bandwidth: Bandwidth | None = None
+    latency: Latency | None = None
+    nodes_per_leaf: Count | None = None
+    oversubscription: Ratio | None = None
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        if self.nodes * machine_entries()[self.preset]["gpus"] > MOST_RANKS:
+            raise InputError(f"nodes = {self.nodes} of {self.preset} is too large: {MOST_RANKS} GPUs at most")
+        return self
+
+    def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
+        return preset(
+            self.preset,
+            self.nodes,
+            self.gpus_per_node,
+            bandwidth=self.bandwidth,
+            latency=self.latency,
+            nodes_per_leaf=self.nodes_per_leaf,
+            oversubscription=self.oversubscription,
+            transport=transport,
+        )
+
+
+class Link(Section):
+    """One cable."""
+
+    between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
+    bandwidth: Bandwidth
+    latency: Latency
+
+
+class LinksForm(NetworkForm):
+    """A network whose links are written out."""
+
+    label: ClassVar[str] = "link"
+
+    link: list[Link] = Field(min_length=1)
+
+    def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
+        links = [(link.between[0], link.between[1], link.bandwidth, link.latency) for link in self.link]
+        return from_links(links, transport)
+
+
+CLUSTER_FORMS: dict[str, type[ClusterForm]] = {
+    **TOPOLOGY_FORMS,
+    "file": FileForm,
+    "machine": MachineForm,
+    "link": LinksForm,
+    HERE: HereForm,
+}
+
+
+def _check_kind(value: object) -> object:
+    """Raise InputError unless exactly one key says what the cluster is, by a name that is known."""
+    if not isinstance(value, dict):
+        return value
+    given = [kind for kind in KINDS if kind in value]
+    if len(given) != 1:
+        if not given:
+            _check_spelling(value)
+        problem = f"{' and '.join(given)} exclude each other" if given else "nothing says what it is"
+        raise InputError(
+            f'{problem}; give exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth '
+            "and latency, or [[cluster.link]] tables"
+        )
+    (kind,) = given
+    if kind != "link" and not isinstance(value[kind], str):
+        raise InputError(f"{kind} = {value[kind]!r} should be a text in quotes")
+    if kind == "preset":
+        check_known(value[kind], kind, (HERE, *machine_entries()))
+    if kind == "topology" and not value[kind].endswith(SUFFIXES):
+        files = f", or a file that ends in {' or '.join(SUFFIXES)}"
+        check_known(value[kind], kind, tuple(TOPOLOGY_FORMS), files)
+    return value
+
+
+def _check_spelling(keys: Iterable[str]) -> None:
+    """Raise InputError for a key that no sort of cluster takes."""
+    known = dict.fromkeys([*KINDS, *(key for form in CLUSTER_FORMS.values() for key in form.key_names())])
+    for key in keys:
+        if key not in known:
+            raise InputError(f"{key} is no known key; {suggest(key, list(known))}")
+
+
+def _choose_form(value: object) -> str:
+    """Return the tag of the form for a table in which one key says what the cluster is."""
+    if not isinstance(value, dict):
+        return "star"  # any form refuses what is no table
+    if "link" in value:
+        return "link"
+    if "preset" in value:
+        return HERE if value["preset"] == HERE else "machine"
+    return value["topology"] if value["topology"] in TOPOLOGY_FORMS else "file"
+
+
+AnyClusterForm = Annotated[
+    Annotated[StarForm, Tag("star")]
+    | Annotated[RingForm, Tag("ring")]
+    | Annotated[FullyConnectedForm, Tag("fully-connected")]
+    | Annotated[TorusForm, Tag("torus")]
+    | Annotated[TwoLevelTreeForm, Tag("two-level-tree")]
+    | Annotated[FatTreeForm, Tag("fat-tree")]
+    | Annotated[DragonflyForm, Tag("dragonfly")]
+    | Annotated[FileForm, Tag("file")]
+    | Annotated[MachineForm, Tag("machine")]
+    | Annotated[LinksForm, Tag("link")]
+    | Annotated[HereForm, Tag("this-machine")],
+    Discriminator(_choose_form),
+    BeforeValidator(_check_kind),
+]
+
+
+def describe_foreign_key(form: type[ClusterForm], key: str) -> str | None:
+    """Return why ``form`` does not take a key that other forms take; None for a key that none takes."""
+    forms: list[type[ClusterForm]] = [*TOPOLOGY_FORMS.values(), MachineForm]
+    owners = [other.label for other in forms if key in other.key_names()]
+    if not owners:
+        return None
+    if key in NetworkForm.model_fields:
+        return f"{key} does not go with {form.label}, whose ranks share one memory"
+    return f"{key} does not go with {form.label}; it is an argument of {' or '.join(owners)}"
+
+
+def describe_missing_key(form: type[ClusterForm], key: str) -> str:
+    """Return that a key is missing, and which are needed."""
+    *needed, last = form.required_names()
+    return f"{key} is missing; {form.label} needs {', '.join(needed)} and {last}"

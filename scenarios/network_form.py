@@ -1,0 +1,116 @@
+"""The keys that ``[cluster]`` takes whatever the network: routing, placement, sharing, transport, number of ranks."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PlainValidator
+
+from collectives.errors import InputError
+from collectives.transport import Transport
+from scenarios.fields import Count, Reference, Section, read_reference
+from simcomm.cluster.cluster import IDEAL, Cluster
+from simcomm.cluster.placement import place_in_blocks, place_on, place_round_robin
+from simcomm.cluster.routing import Routing, ecmp, listed_routes, rail_aware, shortest
+
+ROUTINGS = {"shortest": shortest, "rail-aware": rail_aware}
+KINDS = ("preset", "topology", "link")  # keys that say which sort of cluster it is; exactly one of them is given
+PLACEMENTS = {"block": place_in_blocks, "round-robin": place_round_robin}
+Placement = Callable[[Cluster], Cluster]
+
+
+def _read_routing(value: object) -> Routing:
+    """Return the policy that a routing names. Raise InputError."""
+    accepted = 'a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"'
+    reference = read_reference(value, accepted)
+    if reference.name == "ecmp":
+        return ecmp(**_whole_numbers(reference, ("seed",)))
+    _whole_numbers(reference, ())
+    if reference.name not in ROUTINGS:
+        raise InputError(f"routing {reference.name!r} is not known; there are shortest, ecmp and rail-aware")
+    return ROUTINGS[reference.name]
+
+
+def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, int]:
+    """Return the parameters. Raise InputError for one that is not ``known``, or is no whole number."""
+    found = {}
+    for key, number in reference.parameters.items():
+        if key not in known:
+            raise InputError(f"{key} is no parameter of {reference.name}; there are {', '.join(known) or 'none'}")
+        if not isinstance(number, int):
+            raise InputError(f"{key} = {number!r} of {reference.name} is no whole number")
+        found[key] = number
+    return found
+
+
+def _read_placement(value: object) -> Placement:
+    """Return what places ranks as named or listed. Raise InputError."""
+    if isinstance(value, list) and all(isinstance(host, str) for host in value):
+        return partial(place_on, hosts=value)
+    if not isinstance(value, str) or value not in PLACEMENTS:
+        raise InputError(f"{value!r} is not known; there are {', '.join(PLACEMENTS)}, or a list of hosts")
+    return PLACEMENTS[value]
+
+
+class Route(Section):
+    """One route written down."""
+
+    path: list[str] = Field(min_length=2, description='all nodes on the way, for example ["h0", "s0", "h1"]')
+
+
+class ClusterForm(Section):
+    """A ``[cluster]`` of some sort, with just the keys that this sort takes."""
+
+    label: ClassVar[str]  # how messages call it
+
+    def build(self, folder: Path) -> Cluster:
+        """Return the cluster with a rank on each host; files are sought in ``folder``. Raise InputError."""
+        raise NotImplementedError
+
+    @classmethod
+    def key_names(cls) -> list[str]:
+        """Return the keys that this sort of cluster takes, its own before those of every network."""
+        shared = NetworkForm.model_fields
+        return sorted(cls.model_fields, key=lambda key: key in shared)
+
+    @classmethod
+    def required_names(cls) -> list[str]:
+        """Return the keys that must be given, besides the one that says which sort of cluster it is."""
+        fields = cls.model_fields
+        return [key for key in cls.key_names() if fields[key].is_required() and key not in KINDS]
+
+
+class NetworkForm(ClusterForm):
+    """A ``[cluster]`` that describes a network; each sort of network adds its own keys and builds itself."""
+
+    world_size: Count | None = None
+    routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a Routing, which pydantic need not understand
+    route: list[Route] | None = Field(None, min_length=1)
+    placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
+    sharing: Literal["fair", "fifo"] | None = None
+    transport: Literal["ideal", "gloo-tcp"] = "ideal"
+
+    def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
+        """Return the network as it is, with this transport; None needs a calibration. Raise InputError."""
+        raise NotImplementedError
+
+    def build(self, folder: Path) -> Cluster:
+        cluster = self.build_network(folder, IDEAL if self.transport == "ideal" else None)
+        return replace(cluster, sharing=self.sharing) if self.sharing else cluster
+
+    def with_routing(self, cluster: Cluster) -> Cluster:
+        """Return the cluster with the routing of the form. Raise InputError where it does not work in this network."""
+        if self.routing is None and self.route is None:
+            return cluster
+        policy = self.routing or shortest
+        if self.route:
+            policy = listed_routes([route.path for route in self.route], otherwise=policy)
+        cluster = replace(cluster, routing=policy)
+        cluster.router()  # refuses what this network has no place for
+        return cluster
+
+    def with_placement(self, cluster: Cluster) -> Cluster:
+        """Return the cluster with its ranks where the form says. Raise InputError for hosts that are not there."""
+        return cluster if self.placement is None else self.placement(cluster)
