@@ -36,6 +36,7 @@ class _FillingEdge:
 
     @property
     def share(self) -> float:
+        """Bytes/s that each flow gets that may still become faster."""
         return self.left / self.rising
 
 
