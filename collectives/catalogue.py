@@ -16,6 +16,8 @@ from collectives.errors import InputError, describe_error
 from collectives.parameters import Parameter, split_parameters
 from collectives.suggestions import suggest
 
+FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # which scenario files written earlier may still use
+
 
 @cache
 def library() -> dict[str, Algorithm]:
@@ -48,6 +50,7 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
     if ".py" in reference:
         return _find_in_file(reference, collective, folder)
     full_name = reference if "/" in reference or collective is None else f"{collective}/{reference}"
+    full_name = FORMER_NAMES.get(full_name, full_name)
     if full_name.rpartition("/")[2] == AUTO:
         raise InputError(f"{full_name} {UNDECIDED}")
     if full_name not in library():

@@ -265,3 +265,8 @@ def test_a_program_that_returns_nothing_yields_no_steps() -> None:
 
 def test_a_file_s_algorithm_is_verified_like_any(mine: Path) -> None:
     assert verify(find_algorithm(f"{mine}:my_broadcast"), 5, root=3).messages == 4
+
+
+def test_a_former_name_finds_the_algorithm_under_its_present_one() -> None:
+    assert find_algorithm("naive", "all_to_all") == find_algorithm("all_to_all/direct")
+    assert find_algorithm("all_to_all/naive").label == "direct"
