@@ -3,16 +3,17 @@
     python benchmarks/side_by_side.py --before FOLDER [--after FOLDER] [--parts ...] [--only ...] [--rounds 5] [--add]
 
 A round does every piece of work once in each checkout, now the one first and now the other, so that whatever else the
-machine does meets both alike. *Commands* are whole processes, from their start to their end. *Calls* and *ranks* are
-calls of public functions in a process that is started anew for each round: the first call, which must trace, prove and
-route, and the quickest of those after it, as what else the machine does only adds to it. The ratio (seconds after over
-seconds before) is the median over the rounds; its spread goes from the lowest to the highest. A round before the first
-warms the caches on disk.
+machine does meets both alike. *Commands* are whole processes, from their start to their end, in seconds of processors.
+*Calls* and *ranks* are calls of public functions in a process that is started anew for each round: the first call,
+which must trace, prove and route, and the quickest of those after it; calls in seconds of the processor, ranks in
+seconds of the clock. The ratio (seconds after over seconds before) is the median over the rounds; its spread goes from
+the lowest to the highest. A round before the first warms the caches on disk.
 """
 
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
@@ -92,10 +93,16 @@ def run_commands(checkout: Path, asked: Asked) -> Seconds:
         write_scenarios(Path(folder), asked.fewer)
         for name, arguments in commands(asked.fewer):
             if asked.has(name):
-                begin = perf_counter()
+                begin = _of_children()
                 _python(checkout, arguments, Path(folder))
-                seconds[name] = perf_counter() - begin
+                seconds[name] = _of_children() - begin
     return seconds
+
+
+def _of_children() -> float:
+    """Return the seconds of processors that all ended children of this process took."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _python(checkout: Path, arguments: list[str], folder: Path) -> str:
@@ -156,18 +163,18 @@ def run_calls(asked: Asked) -> Seconds:
     for name, call in calls(asked.fewer):
         if not asked.has(name):
             continue
-        times = [_seconds(call)]
+        times = [_seconds(call, process_time)]
         while sum(times[1:]) < AT_LEAST_S and len(times) <= AT_MOST:
-            times.append(_seconds(call))
+            times.append(_seconds(call, process_time))
         seconds[f"{name}: first call"] = times[0]
         seconds[f"{name}: again"] = min(times[1:])
     return seconds
 
 
-def _seconds(call: Call) -> float:
-    begin = perf_counter()
+def _seconds(call: Call, clock: Callable[[], float] = perf_counter) -> float:
+    begin = clock()
     call()
-    return perf_counter() - begin
+    return clock() - begin
 
 
 def run_ranks(asked: Asked) -> Seconds:
