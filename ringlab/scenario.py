@@ -131,7 +131,7 @@ class Scenario(scenarios.Scenario):
 
     def write_report(self, answer: Comparison, path: Path | str, *, calibration: Source = None) -> None:
         """Write a comparison as one HTML page with pictures. Raises InputError for another suffix than ``.html``."""
-        from ringlab.answers.comparison_report import write_report
+        from ringlab.answers.comparison_report import write_report  # imports what draws
 
         write_report(answer, self, find_calibration(self, calibration), path)
 

@@ -1,4 +1,4 @@
-"""A scenario: one question about a cluster, read from a TOML file."""
+"""``Scenario``: requests and trainings about a cluster, read from a TOML file."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ class CollectiveComparison:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Another cluster or other trouble, for which predictions stand beside."""
+    """Another cluster or other trouble, predicted beside the scenario's own."""
 
     title: str
     cluster: Cluster
@@ -57,7 +57,7 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a scenario file asks."""
+    """The content of a scenario file, with clusters built and algorithms found."""
 
     title: str
     path: Path
@@ -69,11 +69,14 @@ class Scenario:
 
 
 def load(reference: str, overrides: Sequence[str] = ()) -> Scenario:
-    """The scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides applied in turn.
+    """Return the scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides in turn.
 
     Files that it names are sought beside it, for a shipped scenario in the current folder. Naming an algorithm's file
     executes it; nothing else does. Raises InputError that names the file, the key, the value and what would be
     accepted.
+
+    >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
+    4
     """
     from scenarios.messages import read_form  # pydantic is slow to import
 
@@ -85,7 +88,7 @@ def load(reference: str, overrides: Sequence[str] = ()) -> Scenario:
 
 @dataclass(frozen=True)
 class _Builder:
-    """Turns a form that is right in itself into what it names: clusters, algorithms, trainings."""
+    """Builds what a valid form names: clusters, algorithms, trainings."""
 
     where: str  # how messages begin
     path: Path
@@ -93,7 +96,7 @@ class _Builder:
 
     @contextmanager
     def _at(self, key: str) -> Iterator[None]:
-        """Whatever is refused inside is refused in the name of this key."""
+        """Put the file and this key before the message of an InputError that is raised inside."""
         try:
             yield
         except InputError as error:
@@ -175,13 +178,15 @@ class _Builder:
             if reference.name == AUTO:
                 return auto(collective).with_parameters(**reference.parameters)
             found = find_algorithm(reference.name, collective, self.folder)
-            chosen = found.with_parameters(**{key: self._beside(given) for key, given in reference.parameters.items()})
+            chosen = found.with_parameters(
+                **{key: self._from_here(given) for key, given in reference.parameters.items()}
+            )
             for cluster in clusters:
                 chosen.chunks(cluster.world_size)  # refuses parameters that do not fit
             return chosen
 
-    def _beside(self, given: int | str) -> int | str:
-        """A parameter; where it names an algorithm in a file, with that file's path from here."""
+    def _from_here(self, given: int | str) -> int | str:
+        """Return a parameter; one that names an algorithm in a file, with that file's path from here."""
         return os.path.relpath(self.folder / given) if isinstance(given, str) and ".py" in given else given
 
 

@@ -11,12 +11,16 @@ Table = dict[str, Any]
 
 
 def shipped() -> dict[str, Path]:
-    """The scenario files that lie beside this package, by name."""
+    """Return the scenario files that come with this package, by name.
+
+    >>> list(shipped())
+    ['quickstart', 'star8', 'trouble', 'two-racks']
+    """
     return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 
 
 def find(reference: str) -> Path:
-    """The file of a shipped scenario or, by its path, a user's. Raises InputError that lists the shipped ones."""
+    """Return the file of a shipped scenario or, by its path, a user's. Raise InputError that lists the shipped ones."""
     path = shipped().get(reference, Path(reference))
     if path.is_dir():
         raise InputError(f"{reference or '.'} is a directory; {_accepted()}")
@@ -30,7 +34,7 @@ def _accepted() -> str:
 
 
 def read(path: Path) -> Table:
-    """What a TOML file says. Raises InputError that names the file and the line."""
+    """Return the content of a TOML file. Raise InputError that names the file and the line."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
@@ -81,7 +85,7 @@ def _value(text: str) -> Any:
 
 
 def tables(path: Path, overrides: Sequence[str]) -> Table:
-    """What the file says with the overrides applied in turn. Raises InputError."""
+    """Return the content of a file with the overrides applied in turn. Raise InputError."""
     table = read(path)
     for text in overrides:
         override(table, text)

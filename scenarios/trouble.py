@@ -27,6 +27,8 @@ Distribution = Annotated[
 
 
 class RankForm(Section):
+    """``[[trouble.rank]]``: a rank that is slow, fails or both."""
+
     rank: int = Field(ge=0, description="a rank, for example 3")
     slowdown: float = Field(1.0, gt=0, allow_inf_nan=False)
     fails_at: Seconds | None = None
@@ -38,10 +40,13 @@ class RankForm(Section):
         return self
 
     def trouble(self) -> RankTrouble:
+        """Return the trouble of this rank."""
         return RankTrouble(self.rank, self.slowdown, _or_never(self.fails_at))
 
 
 class LinkForm(Section):
+    """``[[trouble.link]]``: a link that loses bandwidth, once or again and again."""
+
     between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
     share: float = Field(ge=0, le=1, description="how much of its bandwidth is left, from 0 (down) to 1")
     at: Seconds = 0.0
@@ -64,11 +69,14 @@ class LinkForm(Section):
         return every
 
     def trouble(self) -> LinkTrouble:
+        """Return the trouble of this link."""
         a, b = self.between
         return LinkTrouble((a, b), self.share, self.at, _or_never(self.lasting), _or_never(self.every))
 
 
 class MessageJitterForm(Section):
+    """``[trouble.messages]``: random delays of messages, in seconds."""
+
     distribution: Distribution
     mean: Seconds
     deviation: Seconds | None = Field(None, validate_default=True)
@@ -80,6 +88,8 @@ class MessageJitterForm(Section):
 
 
 class ComputeJitterForm(Section):
+    """``[trouble.compute]``: random delays of computing, as shares of its time."""
+
     distribution: Distribution
     mean: float = Field(ge=0, allow_inf_nan=False, description="a share of the time it takes, for example 0.1")
     deviation: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, validate_default=True)
@@ -100,6 +110,8 @@ def _deviation(deviation: float | None, info: ValidationInfo, example: str) -> f
 
 
 class TroubleForm(Section):
+    """``[trouble]``: what goes wrong, and how often it is simulated."""
+
     seed: int = Field(0, ge=0, lt=2**63)
     repetitions: int = Field(100, ge=1, le=MOST_REPETITIONS)
     rank: list[RankForm] = Field([])
@@ -108,7 +120,7 @@ class TroubleForm(Section):
     compute: ComputeJitterForm | None = None
 
     def trouble(self) -> Trouble:
-        """The same as the simulator takes it."""
+        """Return the trouble as the simulator takes it."""
         return Trouble(
             tuple(one.trouble() for one in self.rank),
             tuple(one.trouble() for one in self.link),

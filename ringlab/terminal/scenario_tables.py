@@ -63,7 +63,7 @@ def _collectives_table(clusters: Clusters, is_compared: bool) -> Table:
 
 
 def _training_table(clusters: Clusters) -> Table:
-    """One row an algorithm: the step by phase."""
+    """Return a row for each algorithm: the step by phase."""
     groups = []
     for cluster in clusters:
         rows = []
@@ -76,7 +76,7 @@ def _training_table(clusters: Clusters) -> Table:
 
 
 def _phases_table(clusters: Clusters) -> Table:
-    """One row a phase: predicted, measured, and how far apart."""
+    """Return a row for each phase: predicted, measured and error."""
     groups = []
     for cluster in clusters:
         rows = []
@@ -89,7 +89,7 @@ def _phases_table(clusters: Clusters) -> Table:
 
 
 def _distribution_rows(cluster: ClusterFigures[Any]) -> list[Row]:
-    """How the repetitions of each collective and training went, where there were several."""
+    """Return how the repetitions of each collective and training went, where there were several."""
     rows = []
     entries: list[CollectiveFigures[Any] | TrainingFigures[Any]] = [*cluster.collectives, *cluster.training]
     for entry in entries:
@@ -108,7 +108,7 @@ def _distribution_rows(cluster: ClusterFigures[Any]) -> list[Row]:
 
 
 def _cells(value: float | SideBySide | None, form: Format, is_compared: bool) -> Row:
-    """One number, or predicted, measured and error; a prediction alone leaves the other two open."""
+    """Return one number, or predicted, measured and error; a prediction alone leaves the other two open."""
     if isinstance(value, SideBySide):
         error = NOTHING if value.error is None else f"{value.error:+.0%}"
         return [or_nothing(value.predicted, form), or_nothing(value.measured, form), error]
