@@ -8,9 +8,9 @@ from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.table import order_by_step, runs_of_steps
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
-from simcomm.compiled.kernel.plan import MESSAGE, NO_FLOATS, STAGE, Plan
+from simcomm.compiled.kernel.plan import NO_FLOATS, STAGE, Plan
 from simcomm.compiled.planning.routes import Pairs
-from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan
+from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, make_messages
 
 
 def distances(cyclic: CyclicSchedule) -> Ints:
@@ -19,9 +19,9 @@ def distances(cyclic: CyclicSchedule) -> Ints:
 
 
 def cyclic_pairs(cyclic: CyclicSchedule) -> Pairs:
-    """Return all pairs that send: number ``world_size * k + r`` is from rank r to the one ``distances[k]`` up."""
+    """Return all pairs that send: number ``len(distances) * r + k`` is from rank r to the one ``distances[k]`` up."""
     away, ranks = distances(cyclic), np.arange(cyclic.world_size, dtype=np.int32)
-    return Pairs(np.tile(ranks, len(away)), cyclic.ranks_at(away, ranks).reshape(-1))
+    return Pairs(np.repeat(ranks, len(away)), cyclic.ranks_at(away, ranks).T.reshape(-1))
 
 
 class Slots(NamedTuple):
@@ -43,19 +43,23 @@ def find_slots(cyclic: CyclicSchedule) -> Slots:
 
 
 def plan_cyclic(cyclic: CyclicSchedule, sizes: ChunkSizes) -> SchedulePlan:
-    """Return the plan of a cyclic schedule without empty messages: the messages of one operation stand together."""
+    """Return the plan of a cyclic schedule without empty messages.
+
+    The messages that a stage sends have numbers one after the other: they begin together, and caches need that.
+    """
     p, sends, slots = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND), find_slots(cyclic)
     nbytes = _bytes_by_rank(cyclic, sends, sizes)
     assert (nbytes > 0).all(), "a cyclic plan has no place for empty messages: make a table of the schedule"
-    ranks, away = np.arange(p, dtype=np.int32), distances(cyclic)
-    messages = np.zeros((len(sends), p), MESSAGE)
-    messages["nbytes"] = nbytes
-    messages["source"] = slots.of_row[sends, None] * p + ranks
-    messages["sink"] = cyclic.ranks_at(cyclic.peer[sends], ranks) + slots.of_row[cyclic.match[sends], None] * p
-    messages["route"] = np.searchsorted(away, cyclic.peer[sends])[:, None] * p + ranks
+    ranks, away, runs = np.arange(p, dtype=np.int32), distances(cyclic), runs_of_steps(slots.of_row[sends])
+    messages = make_messages(
+        order_by_step(slots.of_row[sends, None] * p + ranks, runs),
+        order_by_step(cyclic.ranks_at(cyclic.peer[sends], ranks) + slots.of_row[cyclic.match[sends], None] * p, runs),
+        order_by_step(np.searchsorted(away, cyclic.peer[sends]).astype(np.int32)[:, None] + len(away) * ranks, runs),
+        order_by_step(nbytes, runs),
+    )
     ops, per_stage = _ops(cyclic, sends, slots)
     first_stage, stages = _stages(cyclic, slots, per_stage)
-    plan = Plan(stages, messages.reshape(-1), ops, _cost(cyclic, slots, sizes), NO_FLOATS, first_stage)
+    plan = Plan(stages, messages, ops, _cost(cyclic, slots, sizes), NO_FLOATS, first_stage)
     return SchedulePlan(plan, cyclic_pairs(cyclic), cyclic.channels, None)
 
 
@@ -77,12 +81,18 @@ def _bytes_by_rank(cyclic: CyclicSchedule, rows: Ints, sizes: ChunkSizes) -> Flo
 def _ops(cyclic: CyclicSchedule, sends: Ints, slots: Slots) -> tuple[Ints, Ints]:
     """Return the messages of each stage, and how many a stage of each slot has."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
-    number = np.full(len(cyclic.kind), -1, np.int32)
-    number[sends] = np.arange(len(sends), dtype=np.int32)
+    slot_of_send = slots.of_row[sends]
+    in_slot = np.bincount(slot_of_send, minlength=len(slots.channel)).astype(np.int32)
+    before = np.cumsum(in_slot) - in_slot
+    first, stride = np.zeros((2, len(cyclic.kind)), np.int32)  # rank r's message of a send is first + stride * r
+    first[sends] = before[slot_of_send] * p + np.arange(len(sends)) - before[slot_of_send]
+    stride[sends] = in_slot[slot_of_send]
     rows = np.flatnonzero(cyclic.match >= 0)
-    here = cyclic.kind[rows] == Kind.SEND  # a message is numbered by its sender
+    here = cyclic.kind[rows] == Kind.SEND
+    sender = np.where(here, rows, cyclic.match[rows])
     message = cyclic.ranks_at(np.where(here, 0, cyclic.peer[rows]), ranks)
-    message += (np.where(here, number[rows], number[cyclic.match[rows]]) * np.int32(p))[:, None]
+    message *= stride[sender][:, None]
+    message += first[sender][:, None]
     slot = slots.of_row[rows]
     per_stage = np.bincount(slot, minlength=len(slots.channel))
     return order_by_step(message, runs_of_steps(slot)), per_stage.astype(np.int32)

@@ -38,7 +38,7 @@ def cyclic_one_at_a_time(cyclic: CyclicSchedule) -> OneAtATime:
     slots = find_slots(cyclic)
     alone = [_groups_one_at_a_time(slots, which, np.zeros(which.sum(), np.int32), 1) for which in (sends, receives)]
     by_distance = _groups_one_at_a_time(slots, sends, np.searchsorted(away, cyclic.peer[sends]), len(away))
-    return OneAtATime(np.repeat(alone[0], p), np.repeat(alone[1], p), np.repeat(by_distance, p))
+    return OneAtATime(np.repeat(alone[0], p), np.repeat(alone[1], p), np.tile(by_distance, p))
 
 
 def _groups_one_at_a_time(slots: Slots, chosen: Bools, group: Ints, groups: int) -> Bools:

@@ -60,7 +60,8 @@ def label_cyclic_pairs(cyclic: CyclicSchedule, sizes: ChunkSizes) -> LabelledPai
     label, messages = _label(Lists(np.append(first, len(sends)), rows))
     away, channel = keys // channels, (keys % channels)[:, None]
     ends = [at * channels + channel for at in (ranks, cyclic.ranks_at(away, ranks))]
-    route = np.searchsorted(distances(cyclic), away)[:, None] * p + ranks
+    every = distances(cyclic)
+    route = np.searchsorted(every, away)[:, None] + len(every) * ranks
     src, dst, on_route = (numbers.reshape(-1).astype(np.int32) for numbers in (*ends, route))
     kind = np.tile(np.arange(channels, dtype=np.int32), p)
     return LabelledPairs(kind, computings, src, dst, on_route, np.repeat(label, p), messages)

@@ -91,7 +91,8 @@ def _channel_ends(
     """Return the seconds at which a channel of each rank ends: on private links channels do not meet."""
     p = cyclic.world_size
     rows, nbytes = _rows(cyclic, channel, sizes)
-    costs = RingCosts(routes.delay.reshape(-1, p), alone_rates(routes).reshape(-1, p), nbytes, sizes.gamma)
+    delay, rate = (figures.reshape(p, -1).T.copy() for figures in (routes.delay, alone_rates(routes)))
+    costs = RingCosts(delay, rate, nbytes, sizes.gamma)
     if not trouble.touches_ranks and starts is None and _is_uniform(rows, costs, p):
         return np.full(p, _advance_one_for_all(rows, costs))
     times = np.zeros(p) if starts is None else starts.copy()
