@@ -169,7 +169,9 @@ class ShiftedRank:
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> "ShiftedRank":
-        return self + -other if type(other) is int else NotImplemented
+        if type(other) is not int:
+            return NotImplemented
+        return ShiftedRank(self.shift, self.base - other, self.world_size, self.stride)
 
     def __mul__(self, other: Any) -> "ShiftedRank":
         if type(other) is not int or other < 1:
@@ -181,6 +183,8 @@ class ShiftedRank:
     def __mod__(self, other: Any) -> "ShiftedRank":
         if type(other) is not int or other != self.stride * self.world_size:
             return NotImplemented
+        if self.stride == 1:  # the usual case
+            return ShiftedRank((self.shift + self.base) % self.world_size, 0, self.world_size)
         further, base = divmod(self.base, self.stride)
         return ShiftedRank((self.shift + further) % self.world_size, base, self.world_size, self.stride)
 
