@@ -2,12 +2,13 @@
 
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import scenarios
+from collectives.errors import InputError
 from collectives.records.trace import Trace, read_trace
 from collectives.units import parse_size
-from realcomm.launching.launcher import check_launch
-from ringlab.answers import prediction, real_run
+from ringlab.answers import prediction
 from ringlab.answers.calibration_source import (
     CalibrationAnswer,
     Source,
@@ -21,8 +22,10 @@ from ringlab.answers.pictures import Picture, draw_scenario, draw_trace
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.progress import NoProgress, Progress
-from ringlab.answers.real_run import RunAnswer
 from simcomm.engine_choice import check_engine
+
+if TYPE_CHECKING:
+    from ringlab.answers.real_run import RunAnswer
 
 
 class Scenario(scenarios.Scenario):
@@ -50,12 +53,15 @@ class Scenario(scenarios.Scenario):
         backend: str = "gloo",
         timeout: float = 600.0,
         progress: Progress | None = None,
-    ) -> RunAnswer:
+    ) -> "RunAnswer":
         """Run the scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
         The calibration is for algorithms named ``auto`` only, and made where it is missing. Raises InputError and
         RunFailed.
         """
+        from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
+        from ringlab.answers import real_run
+
         progress = NoProgress() if progress is None else progress
         check_launch(self.cluster.world_size, backend, timeout)
         if not self.cluster.is_here:
@@ -78,6 +84,9 @@ class Scenario(scenarios.Scenario):
 
         Raises InputError, also for a cluster that is not this machine and for trouble; RunFailed.
         """
+        from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
+        from ringlab.answers import real_run
+
         progress = NoProgress() if progress is None else progress
         check_comparable(self)
         check_launch(self.cluster.world_size, backend, timeout)
@@ -159,7 +168,7 @@ def predict(scenario: str | Scenario, calibration: Source = None, engine: str | 
 
 def run(
     scenario: str | Scenario, *, calibration: Source = None, backend: str = "gloo", timeout: float = 600.0
-) -> RunAnswer:
+) -> "RunAnswer":
     """Run a scenario, or the one of that name; see ``Scenario.run``."""
     return _find(scenario).run(calibration=calibration, backend=backend, timeout=timeout)
 
@@ -179,4 +188,6 @@ def animate(source: str | Scenario, path: Path | str, algorithm: str | None = No
 
 
 def _find(scenario: str | Scenario) -> Scenario:
+    if not isinstance(scenario, str | Scenario):
+        raise InputError(f"scenario is {scenario!r}; give the name of one, like 'star8', a file, or what load returns")
     return load(scenario) if isinstance(scenario, str) else scenario

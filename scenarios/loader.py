@@ -55,7 +55,7 @@ class WhatIf:
     trouble: Trouble = NO_TROUBLE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scenario:
     """The content of a scenario file, with clusters built and algorithms found."""
 
@@ -66,6 +66,9 @@ class Scenario:
     trainings: tuple[Training, ...]  # one for each gradient_sync
     what_ifs: tuple[WhatIf, ...]
     trouble: Trouble = NO_TROUBLE
+
+    def __repr__(self) -> str:
+        return f"<Scenario {self.title!r}: {self.cluster.title}>"
 
 
 def load(reference: str, overrides: Sequence[str] = ()) -> Scenario:

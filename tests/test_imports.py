@@ -85,7 +85,7 @@ def test_importing_leaves_torch_out(names: str) -> None:
     [
         ("ringlab", {"numpy", "networkx", "pydantic", "typer", "rich"}),
         ("ringlab.cli", {"numpy", "networkx", "pydantic"}),
-        ("ringlab.answers.prediction", {"scipy", "numba", "matplotlib", "pandas"}),
+        ("ringlab.scenario", {"scipy", "numba", "matplotlib", "pandas", "realcomm"}),
     ],
 )
 def test_a_command_starts_without_what_is_slow_to_import(names: str, slow: set[str]) -> None:

@@ -97,3 +97,9 @@ def test_what_cannot_be_is_refused_as_on_the_command_line():
         ringlab.compare("star8")
     with pytest.raises(InputError, match="did you mean hosts"):
         ringlab.load("star8", "cluster.host=3")
+
+
+@pytest.mark.parametrize("scenario", [8, None, Path("star8")])
+def test_what_names_no_scenario_is_refused(scenario: object) -> None:
+    with pytest.raises(InputError, match=r"scenario is .*; give the name of one"):
+        ringlab.predict(scenario)
