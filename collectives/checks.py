@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import inf
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
@@ -50,6 +51,17 @@ def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         raise InputError(f"{name} is {value!r}; give a list of {of}")
     return value
+
+
+def check_path(name: str, value: object) -> Path:
+    """Return the path that ``value``, a Path or a text, says. Raise InputError for anything else.
+
+    >>> check_path("path", "ring.trace.json").suffix
+    '.json'
+    """
+    if not isinstance(value, Path | str):
+        raise InputError(f"{name} is {value!r}; give the name of a file")
+    return Path(value)
 
 
 def check_ranks(world_size: object, root: object = 0) -> None:

@@ -183,7 +183,7 @@ def compare(
 def animate(source: str | Scenario, path: Path | str, algorithm: str | None = None, size: str | None = None) -> Picture:
     """Draw a trace from a ``.json`` file, or one of a scenario's algorithms; see ``Scenario.animate``."""
     if isinstance(source, str) and source.endswith(".json"):
-        return draw_trace(read_trace(Path(source)), path)
+        return draw_trace(read_trace(source), path)
     return _find(source).animate(path, algorithm, size)
 
 

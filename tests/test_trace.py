@@ -1,13 +1,18 @@
 """Traces and their files: what is written comes back, and nothing else is taken for a trace."""
 
 import json
+import re
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import simcomm
+import viz
 from collectives import InputError, Message, Span, Trace
+from collectives.records.calibration import read_calibration
 from collectives.records.trace import TracedLink, read_trace
 
 
@@ -25,6 +30,30 @@ def trace() -> Trace:
         hosts=["h0", "h1"],
         facts={"nbytes": 1024.0, "time_min_s": 3e-3},
     )
+
+
+def test_a_path_may_be_a_text(trace: Trace, tmp_path: Path):
+    trace.write(str(tmp_path / "ring.trace.json"))
+    assert read_trace(str(tmp_path / "ring.trace.json")) == read_trace(tmp_path / "ring.trace.json") == trace
+
+
+@pytest.mark.parametrize("path", [3, None, b"x.json", ["x.json"]])
+def test_what_is_no_path_is_refused(trace: Trace, path: Any):
+    hosts, found = ["h0", "h1"], viz.Winners("all_reduce", [1024], [2], [["ring"]], [[1.0]])
+    calls: list[Callable[[Any], object]] = [
+        trace.write,
+        read_trace,
+        read_calibration,
+        lambda path: viz.draw(trace, path),
+        lambda path: viz.animate(trace, path),
+        lambda path: viz.draw_topology(simcomm.star(2, "10 Gbit/s", "5 us").graph, hosts, "Two", path),
+        lambda path: viz.draw_winners(found, path),
+        lambda path: viz.write_report({"kind": "prediction"}, {}, path),
+        simcomm.read_cluster,
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=re.escape(f"path is {path!r}; give the name of a file")):
+            call(path)
 
 
 def written(trace: Trace, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.records.trace import Trace
 from viz.film.animation import animate
@@ -23,7 +24,7 @@ def draw(trace: Trace, path: Path | str) -> None:
     ...     Path(folder, "one.png").stat().st_size > 1000
     True
     """
-    path = Path(path)
+    path = check_path("path", path)
     suffix = path.suffix.lower()
     if suffix not in _WRITERS:
         raise InputError(f"{path}: what to draw follows from the suffix: .gif or .png, not {suffix!r}")

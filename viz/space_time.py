@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.records.files import write_bytes
 from collectives.records.trace import Message, Span, Trace
@@ -44,7 +45,7 @@ def draw_space_time(trace: Trace, path: Path | str) -> None:
     ...     Path(folder, "one.png").stat().st_size > 1000
     True
     """
-    path = Path(path)
+    path = check_path("path", path)
     if path.suffix.lower() != ".png":
         raise InputError(f"{path}: a space-time picture is written as .png")
     write_bytes(path, render_space_time(trace))

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
 
+from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.records.files import write_bytes
 from collectives.units import format_bandwidth
@@ -64,7 +65,7 @@ def draw_topology(graph: Graph, hosts: Sequence[str], title: str, path: Path | s
     ...     Path(folder, "two.png").stat().st_size > 1000
     True
     """
-    path = Path(path)
+    path = check_path("path", path)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(f"{path}: a topology is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")

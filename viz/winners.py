@@ -13,6 +13,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
+from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.records.files import write_bytes
 from collectives.units import format_size
@@ -50,7 +51,7 @@ def draw_winners(found: Winners, path: Path | str) -> None:
     ...     Path(folder, "map.png").stat().st_size > 1000
     True
     """
-    path = Path(path)
+    path = check_path("path", path)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(f"{path}: a map of winners is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")

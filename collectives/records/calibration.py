@@ -79,7 +79,7 @@ class Calibration:
         age = datetime.now(UTC) - datetime.fromisoformat(self.created)
         return age < FRESH_FOR and self.environment == describe_environment()
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path | str) -> None:
         """Write the calibration to ``path`` as JSON, whole or not at all."""
         write_record(path, self, indent=1)
 
@@ -94,7 +94,7 @@ def cache_file(ranks: int, backend: str = "gloo") -> Path:
     return cache / "ringlab" / f"calibration-{backend}-{ranks}.json"
 
 
-def read_calibration(path: Path) -> Calibration:
+def read_calibration(path: Path | str) -> Calibration:
     """Return the calibration in a file. Raise InputError that names the file and what is wrong with it.
 
     >>> from tempfile import TemporaryDirectory

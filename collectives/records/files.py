@@ -12,6 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from collectives.checks import check_path
 from collectives.errors import InputError
 
 
@@ -44,8 +45,9 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode())
 
 
-def write_record(path: Path, record: Record, indent: int | None = None) -> None:
+def write_record(path: Path | str, record: Record, indent: int | None = None) -> None:
     """Write a record to ``path`` as JSON, whole or not at all; infinity, which JSON lacks, becomes the text "inf"."""
+    path = check_path("path", path)
     content = {"schema_version": record.SCHEMA_VERSION, **asdict(record)}
     try:
         text = json.dumps(content, indent=indent, allow_nan=False)
@@ -54,14 +56,14 @@ def write_record(path: Path, record: Record, indent: int | None = None) -> None:
     write_text(path, text)
 
 
-def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
+def read_record(path: Path | str, kind: type[AnyRecord]) -> AnyRecord:
     """Return the record of this kind in a file that ``write_record`` wrote.
 
     Raises InputError that names the file, the key and what is wrong with it; an unknown key is wrong too.
     """
     from pydantic import TypeAdapter, ValidationError  # slow to import, and only needed here
 
-    name = kind.__name__.lower()
+    path, name = check_path("path", path), kind.__name__.lower()
     content = _read_json(path, name)
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
     if version != kind.SCHEMA_VERSION:

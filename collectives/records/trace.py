@@ -119,12 +119,12 @@ class Trace:
             sent[message.src] += message.nbytes
         return sent
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path | str) -> None:
         """Write the trace to ``path`` as JSON, whole or not at all; ``read_trace`` reads it."""
         write_record(path, self)
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path | str) -> Trace:
     """Return the trace in a file that ``Trace.write`` wrote.
 
     Raises InputError that names the file and what is wrong with it.

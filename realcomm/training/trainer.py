@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.catalogue import find_algorithm
-from collectives.checks import check_cluster
+from collectives.checks import check_cluster, check_path
 from collectives.declaration import Algorithm
 from collectives.proof.verifier import verify
 from collectives.records.files import write_bytes
@@ -57,7 +57,7 @@ def train(
     backend: str = "gloo",
     timeout: float = 600.0,
     progress: Progress | None = None,
-    weights_file: Path | None = None,
+    weights_file: Path | str | None = None,
 ) -> Trace:
     """Train on ``cluster.world_size`` processes of this machine, for all epochs or only the first ``steps`` steps.
 
@@ -81,7 +81,7 @@ def train(
     check_cluster(cluster, Ranks)
     check_training(training, steps)
     _check(training, cluster.world_size, steps)
-    given = (training, steps, weights_file)
+    given = (training, steps, None if weights_file is None else check_path("weights_file", weights_file))
     ranks = launch(train_rank, cluster.world_size, *given, backend=backend, timeout=timeout, progress=progress)
     return make_trace(training, cluster, ranks)
 

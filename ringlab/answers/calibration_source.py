@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cache_file, read_calibration
 from collectives.workload import Training
@@ -43,7 +44,7 @@ def find_calibration(scenario: Scenario, source: Source = None) -> Calibration |
     Raises InputError for a file that cannot be used.
     """
     if source is not None:
-        return source if isinstance(source, Calibration) else read_calibration(Path(source))
+        return source if isinstance(source, Calibration) else read_calibration(check_path("calibration", source))
     ranks = needed_ranks(scenario)
     if ranks is None or not cache_file(ranks).is_file():
         return None

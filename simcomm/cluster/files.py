@@ -7,6 +7,7 @@ from xml.etree.ElementTree import ParseError
 
 import networkx as nx
 
+from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.transport import Transport
 from simcomm.cluster.cluster import IDEAL, Cluster
@@ -26,9 +27,7 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
     ...
     collectives.errors.InputError: cluster.csv: a topology is read from .graphml or .json (node-link), not '.csv'
     """
-    if not isinstance(path, Path | str):
-        raise InputError(f"path is {path!r}; give the name of a file")
-    path = Path(path)
+    path = check_path("path", path)
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path}: a topology is read from {' or '.join(SUFFIXES)} (node-link), not {path.suffix!r}")
     graph = check_graph((_from_graphml if path.suffix == ".graphml" else _from_json)(path), str(path))

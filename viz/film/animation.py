@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from collectives.checks import check_number
+from collectives.checks import check_number, check_path
 from collectives.errors import InputError
 from collectives.records.files import write_bytes
 from collectives.records.trace import Trace
@@ -44,7 +44,7 @@ def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float =
     ...     Path(folder, "one.gif").stat().st_size > 1000
     True
     """
-    path = Path(path)
+    path = check_path("path", path)
     if path.suffix.lower() != ".gif":
         raise InputError(f"{path}: an animation is written as .gif")
     count = _frame_count(seconds, fps)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.records.files import write_text
 from viz.report.tables import collectives_table, training_tables
@@ -34,7 +35,7 @@ def write_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path]
     ...     "<li>Ring is faster.</li>" in Path(folder, "report.html").read_text()
     True
     """
-    path = Path(path)
+    path = check_path("path", path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{path}: a report is written as .html")
     write_text(path, render_report(answer, pictures))
@@ -106,7 +107,7 @@ def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 def _as_data_uri(caption: str, picture: bytes | Path) -> str:
     """Return the picture as a data URI."""
-    content = picture if isinstance(picture, bytes) else _read(Path(picture))
+    content = picture if isinstance(picture, bytes) else _read(check_path("picture", picture))
     mime = next((mime for start, mime in _SIGNATURES.items() if content.startswith(start)), None)
     if mime is None:
         raise InputError(f"picture {caption!r} is neither PNG, GIF nor JPEG")
