@@ -31,7 +31,7 @@ import simcomm
 from collectives import Request, Transport, find_algorithm
 from collectives.records.environment import describe_environment
 from collectives.records.files import write_text
-from collectives.schedule.build import build_cyclic, build_table
+from collectives.schedule.build import build_compact
 from collectives.step import Kind
 from simcomm import Cluster
 from simcomm.cluster.topologies import two_level_tree
@@ -146,7 +146,7 @@ class Events:
 
     def __init__(self, name: str, cluster: Cluster) -> None:
         algorithm = find_algorithm(name)
-        schedule = build_cyclic(algorithm, cluster.world_size) or build_table(algorithm, cluster.world_size)
+        schedule = build_compact(algorithm, cluster.world_size)
         inputs = EngineInput(Request(algorithm, ELEMENTS), schedule, cluster, Transport())
         self.plan, self.links = inputs.schedule_plan.plan, make_link_records(inputs.routes, inputs.private)
 

@@ -19,13 +19,13 @@ import simcomm
 from collectives import Request, Transport, find_algorithm, library
 from collectives.records.environment import describe_environment
 from collectives.records.files import write_text
-from collectives.schedule.build import build_cyclic, build_table
+from collectives.schedule.build import AnySchedule, build_cyclic, build_table
 from collectives.schedule.cyclic import CyclicSchedule
 from simcomm import Cluster
 from simcomm.cluster.placement import place_round_robin
 from simcomm.compiled.engine import QUOTIENT_FROM, by_events, by_max_plus, by_quotient
 from simcomm.compiled.planning.cyclic_plan import cyclic_pairs
-from simcomm.compiled.planning.engine_input import AnySchedule, EngineInput
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
 
 RESULTS = Path(__file__).parent / "results" / "methods.json"

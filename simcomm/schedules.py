@@ -5,11 +5,10 @@ from functools import lru_cache
 from collectives.declaration import Algorithm
 from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
-from collectives.schedule.build import build_cyclic, build_table
+from collectives.schedule.build import AnySchedule, build_compact, build_cyclic
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.schedule.table import StepTable
-from simcomm.compiled.planning.engine_input import AnySchedule
 
 VERIFIED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which an engine could hang on
 
@@ -39,7 +38,7 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return the cyclic schedule if there is one, which is the quickest to build and to read; else another form.
+    """Return the cyclic schedule if there is one, which is the smallest and the quickest to build; else another form.
 
     For an engine that finds deadlocks itself. Raises ProgramError when the program, up to 64 ranks, does not achieve
     its spec.
@@ -57,4 +56,4 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
 @lru_cache(maxsize=32)
 def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
     """Return the cyclic schedule if there is one, else a table of steps, of a program that is known to be correct."""
-    return build_cyclic(algorithm, world_size, root) or build_table(algorithm, world_size, root)
+    return build_compact(algorithm, world_size, root)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from collectives import Request, Transport, library
 from collectives.declaration import Algorithm
-from collectives.schedule.build import build_cyclic, build_table
+from collectives.schedule.build import AnySchedule, build_cyclic, build_table
 from collectives.schedule.schedule import build_schedule
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from simcomm import Cluster, ring
 from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
-from simcomm.compiled.planning.engine_input import AnySchedule, EngineInput
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble

@@ -1,4 +1,4 @@
-"""The quickest way to a schedule: most programs say the same on many ranks, and need not be run for each.
+"""Schedules from few runs of a program: most programs say the same on many ranks, and need not be run for each.
 
 A *cyclic* program uses its rank only in ``(rank + c) % world_size``: one run of it, with a ``ShiftedRank``, stands for
 all ranks. Other programs are run for all ranks at once, with a ``VectorRank``, and where they branch on their rank once
@@ -17,24 +17,49 @@ from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.cyclic import CyclicSchedule, check_cyclic
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.schedule import Schedule, build_schedule
 from collectives.schedule.symbolic_rank import Diverges, ShiftedRank, VectorRank
 from collectives.schedule.table import Block, StepTable, merge_blocks
 from collectives.step import Kind, Step
 
-MOST_BRANCHES = 64  # beyond it asking every rank is as quick
+MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
+
+AnySchedule = Schedule | CyclicSchedule | StepTable
+
+
+def message_count(schedule: AnySchedule) -> int:
+    """Return how many messages a built schedule has, empty ones included.
+
+    >>> from collectives import find_algorithm
+    >>> message_count(build_compact(find_algorithm("all_reduce/ring"), 4))
+    24
+    """
+    if isinstance(schedule, CyclicSchedule):
+        return schedule.world_size * int((schedule.kind == Kind.SEND).sum())
+    columns = schedule.columns if isinstance(schedule, StepTable) else schedule
+    return int((columns.kind == Kind.SEND).sum())
+
+
+def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
+    """Return the cyclic schedule if there is one, else a table of steps. Raises what ``build_schedule`` raises.
+
+    >>> from collectives import find_algorithm
+    >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
+    ['CyclicSchedule', 'StepTable']
+    """
+    found = build_cyclic(algorithm, world_size, root) or build_by_branch(algorithm, world_size, root)
+    return found or build_schedule(algorithm, world_size, root).table()
 
 
 def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
-    """Return the program of every rank, matched, by the quickest way. Raises what ``build_schedule`` raises.
+    """Return the operations of every rank, matched, step by step. Raises what ``build_schedule`` raises.
 
     >>> from collectives import find_algorithm
     >>> table = build_table(find_algorithm("broadcast/binomial"), 4)
     >>> table.steps, len(table.columns.kind)
     (2, 6)
     """
-    found = build_cyclic(algorithm, world_size, root) or build_by_branch(algorithm, world_size, root)
-    return (found or build_schedule(algorithm, world_size, root)).table()
+    return build_compact(algorithm, world_size, root).table()
 
 
 def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | None:
@@ -49,14 +74,8 @@ def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> Cyclic
         call = make_call(algorithm, world_size, root)
         if world_size < 2:
             return None
-        rows = [
-            (number, channel, int(op.kind), op.count, *_number(op.peer), *_number(op.chunk), *_number(op.into))
-            for channel, program in enumerate(call.run(ShiftedRank(0, 0, world_size)))
-            for number, step in enumerate(program)
-            for op in step
-        ]
-        numbers = np.array(rows, dtype=np.int32).reshape(-1, 13)
-    except (Diverges, Exception, SystemExit):
+        numbers = _run_shifted(call)
+    except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
         return None
     numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 0]))].T
     step, channel, kind, count, peer_stride, peer, peer_base = numbers[:7]
@@ -74,6 +93,20 @@ def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> Cyclic
     )  # fmt: skip
 
 
+def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
+    """Return the numbers of each operation that any one rank says, in the order of channels; [operations, 13].
+
+    Raises TypeError or OverflowError for other than 32-bit whole numbers, and whatever the program raises.
+    """
+    rows = [
+        (number, channel, int(op.kind), op.count, *_number(op.peer), *_number(op.chunk), *_number(op.into))
+        for channel, program in enumerate(call.run(ShiftedRank(0, 0, call.world_size)))
+        for number, step in enumerate(program)
+        for op in step
+    ]
+    return np.array(rows, dtype=np.int32).reshape(-1, 13)
+
+
 def _number(number: Any) -> tuple[int, int, int]:
     """Return stride, shift and base of a number; the stride is 0 if it is not shifted. Raises TypeError for others."""
     if isinstance(number, ShiftedRank):
@@ -87,9 +120,10 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
     """Return the table from one run for all ranks that branch alike; None if that fails or might be refused."""
     try:
         call = make_call(algorithm, world_size, root)
-        columns = merge_blocks(_run_branches(call))
-    except (Diverges, Exception, SystemExit):
+        blocks = _run_branches(call)
+    except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
         return None
+    columns = merge_blocks(blocks)
     if first_offence(columns, call) is not None:
         return None
     key = pair_keys(columns, world_size, int(columns.channel.max(initial=0)) + 1)
@@ -122,6 +156,7 @@ def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[Block]:
 
 
 def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> Block:
+    """Return what one channel says on some ranks. Raises TypeError or OverflowError for other than 32-bit numbers."""
     rows = [
         (channel, number, int(op.kind), op.peer, op.chunk, op.count, op.into)
         for number, step in enumerate(program)

@@ -10,6 +10,7 @@ from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
+from collectives.schedule.build import message_count
 from collectives.workload import Training
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import (
@@ -25,7 +26,6 @@ from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.planning.engine_input import message_count
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.training import STEPS

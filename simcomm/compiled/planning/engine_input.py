@@ -8,10 +8,8 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.request import Request
+from collectives.schedule.build import AnySchedule, message_count
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.schedule import Schedule
-from collectives.schedule.table import StepTable
-from collectives.step import Kind
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
@@ -21,17 +19,8 @@ from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
-AnySchedule = Schedule | CyclicSchedule | StepTable
 MOST_RECORDED = 3_000_000  # messages that can be looked at one by one; each takes about a kilobyte
 MOST_MESSAGES = 50_000_000  # that are simulated one by one; each takes 100 to 300 bytes
-
-
-def message_count(schedule: AnySchedule) -> int:
-    """Return how many messages a built schedule has, empty ones included."""
-    if isinstance(schedule, CyclicSchedule):
-        return schedule.world_size * int((schedule.kind == Kind.SEND).sum())
-    columns = schedule.columns if isinstance(schedule, StepTable) else schedule
-    return int((columns.kind == Kind.SEND).sum())
 
 
 class MessageNames(NamedTuple):
