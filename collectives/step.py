@@ -20,6 +20,10 @@ It yields *steps*. A step is a tuple of operations that are posted together and 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from collectives.errors import InputError
 
@@ -179,25 +183,20 @@ def as_step(yielded: object) -> Step:
     return step
 
 
-def offset(index: int, n: int, chunks: int) -> int:
+Index = TypeVar("Index", int, npt.NDArray[np.int64])
+
+
+def offset(index: Index, n: int, chunks: int) -> Index:
     """Return the first element of chunk ``index`` of a buffer of ``n`` elements in ``chunks``, followed by its scratch.
+
+    Of an array of chunks, the first element of each.
 
     Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``; scratch repeats these sizes after the buffer.
 
     >>> [offset(index, n=10, chunks=4) for index in range(6)]
     [0, 2, 5, 7, 10, 12]
     """
-    whole, part = divmod(index, chunks)
-    return whole * n + part * n // chunks
-
-
-def same_place(one: int, other: int, chunks: int) -> bool:
-    """Return whether two chunks, scratch included, stand for the same chunk of the buffer; they are equally large.
-
-    >>> same_place(1, 5, chunks=4)
-    True
-    """
-    return (one - other) % chunks == 0
+    return index // chunks * n + index % chunks * n // chunks
 
 
 def extent(chunk: int, count: int, n: int, chunks: int) -> int:

@@ -1,11 +1,13 @@
 """The vocabulary, and where chunks begin and end."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import InputError, copy, recv, recv_reduce, reduce, send
-from collectives.step import as_step, extent, offset, same_place
+from collectives.schedule.matching import same_chunks
+from collectives.step import as_step, extent, offset
 
 lengths, cuts = st.integers(0, 10_000), st.integers(1, 64)
 
@@ -27,6 +29,11 @@ def test_boundaries_of_coarse_and_fine_chunks_nest(n: int, chunks: int, finer: i
         assert offset(k, n, chunks) == offset(k * finer, n, chunks * finer)
 
 
+@given(lengths, cuts)
+def test_an_array_of_chunks_begins_where_each_of_them_does(n: int, chunks: int) -> None:
+    assert offset(np.arange(3 * chunks), n, chunks).tolist() == [offset(k, n, chunks) for k in range(3 * chunks)]
+
+
 @given(lengths, cuts, st.integers(0, 200))
 def test_scratch_repeats_the_sizes_of_the_buffer(n: int, chunks: int, index: int) -> None:
     assert extent(index, 1, n, chunks) == extent(index % chunks, 1, n, chunks)
@@ -34,14 +41,15 @@ def test_scratch_repeats_the_sizes_of_the_buffer(n: int, chunks: int, index: int
 
 
 @given(lengths, cuts, st.integers(0, 100), st.integers(0, 5), st.integers(1, 100))
-def test_runs_from_the_same_place_are_equally_large(n: int, chunks: int, one: int, multiple: int, count: int) -> None:
+def test_runs_from_the_same_chunk_are_equally_large(n: int, chunks: int, one: int, multiple: int, count: int) -> None:
     other = one + multiple * chunks
-    assert same_place(one, other, chunks)
+    assert same_chunks(np.array([one], np.int32), np.array([other], np.int32), chunks).all()
     assert extent(one, count, n, chunks) == extent(other, count, n, chunks)
 
 
-def test_different_chunks_of_the_buffer_are_different_places() -> None:
-    assert [same_place(0, index, 3) for index in range(7)] == [True, False, False, True, False, False, True]
+def test_scratch_stands_for_a_chunk_of_the_buffer() -> None:
+    index = np.arange(7, dtype=np.int32)
+    assert same_chunks(np.zeros_like(index), index, 3).tolist() == [True, False, False, True, False, False, True]
 
 
 def test_a_buffer_shorter_than_its_chunks_leaves_some_empty() -> None:

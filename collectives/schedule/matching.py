@@ -32,7 +32,7 @@ def match_halves(kind: npt.NDArray[Any], key: Keys) -> Ints:
     sends, others = (_by_key(which, key) for which in (kind == Kind.SEND, receives(kind)))
     match = np.full(len(kind), -1, np.int32)
     if not np.array_equal(key[sends], key[others]):
-        one, two = (_with_place(key[half], len(kind)) for half in (sends, others))
+        one, two = (_with_occurrence(key[half], len(kind)) for half in (sends, others))
         _, here, there = np.intersect1d(one, two, assume_unique=True, return_indices=True)
         sends, others = sends[here], others[there]
     match[sends], match[others] = others, sends
@@ -45,29 +45,33 @@ def _by_key(which: Bools, key: Keys) -> Keys:
     return index[np.argsort(key[index], kind="stable")]
 
 
-def _with_place(keys: Keys, most: int) -> Keys:
-    """Return each of some sorted keys together with its place, below ``most``, among those of the same key."""
+def _with_occurrence(keys: Keys, most: int) -> Keys:
+    """Return one number for each of some sorted keys: ``keys * most`` and how many equal keys come before it."""
     return np.asarray(keys * most + np.arange(len(keys)) - np.searchsorted(keys, keys))
 
 
 def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints, Ints]) -> Bools:
-    """Return which messages have ends that speak of as many chunks and, where data keeps its place, of the same.
+    """Return for each message whether send and receive have the same count and, unless the spec moves data, chunk.
 
-    Of each pair of arrays, one entry a message, the first is what is sent and the second where it lands.
+    ``counts`` and ``chunks`` are arrays with one entry a message: the send's, then the receive's.
     """
-    same = call.algorithm.spec.moves | same_places(*chunks, call.chunks)
+    same = call.algorithm.spec.moves | same_chunks(*chunks, call.chunks)
     return np.asarray(same & (counts[0] == counts[1]))
 
 
-def same_places(one: Ints, other: Ints, chunks: int) -> Bools:
-    """Return ``collectives.step.same_place`` of each two entries."""
+def same_chunks(one: Ints, other: Ints, chunks: int) -> Bools:
+    """Return which entries, scratch included, stand for the same chunk of the buffer; these are equally large.
+
+    >>> same_chunks(np.array([1, 1], np.int32), np.array([5, 6], np.int32), chunks=4).tolist()
+    [True, False]
+    """
     return np.asarray((one - other) % chunks == 0)
 
 
 def first_mismatch(columns: Columns, call: ProgramCall, key: Keys) -> int | None:
-    """Return the operation of the lowest key that has no other end, or sends what its other end does not speak of.
+    """Return the index of the first operation without a match, or of the first send that disagrees with its receive.
 
-    None where all is well. Of one key, messages whose ends disagree come first.
+    None if there is neither. First is the lowest key; of one key, sends that disagree come before the unmatched.
     """
     alone = (columns.match < 0) & (columns.kind < Kind.COPY)
     sends = np.flatnonzero((columns.kind == Kind.SEND) & ~alone)

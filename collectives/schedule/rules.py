@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.schedule.call import ProgramCall
-from collectives.schedule.matching import same_places
+from collectives.schedule.matching import same_chunks
 from collectives.schedule.table import Bools, Columns, Ints
 from collectives.step import Kind
 
 Longs = npt.NDArray[np.int64]
-OTHER_PLACE = "these are different chunks of the buffer; data keeps its place"
+DIFFERENT_CHUNKS = "these are different chunks of the buffer; data keeps its place"
 
 
 class Offence(NamedTuple):
@@ -62,7 +62,7 @@ def _local_data_keeps_its_place(columns: Columns, call: ProgramCall) -> Offence 
     if call.algorithm.spec.moves:
         return None
     local = columns.kind >= Kind.COPY
-    return _where(local & ~same_places(columns.chunk, columns.into, call.chunks), lambda _: OTHER_PLACE)
+    return _where(local & ~same_chunks(columns.chunk, columns.into, call.chunks), lambda _: DIFFERENT_CHUNKS)
 
 
 def _chunks_exist(columns: Columns, call: ProgramCall) -> Offence | None:
@@ -92,34 +92,34 @@ def _first_chunks(columns: Columns) -> tuple[Ints, Ints]:
 
 def _writes_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
     """Find a chunk that a step writes twice, unless by ``recv_reduce`` only: these are reduced as written."""
-    stage = _stages(columns)
-    writes = _crowded_writes(columns, stage, call.total)
+    step = _step_numbers(columns)
+    writes = _crowded_writes(columns, step, call.total)
     index, chunk = _chunks_of(writes, columns.into[writes], columns.count[writes])
-    order = np.lexsort((index, chunk, stage[index]))
+    order = np.lexsort((index, chunk, step[index]))
     index, chunk = index[order], chunk[order]
     reduces = columns.kind[index] == Kind.RECV_REDUCE
-    again = (chunk[1:] == chunk[:-1]) & (stage[index[1:]] == stage[index[:-1]]) & ~(reduces[1:] & reduces[:-1])
+    again = (chunk[1:] == chunk[:-1]) & (step[index[1:]] == step[index[:-1]]) & ~(reduces[1:] & reduces[:-1])
     return _first_use(
         index[1:][again], chunk[1:][again], lambda at, chunk: f"chunk {chunk} is written twice in one step"
     )
 
 
-def _stages(columns: Columns) -> Longs:
+def _step_numbers(columns: Columns) -> Longs:
     """Return for each operation the number of its step among the steps of all channels and ranks."""
     changes = [column[1:] != column[:-1] for column in (columns.rank, columns.channel, columns.step)]
     return np.append(0, np.cumsum(np.logical_or.reduce(changes)))[: len(columns.rank)]
 
 
-def _crowded_writes(columns: Columns, stage: Longs, total: int) -> Longs:
-    """Return all writes of the steps in which some overlap: none or few, to be looked at chunk by chunk."""
+def _crowded_writes(columns: Columns, step: Longs, total: int) -> Longs:
+    """Return all writes of the steps in which some overlap, ``step`` being the number of each operation's step."""
     writes = np.flatnonzero(columns.kind != Kind.SEND)
-    together = stage[writes[1:]] == stage[writes[:-1]]
+    together = step[writes[1:]] == step[writes[:-1]]
     writes = writes[(np.append(together, False) | np.append(False, together))[: len(writes)]]
-    first = stage[writes] * total + columns.into[writes]
+    first = step[writes] * total + columns.into[writes]
     order = np.argsort(first, kind="stable")
     reach = np.maximum.accumulate(first[order] + columns.count[writes[order]])
-    crowded = stage[writes[order[1:]]][first[order[1:]] < reach[:-1]]
-    chosen: Longs = writes[np.isin(stage[writes], crowded)] if len(crowded) else writes[:0]
+    crowded = step[writes[order[1:]]][first[order[1:]] < reach[:-1]]
+    chosen: Longs = writes[np.isin(step[writes], crowded)] if len(crowded) else writes[:0]
     return chosen
 
 
@@ -163,14 +163,17 @@ def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Offence | None:
-    """Return the first operation of those that use these chunks wrongly; ``problem`` takes which use and its chunk."""
+    """Return the offence of the lowest operation in ``index``, and of its lowest chunk; None if there is none.
+
+    ``index`` and ``chunk`` have one entry for each wrong use; ``problem`` takes the use's entry and its chunk.
+    """
     if not len(index):
         return None
     use = int(np.lexsort((chunk, index))[0])
     return Offence(int(index[use]), problem(use, int(chunk[use])))
 
 
-OF_ONE = (  # operation alone
+OF_ONE = (  # of one operation
     _count_is_positive,
     _peer_exists,
     _peer_is_another,

@@ -10,9 +10,9 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramError, Undefined, describe_error
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import Keys, first_mismatch, match_halves, pair_keys
-from collectives.schedule.rules import OTHER_PLACE, first_offence
+from collectives.schedule.rules import DIFFERENT_CHUNKS, first_offence
 from collectives.schedule.table import Columns, Ints, StepTable
-from collectives.step import Kind, Operation, Step
+from collectives.step import Kind, Operation, Step, offset
 
 LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits
 Programs = list[list[list[Step]]]  # [rank][channel][step]
@@ -64,7 +64,7 @@ class Schedule(ProgramCall):
         """Elements that each rank sends when the buffer holds ``n``; shape [world_size]."""
         sends = self.kind == Kind.SEND
         first, last = self.chunk[sends].astype(np.int64), (self.chunk + self.count)[sends].astype(np.int64)
-        sizes = _offsets(last, n, self.chunks) - _offsets(first, n, self.chunks)
+        sizes = offset(last, n, self.chunks) - offset(first, n, self.chunks)
         return np.bincount(self.rank[sends], weights=sizes, minlength=self.world_size).astype(np.int64)
 
     @property
@@ -75,10 +75,10 @@ class Schedule(ProgramCall):
     def table(self) -> StepTable:
         """Return the same operations step by step."""
         order = np.lexsort((self.channel, self.rank, self.step))
-        place = np.empty(len(order) + 1, np.int32)
-        place[order], place[-1] = np.arange(len(order), dtype=np.int32), -1
+        position = np.empty(len(order) + 1, np.int32)
+        position[order], position[-1] = np.arange(len(order), dtype=np.int32), -1
         columns = Columns._make(column[order] for column in self.columns)
-        columns = columns._replace(match=place[columns.match])  # a match of -1 finds the last place
+        columns = columns._replace(match=position[columns.match])  # -1 finds the last, which is -1
         return StepTable(self.algorithm, self.world_size, self.root, self.chunks, self.scratch, columns)
 
     def operation(self, index: int) -> Operation:
@@ -98,11 +98,6 @@ class Schedule(ProgramCall):
         """Return the error that names an operation and where it stands."""
         rank, step = int(self.rank[index]), int(self.step[index])
         return ProgramError(f"{self.site(index)}: {self.operation(index)}{problem}", self.world_size, rank, step)
-
-
-def _offsets(index: npt.NDArray[np.int64], n: int, chunks: int) -> npt.NDArray[np.int64]:
-    whole, part = np.divmod(index, chunks)
-    return np.asarray(whole * n + part * n // chunks, dtype=np.int64)
 
 
 def build_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
@@ -233,7 +228,7 @@ def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
             "from it",
         )
     agree = schedule.count[index] == schedule.count[other]
-    problem = OTHER_PLACE if agree else "they disagree on how many chunks travel"
+    problem = DIFFERENT_CHUNKS if agree else "they disagree on how many chunks travel"
     number = int((same & is_send)[:index].sum())
     return schedule.refuse(
         index,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.schedule.table import Columns, StepTable
-from collectives.step import Kind
+from collectives.step import Kind, offset
 from simcomm.compiled.kernel.arrays import Floats, Ints, LongInts, Records
 from simcomm.compiled.kernel.plan import MESSAGE, NO_FLOATS, STAGE, Plan
 from simcomm.compiled.planning.distinct import number_distinct
@@ -26,9 +26,8 @@ class ChunkSizes(NamedTuple):
         return (table[chunk + count] - table[chunk]) * float(self.itemsize)
 
     def offsets(self, last: int) -> LongInts:
-        """Return the first element of each chunk up to the last, as ``collectives.step.offset`` gives it."""
-        k = np.arange(last + 1, dtype=np.int64)
-        return k // self.chunks * self.elements + k % self.chunks * self.elements // self.chunks
+        """Return the first element of each chunk up to the last."""
+        return offset(np.arange(last + 1, dtype=np.int64), self.elements, self.chunks)
 
 
 class SchedulePlan(NamedTuple):
