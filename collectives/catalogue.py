@@ -71,7 +71,7 @@ def as_algorithm(algorithm: str | Algorithm) -> Algorithm:
 
 
 def no_algorithm(value: object) -> InputError:
-    """Return the refusal of a value that neither is an algorithm nor names one."""
+    """Return the InputError for a value that is neither an algorithm nor the name of one."""
     return InputError(f"algorithm is {value!r}; give an Algorithm or a name like 'all_reduce/ring'")
 
 

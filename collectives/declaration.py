@@ -189,7 +189,7 @@ def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorith
 
 
 def auto(collective: str) -> Algorithm:
-    """Return what stands for the fastest algorithm until ``simcomm.selection.resolve_auto`` puts it there.
+    """Return the algorithm ``auto``, which ``simcomm.selection.resolve_auto`` replaces by the fastest one.
 
     Raises InputError for an unknown collective.
 

@@ -31,7 +31,7 @@ class Inner:
 
     @property
     def buffers(self) -> int:
-        """How many buffers its scratch takes, rounded up."""
+        """How many times the chunks of the buffer its scratch chunks are, rounded up."""
         return -(-self.algorithm.scratch(self.world_size) // self.algorithm.chunks(self.world_size))
 
     def run(self, rank: int, ranks: Sequence[int], count: int, first_chunk: int, total: int) -> Program:
@@ -40,17 +40,21 @@ class Inner:
         Its k-th chunk is ``count`` chunks from ``first_chunk + k * count`` on, of ``total``; its scratch lies as far
         into the scratch behind those. Raises InputError for chunks of one message that would not be side by side.
         """
-        place = {chunk: first_chunk + number * count for number, chunk in enumerate(self.owned)}
+        first = {chunk: first_chunk + number * count for number, chunk in enumerate(self.owned)}
         for step in self.algorithm.channels(rank, self.world_size)[self.channel]:
-            yield tuple(self._placed(op, ranks, place, count, total) for op in step)
+            yield tuple(self._translate(op, ranks, first, count, total) for op in step)
 
-    def _placed(self, op: Operation, ranks: Sequence[int], place: dict[int, int], count: int, total: int) -> Operation:
+    def _translate(
+        self, op: Operation, ranks: Sequence[int], first: dict[int, int], count: int, total: int
+    ) -> Operation:
+        """Return an operation of the algorithm for the whole world; ``first`` is where each of its chunks begins."""
+
         def there(chunk: int) -> int:
             behind, within = divmod(chunk, self.algorithm.chunks(self.world_size))
             last = within + op.count - 1
-            if place.get(last, -1) - place.get(within, 0) != (op.count - 1) * count:
+            if first.get(last, -1) - first.get(within, 0) != (op.count - 1) * count:
                 raise InputError(f"{op}: inside another algorithm its chunks are not side by side")
-            return behind * total + place[within]
+            return behind * total + first[within]
 
         if not op.kind.is_local and not 0 <= op.peer < len(ranks):
             raise InputError(f"{op}: there is no rank {op.peer} in a group of {len(ranks)}")
@@ -59,12 +63,12 @@ class Inner:
 
 
 @lru_cache(maxsize=1024)
-def inside(collective: str, name: str, world_size: int) -> tuple[Inner, ...]:
-    """Return the channels of an algorithm of the library, each as an algorithm of its own.
+def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, ...]:
+    """Return the channels of a library algorithm, one ``Inner`` for each.
 
     Raises InputError for an unknown algorithm, or for channels that do not use equally many chunks of each part.
 
-    >>> [inner.owned for inner in inside("reduce_scatter", "bidirectional_ring", 2)]
+    >>> [inner.owned for inner in inner_channels("reduce_scatter", "bidirectional_ring", 2)]
     [(0, 2), (1, 3)]
     """
     found = find_algorithm(name, collective)

@@ -4,7 +4,7 @@ Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all commu
 systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur et al. (2005).
 """
 
-from collectives.algorithms.tree import doublings, runs
+from collectives.algorithms.tree import consecutive_runs, doublings
 from collectives.declaration import algorithm
 from collectives.step import Program, copy, recv, send
 
@@ -19,26 +19,26 @@ def bruck_all_gather(rank: int, world_size: int) -> Program:
     for held in doublings(world_size):
         count = min(held, world_size - held)
         behind, ahead = (rank - held) % world_size, (rank + held) % world_size
-        sends = [send(behind, *run) for run in runs(rank, count, world_size)]
-        yield (*sends, *(recv(ahead, *run) for run in runs(ahead, count, world_size)))
+        sends = [send(behind, *run) for run in consecutive_runs(rank, count, world_size)]
+        yield (*sends, *(recv(ahead, *run) for run in consecutive_runs(ahead, count, world_size)))
 
 
 @algorithm("all_to_all", name="bruck", scratch=lambda world_size: 2 * (world_size // 2))
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
     """Part i of rank r is part r of rank i. ceil(log2 p) steps, the fewest possible, of about n / 2 bytes each.
 
-    Parts are rotated so that place j holds what must go j ranks ahead. Each set bit of j is a hop: in the step of
-    ``distance`` all places with that bit are packed, sent that far ahead, and unpacked. In the end place j holds what
-    came from j ranks behind.
+    Parts are rotated so that position j holds what must go j ranks ahead. Each set bit of j is a hop: in the step of
+    ``distance`` all positions with that bit are packed, sent that far ahead, and unpacked. In the end position j
+    holds what came from j ranks behind.
     """
     if world_size == 1:
         return
     outgoing, incoming = world_size, world_size + world_size // 2
-    yield tuple(copy((rank + place) % world_size, into=place) for place in range(world_size))
+    yield tuple(copy((rank + position) % world_size, into=position) for position in range(world_size))
     for distance in doublings(world_size):
-        places = [place for place in range(world_size) if place & distance]
-        yield tuple(copy(place, into=outgoing + k) for k, place in enumerate(places))
+        positions = [position for position in range(world_size) if position & distance]
+        yield tuple(copy(position, into=outgoing + k) for k, position in enumerate(positions))
         ahead, behind = (rank + distance) % world_size, (rank - distance) % world_size
-        yield send(ahead, outgoing, len(places)), recv(behind, incoming, len(places))
-        yield tuple(copy(incoming + k, into=place) for k, place in enumerate(places))
-    yield tuple(copy(place, into=(rank - place) % world_size) for place in range(world_size))
+        yield send(ahead, outgoing, len(positions)), recv(behind, incoming, len(positions))
+        yield tuple(copy(incoming + k, into=position) for k, position in enumerate(positions))
+    yield tuple(copy(position, into=(rank - position) % world_size) for position in range(world_size))

@@ -19,30 +19,30 @@ class Node(NamedTuple):
     children: tuple[int, ...]
 
 
-def in_order_tree(place: int, size: int) -> Node:
-    """Return the node at ``place`` of 0 .. size - 1: 0 is the root with one child, odd places are leaves.
+def in_order_tree(position: int, size: int) -> Node:
+    """Return the node at ``position`` of 0 .. size - 1: 0 is the root with one child, odd positions are leaves.
 
     The others are numbered from left to right: 8 has 4 and 12 below it, 4 has 2 and 6, and 2 has 1 and 3.
     """
-    reach = place & -place or 1 << size.bit_length()  # the lowest bit: how far its children are away, doubled
+    reach = position & -position or 1 << size.bit_length()  # the lowest bit: how far its children are away, doubled
     steps = [reach >> shift for shift in range(1, reach.bit_length())]
-    right = next((place + step for step in steps if place + step < size), None)
-    left = place - reach // 2 if place and reach > 1 else None
-    above = place ^ reach | reach << 1
-    parent = None if place == 0 else above if above < size else place ^ reach
+    right = next((position + step for step in steps if position + step < size), None)
+    left = position - reach // 2 if position and reach > 1 else None
+    above = position ^ reach | reach << 1
+    parent = None if position == 0 else above if above < size else position ^ reach
     return Node(parent, tuple(child for child in (left, right) if child is not None))
 
 
 def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
-    """Return a rank's node in tree 0 or 1. In tree 1 all ranks but the root move by one place: leaves become inner."""
+    """Return a rank's node in tree 0 or 1. In tree 1 all ranks but the root move by one: leaves become inner."""
     others = world_size - 1
-    place = (rank - root) % world_size
-    if tree == 1 and place > 0:
-        place = place % others + 1
-    node = in_order_tree(place, world_size)
+    position = (rank - root) % world_size
+    if tree == 1 and position > 0:
+        position = position % others + 1
+    node = in_order_tree(position, world_size)
 
-    def rank_at(place: int) -> int:
-        moved = (place - 2) % others + 1 if tree == 1 and place > 0 else place
+    def rank_at(position: int) -> int:
+        moved = (position - 2) % others + 1 if tree == 1 and position > 0 else position
         return (moved + root) % world_size
 
     parent = None if node.parent is None else rank_at(node.parent)
@@ -59,7 +59,7 @@ def tree_broadcast(node: Node, first: int, slices: int) -> Program:
 
 
 def tree_reduce(node: Node, first: int, slices: int) -> Program:
-    """Leave the sums of these chunks on the root, up the tree; a rank receives from its left child first."""
+    """Leave the sums of ``slices`` chunks from ``first`` on, on the root; a rank receives from its left child first."""
     for number in range(slices + 1):
         incoming = [recv_reduce(child, first + number) for child in node.children if number < slices]
         outgoing = [send(node.parent, first + number - 1)] if node.parent is not None and number > 0 else []
@@ -68,33 +68,33 @@ def tree_reduce(node: Node, first: int, slices: int) -> Program:
         yield from incoming[1:]
 
 
-def two_halves(world_size: int, slices: int) -> int:
+def chunks_of_two_trees(world_size: int, slices: int) -> int:
     """Return the number of chunks: ``slices`` for each of the trees."""
     return 2 * slices
 
 
-@algorithm("broadcast", name="double_tree", chunks=two_halves)
+@algorithm("broadcast", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
     """Every rank holds root's buffer. At most ceil(log2 p) + s - 1 messages deep; no rank sends more than n bytes."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_broadcast(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
 
-@algorithm("reduce", name="double_tree", chunks=two_halves)
+@algorithm("reduce", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
     """Root holds the sum. At most 2 (ceil(log2 p) + s - 1) messages deep; every other rank sends n bytes, the least."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
 
-def up_and_down(node: Node, first: int, slices: int) -> Program:
-    """Leave the sums of these chunks on every rank."""
+def tree_all_reduce(node: Node, first: int, slices: int) -> Program:
+    """Leave the sums of ``slices`` chunks from ``first`` on, on every rank: up the tree, then down."""
     yield from tree_reduce(node, first, slices)
     yield from tree_broadcast(node, first, slices)
 
 
-@algorithm("all_reduce", name="double_tree", chunks=two_halves)
+@algorithm("all_reduce", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_all_reduce(rank: int, world_size: int, slices: int = 8) -> tuple[Program, ...]:
     """Every rank holds the sum. At most 3 (ceil(log2 p) + s - 1) messages deep; no rank sends more than 2 n bytes."""
     nodes = [node_of(rank, world_size, 0, tree) for tree in range(2)]
-    return tuple(up_and_down(node, tree * slices, slices) for tree, node in enumerate(nodes))
+    return tuple(tree_all_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))

@@ -78,8 +78,8 @@ def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
     yield from with_spares(halve_and_double(rank, core), rank, world_size, chunks=core)
 
 
-def with_spare_parts(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of ``count`` core ranks and of the spare ranks that sent theirs to them, as (chunk, count)."""
+def runs_of_parts(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
+    """Yield (first chunk, count) of the parts of ``count`` core ranks from ``first`` on, then of their spare ranks."""
     core = core_of(world_size)
     yield first, count
     spare = min(count, world_size - core - first)
@@ -106,7 +106,7 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
         yield recv(spare, spare)
     for step in double(rank, core):
         outgoing, incoming = step  # type: ignore[misc]
-        give, take = (with_spare_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
+        give, take = (runs_of_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
         yield (*(send(outgoing.peer, *run) for run in give), *(recv(incoming.peer, *run) for run in take))
     if spare < world_size:
         yield send(spare, 0, spare), *([send(spare, spare + 1, world_size - spare - 1)][: world_size - spare - 1])
@@ -128,7 +128,7 @@ def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
         yield recv_reduce(spare, 0, world_size)
     for step in halve(rank, core):
         outgoing, incoming = step  # type: ignore[misc]
-        give, take = (with_spare_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
+        give, take = (runs_of_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
         yield (*(send(outgoing.peer, *run) for run in give), *(recv_reduce(incoming.peer, *run) for run in take))
     if spare < world_size:
         yield send(spare, spare)

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from collectives.algorithms.ring import all_reduce_around, gather_around, reduce_around
 from collectives.declaration import algorithm
 from collectives.errors import Undefined
-from collectives.nesting import Inner, inside
+from collectives.nesting import Inner, inner_channels
 from collectives.step import Program, on_group
 
 
-def divided(world_size: int, wanted: int | None, name: str) -> int:
+def choose_width(world_size: int, wanted: int | None, name: str) -> int:
     """Return ``wanted``, or else the largest divisor up to the root of ``world_size``.
 
     Raises Undefined if ``wanted`` does not divide ``world_size``; ``name`` is the parameter's.
@@ -43,30 +43,33 @@ class Dimensions(NamedTuple):
         return width * lcm(self.scatter.chunks // width, self.gather.chunks // width, self.reduce.chunks)
 
 
-def pieces(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> list[Dimensions]:
-    """Return what runs on each piece; there are as many pieces as each algorithm inside has channels, or a multiple."""
-    width = divided(world_size, gpus, "gpus")
+def find_pieces(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> list[Dimensions]:
+    """Return the three algorithms of each piece of the buffer.
+
+    There are as many pieces as each of the algorithms has channels, or a multiple of them.
+    """
+    width = choose_width(world_size, gpus, "gpus")
     inner = (
-        inside("reduce_scatter", node, width),
-        inside("all_reduce", rail, world_size // width),
-        inside("all_gather", gather or node, width),
+        inner_channels("reduce_scatter", node, width),
+        inner_channels("all_reduce", rail, world_size // width),
+        inner_channels("all_gather", gather or node, width),
     )
     return [Dimensions(*(one[k % len(one)] for one in inner)) for k in range(lcm(*map(len, inner)))]
 
 
-def finest(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of chunks of all pieces, which are equally large."""
-    found = pieces(world_size, gpus, node, rail, gather)
+def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
+    """Return into how many chunks the buffer is cut: equally many for each piece."""
+    found = find_pieces(world_size, gpus, node, rail, gather)
     return len(found) * lcm(*(piece.chunks for piece in found))
 
 
-def scratch(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
+def scratch_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
     """Return the number of scratch chunks: as many buffers as the algorithm inside that needs most."""
-    found = pieces(world_size, gpus, node, rail, gather)
-    return finest(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in found for inner in piece)
+    found = find_pieces(world_size, gpus, node, rail, gather)
+    return chunk_count(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in found for inner in piece)
 
 
-@algorithm("all_reduce", name="hierarchical", chunks=finest, scratch=scratch)
+@algorithm("all_reduce", name="hierarchical", chunks=chunk_count, scratch=scratch_count)
 def hierarchical_all_reduce(
     rank: int,
     world_size: int,
@@ -81,7 +84,7 @@ def hierarchical_all_reduce(
     reduce_scatter within it, ``rail`` the all_reduce across the nodes, and ``gather`` the all_gather within, where it
     is called otherwise than ``node``. It has as many channels as the algorithms inside, each for a piece of the buffer.
     """
-    found, total = pieces(world_size, gpus, node, rail, gather), finest(world_size, gpus, node, rail, gather)
+    found, total = find_pieces(world_size, gpus, node, rail, gather), chunk_count(world_size, gpus, node, rail, gather)
     size = total // len(found)
     return tuple(one_piece(rank, world_size, piece, k * size, size, total) for k, piece in enumerate(found))
 
@@ -97,9 +100,9 @@ def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: i
     yield from gather.run(gpu, peers, size // gather.chunks, first, total)
 
 
-def two_dimensions(rank: int, rows: range, columns: range, place: tuple[int, int], first: int) -> Program:
+def two_dimensions(rank: int, rows: range, columns: range, position: tuple[int, int], first: int) -> Program:
     """Leave the sums of the chunks from ``first`` on, on every rank, by rings in its row, its column and its row."""
-    (across, down), size = place, len(rows) * len(columns)
+    (across, down), size = position, len(rows) * len(columns)
     share = size // len(rows)
     yield from on_group(reduce_around(across, len(rows), 1), rows, share, first)
     yield from on_group(all_reduce_around(down, len(columns), 1), columns, 1, first + across * share)
@@ -114,7 +117,7 @@ def torus_all_reduce(rank: int, world_size: int, columns: int | None = None) -> 
     each of two channels takes 2 (c - 1) + 2 (r - 1) steps: one half of the buffer goes by row first, one by column.
     They send the least possible.
     """
-    width = divided(world_size, columns, "columns")
+    width = choose_width(world_size, columns, "columns")
     y, x = divmod(rank, width)
     row, column = range(y * width, (y + 1) * width), range(x, world_size, width)
     return (

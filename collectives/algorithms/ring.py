@@ -50,7 +50,7 @@ def ring_all_reduce(rank: int, world_size: int) -> Program:
     yield from ring_all_gather(rank, world_size)
 
 
-def both_ways(upwards: Program, downwards: Program, world_size: int) -> tuple[Program, Program]:
+def both_directions(upwards: Program, downwards: Program, world_size: int) -> tuple[Program, Program]:
     """Return two programs as channels, the first on the even chunks and the second on the odd ones."""
     everyone = range(world_size)
     return on_group(upwards, everyone, stride=2), on_group(downwards, everyone, first_chunk=1, stride=2)
@@ -64,19 +64,19 @@ def two_a_rank(world_size: int) -> int:
 @algorithm("reduce_scatter", name="bidirectional_ring", chunks=two_a_rank)
 def bidirectional_ring_reduce_scatter(rank: int, world_size: int) -> tuple[Program, ...]:
     """Rank r holds part r of the sum. p - 1 steps on each of two channels, each sending n / 2p bytes."""
-    return both_ways(reduce_around(rank, world_size, 1), reduce_around(rank, world_size, -1), world_size)
+    return both_directions(reduce_around(rank, world_size, 1), reduce_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_gather", name="bidirectional_ring", chunks=two_a_rank)
 def bidirectional_ring_all_gather(rank: int, world_size: int) -> tuple[Program, ...]:
     """Every rank holds part i of each rank i. p - 1 steps on each of two channels, each sending n / 2p bytes."""
-    return both_ways(gather_around(rank, world_size, 1), gather_around(rank, world_size, -1), world_size)
+    return both_directions(gather_around(rank, world_size, 1), gather_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_reduce", name="bidirectional_ring", chunks=two_a_rank)
 def bidirectional_ring_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
     """Every rank holds the sum. 2 (p - 1) steps on each of two channels; every rank sends 2 (p - 1) / p n bytes."""
-    return both_ways(all_reduce_around(rank, world_size, 1), all_reduce_around(rank, world_size, -1), world_size)
+    return both_directions(all_reduce_around(rank, world_size, 1), all_reduce_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_reduce", name="unchunked_ring", chunks=1, scratch=1)

@@ -2,7 +2,8 @@
 
 Chan et al. (2007), where it is the minimum-spanning-tree algorithm; Thakur, Rabenseifner, Gropp,
 "Optimization of collective communication operations in MPICH", International Journal of High Performance Computing
-Applications 19 (2005). Places count from the root, which is place 0; a place with its lowest bit cleared is its parent.
+Applications 19 (2005). Positions count from the root, which is at 0; clearing the lowest bit of a position gives its
+parent's.
 """
 
 from collections.abc import Iterator
@@ -19,22 +20,22 @@ def doublings(world_size: int) -> list[int]:
 @algorithm("broadcast", name="binomial", chunks=1)
 def binomial_broadcast(rank: int, world_size: int, root: int) -> Program:
     """Every rank holds root's buffer. ceil(log2 p) steps; root sends ceil(log2 p) n bytes."""
-    place = (rank - root) % world_size
+    position = (rank - root) % world_size
     for distance in reversed(doublings(world_size)):
-        if place % (2 * distance) == distance:
+        if position % (2 * distance) == distance:
             yield recv((rank - distance) % world_size, 0)
-        elif place % (2 * distance) == 0 and place + distance < world_size:
+        elif position % (2 * distance) == 0 and position + distance < world_size:
             yield send((rank + distance) % world_size, 0)
 
 
 @algorithm("reduce", name="binomial", chunks=1)
 def binomial_reduce(rank: int, world_size: int, root: int) -> Program:
     """Root holds the sum. ceil(log2 p) steps; every other rank sends n bytes, the least possible."""
-    place = (rank - root) % world_size
+    position = (rank - root) % world_size
     for distance in doublings(world_size):
-        if place % (2 * distance) == distance:
+        if position % (2 * distance) == distance:
             yield send((rank - distance) % world_size, 0)
-        elif place % (2 * distance) == 0 and place + distance < world_size:
+        elif position % (2 * distance) == 0 and position + distance < world_size:
             yield recv_reduce((rank + distance) % world_size, 0)
 
 
@@ -51,8 +52,11 @@ def binomial_barrier(rank: int, world_size: int) -> Program:
     yield from binomial_all_reduce(rank, world_size)
 
 
-def runs(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield ``count`` chunks from ``first`` on, round the ring of chunks, as one or two (chunk, count)."""
+def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
+    """Yield (first chunk, count) of the chunks ``first``, ``first + 1``, ... modulo ``world_size``.
+
+    They are one run, or two where they wrap round the end of the buffer.
+    """
     first %= world_size
     until_end = min(count, world_size - first)
     yield first, until_end
@@ -67,24 +71,24 @@ def binomial_scatter(rank: int, world_size: int, root: int) -> Program:
     A rank receives the parts of all who come after it in the tree. Where they wrap round the end of the buffer they
     travel as two messages.
     """
-    place = (rank - root) % world_size
+    position = (rank - root) % world_size
     for distance in reversed(doublings(world_size)):
-        if place % (2 * distance) == distance:
-            own = runs(rank, min(distance, world_size - place), world_size)
+        if position % (2 * distance) == distance:
+            own = consecutive_runs(rank, min(distance, world_size - position), world_size)
             yield tuple(recv((rank - distance) % world_size, *run) for run in own)
-        elif place % (2 * distance) == 0 and place + distance < world_size:
-            theirs = runs(rank + distance, min(distance, world_size - place - distance), world_size)
+        elif position % (2 * distance) == 0 and position + distance < world_size:
+            theirs = consecutive_runs(rank + distance, min(distance, world_size - position - distance), world_size)
             yield tuple(send((rank + distance) % world_size, *run) for run in theirs)
 
 
 @algorithm("gather", name="binomial")
 def binomial_gather(rank: int, world_size: int, root: int) -> Program:
     """Root holds part r of every rank r. ceil(log2 p) steps, the scatter's backwards; none sends over n / 2 bytes."""
-    place = (rank - root) % world_size
+    position = (rank - root) % world_size
     for distance in doublings(world_size):
-        if place % (2 * distance) == distance:
-            own = runs(rank, min(distance, world_size - place), world_size)
+        if position % (2 * distance) == distance:
+            own = consecutive_runs(rank, min(distance, world_size - position), world_size)
             yield tuple(send((rank - distance) % world_size, *run) for run in own)
-        elif place % (2 * distance) == 0 and place + distance < world_size:
-            theirs = runs(rank + distance, min(distance, world_size - place - distance), world_size)
+        elif position % (2 * distance) == 0 and position + distance < world_size:
+            theirs = consecutive_runs(rank + distance, min(distance, world_size - position - distance), world_size)
             yield tuple(recv((rank + distance) % world_size, *run) for run in theirs)

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from collectives.algorithms.double_tree import in_order_tree
-from collectives.algorithms.hierarchical import divided
+from collectives.algorithms.hierarchical import choose_width
 from collectives.costs.shared_link import StepShares, seconds_on_shared_link
 from collectives.declaration import Algorithm
-from collectives.nesting import inside
+from collectives.nesting import inner_channels
 
 
 class CostModel(NamedTuple):
@@ -176,8 +176,8 @@ def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
     if m.p == 1:
         return 0.0
 
-    def depth(place: int) -> int:
-        return max((1 + depth(child) for child in in_order_tree(place, m.p).children), default=0)
+    def depth(position: int) -> int:
+        return max((1 + depth(child) for child in in_order_tree(position, m.p).children), default=0)
 
     return m.messages(depth(0) + slices - 1, 1 / slices)
 
@@ -188,8 +188,8 @@ def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
         return 0.0
     most_children = 1 if m.p < 4 else 2
 
-    def begins(place: int) -> int:
-        children = in_order_tree(place, m.p).children
+    def begins(position: int) -> int:
+        children = in_order_tree(position, m.p).children
         steps = (most_children + begins(child) - number for number, child in enumerate(children))
         return max(steps, default=-most_children)
 
@@ -204,20 +204,20 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
     rank with two children, which there is from four ranks on, receives from one after the other.
     """
 
-    def depth(place: int) -> int:
-        return max((1 + depth(child) for child in in_order_tree(place, m.p).children), default=0)
+    def depth(position: int) -> int:
+        return max((1 + depth(child) for child in in_order_tree(position, m.p).children), default=0)
 
     hop = m.messages(1, 1 / (2 * slices))
     one_way = max((depth(0) + slices - 1) * hop, m.messages(1, 1) + (depth(0) - 1) * hop)
     if collective != "all_reduce":
         return max(one_way, 2 * slices * hop) if collective == "reduce" and m.p >= 4 else one_way
-    both_ways = one_way + (depth(0) + slices - 1) * hop
-    return max(both_ways, 2 * slices * hop + m.messages(slices, 1 / slices)) if m.p >= 4 else both_ways
+    there_and_back = one_way + (depth(0) + slices - 1) * hop
+    return max(there_and_back, 2 * slices * hop + m.messages(slices, 1 / slices)) if m.p >= 4 else there_and_back
 
 
 def torus_all_reduce(m: CostModel, columns: int | None = None) -> float:
     """One channel begins in the rows, the other in the columns; what they send at the same time shares the link."""
-    c = divided(m.p, columns, "columns")
+    c = choose_width(m.p, columns, "columns")
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
     return seconds_on_shared_link([_torus_channel(m, c, m.p // c), _torus_channel(m, m.p // c, c)], *seconds)
 
@@ -233,12 +233,12 @@ def hierarchical_all_reduce(
     m: CostModel, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
 ) -> float | None:
     """Return the sum of the closed forms of the algorithms inside; None where one of them has several channels."""
-    width = divided(m.p, gpus, "gpus")
+    width = choose_width(m.p, gpus, "gpus")
     inner, across = m.for_group(width), m.for_group(m.p // width, 1 / width)
     dimensions = [
-        (inside("reduce_scatter", node, inner.p), inner),
-        (inside("all_reduce", rail, across.p), across),
-        (inside("all_gather", gather or node, inner.p), inner),
+        (inner_channels("reduce_scatter", node, inner.p), inner),
+        (inner_channels("all_reduce", rail, across.p), across),
+        (inner_channels("all_gather", gather or node, inner.p), inner),
     ]
     if any(len(channels) > 1 for channels, _ in dimensions):
         return None

@@ -17,7 +17,7 @@ class StepShares(NamedTuple):
 
 @dataclass
 class _Channel:
-    """A channel's steps and how far it has come."""
+    """The steps of a channel, and its progress through them."""
 
     steps: list[StepShares]
     done: int = 0
@@ -28,10 +28,10 @@ class _Channel:
 def seconds_on_shared_link(
     channels: Sequence[list[StepShares]], alpha: float, sending: float, reducing: float
 ) -> float:
-    """Return the seconds until all channels have done their steps.
+    """Return the seconds until the last of the channels has done its steps.
 
-    Each step waits ``alpha`` seconds, sends while it shares the link with the other channels' messages, and then
-    reduces; ``sending`` and ``reducing`` are the seconds of a whole buffer.
+    A step waits ``alpha`` seconds, then sends, sharing the link equally with the channels that send at that time, then
+    reduces. ``sending`` is what a whole buffer takes to send alone, ``reducing`` what it takes to reduce, in seconds.
 
     >>> half = [StepShares(sent=0.5, reduced=0.0)]
     >>> seconds_on_shared_link([half, half], alpha=1.0, sending=4.0, reducing=0.0)

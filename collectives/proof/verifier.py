@@ -20,11 +20,11 @@ SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
 
 
 @dataclass(frozen=True)
-class Report:
+class ProofReport:
     """What a proved algorithm costs at one world size.
 
     >>> verify("all_gather/direct", world_size=4)
-    Report(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3)
+    ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3)
     """
 
     world_size: int
@@ -35,7 +35,7 @@ class Report:
     ports: int  # most ranks that a rank sends to, or receives from, at the same time
 
 
-def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Report:
+def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
     """Prove that every rank ends with what the spec says, each contribution counted once, without deadlock.
 
     Raises ProgramError that names the rank, step, chunk and peer where it goes wrong, and InputError for an algorithm
@@ -51,7 +51,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Report
     run.check_end()
     n = schedule.chunks
     busiest = int(schedule.elements_sent(n).max(initial=0))
-    return Report(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports)
+    return ProofReport(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports)
 
 
 class _SymbolicRun:

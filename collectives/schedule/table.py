@@ -1,4 +1,4 @@
-"""The operations of all ranks as columns of numbers, and tables of them in the order step by step."""
+"""The operations of a schedule as columns of numbers, and tables of them step by step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ class Columns(NamedTuple):
     match: Ints  # index of the operation at the other end; -1 for local ones
 
     def head(self, number: int) -> "Columns":
-        """Return the first so many operations, unmatched."""
+        """Return the first ``number`` operations, unmatched."""
         return Columns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
 
 
 @dataclass(frozen=True)
 class StepTable(ProgramCall):
-    """A schedule without its steps as objects: by step, then rank, then channel."""
+    """A schedule as arrays alone; its operations are ordered by step, then rank, then channel."""
 
     columns: Columns
 
@@ -56,7 +56,10 @@ class StepTable(ProgramCall):
 
 
 class Block(NamedTuple):
-    """What one channel of some ranks says that go through the same steps; row by row, one column a rank."""
+    """The operations of one or more channels on ranks that go through the same steps.
+
+    Each operation is a row, and each rank an entry of that row.
+    """
 
     rank: Ints  # [ranks]
     channel: Ints  # [rows]

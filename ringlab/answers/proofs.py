@@ -9,7 +9,7 @@ from collectives.catalogue import find_algorithm, library, load_file
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined
-from collectives.proof.verifier import Report, verify
+from collectives.proof.verifier import ProofReport, verify
 from ringlab.answers.ranges import parse_world_sizes
 from ringlab.answers.record import Record, to_plain
 
@@ -36,7 +36,7 @@ class Verdict(Record):
     """What was found of one algorithm: reports by world size, up to the first that fails."""
 
     algorithm: Algorithm
-    reports: tuple[Report, ...]
+    reports: tuple[ProofReport, ...]
     problem: str | None
     counter_example: dict[str, int] | None  # the smallest world_size and root that fail; rank and step if known
     undefined: dict[int, str]  # world sizes for which the algorithm does not exist, and why
@@ -116,10 +116,10 @@ def roots_to_try(algorithm: Algorithm, world_size: int) -> list[int]:
 
 def prove(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
     """Prove the algorithm at each world size, for several roots where it has one; stop at the first failure."""
-    reports: list[Report] = []
+    reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
     for world_size in sorted(world_sizes):
-        found: list[Report] = []
+        found: list[ProofReport] = []
         for root in roots_to_try(algorithm, world_size):
             try:
                 found.append(verify(algorithm, world_size, root))
@@ -135,7 +135,7 @@ def prove(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
     return Verdict(algorithm, tuple(reports), nowhere, None, undefined)
 
 
-def _costs(algorithm: Algorithm, report: Report) -> Costs:
+def _costs(algorithm: Algorithm, report: ProofReport) -> Costs:
     steps = least_steps(report.world_size, max(1, report.ports))
     sent = least_sent_share(algorithm.spec.name, report.world_size)
     return Costs(
