@@ -53,6 +53,18 @@ def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
     return value
 
 
+def check_text(name: str, value: object, example: str) -> str:
+    """Return ``value`` if it is a text. Raise InputError that shows an ``example``.
+
+    >>> check_text("collective", 3, "all_reduce")
+    Traceback (most recent call last):
+    collectives.errors.InputError: collective is 3; give a text, for example 'all_reduce'
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{name} is {value!r}; give a text, for example {example!r}")
+    return value
+
+
 def check_path(name: str, value: object) -> Path:
     """Return the path that ``value``, a Path or a text, says. Raise InputError for anything else.
 

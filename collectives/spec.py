@@ -121,6 +121,6 @@ def find_spec(name: str) -> Spec:
     >>> find_spec("all_reduce").reduces
     True
     """
-    if name not in SPECS:
-        raise InputError(f"no collective is called {name!r}; {suggest(name, SPECS)}")
+    if not isinstance(name, str) or name not in SPECS:
+        raise InputError(f"no collective is called {name!r}; {suggest(str(name), SPECS)}")
     return SPECS[name]

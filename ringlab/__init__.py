@@ -1,10 +1,10 @@
 """Predict, run, compare and see how a training job scales: what the command line gives, for notebooks and scripts.
 
-    import ringlab
-
-    scenario = ringlab.load("star8")          # or a file, with overrides: ringlab.load("my.toml", "cluster.hosts=4")
-    answer = scenario.predict()               # also .run() and .compare()
-    answer.collectives[0].time_s, answer.to_dict()
+>>> import ringlab
+>>> scenario = ringlab.load("star8", "cluster.hosts=4")  # or a file; overrides are those of --set
+>>> answer = scenario.predict()  # also .run(), .compare(), .winners() and .animate(...)
+>>> answer.collectives[0].world_size, answer.to_dict()["kind"]
+(4, 'prediction')
 
 Nothing is imported before it is used, so that ``ringlab --help`` does not wait for it.
 """

@@ -1,5 +1,6 @@
 """A scenario in Python: ``load`` one, then predict, run, compare, trace or draw it, as the command line does."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from ringlab.answers.calibration_source import (
     find_calibration,
     find_or_calibrate,
 )
-from ringlab.answers.comparison import Comparison, check_comparable, put_side_by_side
+from ringlab.answers.comparison import Comparison, check_comparable, make_comparison
 from ringlab.answers.pictures import Picture, draw_scenario, draw_trace
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction
@@ -26,6 +27,9 @@ from simcomm.engine_choice import check_engine
 
 if TYPE_CHECKING:
     from ringlab.answers.real_run import RunAnswer
+    from ringlab.answers.winner_maps import WinnersAnswer
+
+Named = str | Path | scenarios.Scenario  # the name of a shipped scenario, a file, or a scenario that is loaded
 
 
 class Scenario(scenarios.Scenario):
@@ -56,8 +60,12 @@ class Scenario(scenarios.Scenario):
     ) -> "RunAnswer":
         """Run the scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
-        The calibration is for algorithms named ``auto`` only, and made where it is missing. Raises InputError and
-        RunFailed.
+        The calibration is for algorithms named ``auto`` only, and made where it is missing. ``backend`` is "gloo" or
+        "nccl". Raises InputError and RunFailed.
+
+        >>> run = load("here.toml").run(timeout=60)  # doctest: +SKIP
+        >>> run.collectives[0].algorithm, run.collectives[0].time_s > 0  # doctest: +SKIP
+        ('ring', True)
         """
         from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
         from ringlab.answers import real_run
@@ -82,7 +90,12 @@ class Scenario(scenarios.Scenario):
     ) -> Comparison:
         """Predict and run the scenario, calibrating before where that is missing.
 
-        Raises InputError, also for a cluster that is not this machine and for trouble; RunFailed.
+        ``backend`` is "gloo" or "nccl"; each run ends after ``timeout`` seconds. Raises InputError, also for a cluster
+        that is not this machine and for trouble; RunFailed.
+
+        >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
+        >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
+        True
         """
         from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
         from ringlab.answers import real_run
@@ -93,7 +106,38 @@ class Scenario(scenarios.Scenario):
         found = find_or_calibrate(self, calibration, timeout=timeout, progress=progress)
         predicted = prediction.predict(self, found)
         measured = real_run.run(self, found, backend=backend, timeout=timeout, progress=progress)
-        return put_side_by_side(self, predicted, measured)
+        return make_comparison(self, predicted, measured)
+
+    def winners(
+        self,
+        collective: str | None = None,
+        ranks: str | None = None,
+        sizes: tuple[str, str, float] = ("256", "256M", 2.0),
+        algorithms: Sequence[str] = (),
+        *,
+        calibration: Source = None,
+    ) -> "WinnersAnswer":
+        """Return the fastest algorithm on the scenario's cluster for each number of its hosts and each size.
+
+        ``collective`` is the scenario's, or all_reduce, unless given. ``ranks`` is a list like ``2-16,64``; without it
+        numbers that double, with one between. ``sizes`` are the first, the last and the factor from one to the next.
+        The choice is among ``algorithms``, else among all of the library. Raises InputError.
+
+        >>> load("star8").winners(ranks="8", sizes=("1K", "1M", 1024.0))
+        <WinnersAnswer of all_reduce on star of 8 hosts, 10 Gbit/s: 1 world sizes, 2 sizes>
+        """
+        from ringlab.answers.winner_maps import winners  # predictions do without the closed forms
+
+        comparison = self.collective
+        return winners(
+            collective or (comparison.name if comparison else "all_reduce"),
+            self.cluster,
+            ranks,
+            sizes,
+            algorithms,
+            dtype=comparison.dtype if comparison else "float32",
+            calibration=find_calibration(self, calibration),
+        )
 
     def trace(
         self,
@@ -122,7 +166,15 @@ class Scenario(scenarios.Scenario):
         calibration: Source = None,
         progress: Progress | None = None,
     ) -> Picture:
-        """Draw the messages of ``trace``: moving over the topology as ``.gif``, ranks against time as ``.png``."""
+        """Draw the messages of ``trace``: moving over the topology as ``.gif``, ranks against time as ``.png``.
+
+        ``algorithm`` and ``size`` are as of ``trace``. Raises InputError, also for another suffix.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     load("star8").animate(Path(folder, "ring.png"), "ring", "1 KiB").title
+        'all_reduce/ring'
+        """
         return draw_scenario(
             self,
             path,
@@ -135,30 +187,45 @@ class Scenario(scenarios.Scenario):
     def calibrate(
         self, ranks: int = 2, *, timeout: float = 600.0, progress: Progress | None = None
     ) -> CalibrationAnswer:
-        """Calibrate this machine for what the scenario needs; with ``ranks`` where that needs no certain number."""
+        """Measure this machine for what the scenario needs, and keep the result in the cache for a day.
+
+        The scenario says with how many ranks; ``ranks`` counts where no number of them is needed. Each launch may take
+        ``timeout`` seconds. Raises InputError and RunFailed.
+
+        >>> load("here.toml").calibrate(timeout=60).calibration.ranks  # doctest: +SKIP
+        2
+        """
         return calibrate_for(self, ranks, timeout=timeout, progress=progress)
 
     def write_report(self, answer: Comparison, path: Path | str, *, calibration: Source = None) -> None:
-        """Write a comparison as one HTML page with pictures. Raises InputError for another suffix than ``.html``."""
+        """Write a comparison as one HTML page with pictures. Raises InputError for another suffix than ``.html``.
+
+        >>> here = load("here.toml")  # doctest: +SKIP
+        >>> here.write_report(here.compare(timeout=60), "report.html")  # doctest: +SKIP
+        """
         from ringlab.answers.comparison_report import write_report  # imports what draws
 
         write_report(answer, self, find_calibration(self, calibration), path)
 
 
-def load(reference: str, *overrides: str) -> Scenario:
+def load(reference: str | Path, *overrides: str) -> Scenario:
     """Return the scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides applied.
 
-    Raises InputError that names the file, the key, the value and what would be accepted.
+    Raises InputError that names the file, the key, the value and what would be accepted, and for arguments of another
+    type.
 
     >>> load("star8", "cluster.hosts=16").cluster.world_size
     16
     """
-    found = scenarios.load(reference, overrides)
-    return Scenario(**{one.name: getattr(found, one.name) for one in fields(found)})
+    return _extend(scenarios.load(reference, overrides))
 
 
-def predict(scenario: str | Scenario, calibration: Source = None, engine: str | None = None) -> Prediction:
-    """Predict a scenario, or the one of that name; see ``Scenario.predict``.
+def predict(scenario: Named, calibration: Source = None, engine: str | None = None) -> Prediction:
+    """Simulate a scenario and its what-ifs.
+
+    ``scenario`` is the name of a shipped one, a file, or what ``load`` returns. ``calibration`` is a ``Calibration`` or
+    the file of one, else the cached one of this machine; ``engine`` is "simpy", "compiled" or whichever suits the size.
+    Raises InputError, also where a calibration is needed and missing.
 
     >>> predict("star8")
     <Prediction of 'Eight hosts on a 10 Gbit/s switch': 10 collectives, 2 trainings>
@@ -166,28 +233,57 @@ def predict(scenario: str | Scenario, calibration: Source = None, engine: str | 
     return _find(scenario).predict(calibration, engine)
 
 
-def run(
-    scenario: str | Scenario, *, calibration: Source = None, backend: str = "gloo", timeout: float = 600.0
-) -> "RunAnswer":
-    """Run a scenario, or the one of that name; see ``Scenario.run``."""
+def run(scenario: Named, *, calibration: Source = None, backend: str = "gloo", timeout: float = 600.0) -> "RunAnswer":
+    """Run a scenario on real processes of this machine; each run ends after ``timeout`` seconds.
+
+    ``scenario`` is the name of a shipped one, a file, or what ``load`` returns; ``backend`` is "gloo" or "nccl". The
+    calibration is for algorithms named ``auto`` only, and made where it is missing. Raises InputError and RunFailed.
+
+    >>> run("here.toml", timeout=60)  # doctest: +SKIP
+    <RunAnswer of 'two ranks here': 1 collective>
+    """
     return _find(scenario).run(calibration=calibration, backend=backend, timeout=timeout)
 
 
 def compare(
-    scenario: str | Scenario, *, calibration: Source = None, backend: str = "gloo", timeout: float = 600.0
+    scenario: Named, *, calibration: Source = None, backend: str = "gloo", timeout: float = 600.0
 ) -> Comparison:
-    """Predict and run a scenario, or the one of that name; see ``Scenario.compare``."""
+    """Predict and run a scenario on this machine, calibrating before where that is missing.
+
+    ``scenario`` is the name of a shipped one, a file, or what ``load`` returns; ``backend`` is "gloo" or "nccl"; each
+    run ends after ``timeout`` seconds. Raises InputError, also for a cluster that is not this machine and for trouble;
+    RunFailed.
+
+    >>> compare("here.toml", timeout=60)  # doctest: +SKIP
+    <Comparison of 'two ranks here': 1 collective>
+    """
     return _find(scenario).compare(calibration=calibration, backend=backend, timeout=timeout)
 
 
-def animate(source: str | Scenario, path: Path | str, algorithm: str | None = None, size: str | None = None) -> Picture:
-    """Draw a trace from a ``.json`` file, or one of a scenario's algorithms; see ``Scenario.animate``."""
-    if isinstance(source, str) and source.endswith(".json"):
+def animate(source: Named, path: Path | str, algorithm: str | None = None, size: str | None = None) -> Picture:
+    """Draw a trace from a ``.json`` file, or one of a scenario's algorithms: the last at the largest size, unless said.
+
+    The suffix of ``path`` says what is drawn: messages moving over the topology as ``.gif``, ranks against time as
+    ``.png``. Returns the title and the file. Raises InputError.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     animate("star8", Path(folder, "ring.png"), "ring", "1 KiB").title
+    'all_reduce/ring'
+    """
+    if isinstance(source, str | Path) and str(source).endswith(".json"):
         return draw_trace(read_trace(source), path)
     return _find(source).animate(path, algorithm, size)
 
 
-def _find(scenario: str | Scenario) -> Scenario:
-    if not isinstance(scenario, str | Scenario):
+def _find(scenario: Named) -> Scenario:
+    if isinstance(scenario, str | Path):
+        return load(scenario)
+    if not isinstance(scenario, scenarios.Scenario):
         raise InputError(f"scenario is {scenario!r}; give the name of one, like 'star8', a file, or what load returns")
-    return load(scenario) if isinstance(scenario, str) else scenario
+    return scenario if isinstance(scenario, Scenario) else _extend(scenario)
+
+
+def _extend(found: scenarios.Scenario) -> Scenario:
+    """Return a scenario that can be predicted, run, compared and drawn, from one that is only read."""
+    return Scenario(**{one.name: getattr(found, one.name) for one in fields(found)})

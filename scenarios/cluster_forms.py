@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from collectives.errors import InputError
 from collectives.suggestions import suggest
 from collectives.transport import Transport
-from scenarios.fields import MOST_RANKS, Bandwidth, Count, Latency, Ratio, Section, check_known
+from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section, check_known
 from scenarios.network_form import KINDS, ClusterForm, NetworkForm
 from scenarios.topology_forms import (
     TOPOLOGY_FORMS,
@@ -23,7 +23,7 @@ from scenarios.topology_forms import (
     TwoLevelTreeForm,
 )
 from simcomm.cluster.calibrated import this_machine
-from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.cluster import MOST_RANKS, Cluster
 from simcomm.cluster.custom import from_links
 from simcomm.cluster.files import SUFFIXES
 from simcomm.cluster.presets import machine_entries, preset

@@ -7,8 +7,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 from collectives import units
 from collectives.errors import InputError
 from collectives.suggestions import suggest
+from simcomm.cluster.cluster import MOST_RANKS
 
-MOST_RANKS = 65_536
 MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collectives.catalogue import find_algorithm
+from collectives.checks import check_sequence, check_text
 from collectives.declaration import AUTO, Algorithm, auto
 from collectives.elements import item_bytes
 from collectives.errors import InputError
@@ -71,18 +72,23 @@ class Scenario:
         return f"<Scenario {self.title!r}: {self.cluster.title}>"
 
 
-def load(reference: str, overrides: Sequence[str] = ()) -> Scenario:
+def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """Return the scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides in turn.
 
     Files that it names are sought beside it, for a shipped scenario in the current folder. Naming an algorithm's file
     executes it; nothing else does. Raises InputError that names the file, the key, the value and what would be
-    accepted.
+    accepted, and for arguments of another type.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
     """
     from scenarios.messages import read_form  # pydantic is slow to import
 
+    if not isinstance(reference, str | Path):
+        raise InputError(f"scenario is {reference!r}; give the name of one, like 'star8', or a file")
+    for text in check_sequence("overrides", overrides, of="texts like 'cluster.hosts=4'"):
+        check_text("override", text, "cluster.hosts=4")
+    reference = str(reference)
     path = toml_files.find(reference)
     where = f"{path} with --set {', --set '.join(overrides)}" if overrides else str(path)
     folder = Path() if reference in toml_files.shipped() else path.parent

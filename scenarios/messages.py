@@ -49,7 +49,7 @@ def _describe(problem: ErrorDetails) -> str:
 
 
 def _describe_key(problem: str, form: type[BaseModel], place: list[int | str]) -> str:
-    """Return what is wrong with a key that is there and should not be, or the other way round."""
+    """Return the message about an unknown key (``problem`` "extra_forbidden") or a missing one ("missing")."""
     table, key, name = ".".join(map(str, place[:-1])), ".".join(map(str, place)), str(place[-1])
     if issubclass(form, ClusterForm):
         if problem == "missing" and name not in KINDS:

@@ -8,10 +8,10 @@ from pydantic import Field, model_validator
 
 from collectives.errors import InputError
 from collectives.transport import Transport
-from scenarios.fields import MOST_RANKS, Bandwidth, Count, Latency, Ratio
+from scenarios.fields import Bandwidth, Count, Latency, Ratio
 from scenarios.network_form import NetworkForm
 from simcomm.cluster import topologies
-from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.cluster import MOST_RANKS, Cluster
 from simcomm.cluster.files import read_cluster
 
 EACH_LINK = ("bandwidth", "latency")

@@ -12,7 +12,7 @@ from collectives import InputError, find_algorithm
 from collectives.declaration import auto
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
-from ringlab.answers.comparison import Comparison, put_side_by_side
+from ringlab.answers.comparison import Comparison, make_comparison
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction, predict
 from ringlab.answers.real_run import RunAnswer
@@ -49,7 +49,7 @@ def measured(predicted: Prediction, factor: float) -> RunAnswer:
 @pytest.fixture
 def compared() -> Comparison:
     predicted = predict(SCENARIO)
-    return put_side_by_side(SCENARIO, predicted, measured(predicted, 1.25))
+    return make_comparison(SCENARIO, predicted, measured(predicted, 1.25))
 
 
 def test_errors_are_relative_to_what_was_measured(compared):

@@ -9,7 +9,7 @@ import pytest
 import simcomm
 from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
-from ringlab.answers.hardware_parts import draw_hardware, hardware_catalogue, hardware_part
+from ringlab.answers.hardware_parts import hardware_catalogue, hardware_part
 from ringlab.commands.hardware import hardware
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
 from simcomm.cluster.parts import TABLES, find_link, find_part, parts
@@ -203,10 +203,10 @@ REFUSED = {
     "oversubscription is -1; give a number above 0": lambda: preset("dgx-h100", 4, oversubscription=-1),
     "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
     "'H100' is not in the catalogue; did you mean": lambda: hardware_part("H100"),
-    "'T4' is no machine, so it has no topology": lambda: draw_hardware("T4", Path("t4.png")),
+    "'T4' is no machine, so it has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
     "-o x.png: name the machine to draw": lambda: hardware(None, Path("x.png")),
-    "x.gif: a topology is drawn as .png, .svg, .pdf": lambda: draw_hardware("dgx-h100", Path("x.gif")),
-    "a picture shows 2000 at most": lambda: draw_hardware("gb200-nvl72", Path("x.png"), 10),
+    "x.gif: a topology is drawn as .png, .svg, .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
+    "a picture shows 2000 at most": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
 }
 
 
@@ -233,7 +233,7 @@ def test_the_overview_names_everything_and_details_give_sources():
 @pytest.mark.parametrize(("suffix", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_a_machine_is_drawn(tmp_path: Path, suffix: str, begin: bytes):
     path = tmp_path / f"dgx{suffix}"
-    part = draw_hardware("dgx-1-v100", path, 2)
+    part = hardware_part("dgx-1-v100").draw(path, 2)
     assert path.read_bytes().startswith(begin)
     assert part.file == str(path)
     assert list(tmp_path.iterdir()) == [path]

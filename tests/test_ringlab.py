@@ -1,12 +1,15 @@
 """``import ringlab``: what the command line gives, as objects."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import ringlab
+import scenarios
+import simcomm
 from collectives import InputError
 from ringlab.cli import app
 
@@ -99,7 +102,53 @@ def test_what_cannot_be_is_refused_as_on_the_command_line():
         ringlab.load("star8", "cluster.host=3")
 
 
-@pytest.mark.parametrize("scenario", [8, None, Path("star8")])
+@pytest.mark.parametrize("scenario", [8, None, ["star8"]])
 def test_what_names_no_scenario_is_refused(scenario: object) -> None:
     with pytest.raises(InputError, match=r"scenario is .*; give the name of one"):
         ringlab.predict(scenario)
+    with pytest.raises(InputError, match=r"scenario is .*; give the name of one"):
+        ringlab.load(scenario)
+    with pytest.raises(InputError, match=r"scenario is .*; give the name of one"):
+        scenarios.load(scenario)
+
+
+def test_a_scenario_is_named_by_a_path_or_what_the_loader_returns(tmp_path: Path) -> None:
+    file = tmp_path / "star.toml"
+    file.write_text(scenarios.shipped()["star8"].read_text())
+    shown = repr(ringlab.predict("star8"))
+    for scenario in (file, Path("star8"), ringlab.load(file), scenarios.load("star8")):
+        assert repr(ringlab.predict(scenario)) == shown
+
+
+ANY = simcomm.star(2, "10 Gbit/s", "5 us")
+WRONG_TYPES = {
+    "override is 3; give a text": lambda: ringlab.load("star8", 3),
+    "override is ['cluster.hosts=4']; give a text": lambda: ringlab.load("star8", ["cluster.hosts=4"]),
+    "overrides is 3; give a list of texts": lambda: scenarios.load("star8", 3),
+    "overrides is 'cluster.hosts=4'; give a list": lambda: scenarios.load("star8", "cluster.hosts=4"),
+    "algorithms is 3; give a text": lambda: ringlab.check(3),
+    "world_sizes is 3; give a list of whole numbers": lambda: ringlab.check("all_reduce/ring", 3),
+    "a world size is 'a'; give a whole number": lambda: ringlab.check("all_reduce/ring", ["a"]),
+    "name is 3; give a text": lambda: ringlab.hardware(3),
+    "no collective is called 3": lambda: ringlab.winners(3, ANY),
+    "cluster is 3; give a cluster": lambda: ringlab.winners("all_reduce", 3),
+    "--ranks is 3; give a text": lambda: ringlab.winners("all_reduce", ANY, ranks=3),
+    "sizes is 3; give a list of the first size": lambda: ringlab.winners("all_reduce", ANY, sizes=3),
+    "sizes is ('1K', '1M'); give the first size": lambda: ringlab.winners("all_reduce", ANY, sizes=("1K", "1M")),
+    "-b is 1; give a text": lambda: ringlab.winners("all_reduce", ANY, sizes=(1, 2, "x")),
+    "-f is 'x'; give a number": lambda: ringlab.winners("all_reduce", ANY, sizes=("1K", "1M", "x")),
+    "algorithms is 'ring'; give a list of names": lambda: ringlab.winners("all_reduce", ANY, algorithms="ring"),
+    "options is 3; give BenchOptions": lambda: ringlab.bench(3),
+    "no collective is called 3;": lambda: ringlab.bench(ringlab.BenchOptions(collective=3)),
+    "trainings is 3; give a list of trainings": lambda: ringlab.calibrate(2, 3),
+    "ranks is '2'; give a whole number": lambda: ringlab.calibrate("2"),
+    "algorithm is 3; give a text": lambda: ringlab.animate("star8", "x.png", algorithm=3),
+    "path is 3; give the name of a file": lambda: ringlab.animate("star8", path=3),
+    "calibration is 3; give the name of a file": lambda: ringlab.predict("star8", 3),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_TYPES)
+def test_wrong_types_are_refused_like_wrong_values(message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        WRONG_TYPES[message]()

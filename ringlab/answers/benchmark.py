@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import simcomm
 from collectives.catalogue import find_algorithm, library
+from collectives.checks import check_sequence
 from collectives.declaration import AUTO, Algorithm, auto
 from collectives.elements import check_op
 from collectives.errors import InputError
@@ -143,14 +144,23 @@ class Benchmark:
 
 def prepare(options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0) -> Benchmark:
     """Return the benchmark, ready to start. Raises InputError for what cannot be measured."""
+    if not isinstance(options, BenchOptions):
+        raise InputError(f"options is {options!r}; give BenchOptions, for example BenchOptions(collective='broadcast')")
     check_launch(options.ranks, backend, timeout)
     calibration = _find_calibration(options.ranks, backend)
     return Benchmark(options, backend, timeout, calibration, measurements(options, calibration))
 
 
 def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = 600.0) -> BenchAnswer:
-    """Measure collectives on real processes of this machine. Raises InputError and RunFailed."""
-    return prepare(options or BenchOptions(), backend=backend, timeout=timeout).run()
+    """Measure collectives on real processes of this machine, and predict each where a calibration is cached.
+
+    ``timeout`` is in seconds. Raises InputError for what cannot be measured, and RunFailed.
+
+    >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
+    >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP
+    ('ring', 0)
+    """
+    return prepare(BenchOptions() if options is None else options, backend=backend, timeout=timeout).run()
 
 
 def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[Measurement, ...]:
@@ -182,7 +192,7 @@ def _measurement(
 def _algorithms(options: BenchOptions) -> list[Algorithm]:
     collective = find_spec(options.collective).name
     usual = [name for name in USUAL if f"{collective}/{name}" in library()][:1]
-    names = options.algorithms or usual
+    names = check_sequence("algorithms", options.algorithms, of="names") or usual
     return [auto(collective) if name == AUTO else find_algorithm(name, collective) for name in names]
 
 

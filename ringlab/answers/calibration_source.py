@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from collectives.checks import check_path
+from collectives.checks import check_path, check_sequence, check_whole_number
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cache_file, read_calibration
-from collectives.workload import Training
+from collectives.workload import Training, check_training
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import Record
 from ringlab.answers.workload import predictable
@@ -41,7 +41,7 @@ def needed_ranks(scenario: Scenario) -> int | None:
 def find_calibration(scenario: Scenario, source: Source = None) -> Calibration | None:
     """Return the calibration given or read from a file; else the cached one, if one is needed and a fresh one is there.
 
-    Raises InputError for a file that cannot be used.
+    Raises InputError for a file that cannot be used, or a value that is neither a calibration nor a file.
     """
     if source is not None:
         return source if isinstance(source, Calibration) else read_calibration(check_path("calibration", source))
@@ -88,9 +88,18 @@ def calibrate(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> CalibrationAnswer:
-    """Measure this machine with so many ranks, for these trainings, and keep the result in the cache."""
+    """Measure this machine with so many ranks, for these trainings, and keep the result in the cache.
+
+    Each launch may take ``timeout`` seconds. Raises InputError for what cannot be measured, and RunFailed.
+
+    >>> calibrate(1).calibration.ranks  # doctest: +SKIP
+    1
+    """
     import realcomm
 
+    check_whole_number("ranks", ranks, at_least=1)
+    for training in check_sequence("trainings", trainings, of="trainings"):
+        check_training(training)
     with (progress or NoProgress()).task(f"calibrating this machine with {ranks} ranks") as tick:
         calibration = realcomm.calibrate(ranks, trainings, timeout=timeout, progress=tick)
     calibration.write(cache_file(ranks))

@@ -35,8 +35,8 @@ def check_comparable(scenario: Scenario) -> None:
         )
 
 
-def put_side_by_side(scenario: Scenario, predicted: Prediction, measured: RunAnswer) -> Comparison:
-    """Return both answers about a scenario in one; what was measured only has no prediction beside it."""
+def make_comparison(scenario: Scenario, predicted: Prediction, measured: RunAnswer) -> Comparison:
+    """Return the prediction and the measurement of a scenario in one answer; None where something was only measured."""
     collectives = {_identity(one): one for one in predicted.collectives}
     training = {one.gradient_sync: one for one in predicted.training}
     answer = Comparison(
@@ -45,11 +45,11 @@ def put_side_by_side(scenario: Scenario, predicted: Prediction, measured: RunAns
         cluster=predicted.cluster,
         environment=measured.environment,
         collectives=tuple(
-            CollectiveFigures(**_beside(collectives.get(_identity(one)), one, COLLECTIVE_FIGURES))
+            CollectiveFigures(**_with_prediction(collectives.get(_identity(one)), one, COLLECTIVE_FIGURES))
             for one in measured.collectives
         ),
         training=tuple(
-            TrainingFigures(**_beside(training.get(one.gradient_sync), one, TRAINING_FIGURES))
+            TrainingFigures(**_with_prediction(training.get(one.gradient_sync), one, TRAINING_FIGURES))
             for one in measured.training
         ),
         what_ifs=predicted.what_ifs,
@@ -64,7 +64,7 @@ def _identity(one: CollectiveFigures[Number]) -> tuple[str, str, int, int]:
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 
 
-def _beside(predicted: Figures | None, measured: Figures, compared: tuple[str, ...]) -> dict[str, Any]:
+def _with_prediction(predicted: Figures | None, measured: Figures, compared: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields of ``measured``, those of ``compared`` with the prediction beside them."""
     values = {one.name: getattr(measured, one.name) for one in fields(measured)}
     return values | {name: side_by_side(getattr(predicted, name, None), values[name]) for name in compared}

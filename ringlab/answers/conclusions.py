@@ -16,7 +16,7 @@ from simcomm.cluster.cluster import Cluster
 
 
 def conclude(answer: ScenarioAnswer[Any], scenario: Scenario) -> tuple[str, ...]:
-    """Return a sentence for each table, and why small and large clusters differ where both are there."""
+    """Return sentences: the fastest algorithm and sync, the reasons under trouble, and why what-if clusters differ."""
     sentences = []
     if answer.collectives:
         sentences.append(_fastest_collective(answer))
@@ -29,7 +29,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: Scenario) -> tuple[str, ...]
 
 
 def _number(value: float | SideBySide | None) -> float:
-    """Return what was measured or, where nothing was, predicted; infinity of a run that never ends."""
+    """Return the measured value, the predicted one where none was measured, or infinity for a run that never ends."""
     if isinstance(value, SideBySide):
         value = value.predicted if value.measured is None else value.measured
     return inf if value is None else value

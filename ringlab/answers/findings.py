@@ -39,7 +39,11 @@ class DoctorAnswer(Record):
 
 
 def doctor() -> DoctorAnswer:
-    """Look at what this machine can run; nothing is started or changed."""
+    """Look at what this machine can run; nothing is started or changed.
+
+    >>> doctor().findings[0].subject
+    'Python'
+    """
     looks = (_python, _packages, _processor, _memory, _gloo, _gpus, _calibration, _disk)
     return DoctorAnswer(tuple(look() for look in looks))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import viz
+from collectives.checks import check_text
 from collectives.errors import InputError
 from ringlab.answers.record import Record
 from simcomm.cluster.cluster import Cluster
@@ -47,6 +48,24 @@ class HardwarePart(Record):
     def __repr__(self) -> str:
         return f"<HardwarePart {self.name}: {len(self.figures)} figures, {len(self.links)} sorts of links>"
 
+    def draw(self, path: Path | str, nodes: int = 1) -> "HardwarePart":
+        """Draw ``nodes`` of this machine with their network as ``.png``, ``.svg`` or ``.pdf``; return it with ``file``.
+
+        Raises InputError for another suffix, and for a part that is no machine.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     drawn = hardware_part("dgx-h100").draw(Path(folder, "node.svg"))
+        ...     Path(drawn.file).is_file()
+        True
+        """
+        if self.name not in machine_entries():
+            machines = ", ".join(machine_entries())
+            raise InputError(f"{self.name!r} is no machine, so it has no topology; there are {machines}")
+        cluster = preset(self.name, nodes)
+        viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
+        return replace(self, file=str(path))
+
     def to_dict(self) -> dict[str, Any]:
         return {"schema_version": 1, "kind": "hardware", **super().to_dict()}
 
@@ -75,6 +94,7 @@ def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
 
 def hardware_part(name: str) -> HardwarePart:
     """Return one machine or part with the source of every figure. Raises InputError that suggests a name."""
+    check_text("name", name, "dgx-h100")
     if name in machine_entries():
         entry = machine_entries()[name]
         figures = tuple(
@@ -88,16 +108,6 @@ def hardware_part(name: str) -> HardwarePart:
     raise InputError(_unknown(name))
 
 
-def draw_hardware(name: str, path: Path, nodes: int = 1) -> HardwarePart:
-    """Draw ``nodes`` machines with their network; return the machine, with ``file``. Raises InputError."""
-    part = hardware_part(name)
-    if name not in machine_entries():
-        raise InputError(f"{name!r} is no machine, so it has no topology; there are {', '.join(machine_entries())}")
-    cluster = preset(name, nodes)
-    viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
-    return replace(part, file=str(path))
-
-
 def _size(entry: Entry) -> Entry:
     return {"gpus": entry["gpus"], "gpu": entry["gpu"], "nics": entry.get("nics", 0), "nic": entry.get("nic", "")}
 
@@ -107,9 +117,9 @@ def _values(figures: dict[str, Figure]) -> dict[str, str]:
 
 
 def _rates(link: str) -> dict[str, float | None]:
-    """Return bytes/s each way of one lane or link; on the wire only where a source says."""
-    wire, known = find_link(link), parts("link")[link].keys() & {"lane_rate", "bandwidth"}
-    return {"bandwidth": wire.bandwidth if known else None, "usable_bandwidth": wire.usable, "latency": wire.latency}
+    """Return the line rate where a source says it and the usable bandwidth, bytes/s each way, and the latency."""
+    found, known = find_link(link), parts("link")[link].keys() & {"lane_rate", "bandwidth"}
+    return {"bandwidth": found.bandwidth if known else None, "usable_bandwidth": found.usable, "latency": found.latency}
 
 
 def _unknown(name: str) -> str:
@@ -121,7 +131,7 @@ def _unknown(name: str) -> str:
 
 
 def _links(cluster: Cluster) -> tuple[Entry, ...]:
-    """Return cables of each sort: how many, bytes/s each way on the wire and for software."""
+    """Return the cables of each sort: how many, line rate and usable bandwidth in bytes/s each way, latency."""
     edges = cluster.graph.edges(data=True)
     sorts = Counter((d.get("medium", ""), d["bandwidth"], d.get("usable_bandwidth"), d["latency"]) for _, _, d in edges)
     return tuple(

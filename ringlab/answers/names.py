@@ -34,7 +34,11 @@ class Names(Record):
 
 
 def list_names() -> Names:
-    """Return names by kind, each with a line about it: an algorithm's docstring, a scenario's title."""
+    """Return names by kind, each with a line about it: an algorithm's docstring, a scenario's title.
+
+    >>> [one.name for one in list_names().scenarios]
+    ['quickstart', 'star8', 'trouble', 'two-racks']
+    """
     machine_titles = {name: entry["title"] for name, entry in machine_entries().items()}
     return Names(
         algorithms=tuple(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import viz
+from collectives.checks import check_path
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from ringlab.answers.predicted_trace import algorithm_names, predict_trace
@@ -43,6 +44,7 @@ def draw_scenario(
 
     Raises InputError for an algorithm that is not in the scenario, and for a suffix that is none of a picture.
     """
+    check_path("path", path)
     trace = predict_trace(scenario, calibration, algorithm, nbytes)
     names = algorithm_names(scenario)
     if algorithm is None and len(names) > 1:

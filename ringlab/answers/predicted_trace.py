@@ -3,6 +3,7 @@
 from typing import TypeVar
 
 import simcomm
+from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
@@ -48,7 +49,7 @@ def _find(name: str | None, candidates: dict[str, T], scenario: Scenario) -> T:
 
     A name without parameters will do where one candidate has it, and ``my.py:fancy`` as the scenario writes it.
     """
-    name = name and name.rpartition(".py:")[2]
+    name = name and check_text("algorithm", name, "ring").rpartition(".py:")[2]
     known = ", ".join(candidates) or "none that can be predicted"
     fitting = [label for label in candidates if name in (None, label)]
     fitting = fitting or [label for label in candidates if name == label.partition("[")[0]]

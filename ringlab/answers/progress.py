@@ -22,8 +22,8 @@ class NoProgress:
 
     @contextmanager
     def task(self, text: str) -> Iterator[Tick]:
-        """Do nothing with what is told."""
+        """Return a context whose callback ignores what it is given."""
         yield lambda rank, done, total, now: None
 
     def note(self, text: str) -> None:
-        """Do nothing."""
+        """Ignore the note."""

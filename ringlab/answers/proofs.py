@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.catalogue import find_algorithm, library, load_file
+from collectives.checks import check_text, check_whole_number
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined
@@ -88,18 +89,26 @@ class CheckAnswer(Record):
 def check(algorithms: str, world_sizes: str | Iterable[int] = "1-33") -> CheckAnswer:
     """Prove algorithms right at each world size, or find what is wrong.
 
-    ``algorithms`` is ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours. Raises
-    InputError for what cannot be found.
+    ``algorithms`` is ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours;
+    ``world_sizes`` whole numbers, or a list of them like ``1-8,16``. Raises InputError for what cannot be found, and
+    for world sizes that are none.
 
     >>> check("all_reduce/ring", "1-4")
     <CheckAnswer: 1 proved, 0 wrong>
     """
-    sizes = parse_world_sizes(world_sizes) if isinstance(world_sizes, str) else list(world_sizes)
+    sizes = parse_world_sizes(world_sizes) if isinstance(world_sizes, str) else _check_world_sizes(world_sizes)
     return CheckAnswer(tuple(prove(algorithm, sizes) for algorithm in find_algorithms(algorithms)))
+
+
+def _check_world_sizes(world_sizes: object) -> list[int]:
+    if not isinstance(world_sizes, Iterable):
+        raise InputError(f"world_sizes is {world_sizes!r}; give a list of whole numbers, or a text like '1-8,16'")
+    return [check_whole_number("a world size", one, at_least=1) for one in world_sizes]
 
 
 def find_algorithms(reference: str) -> list[Algorithm]:
     """Return the algorithms that a reference names, as ``check`` reads it. Raises InputError."""
+    check_text("algorithms", reference, "all_reduce/ring")
     if reference == "library":
         return list(library().values())
     if reference.endswith(".py"):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from collectives.checks import check_number, check_text
 from collectives.errors import InputError
 from collectives.units import parse_size
 
@@ -16,7 +17,7 @@ def parse_world_sizes(text: str, option: str = "--world-sizes", most: int = 256)
     [1, 2, 3, 4, 16]
     """
     sizes: set[int] = set()
-    for part in text.split(","):
+    for part in check_text(option, text, "1-8,16").split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise InputError(f"{option} {text!r}: {part!r} is neither a number nor a range like 1-8")
@@ -39,7 +40,7 @@ def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
     [1024, 4096, 16384]
     """
     first, last = parse_short_size(begin, "-b"), parse_short_size(end, "-e")
-    if factor <= 1 or not 0 < first <= last:
+    if check_number("-f", factor) <= 1 or not 0 < first <= last:
         raise InputError(f"-b {begin} -e {end} -f {factor:g}: sizes must grow from -b up to -e, by a factor above 1")
     sizes = list(_grow(first, last, factor))
     if len(sizes) > MOST_SIZES:
@@ -62,7 +63,7 @@ def parse_short_size(text: str, option: str) -> int:
     >>> parse_short_size("32K", "-b"), parse_short_size("32 KiB", "-b")
     (32768, 32768)
     """
-    short = re.fullmatch(r"(\d+)([KMG]?)", text.strip(), re.IGNORECASE)
+    short = re.fullmatch(r"(\d+)([KMG]?)", check_text(option, text, "32K").strip(), re.IGNORECASE)
     if short is not None:
         return int(short[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[short[2].upper()]
     try:

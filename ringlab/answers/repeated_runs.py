@@ -127,7 +127,7 @@ def repeat(
 
 
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
-    """Return the quantiles over all ``runs``, of which these ended: one that never does is worse than any that does."""
+    """Return the quantiles over ``runs`` runs: ``seconds`` of those that ended, infinity for those that never do."""
     never = runs - len(seconds)
     every, method = [*seconds, *[inf] * never], "higher" if never else "linear"
     found = [float(np.quantile(every, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]

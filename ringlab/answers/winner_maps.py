@@ -7,17 +7,17 @@ from typing import Any
 
 import viz
 from collectives.catalogue import find_algorithm
+from collectives.checks import check_cluster, check_sequence
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
 from ringlab.answers.ranges import grow_sizes, parse_world_sizes
 from ringlab.answers.record import Record
-from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.cluster import MOST_RANKS, Cluster
 from simcomm.selection import Choice, WinnerMap, winner_map
 
 MOST_CELLS = 5000
-MOST_RANKS = 65_536
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,6 +31,24 @@ class WinnersAnswer(Record):
     def __repr__(self) -> str:
         rows, columns = len(self.map.world_sizes), len(self.map.sizes)
         return f"<WinnersAnswer of {self.map.collective} on {self.map.cluster}: {rows} world sizes, {columns} sizes>"
+
+    def draw(self, path: Path | str) -> None:
+        """Write the map as a picture: ``.png``, ``.svg`` or ``.pdf``. Raises InputError for another suffix.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> import simcomm
+        >>> found = winners("all_reduce", simcomm.star(4, "10 Gbit/s", "5 us"), "4", ("1K", "1M", 1024.0))
+        >>> with TemporaryDirectory() as folder:
+        ...     found.draw(Path(folder, "map.svg"))
+        ...     Path(folder, "map.svg").is_file()
+        True
+        """
+        found = self.map
+        names = [[choice.algorithm.name for choice in row] for row in found.choices]
+        gains = [[choice.gain for choice in row] for row in found.choices]
+        title = f"{found.collective} on {found.cluster}"
+        shown = viz.Winners(title, found.sizes, found.world_sizes, names, gains)
+        viz.draw_winners(shown, path)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -69,11 +87,14 @@ def winners(
     [['binomial', 'double_tree[slices=8]']]
     """
     find_spec(collective)
+    check_cluster(cluster, Cluster)
+    if len(check_sequence("sizes", sizes, of="the first size, the last and the factor")) != 3:
+        raise InputError(f"sizes is {sizes!r}; give the first size, the last and the factor, as in ('1K', '1M', 2.0)")
     world_sizes = _world_sizes(cluster, ranks)
     found = grow_sizes(*sizes)
     if len(found) * len(world_sizes) > MOST_CELLS:
         raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CELLS} cells at most")
-    among = [find_algorithm(name, collective) for name in algorithms] or None
+    among = [find_algorithm(name, collective) for name in check_sequence("algorithms", algorithms, of="names")] or None
     choices = winner_map(collective, cluster, found, world_sizes, dtype=dtype, among=among, calibration=calibration)
     return WinnersAnswer(choices, dtype)
 
@@ -108,12 +129,3 @@ def _cell(world_size: int, nbytes: int, choice: Choice) -> dict[str, Any]:
         "next_best": second.algorithm.label if second else None,
         "next_best_time_s": second.seconds if second else None,
     }
-
-
-def draw_winners(answer: WinnersAnswer, path: Path) -> None:
-    """Write the map as a picture. Raises InputError for a suffix that is none of a picture."""
-    found = answer.map
-    names = [[choice.algorithm.name for choice in row] for row in found.choices]
-    gains = [[choice.gain for choice in row] for row in found.choices]
-    title = f"{found.collective} on {found.cluster}"
-    viz.draw_winners(viz.Winners(title, found.sizes, found.world_sizes, names, gains), path)

@@ -25,5 +25,5 @@ def hardware(
     elif name is None:
         raise InputError(f"-o {output}: name the machine to draw; `ringlab hardware` lists them")
     else:
-        answer = hardware_parts.draw_hardware(name, output, nodes)
+        answer = hardware_parts.hardware_part(name).draw(output, nodes)
     write_answer(answer, json_to, show_hardware)

@@ -43,26 +43,21 @@ def winners(
     """Show where each algorithm wins by the model: the size of the buffer against the number of ranks."""
     from collectives.errors import InputError
     from ringlab.answers import winner_maps
-    from ringlab.answers.calibration_source import find_calibration
+    from ringlab.scenario import load
     from ringlab.terminal.winners_table import show_winners
-    from scenarios import load
     from simcomm import star
 
-    if scenario is None and set_keys:
+    sizes, algorithms = (begin, end, factor), algorithm or ()
+    if scenario is not None:
+        loaded = load(scenario, *(set_keys or ()))
+        answer = loaded.winners(collective, ranks, sizes, algorithms, calibration=calibration)
+    elif set_keys:
         raise InputError("--set changes a scenario, and none is given")
-    loaded = load(scenario, set_keys or ()) if scenario is not None else None
-    comparison = loaded.collective if loaded else None
-    answer = winner_maps.winners(
-        collective or (comparison.name if comparison else "all_reduce"),
-        loaded.cluster if loaded else star(hosts, bandwidth, latency),
-        ranks,
-        (begin, end, factor),
-        algorithm or (),
-        dtype=comparison.dtype if comparison else "float32",
-        calibration=find_calibration(loaded, calibration) if loaded else None,
-    )
+    else:
+        cluster = star(hosts, bandwidth, latency)
+        answer = winner_maps.winners(collective or "all_reduce", cluster, ranks, sizes, algorithms)
     if output is not None:
-        winner_maps.draw_winners(answer, output)
+        answer.draw(output)
 
     def show(answer: "WinnersAnswer", console: Console) -> None:
         show_winners(answer, console)

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringlab.answers.proofs import CheckAnswer, Costs, Verdict
-from ringlab.terminal.tables import Row, format_ratio, make_table, or_nothing
+from ringlab.terminal.tables import Row, format_or_dash, format_ratio, make_table
 
 FEW = 5  # algorithms
 HEADINGS = [
@@ -33,10 +33,10 @@ def show_check(answer: CheckAnswer, console: Console) -> None:
 def _cells(costs: Costs) -> Row:
     return [
         f"{costs.steps} ({costs.least_steps})",
-        or_nothing(costs.steps_ratio, format_ratio),
+        format_or_dash(costs.steps_ratio, format_ratio),
         str(costs.messages),
         f"{costs.sent_share:.3g} ({costs.least_sent_share:.3g})",
-        or_nothing(costs.sent_ratio, format_ratio),
+        format_or_dash(costs.sent_ratio, format_ratio),
     ]
 
 

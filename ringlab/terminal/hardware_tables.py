@@ -9,7 +9,7 @@ from ringlab.answers.hardware_parts import Entry, HardwareCatalogue, HardwarePar
 from ringlab.terminal.tables import NOTHING, make_table
 
 GPU_COLUMNS = ("fp32", "tf32", "fp16", "memory", "memory_bandwidth", "pcie", "nvlink")
-SPEED_COLUMNS = ("wire", "usable", "latency")
+SPEED_COLUMNS = ("line rate", "usable", "latency")
 
 
 def show_hardware(answer: HardwareCatalogue | HardwarePart, console: Console) -> None:

@@ -5,7 +5,7 @@ from rich.console import Console
 from collectives.units import format_time
 from ringlab.answers.calibration_source import CalibrationAnswer
 from ringlab.answers.findings import DoctorAnswer
-from ringlab.terminal.tables import NOTHING, format_percent, format_ratio, make_table
+from ringlab.terminal.tables import NOTHING, format_ratio, format_whole_percent, make_table
 
 
 def show_calibration(answer: CalibrationAnswer, console: Console) -> None:
@@ -21,7 +21,7 @@ def show_calibration(answer: CalibrationAnswer, console: Console) -> None:
             name,
             format_time(line.fixed),
             format_ratio(1 / line.per_byte / 1e9) if line.per_byte else NOTHING,
-            format_percent(line.worst_residual),
+            format_whole_percent(line.worst_residual),
         ]
         for name, line in lines
     ]
@@ -30,7 +30,7 @@ def show_calibration(answer: CalibrationAnswer, console: Console) -> None:
     compute = [
         [point.model, point.dataset, str(point.batch_size), f"{point.processes} x {point.threads}"]
         + [format_time(getattr(point.phases, name)) for name in ("forward", "backward", "optimizer")]
-        + [format_percent(point.spread)]
+        + [format_whole_percent(point.spread)]
         for point in calibration.compute
     ]
     if compute:

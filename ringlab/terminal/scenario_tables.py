@@ -13,7 +13,7 @@ from collectives.units import format_size, format_time
 from ringlab.answers.comparison import Comparison
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.terminal.tables import NOTHING, Format, Row, format_percent, format_ratio, make_table, or_nothing
+from ringlab.terminal.tables import NOTHING, Format, Row, format_or_dash, format_ratio, format_whole_percent, make_table
 
 CLUSTER_WIDTH = 15  # characters
 SIDES = ["predicted", "measured", "error"]
@@ -55,7 +55,7 @@ def _collectives_table(clusters: Clusters, is_compared: bool) -> Table:
                     entry.algorithm,
                     format_size(entry.bytes),
                     *_cells(entry.time_s, format_time, is_compared),
-                    *(or_nothing(rate, format_ratio) for rate in rates),
+                    *(format_or_dash(rate, format_ratio) for rate in rates),
                 ]
             )
         groups.append((cluster.title, rows))
@@ -68,8 +68,8 @@ def _training_table(clusters: Clusters) -> Table:
     for cluster in clusters:
         rows = []
         for entry in cluster.training:
-            phases = [or_nothing(getattr(entry, key), form) for _, key, form in PHASES]
-            rows.append([entry.gradient_sync, *phases, or_nothing(entry.scaling_efficiency, format_percent)])
+            phases = [format_or_dash(getattr(entry, key), form) for _, key, form in PHASES]
+            rows.append([entry.gradient_sync, *phases, format_or_dash(entry.scaling_efficiency, format_whole_percent)])
         groups.append((cluster.title, rows))
     headings = ["cluster", "sync", *(name for name, _, _ in PHASES), "scaling"]
     return _make_grouped_table("Training step", headings, groups, words=2)
@@ -81,7 +81,7 @@ def _phases_table(clusters: Clusters) -> Table:
     for cluster in clusters:
         rows = []
         for entry in cluster.training:
-            for name, key, form in (*PHASES, ("scaling efficiency", "scaling_efficiency", format_percent)):
+            for name, key, form in (*PHASES, ("scaling efficiency", "scaling_efficiency", format_whole_percent)):
                 first = entry.gradient_sync if name == "step" else ""
                 rows.append([first, name, *_cells(getattr(entry, key), form, is_compared=True)])
         groups.append((cluster.title, rows))
@@ -102,7 +102,7 @@ def _distribution_rows(cluster: ClusterFigures[Any]) -> list[Row]:
             name, size = f"step with {entry.gradient_sync}", ""
         found = about.distribution
         seconds = (found.median_s, found.p95_s, found.worst_s) if found else (None, None, None)
-        times = [or_nothing(value, format_time) for value in seconds]
+        times = [format_or_dash(value, format_time) for value in seconds]
         rows.append([name, size, str(about.repetitions), *times, str(about.never_ended)])
     return rows
 
@@ -111,9 +111,9 @@ def _cells(value: float | SideBySide | None, form: Format, is_compared: bool) ->
     """Return one number, or predicted, measured and error; a prediction alone leaves the other two open."""
     if isinstance(value, SideBySide):
         error = NOTHING if value.error is None else f"{value.error:+.0%}"
-        return [or_nothing(value.predicted, form), or_nothing(value.measured, form), error]
+        return [format_or_dash(value.predicted, form), format_or_dash(value.measured, form), error]
     if is_compared:
-        return [or_nothing(value, form), NOTHING, NOTHING]
+        return [format_or_dash(value, form), NOTHING, NOTHING]
     return ["never" if value is None else form(value)]
 
 

@@ -28,20 +28,28 @@ def make_table(title: str, headings: Sequence[str], rows: Sequence[Row], words: 
     return table
 
 
-def format_percent(share: float) -> str:
-    """Return a share as a percentage.
+def format_whole_percent(share: float) -> str:
+    """Return a share as a percentage without decimals.
 
-    >>> format_percent(0.64)
+    >>> format_whole_percent(0.64)
     '64%'
     """
     return f"{share:.0%}"
 
 
 def format_ratio(ratio: float) -> str:
-    """Return three digits."""
+    """Return a ratio with three significant digits.
+
+    >>> format_ratio(1.23456)
+    '1.23'
+    """
     return f"{ratio:.3g}"
 
 
-def or_nothing(value: float | None, form: Format) -> str:
-    """Return the value in this form, or a dash for None."""
+def format_or_dash(value: float | None, form: Format) -> str:
+    """Return the value as ``form`` writes it, or a dash for None.
+
+    >>> format_or_dash(None, format_ratio)
+    '-'
+    """
     return NOTHING if value is None else form(value)

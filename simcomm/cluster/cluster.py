@@ -12,6 +12,7 @@ from simcomm.cluster.routing import Router, Routing, shortest
 
 IDEAL = Transport()
 SHARING = ("fair", "fifo")
+MOST_RANKS = 65_536  # that a scenario file or a list of numbers of ranks may ask for
 
 
 @dataclass(frozen=True)
