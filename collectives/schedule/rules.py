@@ -94,6 +94,8 @@ def _writes_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
     """Find a chunk that a step writes twice, unless by ``recv_reduce`` only: these are reduced as written."""
     step = _step_numbers(columns)
     writes = _crowded_writes(columns, step, call.total)
+    if not len(writes):
+        return None
     index, chunk = _chunks_of(writes, columns.into[writes], columns.count[writes])
     order = np.lexsort((index, chunk, step[index]))
     index, chunk = index[order], chunk[order]
@@ -114,6 +116,8 @@ def _crowded_writes(columns: Columns, step: Longs, total: int) -> Longs:
     """Return all writes of the steps in which some overlap, ``step`` being the number of each operation's step."""
     writes = np.flatnonzero(columns.kind != Kind.SEND)
     together = step[writes[1:]] == step[writes[:-1]]
+    if not together.any():
+        return writes[:0]
     writes = writes[(np.append(together, False) | np.append(False, together))[: len(writes)]]
     first = step[writes] * total + columns.into[writes]
     order = np.argsort(first, kind="stable")

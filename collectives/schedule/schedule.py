@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -178,28 +179,29 @@ def _columns(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramErr
                 for op in step:
                     numbers += (op.kind, op.peer, op.chunk, op.count, op.into)
     site = np.repeat(np.array(sites, np.int32).reshape(-1, 3), lengths, axis=0)
-    odd = _first_odd(numbers)
+    array, odd = _as_array(numbers)
     failure = None
     if odd is not None:
         index = odd // 5
         name, what = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
         rank, channel, step = site[index].tolist()
         failure = _program_error(call, programs, (rank, channel, step), f"{name}: {what}")
-        numbers = numbers[: 5 * index]
-    fields = np.array(numbers, np.int32).reshape(-1, 5)
+        array = np.array(numbers[: 5 * index])
+    fields = array.astype(np.int32).reshape(-1, 5)
     columns = np.concatenate([site[: len(fields)], fields], axis=1).T.copy()
     return Columns._make([*columns, np.full(len(fields), -1, np.int32)]), failure
 
 
-def _first_odd(numbers: list[int]) -> int | None:
-    """Return the first that is no whole number, or one too large for any peer, chunk or count; None if none is."""
+def _as_array(numbers: list[int]) -> tuple[npt.NDArray[Any], int | None]:
+    """Return the numbers as an array, and the index of the first that is none or too large for its use, if any."""
+    array = np.zeros(0, np.int64)
     try:
-        array = np.array(numbers)
-        if not numbers or (array.dtype.kind == "i" and array.min() >= -LARGEST and array.max() <= LARGEST):
-            return None
+        array = np.array(numbers) if numbers else array
+        if array.dtype.kind == "i" and (not numbers or (array.min() >= -LARGEST and array.max() <= LARGEST)):
+            return array, None
     except (ValueError, TypeError):  # something is not even like a number
         pass
-    return next((index for index, number in enumerate(numbers) if not _is_usual(number)), None)
+    return array, next((index for index, number in enumerate(numbers) if not _is_usual(number)), None)
 
 
 def _is_usual(number: object) -> bool:
