@@ -27,16 +27,25 @@ def check_whole_number(name: str, value: object, at_least: int | None = None, in
     return number
 
 
-def check_number(name: str, value: object, unit: str = "", above: float | None = None) -> float:
-    """Return ``value`` if it is a number, of ``unit``; with ``above`` a finite one above that. Raise InputError.
+def check_number(
+    name: str, value: object, unit: str = "", above: float | None = None, at_least: float | None = None
+) -> float:
+    """Return ``value`` if it is a number, of ``unit``; with ``above`` or ``at_least`` a finite one from there on.
+
+    Raise InputError for anything else.
 
     >>> check_number("fails_at", "5 ms", "seconds")
     Traceback (most recent call last):
     collectives.errors.InputError: fails_at is '5 ms'; give a number of seconds
     """
     number = None if isinstance(value, bool) or not isinstance(value, Real) else float(value)
-    if number is None or (above is not None and not above < number < inf):
+    if number is not None and above is not None and not above < number < inf:
+        number = None
+    if number is not None and at_least is not None and not at_least <= number < inf:
+        number = None
+    if number is None:
         wanted = "a number" + (f" of {unit}" if unit else "") + (f" above {above:g}" if above is not None else "")
+        wanted += f" from {at_least:g} on" if at_least is not None else ""
         raise InputError(f"{name} is {value!r}; give {wanted}")
     return number
 
@@ -72,7 +81,7 @@ def check_path(name: str, value: object) -> Path:
     '.json'
     """
     if not isinstance(value, Path | str):
-        raise InputError(f"{name} is {value!r}; give the name of a file")
+        raise InputError(f"{name} is {value!r}; give the name of a file or folder")
     return Path(value)
 
 

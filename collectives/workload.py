@@ -1,8 +1,10 @@
 """A data-parallel training: its model, its data, its gradient sync, and how long a rank computes in a step."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
-from collectives.checks import check_whole_number
+from collectives.checks import check_number, check_path, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.elements import ITEM_BYTES
 from collectives.errors import InputError
@@ -14,7 +16,7 @@ DATASETS = ("digits", "cifar10")
 
 @dataclass(frozen=True)
 class ComputePhases:
-    """Seconds that one rank computes in a training step, communication apart.
+    """Seconds that one rank computes in a training step, communication apart. Raises InputError for a time below 0.
 
     >>> round(ComputePhases(forward=0.1, backward=0.2, optimizer=0.05).total, 9)
     0.35
@@ -24,15 +26,21 @@ class ComputePhases:
     backward: float
     optimizer: float
 
+    def __post_init__(self) -> None:
+        for name in ("forward", "backward", "optimizer"):
+            check_number(name, getattr(self, name), "seconds", at_least=0)
+
     @property
     def total(self) -> float:
         """Seconds of all three phases."""
         return self.forward + self.backward + self.optimizer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Training:
     """A data-parallel training. ``gradient_sync`` is an all_reduce algorithm, or None for torch's own DDP.
+
+    Raises InputError for a model or data set that is not known, and numbers that no training can have.
 
     >>> from collectives import find_algorithm
     >>> Training(find_algorithm("all_reduce/ring"), batch_size=64).gradient_bytes
@@ -47,8 +55,30 @@ class Training:
     seed: int = 0
     learning_rate: float = 0.002
     scale_learning_rate: bool = False  # multiply it by world_size
-    data_folder: str | None = None  # where cifar10 lies
+    data_folder: Path | str | None = None  # where cifar10 lies
     compute: ComputePhases | None = None  # None: from calibration
+
+    def __post_init__(self) -> None:
+        sync: object = self.gradient_sync
+        if sync is not None and not isinstance(sync, Algorithm):
+            example = "for example find_algorithm('all_reduce/ring')"
+            raise InputError(f"gradient_sync is {sync!r}; give an Algorithm, {example}")
+        _check_known("model", self.model, MODEL_PARAMETERS)
+        _check_known("dataset", self.dataset, DATASETS)
+        check_whole_number("batch_size", self.batch_size, at_least=1)
+        check_whole_number("epochs", self.epochs, at_least=1)
+        check_whole_number("seed", self.seed, at_least=0)
+        check_number("learning_rate", self.learning_rate, above=0)
+        if not isinstance(self.scale_learning_rate, bool):
+            raise InputError(f"scale_learning_rate is {self.scale_learning_rate!r}; give True or False")
+        if self.data_folder is not None:
+            check_path("data_folder", self.data_folder)
+        compute: object = self.compute
+        if compute is not None and not isinstance(compute, ComputePhases):
+            raise InputError(f"compute is {compute!r}; give ComputePhases, or None to take them from a calibration")
+
+    def __repr__(self) -> str:
+        return f"<Training of {self.model} on {self.dataset}, gradient sync {self.sync_name}>"
 
     @property
     def gradient_bytes(self) -> int:
@@ -61,6 +91,11 @@ class Training:
         return self.gradient_sync.label if self.gradient_sync else "ddp"
 
 
+def _check_known(name: str, value: object, known: Collection[str]) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{name} {value!r} is not known; there are {', '.join(known)}")
+
+
 def check_training(training: object, steps: object = None) -> None:
     """Raise InputError unless ``training`` is a Training and ``steps`` a number of steps, or None for the usual one.
 
@@ -70,8 +105,5 @@ def check_training(training: object, steps: object = None) -> None:
     """
     if not isinstance(training, Training):
         raise InputError(f"training is {training!r}; give a collectives.Training")
-    sync: object = training.gradient_sync
-    if sync is not None and not isinstance(sync, Algorithm):
-        raise InputError(f"gradient_sync is {sync!r}; give an Algorithm, for example find_algorithm('all_reduce/ring')")
     if steps is not None:
         check_whole_number("steps", steps, at_least=1)

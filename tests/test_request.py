@@ -10,7 +10,8 @@ import realcomm
 import simcomm
 from collectives import InputError, find_algorithm, verify
 from collectives.request import Request, make_request
-from collectives.workload import Training
+from collectives.transport import Transport
+from collectives.workload import ComputePhases, Training
 from simcomm.selection import choose
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")
@@ -75,6 +76,49 @@ def test_a_training_needs_a_training_and_a_cluster(train):
     for steps in ("3", 2.0, 0, True):
         with pytest.raises(InputError, match=r"steps is .*; give a whole number from 1 on"):
             train(Training(RING), STAR, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "alexnet"}, "model 'alexnet' is not known; there are resnet18"),
+        ({"model": 3}, "model 3 is not known"),
+        ({"dataset": ["digits"]}, "dataset .* is not known; there are digits, cifar10"),
+        ({"batch_size": 0}, "batch_size is 0; give a whole number from 1 on"),
+        ({"batch_size": 2.5}, "batch_size is 2.5"),
+        ({"epochs": "3"}, "epochs is '3'; give a whole number from 1 on"),
+        ({"seed": -1}, "seed is -1; give a whole number from 0 on"),
+        ({"learning_rate": 0}, "learning_rate is 0; give a number above 0"),
+        ({"scale_learning_rate": "no"}, "scale_learning_rate is 'no'; give True or False"),
+        ({"data_folder": 3}, "data_folder is 3; give the name of a file or folder"),
+        ({"compute": (0.1, 0.2, 0.05)}, "compute is .*; give ComputePhases"),
+    ],
+)
+def test_a_training_is_checked_when_it_is_made(given: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        Training(RING, **given)
+
+
+@pytest.mark.parametrize("seconds", [-0.1, "1 ms", None, float("nan"), float("inf")])
+def test_phases_are_seconds_from_0_on(seconds):
+    for given in ((seconds, 0, 0), (0, seconds, 0), (0, 0, seconds)):
+        with pytest.raises(InputError, match=r"is .*; give a number of seconds from 0 on"):
+            ComputePhases(*given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"overhead": -1e-6}, "overhead is -1e-06; give a number of seconds from 0 on"),
+        ({"overhead": "3 us"}, "overhead is '3 us'"),
+        ({"gamma": float("nan")}, "gamma is nan; give a number of seconds per byte from 0 on"),
+        ({"goodput": 0}, "goodput is 0; give a number above 0"),
+        ({"goodput": 1.5}, "goodput is 1.5; give a share of the wire's rate, above 0 and at most 1"),
+    ],
+)
+def test_a_transport_is_checked_when_it_is_made(given: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        Transport("test", **given)
 
 
 @pytest.mark.parametrize("world_size", ["4", 4.0, True, None, 0])

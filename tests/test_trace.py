@@ -52,7 +52,7 @@ def test_what_is_no_path_is_refused(trace: Trace, path: Any):
         simcomm.read_cluster,
     ]
     for call in calls:
-        with pytest.raises(InputError, match=re.escape(f"path is {path!r}; give the name of a file")):
+        with pytest.raises(InputError, match=re.escape(f"path is {path!r}; give the name of a file or folder")):
             call(path)
 
 
