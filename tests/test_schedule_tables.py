@@ -24,6 +24,7 @@ from collectives.schedule.symbolic_rank import LARGEST, Diverges, ShiftedRank, V
 from collectives.schedule.table import Columns, StepTable
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
+from simcomm.schedules import unverified_schedule
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]
 
@@ -54,6 +55,28 @@ def test_the_library_is_traced_alike_by_every_way(name: str, p: int):
         for found in (cyclic and cyclic.table(), branches):
             if found is not None:
                 assert_same(found, wanted)
+
+
+def test_a_program_is_tried_as_cyclic_once_and_a_fault_of_ours_is_not_taken_for_one_of_the_program(monkeypatch):
+    seen = []
+
+    def to_all(rank, world_size):
+        seen.append(type(rank))
+        if rank == 0:
+            yield tuple(send(peer, 0) for peer in range(1, world_size))
+        else:
+            yield recv(0, 0)
+
+    algorithm = here(to_all)
+    unverified_schedule(algorithm, 5)
+    assert seen.count(ShiftedRank) == 1
+
+    def fail(blocks):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("collectives.schedule.build.merge_blocks", fail)
+    with pytest.raises(ZeroDivisionError):
+        build_table(algorithm, 5)
 
 
 def test_rings_are_cyclic_and_doubling_goes_by_branch():
