@@ -1,7 +1,12 @@
 """``import ringlab``: what the command line gives, as objects."""
 
+import doctest
+import inspect
 import json
 import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -52,11 +57,39 @@ def test_what_else_there_is_has_the_command_lines_json():
     assert kept == [finding["subject"] for finding in as_json("doctor")["findings"]]
 
 
-def test_a_scenario_is_run_compared_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    file = tmp_path / "here.toml"
-    file.write_text(HERE)
-    scenario = ringlab.load(str(file))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a scenario file and an empty cache of calibrations, for all examples together."""
+    found = tmp_path_factory.mktemp("examples")
+    (found / "here.toml").write_text(HERE)
+    return found
+
+
+@pytest.mark.parametrize("name", ["calibrate", "compare", "run", "write_report"])
+def test_the_examples_of_a_scenario_that_start_processes(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    run_examples(getattr(ringlab.Scenario, name), folder, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["bench", "calibrate", "compare", "run"])
+def test_the_examples_that_start_processes(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    run_examples(getattr(ringlab, name), folder, monkeypatch)
+
+
+def run_examples(function: Callable, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the examples of a docstring, also those that are skipped where all examples are run."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    names, report = dict(sys.modules[function.__module__].__dict__), list[str]()
+    text = inspect.getdoc(function).replace("# doctest: +SKIP", "")
+    example = doctest.DocTestParser().get_doctest(text, names, function.__name__, None, None)
+    assert example.examples
+    doctest.DocTestRunner().run(example, out=report.append)
+    assert report == []
+
+
+def test_a_scenario_is_run_compared_and_drawn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    scenario = ringlab.load(folder / "here.toml")
     run = scenario.run(timeout=60)
     assert run.trace is not None and run.collectives[0].time_s == run.trace.elapsed
     assert run.to_dict()["kind"] == "measurement" and "what_if" not in run.to_dict()
@@ -69,6 +102,26 @@ def test_a_scenario_is_run_compared_and_drawn(tmp_path: Path, monkeypatch: pytes
     assert (drawn.title, Path(drawn.file).is_file()) == ("all_reduce/ring", True)
     scenario.trace().write(tmp_path / "here.trace.json")
     assert ringlab.animate(str(tmp_path / "here.trace.json"), tmp_path / "here.png").title == "all_reduce/ring"
+
+
+@pytest.mark.parametrize("package", ["collectives", "simcomm", "realcomm", "scenarios", "viz", "ringlab"])
+def test_each_public_function_has_an_example(package: str):
+    module = import_module(package)
+    found = {name: getattr(module, name) for name in module.__all__}
+    found |= vars(ringlab.Scenario) if package == "ringlab" else {}
+    public = {name: one for name, one in found.items() if inspect.isfunction(one) and not name.startswith("_")}
+    assert public
+    assert [name for name, function in public.items() if ">>>" not in (function.__doc__ or "")] == []
+
+
+def test_winners_of_a_scenario_are_those_of_the_command_line(tmp_path: Path):
+    found = ringlab.load("star8", "collective.name=broadcast", "collective.algorithms=binomial").winners(ranks="2,8")
+    arguments = ["--set", "collective.name=broadcast", "--set", "collective.algorithms=binomial", "--ranks", "2,8"]
+    assert found.to_dict() == as_json("winners", "star8", *arguments)
+    found.draw(str(tmp_path / "map.svg"))
+    drawn = ringlab.hardware("dgx-h100").draw(str(tmp_path / "node.svg"))
+    assert drawn.to_dict() == as_json("hardware", "dgx-h100", "-o", str(tmp_path / "node.svg"))
+    assert (tmp_path / "map.svg").is_file() and (tmp_path / "node.svg").is_file()
 
 
 def test_an_answer_is_one_line_and_cannot_be_changed():

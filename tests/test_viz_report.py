@@ -52,7 +52,7 @@ def comparison() -> Entry:
         "training": [],
     }
     return {
-        "schema_version": 1, "kind": "comparison", "scenario": {"title": TITLE, "cluster": {"hosts": 4}},
+        "schema_version": 2, "kind": "comparison", "scenario": {"title": TITLE, "cluster": {"hosts": 4}},
         "environment": {"cpu": "A & B", "cores": 2}, "collectives": [slow, fast], "training": [training],
         "what_if": [what_if], "conclusions": ["Ring is 3.2 times as fast as naive."],
     }  # fmt: skip

@@ -20,7 +20,7 @@ from realcomm.launching.launcher import check_launch
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
 from ringlab.answers.ranges import grow_sizes
-from ringlab.answers.record import Record, to_plain
+from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
 from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
 
@@ -85,7 +85,7 @@ class BenchAnswer(Record):
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "schema_version": 1,
+            "schema_version": SCHEMA_VERSION,
             "kind": "bench",
             "environment": self.environment,
             "interrupted": self.interrupted,

@@ -33,7 +33,7 @@ class CalibrationAnswer(Record):
 def needed_ranks(scenario: Scenario) -> int | None:
     """Return for how many ranks this machine must be calibrated to predict the scenario; None where it need not be."""
     clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
-    if all(cluster.transport is not None for cluster in clusters) and not _without_phases(scenario):
+    if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
         return None
     return calibration_ranks(scenario.cluster)
 
@@ -60,9 +60,9 @@ def find_or_calibrate(
 ) -> Calibration | None:
     """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now."""
     found, ranks = find_calibration(scenario, source), needed_ranks(scenario)
-    if source is not None or ranks is None or (found is not None and _has_phases(found, _without_phases(scenario))):
+    if source is not None or ranks is None or (found is not None and _has_phases(found, _trainings_to_time(scenario))):
         return found
-    return calibrate(ranks, _without_phases(scenario), timeout=timeout, progress=progress).calibration
+    return calibrate(ranks, _trainings_to_time(scenario), timeout=timeout, progress=progress).calibration
 
 
 def calibration_to_choose(
@@ -111,7 +111,7 @@ def calibrate_for(scenario: Scenario, ranks: int = 2, **options: Any) -> Calibra
     return calibrate(needed_ranks(scenario) or ranks, list(scenario.trainings), **options)
 
 
-def _without_phases(scenario: Scenario) -> list[Training]:
+def _trainings_to_time(scenario: Scenario) -> list[Training]:
     """Return the trainings whose computing times the scenario does not say."""
     return [training for training in predictable(scenario.trainings) if training.compute is None]
 

@@ -80,21 +80,21 @@ def _why_clusters_differ(answer: ScenarioAnswer[Any], scenario: Scenario) -> lis
     syncs = {one.sync_name: one.gradient_sync for one in predictable(scenario.trainings) if one.gradient_sync}
     if len(syncs) < 2 or not {"naive", "ring"} <= set(syncs):
         return []
-    here = _gain(answer.training)
+    here = _ring_gain(answer.training)
     sentences = []
     for other, entry in zip(scenario.what_ifs, answer.what_ifs, strict=False):
-        there = _gain(entry.training)
+        there = _ring_gain(entry.training)
         if here is None or there is None:
             continue
         sentences.append(
-            f"Why the ring gains {_times(here)} here and {_times(there)} on {other.title}: "
-            f"{_sent(syncs, scenario.cluster, 'here')}, and both directions share one memory; "
-            f"{_sent(syncs, other.cluster, 'there')}, and every rank has a link of its own."
+            f"Why the ring gains {_format_gain(here)} here and {_format_gain(there)} on {other.title}: "
+            f"{_describe_sent(syncs, scenario.cluster, 'here')}, and both directions share one memory; "
+            f"{_describe_sent(syncs, other.cluster, 'there')}, and every rank has a link of its own."
         )
     return sentences
 
 
-def _gain(entries: Sequence[TrainingFigures[Any]]) -> float | None:
+def _ring_gain(entries: Sequence[TrainingFigures[Any]]) -> float | None:
     """Return how many times as long the sync takes with naive as with ring."""
     seconds = {entry.gradient_sync: _number(entry.sync_s) for entry in entries}
     if inf in seconds.values() or not {"naive", "ring"} <= set(seconds) or seconds["ring"] <= 0:
@@ -102,11 +102,11 @@ def _gain(entries: Sequence[TrainingFigures[Any]]) -> float | None:
     return seconds["naive"] / seconds["ring"]
 
 
-def _times(gain: float) -> str:
+def _format_gain(gain: float) -> str:
     return "nothing" if gain < 1.05 else f"{gain:.1f} times"
 
 
-def _sent(syncs: dict[str, Algorithm], cluster: Cluster, where: str) -> str:
+def _describe_sent(syncs: dict[str, Algorithm], cluster: Cluster, where: str) -> str:
     shares = {}
     for name in ("naive", "ring"):
         schedule = build_schedule(syncs[name], cluster.world_size)

@@ -11,7 +11,7 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
-from ringlab.answers.record import Record, to_plain
+from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DoctorAnswer(Record):
         return [finding.subject for finding in self.findings if not finding.works]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema_version": 1, "kind": "doctor", "findings": to_plain(self.findings)}
+        return {"schema_version": SCHEMA_VERSION, "kind": "doctor", "findings": to_plain(self.findings)}
 
 
 def doctor() -> DoctorAnswer:

@@ -10,7 +10,7 @@ from typing import Any
 import viz
 from collectives.checks import check_text
 from collectives.errors import InputError
-from ringlab.answers.record import Record
+from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.parts import Figure, find_link, parts
 from simcomm.cluster.presets import machine_entries, preset
@@ -32,7 +32,7 @@ class HardwareCatalogue(Record):
         return f"<HardwareCatalogue: {len(self.machines)} machines, {len(self.gpus)} GPUs, {len(self.links)} links>"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema_version": 1, "kind": "hardware", **super().to_dict()}
+        return {"schema_version": SCHEMA_VERSION, "kind": "hardware", **super().to_dict()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,7 +67,7 @@ class HardwarePart(Record):
         return replace(self, file=str(path))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema_version": 1, "kind": "hardware", **super().to_dict()}
+        return {"schema_version": SCHEMA_VERSION, "kind": "hardware", **super().to_dict()}
 
 
 def hardware_catalogue() -> HardwareCatalogue:

@@ -10,7 +10,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from ringlab.answers.predicted_trace import algorithm_names, predict_trace
 from ringlab.answers.progress import NoProgress, Progress
-from ringlab.answers.record import Record
+from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario
 
 
@@ -22,7 +22,7 @@ class Picture(Record):
     file: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema_version": 1, "kind": "picture", **super().to_dict()}
+        return {"schema_version": SCHEMA_VERSION, "kind": "picture", **super().to_dict()}
 
 
 def draw_trace(trace: Trace, path: Path | str) -> Picture:

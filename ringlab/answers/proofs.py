@@ -12,7 +12,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined
 from collectives.proof.verifier import ProofReport, verify
 from ringlab.answers.ranges import parse_world_sizes
-from ringlab.answers.record import Record, to_plain
+from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
 
 EVERY_ROOT_UP_TO = 9  # ranks
 
@@ -83,7 +83,7 @@ class CheckAnswer(Record):
         return f"<CheckAnswer: {len(self.verdicts) - wrong} proved, {wrong} wrong>"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema_version": 1, "kind": "check", "algorithms": to_plain(self.verdicts)}
+        return {"schema_version": SCHEMA_VERSION, "kind": "check", "algorithms": to_plain(self.verdicts)}
 
 
 def check(algorithms: str, world_sizes: str | Iterable[int] = "1-33") -> CheckAnswer:

@@ -3,6 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
+SCHEMA_VERSION = 2  # of every answer's JSON; raised when a key changes
+
 
 class Record:
     """Base of the dataclasses that answers are made of."""

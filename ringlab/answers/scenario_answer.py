@@ -5,9 +5,7 @@ from typing import Any, ClassVar, Generic
 
 from collectives.records.environment import describe_environment
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, N, Number, TrainingFigures
-from ringlab.answers.record import Record, to_plain
-
-SCHEMA_VERSION = 1
+from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -13,7 +13,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
 from ringlab.answers.ranges import grow_sizes, parse_world_sizes
-from ringlab.answers.record import Record
+from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.cluster import MOST_RANKS, Cluster
 from simcomm.selection import Choice, WinnerMap, winner_map
 
@@ -52,7 +52,7 @@ class WinnersAnswer(Record):
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "schema_version": 1,
+            "schema_version": SCHEMA_VERSION,
             "kind": "winners",
             "environment": self.environment,
             "collective": self.map.collective,
