@@ -8,7 +8,7 @@ from collectives.errors import InputError
 
 @dataclass(frozen=True)
 class Transport:
-    """Costs on top of the wire. The default is ideal: rendezvous at no cost, no overhead, the full wire rate.
+    """Costs besides those of the links. The default is ideal: rendezvous at no cost, no overhead, the full line rate.
 
     Raises InputError for a time below 0, and a goodput that is not above 0 and at most 1.
 
@@ -18,7 +18,7 @@ class Transport:
 
     name: str = "ideal"
     overhead: float = 0.0  # seconds a message spends in software, besides the latency of its route
-    goodput: float = 1.0  # share of the wire's rate that the payload gets
+    goodput: float = 1.0  # share of the line rate that the payload gets
     gamma: float = 0.0  # seconds per byte reduced, copied or scaled by a rank
     source: str = "by definition"
 

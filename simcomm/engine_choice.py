@@ -7,7 +7,11 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 
 ENGINES = ("simpy", "compiled")
+
 FEW = 1_000  # messages: up to so many, simpy takes less time than loading the compiled engine's machine code
+# Where algorithms are compared (``simcomm/estimate.py``), more ranks go to the compiled engine without counting their
+# messages; up to so many, each algorithm is simulated as by ``simcomm.run``, which counts them.
+FEW_RANKS = 8
 
 
 def check_engine(engine: str | None) -> None:

@@ -14,10 +14,9 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.engine_choice import FEW_RANKS
 from simcomm.schedules import unverified_schedule, verified_schedule
 from simcomm.simulate import run
-
-REFERENCE_UP_TO = 8  # ranks; up to so many, the reference engine takes less time than loading the compiled one
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Estimator:
     def simulate(self, algorithm: Algorithm) -> float:
         """Return the seconds by simulation. Raise Undefined, and ProgramError for an algorithm that cannot work."""
         request = self.request.with_algorithm(algorithm, self.world_size)
-        if self.world_size <= REFERENCE_UP_TO:
+        if self.world_size <= FEW_RANKS:
             return run(request, self.cluster).elapsed
         from simcomm.compiled.engine import simulate
         from simcomm.compiled.planning.engine_input import EngineInput

@@ -23,11 +23,11 @@ def hash_name(seed: int, *parts: Any) -> Any:
     with np.errstate(over="ignore"):
         bits = np.uint64(seed) + np.uint64(GAMMA)
         for part in parts:
-            bits = extend(bits, np.asarray(part).astype(np.uint64))
+            bits = hash_next(bits, np.asarray(part).astype(np.uint64))
     return bits
 
 
-def extend(bits: Any, part: Any) -> Any:
+def hash_next(bits: Any, part: Any) -> Any:
     """Return the bits of a name that has one more part; both are uint64. The event engine compiles this function."""
     mixed = (bits ^ part) + np.uint64(GAMMA)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST)
@@ -35,11 +35,11 @@ def extend(bits: Any, part: Any) -> Any:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return numbers of which every bit depends on every bit given: the finaliser of splitmix64 alone."""
-    return np.asarray(extend(numbers - np.uint64(GAMMA), np.uint64(0)))
+def hash_numbers(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return a hash of each number, by the finaliser of splitmix64 alone: every bit depends on every bit given."""
+    return np.asarray(hash_next(numbers - np.uint64(GAMMA), np.uint64(0)))
 
 
-def share(bits: Any) -> Any:
+def to_fraction(bits: Any) -> Any:
     """Return a number from 0 to 1 made of the upper 53 bits. The event engine compiles this function."""
     return (bits >> np.uint64(11)) * UNIT

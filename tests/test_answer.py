@@ -88,11 +88,11 @@ def test_no_reason_is_given_where_nothing_is_compared():
 
 
 def test_auto_is_chosen_for_each_size_and_cluster_and_says_so():
-    auto_job = Training(auto("all_reduce"), compute=ComputePhases(0.01, 0.02, 0.005))
-    question = CollectiveComparison("all_reduce", (auto("all_reduce"), RING), (64, 1 << 20), "float32", "sum", 0)
+    auto_training = Training(auto("all_reduce"), compute=ComputePhases(0.01, 0.02, 0.005))
+    comparison = CollectiveComparison("all_reduce", (auto("all_reduce"), RING), (64, 1 << 20), "float32", "sum", 0)
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
     racks = simcomm.from_links(links)  # where sending to all at once is quick for short messages only
-    asked = Scenario("auto", Path("auto.toml"), racks, question, (auto_job,), (WhatIf("two hosts", STAR2),))
+    asked = Scenario("auto", Path("auto.toml"), racks, comparison, (auto_training,), (WhatIf("two hosts", STAR2),))
     predicted = predict(asked)
     for found, cluster in ((predicted, racks), (predicted.what_ifs[0], STAR2)):
         small, ring, large, _ = found.collectives
@@ -107,8 +107,8 @@ def test_auto_is_chosen_for_each_size_and_cluster_and_says_so():
 
 def test_variants_of_one_algorithm_are_told_apart():
     variants = tuple(find_algorithm(f"all_reduce/chain[slices={slices}]") for slices in (2, 4))
-    question = CollectiveComparison("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
-    asked = Scenario("chains", Path("chains.toml"), STAR8, question, (), ())
+    comparison = CollectiveComparison("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
+    asked = Scenario("chains", Path("chains.toml"), STAR8, comparison, (), ())
     predicted = predict(asked)
     shown = io.StringIO()
     console = Console(file=shown, width=80)

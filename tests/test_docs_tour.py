@@ -1,4 +1,4 @@
-"""The tour names modules and functions that are there, and each way is short and never goes back."""
+"""The tour names modules and functions that are there, and each journey is short and never goes back."""
 
 import ast
 import re
@@ -9,26 +9,26 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
-Way = list[tuple[str, list[str]]]  # module and functions
+Journey = list[tuple[str, list[str]]]  # module and functions
 
 
-def read_ways() -> list[Way]:
+def read_journeys() -> list[Journey]:
     """Return each table of the page; a row ``1 to 3`` stands for those of the table before."""
-    found: list[Way] = []
+    found: list[Journey] = []
     for is_table, lines in groupby(PAGE.splitlines(), key=lambda line: line.startswith("|")):
         if is_table:
-            way: Way = []
+            journey: Journey = []
             for number, module, functions, _ in ([c.strip() for c in line.split("|")[1:-1]] for line in [*lines][2:]):
                 if shared := re.fullmatch(r"1 to (\d+)", number):
-                    way += found[-1][: int(shared[1])]
+                    journey += found[-1][: int(shared[1])]
                 else:
-                    assert int(number) == len(way) + 1
-                    way.append((module.strip("`"), re.findall(r"`([\w.]+)`", functions)))
-            found.append(way)
+                    assert int(number) == len(journey) + 1
+                    journey.append((module.strip("`"), re.findall(r"`([\w.]+)`", functions)))
+            found.append(journey)
     return found
 
 
-WAYS = read_ways()
+JOURNEYS = read_journeys()
 
 
 def names_in(path: Path) -> set[str]:
@@ -44,20 +44,20 @@ def names_in(path: Path) -> set[str]:
     return found.keys() | methods
 
 
-def test_there_are_all_ways() -> None:
-    assert [len(way) for way in WAYS] == [6, 8, 8, 8, 8, 4, 5]
+def test_there_are_all_journeys() -> None:
+    assert [len(journey) for journey in JOURNEYS] == [6, 8, 8, 8, 8, 4, 5]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way[-1][0])
-def test_a_way_is_short_and_every_name_on_it_is_there(way: Way) -> None:
-    assert len(way) <= 8
-    for module, functions in way:
+@pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])
+def test_a_journey_is_short_and_every_name_on_it_is_there(journey: Journey) -> None:
+    assert len(journey) <= 8
+    for module, functions in journey:
         assert functions
         assert set(functions) <= names_in(ROOT / module), module
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way[-1][0])
-def test_a_way_never_comes_back_to_a_folder_that_it_has_left(way: Way) -> None:
-    folders = [folder for folder, _ in groupby(Path(module).parent for module, _ in way)]
+@pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])
+def test_a_journey_never_comes_back_to_a_folder_that_it_has_left(journey: Journey) -> None:
+    folders = [folder for folder, _ in groupby(Path(module).parent for module, _ in journey)]
     assert len(set(folders)) == len(folders)
-    assert len({module for module, _ in way}) == len(way)
+    assert len({module for module, _ in journey}) == len(journey)

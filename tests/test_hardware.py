@@ -12,7 +12,7 @@ from collectives.units import parse_bandwidth, parse_latency, parse_size
 from ringlab.answers.hardware_parts import hardware_catalogue, hardware_part
 from ringlab.commands.hardware import hardware
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
-from simcomm.cluster.parts import TABLES, find_link, find_part, parts
+from simcomm.cluster.hardware_parts import TABLES, find_link, find_part, parts
 from simcomm.cluster.presets import find_machine, machine_entries, preset
 
 READERS = {

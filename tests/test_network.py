@@ -16,13 +16,13 @@ from simcomm.reference.network import Flow, Network
 ENV = simpy.Environment()
 
 
-def flow(*edges: str) -> Flow:
-    """A flow over edges written as two letters."""
-    return Flow(tuple((edge[0], edge[1]) for edge in edges), 1.0, ENV.event())
+def flow(*links: str) -> Flow:
+    """A flow over links written as two letters."""
+    return Flow(tuple((link[0], link[1]) for link in links), 1.0, ENV.event())
 
 
-def capacities(**edges: float) -> dict[tuple[str, str], tuple[float, float]]:
-    return {(name[0], name[1]): (capacity, capacity) for name, capacity in edges.items()}
+def capacities(**links: float) -> dict[tuple[str, str], tuple[float, float]]:
+    return {(name[0], name[1]): (capacity, capacity) for name, capacity in links.items()}
 
 
 def test_one_long_flow_and_a_short_one_on_each_link():
@@ -40,11 +40,11 @@ def test_a_flow_over_nothing_that_limits_is_through_at_once():
 
 
 def test_a_shared_link_can_have_another_capacity_than_one_for_a_flow_alone():
-    edges = {("a", "b"): (10.0, 16.0)}
+    links = {("a", "b"): (10.0, 16.0)}
     one, other = flow("ab"), flow("ab")
-    fair([one], edges)
+    fair([one], links)
     assert one.rate == 10.0
-    fair([one, other], edges)
+    fair([one, other], links)
     assert one.rate == other.rate == 8.0
 
 

@@ -154,7 +154,7 @@ def test_fifo_links_serve_one_message_at_a_time():
 
 def test_a_message_that_waits_for_its_turn_holds_up_those_behind_it():
     """0 to 2 has h2; 1 to 2 waits for it with h1 taken; so 1 to 3, which came last, waits too."""
-    flows = [Flow(edges, 1.0, _event(), (0.0, (k,))) for k, edges in enumerate([(A, C), (B, C), (B, D)])]
+    flows = [Flow(links, 1.0, _event(), (0.0, (k,))) for k, links in enumerate([(A, C), (B, C), (B, D)])]
     fifo(flows, dict.fromkeys((A, B, C, D), (5.0, 5.0)))
     assert [flow.rate for flow in flows] == [5.0, 0.0, 0.0]
 

@@ -61,7 +61,7 @@ class Calibration:
     environment: dict[str, str | int] = field(default_factory=describe_environment)
 
     def transport(self, goodput: float) -> Transport:
-        """Return what this machine's software adds to a network whose payload gets ``goodput`` of the wire rate."""
+        """Return what this machine's software adds to a network whose payload gets ``goodput`` of the line rate."""
         return Transport(
             f"{self.backend}-tcp", self.one_way.fixed, goodput, self.reduction.per_byte, f"calibrated {self.created}"
         )

@@ -30,7 +30,10 @@ class EventRecorder:
     """The events of one execution by one rank."""
 
     def __init__(self, device: "torch.device") -> None:
-        """On a GPU every reading of the clock waits for the GPU, so that times are true and the run is slower."""
+        """Record events of a rank on ``device``.
+
+        On a GPU every reading of the clock waits for the GPU's queued work, which makes the run slower.
+        """
         self._device = device
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
         self._local: list[Event] = []

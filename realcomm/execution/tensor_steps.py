@@ -19,7 +19,7 @@ from collectives.step import Kind, Operation, Step, copy, extent, offset, reduce
 Allocate = Callable[[int], torch.Tensor]  # returns so many elements of staging that are not in use in this step
 
 
-class Work(Protocol):
+class MessageHandle(Protocol):
     """The handle that torch.distributed returns for a message under way."""
 
     def wait(self) -> object: ...
@@ -47,7 +47,7 @@ class Transfer:
     peer: int = field(init=False)
     tensor_list: list[torch.Tensor] = field(init=False)  # as a process group takes it
     nbytes: int = field(init=False)
-    work: Work = field(init=False)  # while it is under way
+    work: MessageHandle = field(init=False)  # while it is under way
     posted: float = 0.0  # when, if times are recorded
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from collectives.declaration import Algorithm
 from realcomm.functions.arguments import Group, Op, check_input, check_list, check_output, find_root, first_tensor
-from realcomm.functions.call import Buffer, Copies, run_collective
+from realcomm.functions.tensor_call import Buffer, Copies, run_collective
 from realcomm.functions.work import Handle
 
 Tensors = Sequence[torch.Tensor]

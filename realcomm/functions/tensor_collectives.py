@@ -32,7 +32,7 @@ from realcomm.functions.arguments import (
     find_root,
     resolve_algorithm,
 )
-from realcomm.functions.call import ALL, Buffer, Prepare, run_collective
+from realcomm.functions.tensor_call import ALL, Buffer, Prepare, run_collective
 from realcomm.functions.work import Handle
 from realcomm.launching.group import own_device
 

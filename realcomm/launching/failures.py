@@ -41,7 +41,7 @@ class TimedOut(RunFailed):
 
 @dataclass(frozen=True)
 class Failure:
-    """The end of one rank without a result."""
+    """What made one rank end without a result, and what it was doing."""
 
     rank: int
     what: str  # "failed with ValueError: no such file", "was ended by SIGKILL"

@@ -165,25 +165,25 @@ class _Processes:
             by_source[self.processes[rank].sentinel] = rank
         ready = wait(list(by_source), max(0.0, until - time.monotonic()))
         for rank in sorted({by_source[source] for source in ready}):  # type: ignore[index]
-            self._hear(rank)
+            self._receive(rank)
 
     def _undecided(self) -> list[int]:
         """Return the ranks of which there is neither a result nor a failure."""
         return [rank for rank in range(self.world_size) if rank not in self.done and rank not in self.failures]
 
-    def _hear(self, rank: int) -> None:
-        """Take in all that a rank has sent, and its failure if its process is gone without a result or failure."""
+    def _receive(self, rank: int) -> None:
+        """Store what a rank has sent; if its process ended without a result or failure, store that as its failure."""
         connection = self.connections.get(rank)
         try:
             while connection is not None and connection.poll():
-                self._note(rank, *pickle.loads(connection.recv_bytes()))  # by our own worker
+                self._store(rank, *pickle.loads(connection.recv_bytes()))  # by our own worker
         except (EOFError, OSError):
             self.connections.pop(rank).close()
         process = self.processes[rank]
         if rank in self._undecided() and not process.is_alive():
             self.failures[rank] = failure_by_exit(rank, process.exitcode, self.slots[rank].get())
 
-    def _note(self, rank: int, kind: str, *content: Any) -> None:
+    def _store(self, rank: int, kind: str, *content: Any) -> None:
         if kind == PROGRESS and self.progress is not None:
             self.progress(rank, *content)
         elif kind == RESULT:
@@ -192,7 +192,10 @@ class _Processes:
             self.failures[rank] = content[0]
 
     def _cause(self) -> Failure:
-        """Return the failure that caused the others; while all are about lost peers, wait a while for that one."""
+        """Return the failure that caused the others.
+
+        While all known failures are lost peers, wait up to ``_CAUSE_WAIT_S`` seconds for their cause.
+        """
         until = min(self.deadline, time.monotonic() + _CAUSE_WAIT_S)
         while self._undecided() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
             self._listen(until)

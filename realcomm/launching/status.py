@@ -14,7 +14,7 @@ TEXT_BYTES = 192
 SLOT_BYTES = WAIT_BYTES + COLLECTIVE_BYTES + TEXT_BYTES
 NOT_WAITING = -1
 
-Report = Callable[[int, int, str], None]  # (done, total, text)
+ProgressSender = Callable[[int, int, str], None]  # called with done, total and text
 
 
 def padded(text: str, size: int) -> bytes:
@@ -86,7 +86,7 @@ def private_slot() -> Slot:
 
 class _Current:
     slot: Slot = private_slot()
-    report: Report | None = None
+    send_progress: ProgressSender | None = None
 
 
 def set_status(text: str) -> None:
@@ -114,16 +114,16 @@ def report_progress(done: int, total: int, text: str) -> None:
 
     >>> report_progress(3, 10, "images read")
     """
-    if _Current.report is not None:
-        _Current.report(done, total, text)
+    if _Current.send_progress is not None:
+        _Current.send_progress(done, total, text)
 
 
 @contextmanager
-def status_in(slot: Slot, report: Report | None) -> Iterator[None]:
-    """Within the context, store this rank's status in ``slot`` and pass its progress to ``report``."""
-    before = _Current.slot, _Current.report
-    _Current.slot, _Current.report = slot, report
+def status_in(slot: Slot, send_progress: ProgressSender | None) -> Iterator[None]:
+    """Within the context, store this rank's status in ``slot`` and pass its progress by ``send_progress``."""
+    before = _Current.slot, _Current.send_progress
+    _Current.slot, _Current.send_progress = slot, send_progress
     try:
         yield
     finally:
-        _Current.slot, _Current.report = before
+        _Current.slot, _Current.send_progress = before

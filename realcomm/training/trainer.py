@@ -100,7 +100,7 @@ def train_rank(
     set_status("evaluating")
     broadcast(model.buffers())  # batch norm's running statistics: every rank gathered its own
     right, tested = evaluate(model, training, rank, world_size)
-    sums = sum_over_ranks(training, seen, loss, right, tested)
+    sums = sum_by_gradient_sync(training, seen, loss, right, tested)
     if rank == 0 and weights_file is not None:
         save_weights(model, weights_file)
     return RankResult(spans, _facts(training, shard, sums) | {"single_rank_step_s": alone}, weights_digest(model))
@@ -154,7 +154,7 @@ def evaluate(model: nn.Module, training: Training, rank: int, world_size: int) -
     return right, tested
 
 
-def sum_over_ranks(training: Training, *values: float) -> list[float]:
+def sum_by_gradient_sync(training: Training, *values: float) -> list[float]:
     """Return the sum of each value over all ranks, by the all_reduce of the gradients, or by the ring."""
     sums = torch.tensor(values, dtype=torch.float64, device=own_device())
     execute(training.gradient_sync or find_algorithm("all_reduce/ring"), sums)

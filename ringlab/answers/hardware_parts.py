@@ -12,7 +12,7 @@ from collectives.checks import check_text
 from collectives.errors import InputError
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.parts import Figure, find_link, parts
+from simcomm.cluster.hardware_parts import Figure, find_link, parts
 from simcomm.cluster.presets import machine_entries, preset
 
 Entry = dict[str, Any]

@@ -18,7 +18,7 @@ import networkx as nx
 from collectives.errors import InputError
 from collectives.units import Bandwidth, Latency, parse_bandwidth, parse_latency
 
-Edge = tuple[str, str]
+Link = tuple[str, str]  # the nodes that one direction of a cable leads from and to
 KINDS = ("host", "gpu", "nic", "pcie", "cpu", "memory", "nvswitch", "switch")
 HOLDS_A_RANK = ("host", "gpu")
 P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # over NVLink; PCIe switches; one CPU; several. Each includes those before it

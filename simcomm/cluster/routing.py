@@ -22,7 +22,7 @@ from collectives.checks import check_sequence
 from collectives.errors import InputError
 from simcomm.cluster.graph import P2P_LEVELS, node_kind, node_kinds, rank_nodes
 from simcomm.cluster.paths import Ints, RouteLinks, ShortestPaths
-from simcomm.hashing import mix
+from simcomm.hashing import hash_numbers
 
 Route = tuple[str, ...]  # nodes, both ends included
 SEEDS = range(2**32)
@@ -114,7 +114,7 @@ class ShortestRouter(Router):
         if self._seed is None:
             return receivers.astype(np.int64)
         senders = self._numbers[ends[:, 0]] << np.uint64(32)
-        hashed = mix(mix(np.uint64(self._seed) + senders) + receivers)
+        hashed = hash_numbers(hash_numbers(np.uint64(self._seed) + senders) + receivers)
         return (hashed >> np.uint64(1)).astype(np.int64)
 
 

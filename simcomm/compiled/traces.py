@@ -93,7 +93,7 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
     columns, n, itemsize = inputs.schedule.table().columns, inputs.request.elements, inputs.request.itemsize
     arrived, now = _last_arrivals(inputs, timing.times), dict[tuple[int, int], float]()
     order = np.lexsort((columns.kind >= Kind.COPY, columns.step, columns.channel, columns.rank))
-    slower = _slowdowns(inputs)[order].tolist()
+    slower = _operation_slowdowns(inputs)[order].tolist()
     said = (column[order].tolist() for column in (*columns[:4], columns.into, columns.count))
     for site, operations in groupby(zip(*said, slower, strict=True), key=itemgetter(0, 1, 2)):
         rank, channel, step = site
@@ -108,7 +108,7 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
         now[rank, channel] = begin if begin < fails_at else inf
 
 
-def _slowdowns(inputs: EngineInput) -> Floats:
+def _operation_slowdowns(inputs: EngineInput) -> Floats:
     """Return how many times as long each operation of the table computes."""
     columns, trouble = inputs.schedule.table().columns, inputs.trouble
     return trouble.slowdown(inputs.index, columns.rank, columns.channel, columns.step)

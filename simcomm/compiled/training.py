@@ -20,8 +20,8 @@ from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 @dataclass(frozen=True)
-class Sync:
-    """The collective of one training step."""
+class SimulatedSync:
+    """The gradient sync of one training step, and its timing."""
 
     inputs: EngineInput
     base: float  # the timing counts from here, seconds
@@ -50,16 +50,16 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     inputs = inputs.with_table(MOST_RECORDED // steps) if record and steps else inputs
     division = inputs.transport.gamma * inputs.request.nbytes
     ready = np.zeros(inputs.schedule.world_size)
-    ended, spans, syncs = 0.0, list[Span](), list[Sync]()
+    ended, spans, syncs = 0.0, list[Span](), list[SimulatedSync]()
     for step in range(steps):
-        slower = _slowdowns(inputs, step)
+        slower = _rank_slowdowns(inputs, step)
         forward = ready + compute.forward * slower(FORWARD)
         begin = forward + compute.backward * slower(BACKWARD)
         base = float(begin.min())
         if step and base < ended:
             return None
         sync = replace(inputs, starts=begin - base if (begin > base).any() else None, index=step)
-        syncs.append(Sync(sync, base, simulate(sync, messages=record)))
+        syncs.append(SimulatedSync(sync, base, simulate(sync, messages=record)))
         synced = base + syncs[-1].timing.finished
         ended = float(synced.max())
         divided = synced + division * slower(DIVISION)
@@ -70,7 +70,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     return _trace(inputs, float(ready.max()), spans, syncs, record)
 
 
-def _slowdowns(inputs: EngineInput, step: int) -> Callable[[int], Floats]:
+def _rank_slowdowns(inputs: EngineInput, step: int) -> Callable[[int], Floats]:
     """Return the function that says how many times as long each rank takes for a kind of computing in a step."""
     ranks = np.arange(inputs.schedule.world_size)
     return lambda kind: inputs.trouble.slowdown(step, ranks, kind, step)
@@ -86,7 +86,7 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
     ]
 
 
-def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[Sync], record: bool) -> Trace:
+def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[SimulatedSync], record: bool) -> Trace:
     """Return the Trace of all steps; with ``record`` also messages, reductions and links."""
     messages = [message for sync in syncs for message in sync.messages()] if record else []
     if record:

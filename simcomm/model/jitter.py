@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from collectives.checks import check_number
 from collectives.errors import InputError
-from simcomm.hashing import UNIT, hash_name, share
+from simcomm.hashing import UNIT, hash_name, to_fraction
 
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
 MOST_SEED = 2**64 - 1
@@ -69,4 +69,4 @@ def uniform(seed: int, *name: Any) -> npt.NDArray[np.float64]:
     >>> uniform(7, 1, 2) == uniform(7, 1, np.array([2]))
     array([ True])
     """
-    return np.asarray(share(hash_name(seed, *name)), np.float64)
+    return np.asarray(to_fraction(hash_name(seed, *name)), np.float64)

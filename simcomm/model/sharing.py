@@ -5,17 +5,16 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Protocol
 
-from simcomm.cluster.graph import Edge
+from simcomm.cluster.graph import Link
 
-ONE_INSTANT = 1e-12  # flows that arrive within this share of the time, which may be rounding, arrive together
 RISING = -1.0  # in place of a rate
-Capacities = dict[Edge, tuple[float, float]]  # bytes/s of an edge for one flow alone, and for several
+Capacities = dict[Link, tuple[float, float]]  # bytes/s of a link for one flow alone, and for several
 
 
 class Flow(Protocol):
-    """A message on its links: the edges that it crosses, when it arrived there, and its rate in bytes/s."""
+    """A message in flight: the links that it crosses, when it arrived there, and its rate in bytes/s."""
 
-    edges: tuple[Edge, ...]
+    links: tuple[Link, ...]
     arrival: tuple[float, tuple[int, ...]]  # seconds; of flows that arrive together the lower order is first
     rate: float
 
@@ -23,13 +22,13 @@ class Flow(Protocol):
 Sharing = Callable[[Iterable[Flow], Capacities], None]
 
 
-class _FillingEdge:
-    """An edge while the rates of its flows are raised."""
+class _FillingLink:
+    """A link while the rates of its flows are raised."""
 
     __slots__ = ("flows", "left", "number", "rising")
 
     def __init__(self, number: int) -> None:
-        self.number = number  # of edges that a flow met before
+        self.number = number  # of links that a flow met before
         self.flows: list[Flow] = []
         self.rising = 0  # how many of the flows may still become faster
         self.left = 0.0  # bytes/s that those share
@@ -43,50 +42,50 @@ class _FillingEdge:
 def fair(flows: Iterable[Flow], capacities: Capacities) -> None:
     """Set the rate of every flow to its max-min fair share, by progressive filling.
 
-    The rates are the same to the last bit for the same flows in the same order: the search for the tightest edge uses
-    no sets, whose order varies, and of equally tight edges the one that a flow met first counts.
+    The rates are the same to the last bit for the same flows in the same order: the search for the tightest link uses
+    no sets, whose order varies, and of equally tight links the one that a flow met first counts.
     """
-    edges = _empty_edges(flows, capacities)
-    heap = [(edge.left / edge.rising, edge.number, edge) for edge in edges.values()]
+    links = _empty_links(flows, capacities)
+    heap = [(link.left / link.rising, link.number, link) for link in links.values()]
     heapify(heap)
     while heap:
         share, _, tightest = heappop(heap)
         if not tightest.rising or share != tightest.share:
             continue  # all flows there have their rates, or the share has changed and is in the heap once more
-        for edge in _freeze(tightest, edges):
-            if edge.rising:
-                heappush(heap, (edge.left / edge.rising, edge.number, edge))
+        for link in _freeze(tightest, links):
+            if link.rising:
+                heappush(heap, (link.left / link.rising, link.number, link))
 
 
-def _empty_edges(flows: Iterable[Flow], capacities: Capacities) -> dict[Edge, _FillingEdge]:
-    """Return the edges that flows cross, each with its whole capacity left; mark the rates of the flows as rising."""
-    edges: dict[Edge, _FillingEdge] = {}
+def _empty_links(flows: Iterable[Flow], capacities: Capacities) -> dict[Link, _FillingLink]:
+    """Return the links that flows cross, each with its whole capacity left; mark the rates of the flows as rising."""
+    links: dict[Link, _FillingLink] = {}
     for flow in flows:
-        flow.rate = RISING if flow.edges else inf
-        for name in flow.edges:
-            edge = edges.get(name)
-            if edge is None:
-                edge = edges[name] = _FillingEdge(len(edges))
-            edge.flows.append(flow)
-    for name, edge in edges.items():
-        edge.rising = len(edge.flows)
-        edge.left = capacities[name][edge.rising > 1]
-    return edges
+        flow.rate = RISING if flow.links else inf
+        for name in flow.links:
+            link = links.get(name)
+            if link is None:
+                link = links[name] = _FillingLink(len(links))
+            link.flows.append(flow)
+    for name, link in links.items():
+        link.rising = len(link.flows)
+        link.left = capacities[name][link.rising > 1]
+    return links
 
 
-def _freeze(tightest: _FillingEdge, edges: dict[Edge, _FillingEdge]) -> set[_FillingEdge]:
-    """Set the rate of the flows that still rise on an edge to its share. Return the edges that have less left now."""
+def _freeze(tightest: _FillingLink, links: dict[Link, _FillingLink]) -> set[_FillingLink]:
+    """Set the rate of the flows that still rise on a link to its share. Return the links that have less left now."""
     share, touched = tightest.share, set()
     for flow in tightest.flows:
         if flow.rate == RISING:
             flow.rate = share
-            for name in flow.edges:
-                edge = edges[name]
-                edge.rising -= 1
-                if edge.rising:
-                    touched.add(edge)
+            for name in flow.links:
+                link = links[name]
+                link.rising -= 1
+                if link.rising:
+                    touched.add(link)
                     if share < inf:
-                        edge.left = edge.left - share if edge.left > share else 0.0
+                        link.left = link.left - share if link.left > share else 0.0
     return touched
 
 
@@ -96,11 +95,11 @@ def fifo(flows: Iterable[Flow], capacities: Capacities) -> None:
     The flow that arrived first is first on all its links, so flows never wait for each other in a circle. It is as
     fast as its slowest link.
     """
-    taken: set[Edge] = set()
+    taken: set[Link] = set()
     for flow in sorted(flows, key=lambda flow: flow.arrival):
-        is_free = taken.isdisjoint(flow.edges)
-        flow.rate = min((capacities[edge][0] for edge in flow.edges), default=inf) if is_free else 0.0
-        taken.update(flow.edges)
+        is_free = taken.isdisjoint(flow.links)
+        flow.rate = min((capacities[link][0] for link in flow.links), default=inf) if is_free else 0.0
+        taken.update(flow.links)
 
 
 SHARING_RULES: dict[str, Sharing] = {"fair": fair, "fifo": fifo}  # by the word that a cluster says

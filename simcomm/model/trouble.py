@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
-from simcomm.cluster.graph import Edge
+from simcomm.cluster.graph import Link
 from simcomm.hashing import hash_name
 from simcomm.model.jitter import Jitter, uniform
 
@@ -57,7 +57,7 @@ class LinkTrouble:
     [(1, True), (3, False), (6, True), (8, False)]
     """
 
-    between: Edge
+    between: Link
     share: float
     at: float = 0.0
     lasting: float = inf
@@ -85,10 +85,10 @@ class LinkTrouble:
 
 
 class Change(NamedTuple):
-    """From ``time`` on the edge has this share of its bandwidth."""
+    """From ``time`` on the link has this share of its bandwidth."""
 
     time: float
-    edge: Edge
+    link: Link
     share: float
 
 
@@ -157,12 +157,12 @@ class Trouble:
         """Whether a link is down, or not the same from the beginning to the end."""
         return any(trouble.at > 0 or trouble.lasting < inf or trouble.share == 0 for trouble in self.links)
 
-    def link_shares(self) -> dict[Edge, float]:
-        """Return what edges have of their bandwidth, where links do not change; of overlapping troubles the worst."""
-        left: dict[Edge, float] = {}
+    def link_shares(self) -> dict[Link, float]:
+        """Return what links have of their bandwidth, where that never changes; of overlapping troubles the worst."""
+        left: dict[Link, float] = {}
         for trouble in self.links:
-            for edge in (trouble.between, trouble.between[::-1]):
-                left[edge] = min(trouble.share, left.get(edge, 1.0))
+            for link in (trouble.between, trouble.between[::-1]):
+                left[link] = min(trouble.share, left.get(link, 1.0))
         return left
 
     def repetition(self, number: int) -> "Trouble":
@@ -200,18 +200,18 @@ class Trouble:
         return min((trouble.fails_at for trouble in self.ranks if trouble.rank == rank), default=inf)
 
     def changes(self) -> Iterator[Change]:
-        """Yield every change of an edge's bandwidth, in order of time; where troubles overlap the worst counts."""
-        active: dict[Edge, dict[int, float]] = {}
+        """Yield every change of a link's bandwidth, in order of time; where troubles overlap the worst counts."""
+        active: dict[Link, dict[int, float]] = {}
         periods = [self._numbered_periods(number) for number in range(len(self.links))]
         for time, number, begins in merge(*periods):
-            link = self.links[number]
-            for edge in (link.between, link.between[::-1]):
-                shares = active.setdefault(edge, {})
+            trouble = self.links[number]
+            for link in (trouble.between, trouble.between[::-1]):
+                shares = active.setdefault(link, {})
                 if begins:
-                    shares[number] = link.share
+                    shares[number] = trouble.share
                 else:
                     shares.pop(number)
-                yield Change(time, edge, min(shares.values(), default=1.0))
+                yield Change(time, link, min(shares.values(), default=1.0))
 
     def _numbered_periods(self, number: int) -> Iterator[tuple[float, int, bool]]:
         return ((time, number, begins) for time, begins in self.links[number].periods())

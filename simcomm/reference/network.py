@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 import networkx as nx
 import simpy
 
-from simcomm.cluster.graph import Edge
+from simcomm.cluster.graph import Link
 from simcomm.cluster.routing import Routing, shortest
-from simcomm.model.sharing import ONE_INSTANT, Capacities, Sharing, fair
+from simcomm.model.same_time import SAME_ARRIVAL, SAME_WAIT
+from simcomm.model.sharing import Capacities, Sharing, fair
 from simcomm.model.trouble import IDLE_CHANGES, Change
 
 Order = tuple[int, ...]
-SAME_INSTANT = 1e-12  # flows whose last bytes arrive within this share of the wait end together
 
 
 class Route(NamedTuple):
     """What a message crosses between two nodes."""
 
     nodes: tuple[str, ...]
-    edges: tuple[Edge, ...]
-    latency: float  # seconds, of all edges together
+    links: tuple[Link, ...]
+    latency: float  # seconds, of all links together
 
 
 class Flow:
@@ -35,14 +35,14 @@ class Flow:
     ``arrival`` is when it came to its links; of flows that came together the one with the lower order is first.
     """
 
-    __slots__ = ("arrival", "delivered", "edges", "left", "rate")
+    __slots__ = ("arrival", "delivered", "left", "links", "rate")
 
     def __init__(
-        self, edges: tuple[Edge, ...], nbytes: float, delivered: simpy.Event, arrival: tuple[float, Order] = (0.0, ())
+        self, links: tuple[Link, ...], nbytes: float, delivered: simpy.Event, arrival: tuple[float, Order] = (0.0, ())
     ) -> None:
-        self.edges = edges
+        self.links = links
         self.left = nbytes
-        self.rate = 0.0 if edges else inf
+        self.rate = 0.0 if links else inf
         self.delivered = delivered
         self.arrival = arrival
 
@@ -79,13 +79,13 @@ class Network:
         self.sharing = sharing
         self.full_capacities: Capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
         self.capacities = dict(self.full_capacities)  # what trouble leaves of them
-        self.carried: dict[Edge, float] = dict.fromkeys(self.capacities, 0.0)  # bytes
+        self.carried: dict[Link, float] = dict.fromkeys(self.capacities, 0.0)  # bytes
         self.flows: list[Flow] = []  # in arrival order
-        self._latency: dict[Edge, float] = {(a, b): data["latency"] for a, b, data in graph.edges(data=True)}
+        self._latency: dict[Link, float] = {(a, b): data["latency"] for a, b, data in graph.edges(data=True)}
         self._router = routing(graph)
         self._routes: dict[tuple[str, str], Route] = {}
-        self._crossing: dict[Edge, dict[Flow, None]] = {edge: {} for edge in self.capacities}
-        self._changed: set[Edge] = set()  # edges whose flows or capacity differ from when rates were shared out
+        self._crossing: dict[Link, dict[Flow, None]] = {link: {} for link in self.capacities}
+        self._changed: set[Link] = set()  # links whose flows or capacity differ from when rates were shared out
         self._share_out_due = False  # at this very instant
         self._shared_out_at = 0.0  # seconds
         self._instant = 0.0  # seconds: the first of the times that count as this instant
@@ -100,15 +100,15 @@ class Network:
         """
         route = self.route(src, dst)
         yield self.env.timeout(route.latency)
-        for edge in route.edges:
-            self.carried[edge] += nbytes
-        if self.env.now > self._instant * (1 + ONE_INSTANT):
+        for link in route.links:
+            self.carried[link] += nbytes
+        if self.env.now > self._instant * (1 + SAME_ARRIVAL):
             self._instant = self.env.now
-        flow = Flow(route.edges, nbytes, self.env.event(), (self._instant, order))
+        flow = Flow(route.links, nbytes, self.env.event(), (self._instant, order))
         self.flows.append(flow)
-        for edge in route.edges:
-            self._crossing[edge][flow] = None
-        self._share_out_soon(route.edges)
+        for link in route.links:
+            self._crossing[link][flow] = None
+        self._share_out_soon(route.links)
         yield flow.delivered
         return route.nodes
 
@@ -116,12 +116,12 @@ class Network:
         """Return the route from node src to node dst, always the same. Raise InputError where no link leads there."""
         if (src, dst) not in self._routes:
             nodes = self._router.route(src, dst)
-            edges = tuple(pairwise(nodes))
-            self._routes[src, dst] = Route(nodes, edges, sum(map(self._latency.__getitem__, edges)))
+            links = tuple(pairwise(nodes))
+            self._routes[src, dst] = Route(nodes, links, sum(map(self._latency.__getitem__, links)))
         return self._routes[src, dst]
 
     def change(self, changes: Iterator[Change]) -> Generator[simpy.Event, Any, None]:
-        """Set the capacities of edges as ``changes`` say, until nothing else is going to happen. A simpy process."""
+        """Set the capacities of links as ``changes`` say, until nothing else is going to happen. A simpy process."""
         idle = 0
         for change in changes:
             if change.time > self.env.now:
@@ -129,12 +129,12 @@ class Network:
                 idle = idle + 1 if self.env.peek() == inf else 0
             if idle > IDLE_CHANGES:
                 return
-            alone, shared = self.full_capacities[change.edge]  # either may be infinite
+            alone, shared = self.full_capacities[change.link]  # either may be infinite
             left = (alone * change.share, shared * change.share) if change.share > 0 else (0.0, 0.0)
-            self.capacities[change.edge] = left
-            self._share_out_soon([change.edge])
+            self.capacities[change.link] = left
+            self._share_out_soon([change.link])
 
-    def _share_out_soon(self, changed: Iterable[Edge]) -> None:
+    def _share_out_soon(self, changed: Iterable[Link]) -> None:
         """Share out anew at this instant, once for all that happens in it."""
         self._changed.update(changed)
         if not self._share_out_due:
@@ -154,21 +154,21 @@ class Network:
             return
         yield self.env.timeout(wait)
         if version == self._version:
-            self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_INSTANT)])
+            self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_WAIT)])
 
     def _affected_flows(self) -> list[Flow]:
-        """Return the flows that share an edge with a change, or with such a flow, and so on, in arrival order.
+        """Return the flows that share a link with a change, or with such a flow, and so on, in arrival order.
 
         All other flows keep their rates, to the last bit.
         """
-        edges, found = set(self._changed), set()
-        reached = list(edges)
-        for edge in reached:
-            for flow in self._crossing[edge]:
+        links, found = set(self._changed), set()
+        reached = list(links)
+        for link in reached:
+            for flow in self._crossing[link]:
                 if flow not in found:
                     found.add(flow)
-                    further = [other for other in flow.edges if other not in edges]
-                    edges.update(further)
+                    further = [other for other in flow.links if other not in links]
+                    links.update(further)
                     reached += further
         return [flow for flow in self.flows if flow in found]
 
@@ -177,10 +177,10 @@ class Network:
         self._advance()
         for flow in done:
             self.flows.remove(flow)
-            for edge in flow.edges:
-                del self._crossing[edge][flow]
+            for link in flow.links:
+                del self._crossing[link][flow]
             flow.delivered.succeed()
-        self._share_out_soon(edge for flow in done for edge in flow.edges)
+        self._share_out_soon(link for flow in done for link in flow.links)
 
     def _advance(self) -> None:
         """Take off what was carried since rates were last shared out, but never more than is left."""
@@ -190,28 +190,28 @@ class Network:
         self._shared_out_at = self.env.now
 
     def _check(self) -> None:
-        """Raise AssertionError unless no edge is over its capacity and every flow is as fast as fairness allows."""
-        loads: dict[Edge, float] = {}
-        fastest: dict[Edge, float] = {}
-        numbers: dict[Edge, int] = {}
+        """Raise AssertionError unless no link is over its capacity and every flow is as fast as fairness allows."""
+        loads: dict[Link, float] = {}
+        fastest: dict[Link, float] = {}
+        numbers: dict[Link, int] = {}
         for flow in self.flows:
-            for edge in flow.edges:
-                loads[edge] = loads.get(edge, 0.0) + flow.rate
-                fastest[edge] = max(fastest.get(edge, 0.0), flow.rate)
-                numbers[edge] = numbers.get(edge, 0) + 1
-        full = {edge for edge, load in loads.items() if load >= self._limit(edge, numbers[edge]) * (1 - 1e-9)}
-        for edge, load in loads.items():
-            assert load <= self._limit(edge, numbers[edge]) * (1 + 1e-9), f"{edge} carries {load} bytes/s"
+            for link in flow.links:
+                loads[link] = loads.get(link, 0.0) + flow.rate
+                fastest[link] = max(fastest.get(link, 0.0), flow.rate)
+                numbers[link] = numbers.get(link, 0) + 1
+        full = {link for link, load in loads.items() if load >= self._limit(link, numbers[link]) * (1 - 1e-9)}
+        for link, load in loads.items():
+            assert load <= self._limit(link, numbers[link]) * (1 + 1e-9), f"{link} carries {load} bytes/s"
         for flow in self.flows:
-            held_back = any(edge in full and flow.rate >= fastest[edge] * (1 - 1e-9) for edge in flow.edges)
-            assert held_back or flow.rate == inf, f"a flow over {flow.edges} could be faster"
+            held_back = any(link in full and flow.rate >= fastest[link] * (1 - 1e-9) for link in flow.links)
+            assert held_back or flow.rate == inf, f"a flow over {flow.links} could be faster"
 
-    def _limit(self, edge: Edge, number: int) -> float:
-        """Return the bytes/s that an edge offers to so many flows together."""
-        return self.capacities[edge][number > 1]
+    def _limit(self, link: Link, number: int) -> float:
+        """Return the bytes/s that a link offers to so many flows together."""
+        return self.capacities[link][number > 1]
 
 
 def _capacity(data: dict[str, float], goodput: float) -> tuple[float, float]:
-    """Return the payload's bytes/s of an edge for one flow alone, and for several."""
+    """Return the payload's bytes/s of a link for one flow alone, and for several."""
     alone = data["bandwidth"] * goodput
     return alone, data.get("shared_bandwidth", data["bandwidth"]) * goodput

@@ -22,7 +22,7 @@ from viz.layout.rows import place_in_rows
 
 PART = re.compile(r"n\d+\.([a-z]+)\d*")  # as simcomm.cluster.machines names them
 SMALLEST, LARGEST = 2.5, 17.0  # pixels of a symbol's radius
-ARC = 48.0  # pixels between the highest arc and its row
+ARC_HEIGHT = 48.0  # pixels between the highest arc and its row
 
 
 def lay_out_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: Box) -> Layout | None:
@@ -79,7 +79,7 @@ def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
     }
     low, high = (limit(y for _, y in at.values()) for limit in (min, max))
     below, above = min(0.0, heights.get(low, 0.0)), max(0.0, heights.get(high, 0.0))
-    return Box(box.left, box.bottom + ARC * (below < 0), box.right, box.top - ARC * (above > 0))
+    return Box(box.left, box.bottom + ARC_HEIGHT * (below < 0), box.right, box.top - ARC_HEIGHT * (above > 0))
 
 
 def _passes_others(at: dict[str, Point], a: str, b: str) -> bool:
@@ -96,7 +96,7 @@ def _arc_height(at: dict[str, Point], a: str, b: str, is_gpu: bool) -> float:
     if not _passes_others(at, a, b):
         return 0.0
     far = at[b][0] - at[a][0]
-    return ARC * min(1.0, 0.3 + 0.1 * abs(far)) * (1.0 if far > 0 else 0.85) * (-1 if is_gpu else 1)
+    return ARC_HEIGHT * min(1.0, 0.3 + 0.1 * abs(far)) * (1.0 if far > 0 else 0.85) * (-1 if is_gpu else 1)
 
 
 def _link_line(positions: dict[str, Point], a: str, b: str, radii: dict[str, float], height: float) -> Line:

@@ -19,7 +19,7 @@ from viz.layout.geometry import (
     natural_order,
 )
 
-ARC = 0.36  # height of an arc as a share of the distance between rows or columns
+ARC_SHARE = 0.36  # height of an arc as a share of the distance between rows or columns
 HIGHEST = 26.0  # pixels of an arc
 BEHIND = 0.27  # of a column to the right and of a row up, from one plane to the next
 
@@ -82,5 +82,5 @@ def _torus_line(
     if abs(steps).max() == 1:
         return line
     aside = 1.0 if seats[a] < seats[b] else 0.8  # keeps the two directions apart
-    over, beside = aside * min(HIGHEST, ARC * cell[1]), aside * min(HIGHEST, ARC * cell[0])
+    over, beside = aside * min(HIGHEST, ARC_SHARE * cell[1]), aside * min(HIGHEST, ARC_SHARE * cell[0])
     return bend_line(line, (0.0, over) if steps[2] else (beside, 0.0) if steps[1] else (beside / 2, -over / 2))

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from simcomm.compiled.kernel.calendar import schedule
+from simcomm.compiled.kernel.calendar import set_due
 from simcomm.compiled.kernel.fifo import enqueue, start_if_first
 from simcomm.compiled.kernel.flow_groups import join_tightest, mark_route_dirty, move_to_group
 from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.world import FRESH, World
-from simcomm.model.sharing import ONE_INSTANT
+from simcomm.model.same_time import SAME_ARRIVAL
 
 
 @inline
@@ -40,7 +40,7 @@ def admit_arrivals(w: World, now: float) -> None:
 @inline
 def _admit_to_queues(w: World, now: float) -> None:
     """Put flows that have come in the queues of their links, and start those that are first in all of theirs."""
-    if now > w.clock[1] * (1 + ONE_INSTANT):
+    if now > w.clock[1] * (1 + SAME_ARRIVAL):
         w.clock[1] = now
     for k in range(w.sizes[FRESH]):
         enqueue(w, np.int64(w.flows[k].fresh), now)
@@ -66,7 +66,7 @@ def _start_solo(w: World, flow: int, now: float) -> None:
     for at in range(first, first + w.routes[route].hops):
         w.links[w.hops[at].link].solo = flow
     w.flows[flow].until = now + w.messages[w.flows[flow].message].nbytes / w.routes[route].alone_rate
-    schedule(w.calendar, np.int64(flow), w.flows[flow].until)
+    set_due(w.calendar, np.int64(flow), w.flows[flow].until)
 
 
 @inline

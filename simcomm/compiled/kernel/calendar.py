@@ -33,7 +33,7 @@ def new_calendar(nodes: int) -> Calendar:
 
 
 @inline
-def schedule(calendar: Calendar, node: int, time: float) -> None:
+def set_due(calendar: Calendar, node: int, time: float) -> None:
     """Let a node that waits for nothing wait for ``time`` seconds."""
     nodes, instants = calendar.nodes, calendar.instants
     slot = (np.float64(time).view(np.int64) * np.int64(-7046029254386353131) >> np.int64(40)) & (RECENT - 1)

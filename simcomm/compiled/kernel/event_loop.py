@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simcomm.compiled.kernel.arrivals import admit_arrivals
-from simcomm.compiled.kernel.calendar import release, schedule
+from simcomm.compiled.kernel.calendar import release, set_due
 from simcomm.compiled.kernel.fair_levels import restore_fairness
 from simcomm.compiled.kernel.fifo import leave_queues
 from simcomm.compiled.kernel.flow_groups import advance_clock, mark_route_dirty, remove_member, update_finishes
@@ -18,8 +18,8 @@ from simcomm.compiled.kernel.heap import drop, least
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.compiled.kernel.pairing_heap import take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, World
+from simcomm.model.same_time import SAME_EVENT
 
-SAME_INSTANT = 1e-13  # events within this share of the time happen together
 DENSE = 4  # due messages stand close if there is one among so many numbers
 SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but for rounding
 
@@ -86,7 +86,7 @@ def _begin_message(w: World, message: int, now: float) -> None:
     if len(w.extra) > 0:
         delay += w.extra[message]
     if delay > 0:
-        schedule(w.calendar, np.int64(flow), now + delay)
+        set_due(w.calendar, np.int64(flow), now + delay)
     else:
         _arrive(w, flow)
 
@@ -112,7 +112,7 @@ def _complete_messages(w: World, stage: int, now: float) -> None:
         if _has_failed(w, stage, now):
             return
         w.agents[w.stages[stage].agent].computing = stage
-        schedule(w.calendar, len(w.flows) + w.stages[stage].agent, now + w.cost[stage])
+        set_due(w.calendar, len(w.flows) + w.stages[stage].agent, now + w.cost[stage])
     else:
         _end_stage(w, stage, now)
 
@@ -182,7 +182,7 @@ def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
 @inline
 def _process_instant(w: World, now: float) -> None:
     """Let everything happen that the calendar and the groups have for this instant."""
-    limit = now + now * SAME_INSTANT
+    limit = now + now * SAME_EVENT
     while least(w.finish) <= limit:
         _finish_group_flows(w, np.int64(w.finish[0].order), now, limit)
     while least(w.calendar.instants) <= limit:

@@ -4,7 +4,7 @@ Queues are in the order in which flows came; those that came together are in the
 first of all is first in all its queues, so that flows never wait for each other in a circle.
 """
 
-from simcomm.compiled.kernel.calendar import cancel, schedule
+from simcomm.compiled.kernel.calendar import cancel, set_due
 from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.world import World
 
@@ -64,7 +64,7 @@ def start_if_first(w: World, flow: int, now: float) -> None:
         if w.chain[node].before >= 0:
             return
     w.flows[flow].until = now + w.flows[flow].target / w.routes[route].alone_rate
-    schedule(w.calendar, flow, w.flows[flow].until)
+    set_due(w.calendar, flow, w.flows[flow].until)
 
 
 @inline

@@ -188,7 +188,7 @@ def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int, weight: int
 
 @inline
 def _delist_link_pair(w: World, pair: int, src: int, dst: int) -> None:
-    """Take a link pair that carries nothing off the lists of those that do."""
+    """Remove a link pair that no longer carries anything from the lists of its two links, src and dst."""
     w.links[src].outs -= 1
     last, at = w.link_pairs[w.links[src].first_link_pair + w.links[src].outs].out, w.link_pairs[pair].out_place
     w.link_pairs[at].out = last

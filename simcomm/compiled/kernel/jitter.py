@@ -9,7 +9,8 @@ from simcomm import hashing
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.model import trouble
 
-_extend, _share, _place = inline(hashing.extend), inline(hashing.share), inline(trouble.step_and_chunk)
+_hash_next, _to_fraction = inline(hashing.hash_next), inline(hashing.to_fraction)
+_place = inline(trouble.step_and_chunk)
 
 
 def _entry(version: int) -> Callable[..., bool]:
@@ -25,7 +26,7 @@ def _entry(version: int) -> Callable[..., bool]:
             shifted = shift + np.uint64(rank)
             shifted -= p if shifted >= p else np.uint64(0)
             chunk = base + (shifted * stride if is_shifted else np.uint64(0))
-            into[rank] = _share(_extend(names[rank], _place(step, chunk)))
+            into[rank] = _to_fraction(_hash_next(names[rank], _place(step, chunk)))
         return version >= 0
 
     return draw_shares

@@ -29,7 +29,7 @@ LINK_PAIR = np.dtype(
         ("head", "i4"),  # the list of them, as flow * most hops + hop of the second link
         # Link pairs that carry something are listed from World.links.first_link_pair of a link on:
         ("out", "i4"), ("out_place", "i4"),  # those from the link, and where this one stands in such a list
-        ("into", "i4"), ("into_place", "i4"),  # those to the link, likewise
+        ("into", "i4"), ("into_place", "i4"),  # those to the link, and where this one stands in such a list
     ],
     align=True,
 )  # fmt: skip

@@ -89,7 +89,7 @@ class World(NamedTuple):
     sizes: Any  # int64 [STACKS]
     clock: Any  # float64 [2]: now, and since when it is now but for rounding
     begin: Floats  # [messages], or [0] when nobody asked
-    end: Floats  # likewise
+    end: Floats  # [messages], or [0] when nobody asked
     started: Floats  # [stages]: seconds at which each posted its messages; or [0]
 
 

@@ -24,42 +24,44 @@ def cyclic_pairs(cyclic: CyclicSchedule) -> Pairs:
     return Pairs(np.repeat(ranks, len(away)), cyclic.ranks_at(away, ranks).T.reshape(-1))
 
 
-class Slots(NamedTuple):
-    """The steps of each channel that do something: of each slot every rank has one stage.
+class ActiveSteps(NamedTuple):
+    """The steps in which a channel does something: of each of them every rank has one stage.
 
     They are in the order of steps, those of one step in the order of channels. Stage ``world_size * s + r`` is rank r's
-    in slot s.
+    in active step s.
     """
 
     of_row: Ints  # [rows of the schedule]
-    channel: Ints  # [slots]
+    channel: Ints  # [active steps]
 
 
-def find_slots(cyclic: CyclicSchedule) -> Slots:
-    """Return the slots of a schedule."""
+def find_active_steps(cyclic: CyclicSchedule) -> ActiveSteps:
+    """Return the active steps of a schedule."""
     keys = cyclic.step.astype(np.int64) * cyclic.channels + cyclic.channel
     distinct, of_row = np.unique(keys, return_inverse=True)
-    return Slots(of_row.astype(np.int32), (distinct % cyclic.channels).astype(np.int32))
+    return ActiveSteps(of_row.astype(np.int32), (distinct % cyclic.channels).astype(np.int32))
 
 
 def plan_cyclic(cyclic: CyclicSchedule, sizes: ChunkSizes) -> SchedulePlan:
     """Return the plan of a cyclic schedule without empty messages.
 
     The messages that a stage sends have numbers one after the other: they begin together, and caches need that.
+    Raises RuntimeError for a schedule with empty messages.
     """
-    p, sends, slots = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND), find_slots(cyclic)
+    p, sends, active = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND), find_active_steps(cyclic)
     nbytes = _bytes_by_rank(cyclic, sends, sizes)
-    assert (nbytes > 0).all(), "a cyclic plan has no place for empty messages: make a table of the schedule"
-    ranks, away, runs = np.arange(p, dtype=np.int32), distances(cyclic), runs_of_steps(slots.of_row[sends])
+    if not (nbytes > 0).all():
+        raise RuntimeError("a cyclic plan has no place for empty messages: make a table of the schedule")
+    ranks, away, runs = np.arange(p, dtype=np.int32), distances(cyclic), runs_of_steps(active.of_row[sends])
     messages = make_messages(
-        order_by_step(slots.of_row[sends, None] * p + ranks, runs),
-        order_by_step(cyclic.ranks_at(cyclic.peer[sends], ranks) + slots.of_row[cyclic.match[sends], None] * p, runs),
+        order_by_step(active.of_row[sends, None] * p + ranks, runs),
+        order_by_step(cyclic.ranks_at(cyclic.peer[sends], ranks) + active.of_row[cyclic.match[sends], None] * p, runs),
         order_by_step(np.searchsorted(away, cyclic.peer[sends]).astype(np.int32)[:, None] + len(away) * ranks, runs),
         order_by_step(nbytes, runs),
     )
-    ops, per_stage = _ops(cyclic, sends, slots)
-    first_stage, stages = _stages(cyclic, slots, per_stage)
-    plan = Plan(stages, messages, ops, _cost(cyclic, slots, sizes), NO_FLOATS, first_stage)
+    ops, per_stage = _ops(cyclic, sends, active)
+    first_stage, stages = _stages(cyclic, active, per_stage)
+    plan = Plan(stages, messages, ops, _cost(cyclic, active, sizes), NO_FLOATS, first_stage)
     return SchedulePlan(plan, cyclic_pairs(cyclic), cyclic.channels, None)
 
 
@@ -78,52 +80,52 @@ def _bytes_by_rank(cyclic: CyclicSchedule, rows: Ints, sizes: ChunkSizes) -> Flo
     return found
 
 
-def _ops(cyclic: CyclicSchedule, sends: Ints, slots: Slots) -> tuple[Ints, Ints]:
-    """Return the messages of each stage, and how many a stage of each slot has."""
+def _ops(cyclic: CyclicSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
+    """Return the messages of each stage, and how many a stage of each active step has."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
-    slot_of_send = slots.of_row[sends]
-    in_slot = np.bincount(slot_of_send, minlength=len(slots.channel)).astype(np.int32)
-    before = np.cumsum(in_slot) - in_slot
+    step_of_send = active.of_row[sends]
+    in_step = np.bincount(step_of_send, minlength=len(active.channel)).astype(np.int32)
+    before = np.cumsum(in_step) - in_step
     first, stride = np.zeros((2, len(cyclic.kind)), np.int32)  # rank r's message of a send is first + stride * r
-    first[sends] = before[slot_of_send] * p + np.arange(len(sends)) - before[slot_of_send]
-    stride[sends] = in_slot[slot_of_send]
+    first[sends] = before[step_of_send] * p + np.arange(len(sends)) - before[step_of_send]
+    stride[sends] = in_step[step_of_send]
     rows = np.flatnonzero(cyclic.match >= 0)
     here = cyclic.kind[rows] == Kind.SEND
     sender = np.where(here, rows, cyclic.match[rows])
     message = cyclic.ranks_at(np.where(here, 0, cyclic.peer[rows]), ranks)
     message *= stride[sender][:, None]
     message += first[sender][:, None]
-    slot = slots.of_row[rows]
-    per_stage = np.bincount(slot, minlength=len(slots.channel))
-    return order_by_step(message, runs_of_steps(slot)), per_stage.astype(np.int32)
+    step = active.of_row[rows]
+    per_stage = np.bincount(step, minlength=len(active.channel))
+    return order_by_step(message, runs_of_steps(step)), per_stage.astype(np.int32)
 
 
-def _stages(cyclic: CyclicSchedule, slots: Slots, per_stage: Ints) -> tuple[Ints, Records]:
-    """Return the first stage of each agent, and a record for each stage: of each slot one of each rank."""
+def _stages(cyclic: CyclicSchedule, active: ActiveSteps, per_stage: Ints) -> tuple[Ints, Records]:
+    """Return the first stage of each agent, and a record for each stage: of each active step one of each rank."""
     p, channels, ranks = cyclic.world_size, cyclic.channels, np.arange(cyclic.world_size, dtype=np.int32)
     first = np.full((p, channels), -1, np.int32)
-    following = np.full((len(slots.channel), p), -1, np.int32)
+    following = np.full((len(active.channel), p), -1, np.int32)
     for channel in range(channels):
-        mine = np.flatnonzero(slots.channel == channel)
+        mine = np.flatnonzero(active.channel == channel)
         following[mine[:-1]] = mine[1:, None] * p + ranks
         first[:, channel] = mine[0] * p + ranks if len(mine) else -1
-    stages = np.zeros(len(slots.channel) * p + 1, STAGE)
+    stages = np.zeros(len(active.channel) * p + 1, STAGE)
     stages["first_op"][1:] = np.cumsum(np.repeat(per_stage, p))
-    stages["agent"][:-1] = (ranks * channels + slots.channel[:, None]).reshape(-1)
+    stages["agent"][:-1] = (ranks * channels + active.channel[:, None]).reshape(-1)
     stages["following"] = np.append(following.reshape(-1), -1)
     return first.reshape(-1), stages
 
 
-def _cost(cyclic: CyclicSchedule, slots: Slots, sizes: ChunkSizes) -> Floats:
+def _cost(cyclic: CyclicSchedule, active: ActiveSteps, sizes: ChunkSizes) -> Floats:
     """Return the seconds that each stage computes, its operations in order; empty where reducing costs nothing."""
     if sizes.gamma == 0:
         return NO_FLOATS
     rows = np.flatnonzero(cyclic.kind > Kind.RECV)
-    seconds, slot = sizes.gamma * _bytes_by_rank(cyclic, rows, sizes), slots.of_row[rows]
-    cost = np.zeros((len(slots.channel), cyclic.world_size))
-    nth = np.arange(len(rows)) - np.searchsorted(slot, slot)  # of its slot
+    seconds, step = sizes.gamma * _bytes_by_rank(cyclic, rows, sizes), active.of_row[rows]
+    cost = np.zeros((len(active.channel), cyclic.world_size))
+    nth = np.arange(len(rows)) - np.searchsorted(step, step)  # of its active step
     for k in range(int(nth.max(initial=-1)) + 1):
-        cost[slot[nth == k]] += seconds[nth == k]
+        cost[step[nth == k]] += seconds[nth == k]
     return cost.reshape(-1)
 
 

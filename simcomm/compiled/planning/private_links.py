@@ -10,44 +10,43 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.matching import receives
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Bools, Ints
-from simcomm.compiled.planning.cyclic_plan import Slots, distances, find_slots
+from simcomm.compiled.planning.cyclic_plan import ActiveSteps, distances, find_active_steps
 from simcomm.compiled.planning.routes import Pairs, Routes
 from simcomm.compiled.planning.schedule_plan import SchedulePlan, most_at_once
 
 
-class OneAtATime(NamedTuple):
-    """Who has one message at a time, over all channels."""
+class SingleMessages(NamedTuple):
+    """Which ranks and pairs never have two messages under way at once, over all their channels."""
 
     sends: Bools  # [ranks]
     receives: Bools  # [ranks]
     pair: Bools  # [pairs]
 
 
-def one_at_a_time(found: SchedulePlan) -> OneAtATime:
+def one_at_a_time(found: SchedulePlan) -> SingleMessages:
     """Return who has one message at a time in a plan."""
     numbers = [most_at_once(found.plan, end).reshape(-1, found.channels).sum(axis=1) for end in ("source", "sink")]
-    return OneAtATime(numbers[0] <= 1, numbers[1] <= 1, _pairs_one_at_a_time(found))
+    return SingleMessages(numbers[0] <= 1, numbers[1] <= 1, _pairs_one_at_a_time(found))
 
 
-def cyclic_one_at_a_time(cyclic: CyclicSchedule) -> OneAtATime:
+def cyclic_one_at_a_time(cyclic: CyclicSchedule) -> SingleMessages:
     """Return who has one message at a time in a cyclic schedule."""
-    sends, p, away = cyclic.kind == Kind.SEND, cyclic.world_size, distances(cyclic)
-    receives = (cyclic.kind == Kind.RECV) | (cyclic.kind == Kind.RECV_REDUCE)
-    slots = find_slots(cyclic)
-    alone = [_groups_one_at_a_time(slots, which, np.zeros(which.sum(), np.int32), 1) for which in (sends, receives)]
-    by_distance = _groups_one_at_a_time(slots, sends, np.searchsorted(away, cyclic.peer[sends]), len(away))
-    return OneAtATime(np.repeat(alone[0], p), np.repeat(alone[1], p), np.tile(by_distance, p))
+    p, away, active = cyclic.world_size, distances(cyclic), find_active_steps(cyclic)
+    sends, receiving = cyclic.kind == Kind.SEND, receives(cyclic.kind)
+    alone = [_groups_one_at_a_time(active, which, np.zeros(which.sum(), np.int32), 1) for which in (sends, receiving)]
+    by_distance = _groups_one_at_a_time(active, sends, np.searchsorted(away, cyclic.peer[sends]), len(away))
+    return SingleMessages(np.repeat(alone[0], p), np.repeat(alone[1], p), np.tile(by_distance, p))
 
 
-def _groups_one_at_a_time(slots: Slots, chosen: Bools, group: Ints, groups: int) -> Bools:
+def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, groups: int) -> Bools:
     """Return which groups of the chosen operations are on one channel, and have never two in one of its steps."""
-    slot = slots.of_row[chosen]
-    channel = slots.channel[slot]
-    in_slot = np.unique(group.astype(np.int64) * (len(slots.channel) + 1) + slot) // (len(slots.channel) + 1)
-    on_channel = np.unique(group.astype(np.int64) * (len(slots.channel) + 1) + channel) // (len(slots.channel) + 1)
-    never_two = np.bincount(in_slot, minlength=groups) == np.bincount(group, minlength=groups)
+    step, factor = active.of_row[chosen], len(active.channel) + 1
+    in_step = np.unique(group.astype(np.int64) * factor + step) // factor
+    on_channel = np.unique(group.astype(np.int64) * factor + active.channel[step]) // factor
+    never_two = np.bincount(in_step, minlength=groups) == np.bincount(group, minlength=groups)
     return never_two & (np.bincount(on_channel, minlength=groups) <= 1)
 
 
@@ -66,7 +65,7 @@ def _pairs_one_at_a_time(found: SchedulePlan) -> Bools:
     return one
 
 
-def private_links(one: OneAtATime, pairs: Pairs, routes: Routes) -> Bools:
+def private_links(one: SingleMessages, pairs: Pairs, routes: Routes) -> Bools:
     """Return which links carry one message at a time; shape [links]."""
     numbers = np.arange(len(pairs.src), dtype=np.int32)
     private = [_crossed_by_one(ends, single, routes) for ends, single in zip((*pairs, numbers), one, strict=True)]

@@ -26,7 +26,7 @@ def plan_in_trouble(inputs: EngineInput) -> Plan:
     if trouble.messages is not None:
         plan = plan._replace(extra=trouble.delay(inputs.index, *inputs.names))
     if len(plan.cost):
-        plan = plan._replace(cost=plan.cost * _slowdowns(inputs))
+        plan = plan._replace(cost=plan.cost * _stage_slowdowns(inputs))
     if trouble.fails_ranks:
         fails_at = [trouble.fails_at(rank) for rank in range(inputs.schedule.world_size)]
         plan = plan._replace(fails_at=np.repeat(fails_at, channels))
@@ -43,7 +43,7 @@ def _arrival_order(inputs: EngineInput) -> Ints:
     return places
 
 
-def _slowdowns(inputs: EngineInput) -> Floats:
+def _stage_slowdowns(inputs: EngineInput) -> Floats:
     """Return how many times as long each stage computes; [1] of 1 where no rank is in trouble."""
     trouble, channels = inputs.trouble, inputs.schedule_plan.channels
     if not trouble.ranks and trouble.compute is None:
@@ -54,7 +54,7 @@ def _slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Return the plan with agents that begin at these seconds: each has one more stage, in which it only waits."""
+    """Return the plan with a stage before each agent's first one in which it only waits, until it starts; seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -66,9 +66,9 @@ def _with_starts(plan: Plan, starts: Floats) -> Plan:
 
 
 def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
-    """Mark agents as failed that did so before the last of their computing began.
+    """Mark the agents of ranks that failed during their last stage, before the last of its computing began.
 
-    The kernel takes all computing of a stage at once, so that it sees a failure within it only as the next one starts.
+    The kernel simulates all computing of a stage as one interval, so it finds a failure only when a next stage starts.
     """
     channels = inputs.schedule_plan.channels
     for one in (one for one in inputs.trouble.ranks if one.fails_at < np.inf):
@@ -121,11 +121,11 @@ class LinkChange(NamedTuple):
 def link_changes(inputs: EngineInput, records: LinkRecords) -> Iterator[LinkChange]:
     """Yield every change of a link's bandwidth, in order of time; there may be no end of them."""
     graph: nx.DiGraph[str] = inputs.cluster.graph
-    number = {edge: link for link, edge in enumerate(graph.edges)}
+    number = {link: index for index, link in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(records.routes), dtype=np.int32), records.routes["hops"])
     crossing: dict[int, Ints] = {}
     for change in inputs.trouble.changes():
-        link = number[change.edge]
+        link = number[change.link]
         if link not in crossing:
             crossing[link] = np.unique(route[records.hops["link"] == link])
         alone, shared = (_rate_left(float(rate[link]), change.share) for rate in (records.alone, records.shared))

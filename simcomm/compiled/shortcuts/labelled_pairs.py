@@ -7,7 +7,7 @@ import numpy as np
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, LongInts
-from simcomm.compiled.planning.cyclic_plan import distances, find_slots
+from simcomm.compiled.planning.cyclic_plan import distances, find_active_steps
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
 
 
@@ -72,14 +72,14 @@ def _stages(cyclic: CyclicSchedule, seconds: Floats) -> tuple[Ints, Lists]:
 
     ``seconds`` is what each operation computes.
     """
-    slots = find_slots(cyclic)
-    order = np.argsort(slots.channel, kind="stable")
-    counts = np.bincount(slots.channel, minlength=cyclic.channels)
+    active = find_active_steps(cyclic)
+    order = np.argsort(active.channel, kind="stable")
+    counts = np.bincount(active.channel, minlength=cyclic.channels)
     first = np.concatenate([[0], np.cumsum(counts)])
     number = np.empty(len(order), np.int32)
     number[order] = np.arange(len(order)) - np.repeat(first[:-1], counts)
-    each = np.bincount(slots.of_row, weights=seconds, minlength=len(order))
-    return number[slots.of_row], Lists(first, each[order, None])
+    each = np.bincount(active.of_row, weights=seconds, minlength=len(order))
+    return number[active.of_row], Lists(first, each[order, None])
 
 
 def _label(lists: Lists) -> tuple[Ints, Lists]:

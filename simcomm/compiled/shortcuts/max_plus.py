@@ -22,10 +22,10 @@ from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
 from simcomm.compiled.planning.cyclic_plan import distances
 from simcomm.compiled.planning.routes import Routes, alone_rates
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
+from simcomm.model.same_time import SAME_STEP
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 STEPS_PER_LOOK = 16  # after which it is seen whether a step takes all ranks the same
-ROUNDING = 4e-16  # of the time, by which they may differ; over a hundred thousand steps it comes to less than 1e-10
 
 
 class Rows(NamedTuple):
@@ -250,7 +250,7 @@ def _advance(times: Any, rows: Rows, costs: RingCosts, begin: int, end: int, lat
                 took = times[rank] - before[rank]
                 least = min(least, took)
                 most = max(most, took)
-            if most - least <= ROUNDING * times[0]:
+            if most - least <= SAME_STEP * times[0]:
                 times += most * (rows.last[step] - step)
                 step = rows.last[step]
         step += 1

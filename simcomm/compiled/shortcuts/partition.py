@@ -17,7 +17,7 @@ import numpy.typing as npt
 from simcomm.compiled.kernel.arrays import Ints
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.shortcuts.labelled_pairs import LabelledPairs
-from simcomm.hashing import mix
+from simcomm.hashing import hash_numbers
 
 Hashes = npt.NDArray[np.uint64]
 MOST_ROUNDS = 40  # of refinement; where more are needed hardly anything is alike
@@ -40,11 +40,14 @@ class Partition(NamedTuple):
 
 
 def find_partition(pairs: LabelledPairs, routes: Routes) -> Partition | None:
-    """Return an equitable partition, or None where none makes ``LEAST_FOLD`` times fewer pairs."""
+    """Return an equitable partition, or None where none makes ``LEAST_FOLD`` times fewer pairs.
+
+    Raises RuntimeError should hashes collide, so that the classes found are not alike.
+    """
     hops = _hops(pairs, routes)
     found = _refine(pairs, routes, hops)
-    if found is not None:
-        assert _is_equitable(pairs, routes, hops, found), "the classes of the quotient are not alike: hashes collide"
+    if found is not None and not _is_equitable(pairs, routes, hops, found):
+        raise RuntimeError("the classes of the quotient are not alike: hashes collide")
     return found
 
 
@@ -58,7 +61,7 @@ def _hops(pairs: LabelledPairs, routes: Routes) -> Incidence:
 
 
 def _refine(given: LabelledPairs, routes: Routes, hops: Incidence) -> Partition | None:
-    """Tell apart what meets different things until nothing more is told apart; return None where that folds little."""
+    """Return the classes by color refinement: split them until a round splits none; None where too few remain alike."""
     agents = given.kind
     figures = np.stack([routes.alone, routes.shared, routes.latency], axis=1)
     links = np.unique(figures, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int32)
@@ -68,7 +71,7 @@ def _refine(given: LabelledPairs, routes: Routes, hops: Incidence) -> Partition 
     for _ in range(MOST_ROUNDS):
         on_route = _sum_by(_salt(links[hops.where], 3), hops.pair, len(every))
         ends = _salt(agents[given.src], 1) + _salt(agents[given.dst], 2)
-        pairs = _number(mix(on_route + ends) + _salt(given.label, 4))
+        pairs = _number(hash_numbers(on_route + ends) + _salt(given.label, 4))
         if len(pairs) and LEAST_FOLD * (int(pairs.max()) + 1) > len(pairs):
             return None
         classes = int(pairs.max(initial=0)) + int(agents.max(initial=0)) + int(links.max(initial=0))
@@ -76,21 +79,21 @@ def _refine(given: LabelledPairs, routes: Routes, hops: Incidence) -> Partition 
             return Partition(agents, links, pairs)
         before = classes
         met = [_sum_by(_salt(pairs[side.pair], 5 + k), side.where, len(agents)) for k, side in enumerate(sides)]
-        agents = _number(mix(met[0]) + met[1] + _salt(agents, 7))
-        links = _number(mix(_sum_by(_salt(pairs[hops.pair], 8), hops.where, len(links))) + _salt(links, 9))
+        agents = _number(hash_numbers(met[0]) + met[1] + _salt(agents, 7))
+        links = _number(hash_numbers(_sum_by(_salt(pairs[hops.pair], 8), hops.where, len(links))) + _salt(links, 9))
     return None
 
 
 def _salt(numbers: Ints, salt: int) -> Hashes:
     """Return hashes of numbers, other ones for each salt."""
-    return mix(mix(numbers.astype(np.uint64) + np.uint64(1)) + np.uint64(salt))
+    return hash_numbers(hash_numbers(numbers.astype(np.uint64) + np.uint64(1)) + np.uint64(salt))
 
 
 def _sum_by(hashes: Hashes, where: Ints, size: int) -> Hashes:
     """Return the sum of the hashes that belong to each place; it does not depend on their order."""
     halves = (hashes & np.uint64(0xFFFFFFFF), hashes >> np.uint64(32))
     low, high = (np.bincount(where, weights=half.astype(np.float64), minlength=size) for half in halves)
-    return mix(low.view(np.uint64)) + high.view(np.uint64)
+    return hash_numbers(low.view(np.uint64)) + high.view(np.uint64)
 
 
 def _number(hashes: Hashes) -> Ints:
