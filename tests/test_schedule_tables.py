@@ -366,3 +366,12 @@ def test_a_shift_does_nothing_else():
     for refuse in (lambda x: x % 4, lambda x: 3 - x, lambda x: x * -2, lambda x: x < "3", lambda x: -x, range, int):
         with pytest.raises(TypeError):
             refuse(one)
+
+
+def test_a_count_that_is_no_whole_number_is_refused_for_any_number_of_ranks() -> None:
+    def half(rank: int, world_size: int) -> Program:
+        yield send((rank + 1) % world_size, rank, 1.5), recv((rank - 1) % world_size, (rank - 1) % world_size, 1.5)
+
+    assert build_cyclic(here(half), 70) is None
+    with pytest.raises(ProgramError, match=r"1\.5 is no whole number"):
+        build_table(here(half), 70)

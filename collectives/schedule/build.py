@@ -99,7 +99,7 @@ def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
     Raises TypeError or OverflowError for other than 32-bit whole numbers, and whatever the program raises.
     """
     rows = [
-        (number, channel, int(op.kind), op.count, *_number(op.peer), *_number(op.chunk), *_number(op.into))
+        (number, channel, int(op.kind), _plain(op.count), *_number(op.peer), *_number(op.chunk), *_number(op.into))
         for channel, program in enumerate(call.run(ShiftedRank(0, 0, call.world_size)))
         for number, step in enumerate(program)
         for op in step
@@ -114,6 +114,13 @@ def _number(number: Any) -> tuple[int, int, int]:
     if type(number) is int:
         return 0, 0, number
     raise TypeError(number)
+
+
+def _plain(number: Any) -> int:
+    """Return a whole number that is the same on all ranks. Raises TypeError for others."""
+    if type(number) is not int:
+        raise TypeError(number)
+    return number
 
 
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
