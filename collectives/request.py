@@ -113,7 +113,8 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
 
 def _shape(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
     """Return type and number of the elements of each buffer. Raise InputError unless all ranks' are alike."""
-    if not all(isinstance(buffer, np.ndarray) for buffer in buffers):
+    is_sequence = isinstance(buffers, Sequence | np.ndarray)
+    if not is_sequence or not all(isinstance(buffer, np.ndarray) for buffer in buffers):
         raise InputError(f"{algorithm.full_name}: buffers are {buffers!r}; give a numpy array for each rank")
     kinds = {(buffer.shape, buffer.dtype.name) for buffer in buffers}
     if len(buffers) != world_size or len(kinds) != 1 or buffers[0].ndim != 1:

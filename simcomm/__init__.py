@@ -68,3 +68,8 @@ def __getattr__(name: str) -> Any:
 
         return choose
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return all names to complete, also the one that is imported when it is first used."""
+    return sorted({*globals(), *__all__})

@@ -46,7 +46,7 @@ class Choice:
         return self.next_best.seconds / self.seconds if self.next_best and self.seconds > 0 else inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WinnerMap:
     """Where each algorithm wins: ``choices[i][j]`` for ``world_sizes[i]`` ranks and ``sizes[j]`` bytes."""
 
@@ -55,6 +55,10 @@ class WinnerMap:
     sizes: tuple[int, ...]
     world_sizes: tuple[int, ...]
     choices: tuple[tuple[Choice, ...], ...]
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.world_sizes)} world sizes, {len(self.sizes)} sizes"
+        return f"<WinnerMap of {self.collective} on {self.cluster}: {counts}>"
 
     @property
     def winners(self) -> list[list[str]]:

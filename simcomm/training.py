@@ -11,7 +11,7 @@ from collectives.request import Request
 from collectives.schedule.schedule import Schedule
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training, check_training
-from simcomm.cluster.calibrated import calibration_ranks, resolve_transport
+from simcomm.cluster.calibrated import calibration_ranks, check_calibration, resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.training import simulate_training
@@ -53,6 +53,7 @@ def train(
     """
     check_cluster(cluster, Cluster)
     check_training(training, steps)
+    check_calibration(calibration)
     if training.gradient_sync is None:
         raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
     if training.compute is None and calibration is None:

@@ -8,11 +8,15 @@ import torch
 
 import realcomm
 import simcomm
-from collectives import InputError, find_algorithm, verify
+import viz
+from collectives import InputError, algorithm, build_schedule, find_algorithm, verify
 from collectives.request import Request, make_request
+from collectives.schedule.build import build_cyclic
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
-from simcomm.selection import choose
+from realcomm.functions.arguments import check_splits
+from ringlab.answers.findings import DoctorAnswer, Finding
+from simcomm.selection import choose, winner_map
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")
 RING = find_algorithm("all_reduce/ring")
@@ -137,6 +141,67 @@ def test_what_is_no_algorithm_is_not_looked_for(algorithm):
             call(algorithm, 4)
     with pytest.raises(InputError, match="root is '1'"):
         verify("broadcast/naive", 4, root="1")
+
+
+GRAPH = STAR.graph
+WINNERS = viz.Winners("all_reduce", [1024], [2], [["ring"]], [[1.0]])
+ONES = torch.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: simcomm.run("all_reduce/ring", STAR, 64, trouble=3), "trouble is 3; give a simcomm.Trouble"),
+        (lambda: simcomm.run("all_reduce/ring", STAR, 64, calibration=3), "calibration is 3; give a Calibration"),
+        (lambda: simcomm.run("all_reduce/ring", STAR, buffers=3), "buffers are 3; give a numpy array for each rank"),
+        (lambda: realcomm.run("all_reduce/ring", STAR, buffers=3), "buffers are 3; give a numpy array for each rank"),
+        (lambda: simcomm.train(Training(RING), STAR, calibration=3), "calibration is 3; give a Calibration"),
+        (lambda: choose("all_reduce", STAR, 64, calibration=3), "calibration is 3; give a Calibration"),
+        (lambda: choose(3, STAR, 64), "no collective is called 3; "),
+        (lambda: choose(["all_reduce"], STAR, 64), "no collective is called "),
+        (lambda: algorithm(3), "no collective is called 3; "),
+        (lambda: algorithm(print), "no collective is called <built-in function print>; "),
+        (lambda: simcomm.from_links(3), "links is 3; give a list of links"),
+        (lambda: simcomm.with_usable_bandwidths(3), "cluster is 3; give a cluster"),
+        (lambda: simcomm.shortest(3), "graph is 3; give a networkx graph"),
+        (lambda: simcomm.rail_aware(3), "graph is 3; give a networkx graph"),
+        (lambda: simcomm.ecmp()(STAR), "graph is <Cluster .*>; give a networkx graph"),
+        (lambda: build_schedule(3, 4), "algorithm is 3; give an Algorithm or a name"),
+        (lambda: build_schedule("all_reduce/rings", 4), "no algorithm is called 'all_reduce/rings'"),
+        (lambda: viz.draw_topology(3, ["h0"], "Three", "three.png"), "graph is 3; give a networkx graph"),
+        (lambda: viz.draw_winners(3, "three.png"), "found is 3; give viz.Winners"),
+        (lambda: realcomm.Executor(3, 0, 2), "request is 3; give a collectives.request.Request"),
+        (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "request is 'all_reduce/ring'"),
+        (lambda: realcomm.execute(RING, 3), "tensor is 3; give a torch.Tensor"),
+        (lambda: realcomm.execute("all_reduce/rings", ONES), "no algorithm is called 'all_reduce/rings'"),
+        (lambda: realcomm.execute(3, ONES), "algorithm is 3; give an Algorithm or a name"),
+        (lambda: check_splits(3, "output_split_sizes", ONES, 2), "output_split_sizes is 3; give a list of sizes"),
+        (lambda: realcomm.launch(3, 2), r"worker is 3; give a function of \(rank, world_size\)"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(call, message: str):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_a_schedule_is_built_of_a_name_too():
+    assert build_schedule("all_reduce/ring", 4).programs == build_schedule(RING, 4).programs
+
+
+def test_what_a_shell_shows_fits_on_a_line():
+    ring, training = build_schedule("all_reduce/ring", 4), Training(RING)
+    assert repr(ring) == "<Schedule all_reduce/ring, world size 4: 24 messages>"
+    assert repr(ring.table()) == "<StepTable all_reduce/ring, world size 4: 24 messages>"
+    assert repr(build_cyclic(RING, 4)) == "<CyclicSchedule all_reduce/ring, world size 4: 6 messages of each rank>"
+    assert repr(training) == "<Training of resnet18 on digits, gradient sync ring>"
+    found = winner_map("broadcast", STAR, [64, 128], [4], among=[find_algorithm("broadcast/naive")])
+    assert repr(found) == f"<WinnerMap of broadcast on {STAR.title}: 1 world sizes, 2 sizes>"
+    answer = DoctorAnswer((Finding("Python", True, "3.11"), Finding("gloo", False, "missing")))
+    assert repr(answer) == "<DoctorAnswer: 2 findings, missing: gloo>"
+
+
+def test_simcomm_lists_what_it_imports_when_it_is_used():
+    assert set(simcomm.__all__) <= set(dir(simcomm))
 
 
 def test_a_request_stands_in_place_of_the_algorithm():

@@ -10,6 +10,7 @@ from math import inf, log10
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -66,6 +67,8 @@ def draw_topology(graph: Graph, hosts: Sequence[str], title: str, path: Path | s
     True
     """
     path = check_path("path", path)
+    if not isinstance(graph, nx.Graph):
+        raise InputError(f"graph is {graph!r}; give a networkx graph, for example that of a cluster")
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(f"{path}: a topology is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")

@@ -52,6 +52,8 @@ def draw_winners(found: Winners, path: Path | str) -> None:
     True
     """
     path = check_path("path", path)
+    if not isinstance(found, Winners):
+        raise InputError(f"found is {found!r}; give viz.Winners")
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(f"{path}: a map of winners is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")

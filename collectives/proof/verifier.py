@@ -8,7 +8,6 @@ order of ``collectives.proof.completion``, which stands for every interleaving.
 from dataclasses import dataclass
 from operator import and_, or_
 
-from collectives.catalogue import as_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
@@ -44,7 +43,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     >>> verify("all_reduce/ring", world_size=4).messages
     24
     """
-    schedule = build_schedule(as_algorithm(algorithm), world_size, root)
+    schedule = build_schedule(algorithm, world_size, root)
     run = _SymbolicRun(schedule)
     for rank, channel, step in completion_order(schedule):
         run.complete(rank, channel, step)

@@ -23,7 +23,7 @@ from collectives.schedule.table import (
 from collectives.step import Kind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CyclicSchedule(ProgramCall):
     """What any one rank says, by step and channel; one entry of each array for each of its operations.
 
@@ -41,6 +41,10 @@ class CyclicSchedule(ProgramCall):
     shift: tuple[Ints, Ints]
     base: tuple[Ints, Ints]
     match: Ints  # the entry of the other end, on the rank ``peer`` further on; -1 for local operations
+
+    def __repr__(self) -> str:
+        sends = int(np.count_nonzero(self.kind == Kind.SEND))
+        return f"<CyclicSchedule {self.describe()}: {sends} messages of each rank>"
 
     @property
     def steps(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collectives.catalogue import as_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramError, Undefined, describe_error
 from collectives.schedule.call import ProgramCall, make_call
@@ -19,7 +20,7 @@ LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits
 Programs = list[list[list[Step]]]  # [rank][channel][step]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schedule(ProgramCall):
     """Every operation of every rank: by rank, channel and step. Each array has one entry for each operation."""
 
@@ -33,6 +34,9 @@ class Schedule(ProgramCall):
     count: Ints
     into: Ints
     match: Ints  # index of the operation at the other end; -1 for local ones
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.describe()}: {self.messages} messages>"
 
     @property
     def steps(self) -> int:
@@ -101,17 +105,18 @@ class Schedule(ProgramCall):
         return ProgramError(f"{self.site(index)}: {self.operation(index)}{problem}", self.world_size, rank, step)
 
 
-def build_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return what the program of every rank says, its messages matched.
+def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Schedule:
+    """Return what the program of every rank says, its messages matched; the algorithm may be given by name.
 
-    Raises InputError for a call that ``make_call`` refuses, and ProgramError for a program that fails, an operation
-    that breaks a rule (``collectives.schedule.rules``), a message with one end only, or two ends that disagree.
+    Raises InputError for an algorithm that is not there and for a call that ``make_call`` refuses, and ProgramError for
+    a program that fails, an operation that breaks a rule (``collectives.schedule.rules``), a message with one end only,
+    or two ends that disagree.
 
-    >>> from collectives import find_algorithm
-    >>> schedule = build_schedule(find_algorithm("all_reduce/ring"), 3)
+    >>> schedule = build_schedule("all_reduce/ring", 3)
     >>> schedule.steps, schedule.messages, str(schedule.operation(0))
     (4, 12, 'send(to rank 1, chunk 2)')
     """
+    algorithm = as_algorithm(algorithm)
     call = make_call(algorithm, world_size, root)
     programs, failure = _run_programs(call)
     columns, wrong = _columns(call, programs)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.schedule.call import ProgramCall
+from collectives.step import Kind
 
 Ints = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
@@ -34,11 +35,14 @@ class Columns(NamedTuple):
         return Columns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StepTable(ProgramCall):
     """A schedule as arrays alone; its operations are ordered by step, then rank, then channel."""
 
     columns: Columns
+
+    def __repr__(self) -> str:
+        return f"<StepTable {self.describe()}: {np.count_nonzero(self.columns.kind == Kind.SEND)} messages>"
 
     @property
     def channels(self) -> int:

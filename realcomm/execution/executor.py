@@ -11,6 +11,7 @@ from functools import cached_property
 import torch
 import torch.distributed as dist
 
+from collectives.catalogue import as_algorithm
 from collectives.declaration import Algorithm
 from collectives.elements import OPS
 from collectives.errors import InputError
@@ -37,7 +38,7 @@ TAG = 1 << 24  # of channel 0's messages: far from the tags that a user's own me
 
 
 def execute(
-    algorithm: Algorithm,
+    algorithm: str | Algorithm,
     tensor: torch.Tensor,
     op: str = "sum",
     root: int = 0,
@@ -46,14 +47,16 @@ def execute(
 ) -> None:
     """Run a collective on ``tensor``, in place. All ranks of ``group`` call this with tensors of one length and type.
 
-    ``root`` is a rank of the group. The events of this rank are appended to ``record``. Raise InputError for a tensor
-    that is not contiguous or that ``op`` cannot reduce. With two ranks:
+    The algorithm may be given by name. ``root`` is a rank of the group. The events of this rank are appended to
+    ``record``. Raise InputError for a tensor that is not contiguous or that ``op`` cannot reduce. With two ranks:
 
     >>> tensor = torch.tensor([1.0, 2.0])
-    >>> execute(find_algorithm("all_reduce/ring"), tensor)  # doctest: +SKIP
+    >>> execute("all_reduce/ring", tensor)  # doctest: +SKIP
     >>> tensor  # doctest: +SKIP
     tensor([2., 4.])
     """
+    algorithm = as_algorithm(algorithm)
+    _check_tensor(tensor)
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     request = Request(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
     Executor(request, rank, world_size, group, tensor.device).run(tensor, record)
@@ -85,6 +88,8 @@ class Executor:
         Raise InputError for an unknown operator, one that cannot reduce the type, and a length that the algorithm
         cannot work on.
         """
+        if not isinstance(request, Request):
+            raise InputError(f"request is {request!r}; give a collectives.request.Request")
         algorithm, n, op = request.algorithm, request.elements, request.op
         self.request, self.rank, self.world_size = request, rank, world_size
         self.dtype: torch.dtype = getattr(torch, request.dtype)
@@ -143,6 +148,7 @@ class Executor:
     def _bind(self, tensor: torch.Tensor) -> None:
         """Build the pipeline on ``tensor`` and keep it for as long as the tensor lives."""
         n = self.request.elements
+        _check_tensor(tensor)
         if tensor.numel() != n or tensor.dtype != self.dtype:
             raise InputError(
                 f"a tensor of {tensor.numel()} {tensor.dtype} was given where {n} {self.dtype} were announced"
@@ -234,6 +240,11 @@ def dtype_name(dtype: torch.dtype) -> str:
     'float32'
     """
     return str(dtype).removeprefix("torch.")
+
+
+def _check_tensor(tensor: object) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise InputError(f"tensor is {tensor!r}; give a torch.Tensor")
 
 
 def _check_op(op: str) -> None:

@@ -178,8 +178,12 @@ def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
     return first
 
 
-def check_splits(sizes: Sequence[int] | None, name: str, tensor: torch.Tensor, world_size: int) -> None:
+def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int) -> None:
     """Raise InputError unless sizes along the first dimension are absent, or equal and together that dimension."""
+    if sizes is None:
+        return
+    if not isinstance(sizes, list | tuple):
+        raise WrongType(f"{name} is {sizes!r}; give a list of sizes, one for each rank")
     if not sizes:
         return
     rows = tensor.shape[0] if tensor.dim() else 0

@@ -62,6 +62,8 @@ def launch(
     >>> launch(max, 2)  # doctest: +SKIP
     [2, 2]
     """
+    if not callable(worker):
+        raise InputError(f"worker is {worker!r}; give a function of (rank, world_size)")
     check_launch(world_size, backend, timeout)
     if under_torchrun():
         return run_under_torchrun(worker, world_size, args, backend, threads, timeout, progress)

@@ -23,11 +23,15 @@ class Finding(Record):
     detail: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DoctorAnswer(Record):
     """What ``doctor`` found."""
 
     findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        missing = f", missing: {', '.join(self.missing)}" if self.missing else ""
+        return f"<DoctorAnswer: {len(self.findings)} findings{missing}>"
 
     @property
     def missing(self) -> list[str]:

@@ -60,11 +60,18 @@ def calibration_ranks(cluster: Cluster) -> int:
     return cluster.world_size if cluster.is_here else BORROWED_RANKS
 
 
+def check_calibration(calibration: object) -> None:
+    """Raise InputError unless ``calibration`` is a Calibration, or None for the cached one."""
+    if calibration is not None and not isinstance(calibration, Calibration):
+        raise InputError(f"calibration is {calibration!r}; give a Calibration, as read_calibration returns it")
+
+
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:
     """Return the cluster and its transport, both calibrated where they need to be.
 
     Without ``calibration`` the cached one is taken. Raises InputError where there is none.
     """
+    check_calibration(calibration)
     if cluster.transport is None:
         cluster = with_calibration(cluster, calibration or cached_calibration(calibration_ranks(cluster)))
     assert cluster.transport is not None

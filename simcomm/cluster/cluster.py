@@ -5,7 +5,7 @@ from typing import Literal
 
 import networkx as nx
 
-from collectives.checks import check_whole_number
+from collectives.checks import check_cluster, check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
 from simcomm.cluster.routing import Router, Routing, shortest
@@ -79,6 +79,7 @@ def with_usable_bandwidths(cluster: Cluster) -> Cluster:
     >>> pair.graph.edges["n0.gpu0", "n0.nvswitch"]["bandwidth"] < 450e9
     True
     """
+    check_cluster(cluster, Cluster)
     graph = cluster.graph.copy()
     for _, _, data in graph.edges(data=True):
         data["bandwidth"] = data.get("usable_bandwidth", data["bandwidth"])

@@ -9,7 +9,15 @@ from collectives.errors import InputError
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency
 from simcomm.cluster.cluster import IDEAL, Cluster
-from simcomm.cluster.graph import add_link, check_connected, empty_graph, link_spec, natural_key, rank_nodes
+from simcomm.cluster.graph import (
+    add_link,
+    check_connected,
+    check_is_graph,
+    empty_graph,
+    link_spec,
+    natural_key,
+    rank_nodes,
+)
 from simcomm.cluster.graph_check import check_graph
 
 
@@ -27,6 +35,8 @@ def from_links(
     >>> from_links([("h0", "s0", "10 Gbit/s", "1 us"), ("h1", "s0", "25 Gbit/s", "1 us")])
     <Cluster 2 hosts, 2 links: 2 ranks, 3 nodes, 4 links>
     """
+    if not isinstance(links, Iterable):
+        raise InputError(f"links is {links!r}; give a list of links, each two nodes, a bandwidth and a latency")
     graph = empty_graph()
     for link in links:
         if not isinstance(link, list | tuple) or len(link) != 4:
@@ -54,8 +64,7 @@ def from_graph(
     >>> from_graph(graph)
     <Cluster 2 hosts, 2 nodes: 2 ranks, 2 nodes, 2 links>
     """
-    if not isinstance(graph, nx.Graph):
-        raise InputError(f"graph is {graph!r}; give a networkx graph")
+    check_is_graph(graph)
     directed = check_graph(graph)
     hosts = tuple(sorted(rank_nodes(directed), key=natural_key))
     return Cluster(title or f"{len(hosts)} hosts, {directed.number_of_nodes()} nodes", directed, hosts, transport)

@@ -93,6 +93,12 @@ def natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
+def check_is_graph(graph: object) -> None:
+    """Raise InputError unless ``graph`` is a networkx graph."""
+    if not isinstance(graph, nx.Graph):
+        raise InputError(f"graph is {graph!r}; give a networkx graph")
+
+
 def check_connected(graph: "nx.DiGraph[str]") -> None:
     """Raise InputError for a network without a node for a rank, or in several pieces."""
     if not rank_nodes(graph):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from collectives.checks import check_sequence
 from collectives.errors import InputError
-from simcomm.cluster.graph import P2P_LEVELS, node_kind, node_kinds, rank_nodes
+from simcomm.cluster.graph import P2P_LEVELS, check_is_graph, node_kind, node_kinds, rank_nodes
 from simcomm.cluster.paths import Ints, RouteLinks, ShortestPaths
 from simcomm.hashing import hash_numbers
 
@@ -32,6 +32,7 @@ class Router:
     """The routes through one graph: the nodes of one, or the links of many at once."""
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
+        check_is_graph(graph)
         self.graph = graph
         self.paths = ShortestPaths(graph)
         self._known: dict[tuple[str, str], Route] = {}

@@ -225,8 +225,8 @@ def step_and_chunk(step: Any, chunk: Any) -> Any:
 NO_TROUBLE = Trouble()
 
 
-def check_trouble(trouble: Trouble, graph: "nx.DiGraph[str]", world_size: int) -> None:
-    """Raise InputError for a rank or link that is not there, and for numbers that mean nothing.
+def check_trouble(trouble: object, graph: "nx.DiGraph[str]", world_size: int) -> None:
+    """Raise InputError for what is no Trouble, a rank or link that is not there, and for numbers that mean nothing.
 
     >>> import simcomm
     >>> star = simcomm.star(4, "10 Gbit/s", "5 us")
@@ -235,6 +235,8 @@ def check_trouble(trouble: Trouble, graph: "nx.DiGraph[str]", world_size: int) -
     ...
     collectives.errors.InputError: rank 7 is not there; ranks are 0..3
     """
+    if not isinstance(trouble, Trouble):
+        raise InputError(f"trouble is {trouble!r}; give a simcomm.Trouble")
     for entry in trouble.ranks:
         if not 0 <= entry.rank < world_size:
             raise InputError(f"rank {entry.rank} is not there; ranks are 0..{world_size - 1}")
