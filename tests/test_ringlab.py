@@ -193,6 +193,7 @@ WRONG_TYPES = {
     "algorithms is 'ring'; give a list of names": lambda: ringlab.winners("all_reduce", ANY, algorithms="ring"),
     "options is 3; give BenchOptions": lambda: ringlab.bench(3),
     "no collective is called 3;": lambda: ringlab.bench(ringlab.BenchOptions(collective=3)),
+    "iterations is 'x'; give a whole number": lambda: ringlab.bench(ringlab.BenchOptions(iterations="x")),
     "trainings is 3; give a list of trainings": lambda: ringlab.calibrate(2, 3),
     "ranks is '2'; give a whole number": lambda: ringlab.calibrate("2"),
     "algorithm is 3; give a text": lambda: ringlab.animate("star8", "x.png", algorithm=3),

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import simcomm
 from collectives.catalogue import find_algorithm, library
-from collectives.checks import check_sequence
+from collectives.checks import check_sequence, check_whole_number
 from collectives.declaration import AUTO, Algorithm, auto
 from collectives.elements import check_op
 from collectives.errors import InputError
@@ -169,6 +169,8 @@ def measurements(options: BenchOptions, calibration: Calibration | None = None) 
     ``auto`` is chosen by the calibration. Raises InputError, also where there is none to choose by.
     """
     check_op(options.op, options.dtype)
+    check_whole_number("iterations", options.iterations, at_least=1)
+    check_whole_number("warmup", options.warmup, at_least=0)
     algorithms = _algorithms(options)
     if calibration is None and any(algorithm.is_auto for algorithm in algorithms):
         raise InputError(
