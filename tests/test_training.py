@@ -93,7 +93,7 @@ def test_the_accuracy_is_that_of_the_saved_weights(ring):
     model.load_state_dict(ring.weights)
     model.eval()
     with torch.inference_mode():
-        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in held_out_batches({}, 0, 1))
+        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in held_out_batches(small(RING), 0, 1))
     assert ring.trace.facts["test_accuracy"] == pytest.approx(right / 360, abs=1.5 / 360)
     assert [path.name for path in ring.file.parent.iterdir()] == ["weights.pt"]
 
