@@ -31,7 +31,7 @@ import simcomm
 from collectives import Request, Transport, find_algorithm
 from collectives.records.environment import describe_environment
 from collectives.records.files import write_text
-from collectives.schedule.build import build_compact
+from collectives.schedule.symbolic_build import build_compact
 from collectives.step import Kind
 from simcomm import Cluster
 from simcomm.cluster.topologies import two_level_tree

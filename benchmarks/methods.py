@@ -19,8 +19,8 @@ import simcomm
 from collectives import Request, Transport, find_algorithm, library
 from collectives.records.environment import describe_environment
 from collectives.records.files import write_text
-from collectives.schedule.build import AnySchedule, build_cyclic, build_table
 from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build_table
 from simcomm import Cluster
 from simcomm.cluster.placement import place_round_robin
 from simcomm.compiled.engine import QUOTIENT_FROM, by_events, by_max_plus, by_quotient

@@ -15,7 +15,8 @@ from collectives.proof.verifier import verify
 from collectives.records.calibration import Calibration, read_calibration
 from collectives.records.trace import Message, Span, Trace, read_trace
 from collectives.request import Request, make_request
-from collectives.schedule.schedule import Schedule, build_schedule
+from collectives.schedule.build import build_schedule
+from collectives.schedule.schedule import Schedule
 from collectives.step import Kind, Operation, copy, on_group, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
 from collectives.units import parse_size

@@ -2,7 +2,7 @@
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.schedule.build import message_count
+from collectives.schedule.symbolic_build import message_count
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 

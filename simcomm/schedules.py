@@ -5,9 +5,10 @@ from functools import lru_cache
 from collectives.declaration import Algorithm
 from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
-from collectives.schedule.build import AnySchedule, build_compact, build_cyclic
+from collectives.schedule.build import build_schedule
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.schedule import Schedule, build_schedule
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_cyclic
 from collectives.schedule.table import StepTable
 
 VERIFIED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which an engine could hang on

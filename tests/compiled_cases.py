@@ -10,7 +10,8 @@ import networkx as nx
 
 from collectives.declaration import Algorithm
 from collectives.request import Request
-from collectives.schedule.schedule import Schedule, build_schedule
+from collectives.schedule.build import build_schedule
+from collectives.schedule.schedule import Schedule
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Step, copy, recv, recv_reduce, reduce, send
 from collectives.transport import Transport

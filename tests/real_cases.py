@@ -13,7 +13,7 @@ from collectives.declaration import Algorithm
 from collectives.lengths import round_down
 from collectives.parts import part_slice
 from collectives.request import Request
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
 from collectives.spec import Spec
 from realcomm.execution import executor, pipeline
 from realcomm.execution.executor import Executor, dtype_name

@@ -11,7 +11,7 @@ import pytest
 
 from collectives import Algorithm, InputError, algorithm, find_algorithm, library, send, verify
 from collectives.catalogue import load_file
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
 
 MINE = """
 from collections.abc import Iterator

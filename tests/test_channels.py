@@ -23,7 +23,7 @@ from collectives import (
 )
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.proof.completion import completion_order
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
 
 # mypy: allow-untyped-defs
 

@@ -11,7 +11,8 @@ from collectives import Algorithm, Kind, Transport, find_algorithm, library, ver
 from collectives.costs.bounds import bus_factor, least_sent_share, least_steps
 from collectives.costs.closed_forms import FORMS, UPPER_BOUNDS, CostModel, closed_form, least_seconds
 from collectives.proof.completion import completion_order
-from collectives.schedule.schedule import Schedule, build_schedule
+from collectives.schedule.build import build_schedule
+from collectives.schedule.schedule import Schedule
 from collectives.spec import SPECS
 from collectives.step import Operation, extent
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import simcomm
 from collectives import InputError, ProgramError, Request, Trace, Transport, library
 from collectives.lengths import round_down
-from collectives.schedule.build import build_cyclic, build_table
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
+from collectives.schedule.symbolic_build import build_cyclic, build_table
 from collectives.step import recv, send
 from simcomm import Cluster
 from simcomm.compiled import engine

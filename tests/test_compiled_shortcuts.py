@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from collectives import Request, Transport, library
 from collectives.declaration import Algorithm
-from collectives.schedule.build import AnySchedule, build_cyclic, build_table
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
+from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build_table
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from simcomm import Cluster, ring

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError, Trace, Transport, find_algorithm
+from collectives.schedule.build import build_schedule
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.schedule import build_schedule
 from collectives.step import copy, recv, send
 from collectives.workload import ComputePhases, Training
 from simcomm import star

@@ -10,7 +10,7 @@ import pytest
 from collectives import find_algorithm, library
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
 from collectives.spec import SPECS
 
 PAGE = (Path(__file__).parent.parent / "docs" / "costs.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import simcomm
 import viz
 from collectives import InputError, algorithm, build_schedule, find_algorithm, verify
 from collectives.request import Request, make_request
-from collectives.schedule.build import build_cyclic
+from collectives.schedule.symbolic_build import build_cyclic
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 from realcomm.functions.arguments import check_splits

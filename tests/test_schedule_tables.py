@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from collectives import InputError, ProgramError, library
 from collectives.declaration import Algorithm
-from collectives.schedule.build import build_by_branch, build_cyclic, build_table
+from collectives.schedule.build import build_schedule
 from collectives.schedule.call import make_call
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.symbolic_build import build_by_branch, build_cyclic, build_table
 from collectives.schedule.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorise
 from collectives.schedule.table import Columns, StepTable
 from collectives.spec import find_spec
@@ -74,7 +74,7 @@ def test_a_program_is_tried_as_cyclic_once_and_a_fault_of_ours_is_not_taken_for_
     def fail(blocks):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("collectives.schedule.build.merge_blocks", fail)
+    monkeypatch.setattr("collectives.schedule.symbolic_build.merge_blocks", fail)
     with pytest.raises(ZeroDivisionError):
         build_table(algorithm, 5)
 

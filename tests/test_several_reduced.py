@@ -7,7 +7,7 @@ import pytest
 
 import simcomm
 from collectives import Algorithm, ProgramError, copy, find_algorithm, recv, recv_reduce, reduce, send, verify
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
 from collectives.spec import find_spec
 from collectives.step import Operation
 

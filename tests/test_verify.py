@@ -22,7 +22,7 @@ from collectives import (
     verify,
 )
 from collectives.proof.completion import completion_order
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
 from ringlab.answers.proofs import prove
 
 # mypy: allow-untyped-defs

@@ -29,7 +29,7 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
     messages are posted. Raises ProgramError on a deadlock.
 
     >>> from collectives import find_algorithm
-    >>> from collectives.schedule.schedule import build_schedule
+    >>> from collectives.schedule.build import build_schedule
     >>> [tuple(done) for done in completion_order(build_schedule(find_algorithm("reduce/naive"), 2))]
     [(1, 0, 0), (0, 0, 0)]
     """

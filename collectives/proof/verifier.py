@@ -11,7 +11,8 @@ from operator import and_, or_
 from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
-from collectives.schedule.schedule import Schedule, build_schedule
+from collectives.schedule.build import build_schedule
+from collectives.schedule.schedule import Schedule
 from collectives.spec import Contents, Contributors
 from collectives.step import Kind, Operation
 

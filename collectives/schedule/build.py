@@ -1,186 +1,163 @@
-"""Schedules from few runs of a program: most programs say the same on many ranks, and need not be run for each.
+"""Building a schedule plainly: the program of every rank is run, held to the rules, and its messages are matched."""
 
-A *cyclic* program uses its rank only in ``(rank + c) % world_size``: one run of it, with a ``ShiftedRank``, stands for
-all ranks. Other programs are run for all ranks at once, with a ``VectorRank``, and where they branch on their rank once
-for each branch. What cannot be run so, or would be refused, goes to the plain ``build_schedule``, which says what is
-wrong.
-"""
-
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from collectives.catalogue import as_algorithm
 from collectives.declaration import Algorithm
+from collectives.errors import InputError, ProgramError, Undefined, describe_error
 from collectives.schedule.call import ProgramCall, make_call
-from collectives.schedule.cyclic import CyclicSchedule, check_cyclic
-from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
-from collectives.schedule.rules import first_offence
-from collectives.schedule.schedule import Schedule, build_schedule
-from collectives.schedule.symbolic_rank import Diverges, ShiftedRank, VectorRank
-from collectives.schedule.table import Block, StepTable, merge_blocks
+from collectives.schedule.matching import Keys, first_mismatch, match_halves, pair_keys
+from collectives.schedule.rules import DIFFERENT_CHUNKS, first_offence
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.table import Columns
 from collectives.step import Kind, Step
 
-MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
+LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits
+Programs = list[list[list[Step]]]  # [rank][channel][step]
 
-AnySchedule = Schedule | CyclicSchedule | StepTable
 
+def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Schedule:
+    """Return what the program of every rank says, its messages matched; the algorithm may be given by name.
 
-def message_count(schedule: AnySchedule) -> int:
-    """Return how many messages a built schedule has, empty ones included.
+    Raises InputError for an algorithm that is not there and for a call that ``make_call`` refuses, and ProgramError for
+    a program that fails, an operation that breaks a rule (``collectives.schedule.rules``), a message with one end only,
+    or two ends that disagree.
 
-    >>> from collectives import find_algorithm
-    >>> message_count(build_compact(find_algorithm("all_reduce/ring"), 4))
-    24
+    >>> schedule = build_schedule("all_reduce/ring", 3)
+    >>> schedule.steps, schedule.messages, str(schedule.operation(0))
+    (4, 12, 'send(to rank 1, chunk 2)')
     """
-    if isinstance(schedule, CyclicSchedule):
-        return schedule.world_size * int((schedule.kind == Kind.SEND).sum())
-    columns = schedule.columns if isinstance(schedule, StepTable) else schedule
-    return int((columns.kind == Kind.SEND).sum())
-
-
-def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
-    """Return the cyclic schedule if there is one, else a table of steps. Raises what ``build_schedule`` raises.
-
-    >>> from collectives import find_algorithm
-    >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
-    ['CyclicSchedule', 'StepTable']
-    """
-    found = build_cyclic(algorithm, world_size, root) or build_by_branch(algorithm, world_size, root)
-    return found or build_schedule(algorithm, world_size, root).table()
-
-
-def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
-    """Return the operations of every rank, matched, step by step. Raises what ``build_schedule`` raises.
-
-    >>> from collectives import find_algorithm
-    >>> table = build_table(find_algorithm("broadcast/binomial"), 4)
-    >>> table.steps, len(table.columns.kind)
-    (2, 6)
-    """
-    return build_compact(algorithm, world_size, root).table()
-
-
-def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | None:
-    """Return the schedule from one run of the program; None if it is not cyclic or might be refused.
-
-    >>> from collectives import find_algorithm
-    >>> ring = build_cyclic(find_algorithm("all_reduce/ring"), 1024)
-    >>> ring.steps, len(ring.kind)  # of any one rank
-    (2046, 4092)
-    """
-    try:
-        call = make_call(algorithm, world_size, root)
-        if world_size < 2:
-            return None
-        numbers = _run_shifted(call)
-    except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
-        return None
-    numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 0]))].T
-    step, channel, kind, count, peer_stride, peer, peer_base = numbers[:7]
-    stride, shift, base = (tuple(numbers[[k, k + 3]]) for k in (7, 8, 9))
-    local = kind >= Kind.COPY
-    strides = np.unique([*stride[0], *stride[1], 0])[1:]
-    if not np.where(local, peer_base == -1, (peer_stride == 1) & (peer_base == 0)).all() or len(strides) > 1:
-        return None
-    return check_cyclic(
-        CyclicSchedule(
-            algorithm, world_size, root, call.chunks, call.scratch, int(strides.max(initial=1)), channel, step, kind,
-            np.where(local, 0, peer), count, (stride[0] > 0, stride[1] > 0), shift, base,
-            np.full(len(step), -1, np.int32),
-        )
+    algorithm = as_algorithm(algorithm)
+    call = make_call(algorithm, world_size, root)
+    programs, failure = _run_programs(call)
+    columns, wrong = _columns(call, programs)
+    schedule = Schedule(
+        algorithm, world_size, root, call.chunks, call.scratch,
+        tuple(tuple(tuple(program) for program in channels) for channels in programs), *columns,
     )  # fmt: skip
+    offence = first_offence(columns, call)
+    if offence is not None:
+        raise schedule.refuse(offence.at, f": {offence.problem}")
+    failure = wrong or failure
+    if failure is not None:
+        raise failure
+    key = pair_keys(columns, world_size, schedule.channels)
+    schedule = replace(schedule, match=match_halves(columns.kind, key))
+    mismatch = first_mismatch(schedule.columns, call, key)
+    if mismatch is not None:
+        raise _mismatch_error(schedule, key, mismatch)
+    return schedule
 
 
-def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
-    """Return the numbers of each operation that any one rank says, in the order of channels; [operations, 13].
-
-    Raises TypeError or OverflowError for other than 32-bit whole numbers, and whatever the program raises.
-    """
-    rows = [
-        (number, channel, int(op.kind), _plain(op.count), *_number(op.peer), *_number(op.chunk), *_number(op.into))
-        for channel, program in enumerate(call.run(ShiftedRank(0, 0, call.world_size)))
-        for number, step in enumerate(program)
-        for op in step
-    ]
-    return np.array(rows, dtype=np.int32).reshape(-1, 13)
-
-
-def _number(number: Any) -> tuple[int, int, int]:
-    """Return stride, shift and base of a number; the stride is 0 if it is not shifted. Raises TypeError for others."""
-    if isinstance(number, ShiftedRank):
-        return number.stride, number.shift, number.base
-    if type(number) is int:
-        return 0, 0, number
-    raise TypeError(number)
-
-
-def _plain(number: Any) -> int:
-    """Return a whole number that is the same on all ranks. Raises TypeError for others."""
-    if type(number) is not int:
-        raise TypeError(number)
-    return number
-
-
-def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """Return the table from one run for all ranks that branch alike; None if that fails or might be refused."""
-    try:
-        call = make_call(algorithm, world_size, root)
-        blocks = _run_branches(call)
-    except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
-        return None
-    columns = merge_blocks(blocks)
-    if first_offence(columns, call) is not None:
-        return None
-    key = pair_keys(columns, world_size, int(columns.channel.max(initial=0)) + 1)
-    columns = columns._replace(match=match_halves(columns.kind, key))
-    if first_mismatch(columns, call, key) is not None:
-        return None
-    return StepTable(algorithm, world_size, root, call.chunks, call.scratch, columns)
-
-
-def _run_branches(call: ProgramCall) -> list[Block]:
-    """Return what all ranks say. Raises Diverges when there are too many branches, and whatever the program raises."""
-    waiting, blocks = [np.arange(call.world_size, dtype=np.int64)], []
-    runs = 0
-    while waiting:
-        ranks, runs = waiting.pop(), runs + 1
+def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
+    """Return the steps of all ranks. A program that fails is the last one, as far as it came, and the error is why."""
+    programs: Programs = []
+    for rank in range(call.world_size):
+        channel, steps = 0, list[Step]()
+        programs.append([steps])
         try:
-            blocks += _run_branch(call, ranks)
-        except Diverges as split:
-            values = np.zeros(0) if split.values is None else np.unique(split.values)
-            if runs + len(waiting) + len(values) > MOST_BRANCHES:
-                raise
-            waiting.extend(ranks[split.values == value] for value in values)
-    return blocks
+            running = call.run(rank)
+            programs[rank] = [[] for _ in running]
+            for channel, (program, steps) in enumerate(zip(running, programs[rank], strict=True)):  # noqa: B007
+                for step in program:
+                    steps.append(step)
+        except Undefined as error:
+            raise Undefined(f"{call.describe()}: {error}") from error
+        except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command
+            what = str(error) if isinstance(error, InputError) else _failure(error, call.algorithm)
+            failure = _program_error(call, programs, (rank, channel, len(steps)), what)
+            failure.__cause__ = error
+            return programs, failure
+    return programs, None
 
 
-def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[Block]:
-    """Return what some ranks say together, one block a channel. Raises Diverges where they do not say the same."""
-    rank = VectorRank(ranks) if len(ranks) > 1 else int(ranks[0])
-    return [_block(channel, program, ranks) for channel, program in enumerate(call.run(rank))]
+def _failure(error: BaseException, algorithm: Algorithm) -> str:
+    return f"the program fails with {describe_error(error, algorithm.source)}"
 
 
-def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> Block:
-    """Return what one channel says on some ranks. Raises TypeError or OverflowError for other than 32-bit numbers."""
-    rows = [
-        (channel, number, int(op.kind), op.peer, op.chunk, op.count, op.into)
-        for number, step in enumerate(program)
-        for op in step
-    ]
-    same = np.array([row[:3] for row in rows], dtype=np.int32).reshape(-1, 3).T
-    fields = [np.empty((len(rows), len(ranks)), np.int32) for _ in range(4)]
-    for at, row in enumerate(rows):
-        for field, number in zip(fields, row[3:], strict=True):
-            field[at] = _values(number)
-    return Block._make([ranks.astype(np.int32), *same, tuple(fields)])
+def _program_error(call: ProgramCall, programs: Programs, at: tuple[int, int, int], what: str) -> ProgramError:
+    """Return the error of a rank, channel and step."""
+    rank, channel, step = at
+    on_channel = f", channel {channel}" if len(programs[rank]) > 1 else ""
+    return ProgramError(f"{call.describe()}, rank {rank}{on_channel}, step {step}: {what}", call.world_size, rank, step)
 
 
-def _values(number: Any) -> Any:
-    """Return a number of an operation for each rank of a branch. Raises TypeError for what is none."""
-    if isinstance(number, VectorRank):
-        return number.values
-    if isinstance(number, int | np.integer) and not isinstance(number, bool):
-        return number
-    raise TypeError(number)
+def _columns(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramError | None]:
+    """Return all operations, unmatched. If one has what is no whole number, those before it, and the error for it."""
+    sites: list[int] = []  # flat lists are quick
+    lengths: list[int] = []
+    numbers: list[int] = []
+    for rank, channels in enumerate(programs):
+        for channel, program in enumerate(channels):
+            for number, step in enumerate(program):
+                sites += (rank, channel, number)
+                lengths.append(len(step))
+                for op in step:
+                    numbers += (op.kind, op.peer, op.chunk, op.count, op.into)
+    site = np.repeat(np.array(sites, np.int32).reshape(-1, 3), lengths, axis=0)
+    array, odd = _as_array(numbers)
+    failure = None
+    if odd is not None:
+        index = odd // 5
+        name, what = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
+        rank, channel, step = site[index].tolist()
+        failure = _program_error(call, programs, (rank, channel, step), f"{name}: {what}")
+        array = np.array(numbers[: 5 * index])
+    fields = array.astype(np.int32).reshape(-1, 5)
+    columns = np.concatenate([site[: len(fields)], fields], axis=1).T.copy()
+    return Columns._make([*columns, np.full(len(fields), -1, np.int32)]), failure
+
+
+def _as_array(numbers: list[int]) -> tuple[npt.NDArray[Any], int | None]:
+    """Return the numbers as an array, and the index of the first that is none or too large for its use, if any."""
+    array = np.zeros(0, np.int64)
+    try:
+        array = np.array(numbers) if numbers else array
+        if array.dtype.kind == "i" and (not numbers or (array.min() >= -LARGEST and array.max() <= LARGEST)):
+            return array, None
+    except (ValueError, TypeError):  # something is not even like a number
+        pass
+    return array, next((index for index, number in enumerate(numbers) if not _is_usual(number)), None)
+
+
+def _is_usual(number: object) -> bool:
+    return isinstance(number, int | np.integer) and bool(-LARGEST <= number <= LARGEST)
+
+
+def _describe_odd(number: object) -> str:
+    if isinstance(number, int | np.integer):
+        return f"{number} is larger than any peer, chunk or count can be"
+    return f"{number!r} is no whole number; peers, chunks and counts are (divide with //)"
+
+
+def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
+    """Return the error for a message with one end only, or with ends that disagree."""
+    same, is_send = key == key[index], schedule.kind == Kind.SEND
+    sends, receives = (int((same & ends & (schedule.peer >= 0)).sum()) for ends in (is_send, ~is_send))
+    src, dst = int(schedule.rank[index]), int(schedule.peer[index])
+    if not is_send[index]:
+        src, dst = dst, src
+    other = int(schedule.match[index])
+    if other < 0:
+        where = schedule.on_channel(index).replace(",", " on")
+        return schedule.refuse(
+            index,
+            f" meets nothing: rank {src} sends {_messages(sends)} to rank {dst}{where}, which receives {receives} "
+            "from it",
+        )
+    agree = schedule.count[index] == schedule.count[other]
+    problem = DIFFERENT_CHUNKS if agree else "they disagree on how many chunks travel"
+    number = int((same & is_send)[:index].sum())
+    return schedule.refuse(
+        index,
+        f", message {number} of rank {src} to rank {dst}, meets in its step {schedule.step[other]} "
+        f"{schedule.operation(other)}: {problem}",
+    )
+
+
+def _messages(number: int) -> str:
+    return {0: "no message", 1: "1 message"}.get(number, f"{number} messages")

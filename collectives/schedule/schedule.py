@@ -1,23 +1,15 @@
 """The schedule of an algorithm: the operations of all ranks as arrays, every send beside the receive that it meets."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import as_algorithm
-from collectives.declaration import Algorithm
-from collectives.errors import InputError, ProgramError, Undefined, describe_error
-from collectives.schedule.call import ProgramCall, make_call
-from collectives.schedule.matching import Keys, first_mismatch, match_halves, pair_keys
-from collectives.schedule.rules import DIFFERENT_CHUNKS, first_offence
+from collectives.errors import ProgramError
+from collectives.schedule.call import ProgramCall
 from collectives.schedule.table import Columns, Ints, StepTable
 from collectives.step import Kind, Operation, Step, offset
-
-LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits
-Programs = list[list[list[Step]]]  # [rank][channel][step]
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,146 +95,3 @@ class Schedule(ProgramCall):
         """Return the error that names an operation and where it stands."""
         rank, step = int(self.rank[index]), int(self.step[index])
         return ProgramError(f"{self.site(index)}: {self.operation(index)}{problem}", self.world_size, rank, step)
-
-
-def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return what the program of every rank says, its messages matched; the algorithm may be given by name.
-
-    Raises InputError for an algorithm that is not there and for a call that ``make_call`` refuses, and ProgramError for
-    a program that fails, an operation that breaks a rule (``collectives.schedule.rules``), a message with one end only,
-    or two ends that disagree.
-
-    >>> schedule = build_schedule("all_reduce/ring", 3)
-    >>> schedule.steps, schedule.messages, str(schedule.operation(0))
-    (4, 12, 'send(to rank 1, chunk 2)')
-    """
-    algorithm = as_algorithm(algorithm)
-    call = make_call(algorithm, world_size, root)
-    programs, failure = _run_programs(call)
-    columns, wrong = _columns(call, programs)
-    schedule = Schedule(
-        algorithm, world_size, root, call.chunks, call.scratch,
-        tuple(tuple(tuple(program) for program in channels) for channels in programs), *columns,
-    )  # fmt: skip
-    offence = first_offence(columns, call)
-    if offence is not None:
-        raise schedule.refuse(offence.at, f": {offence.problem}")
-    failure = wrong or failure
-    if failure is not None:
-        raise failure
-    key = pair_keys(columns, world_size, schedule.channels)
-    schedule = replace(schedule, match=match_halves(columns.kind, key))
-    mismatch = first_mismatch(schedule.columns, call, key)
-    if mismatch is not None:
-        raise _mismatch_error(schedule, key, mismatch)
-    return schedule
-
-
-def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
-    """Return the steps of all ranks. A program that fails is the last one, as far as it came, and the error is why."""
-    programs: Programs = []
-    for rank in range(call.world_size):
-        channel, steps = 0, list[Step]()
-        programs.append([steps])
-        try:
-            running = call.run(rank)
-            programs[rank] = [[] for _ in running]
-            for channel, (program, steps) in enumerate(zip(running, programs[rank], strict=True)):  # noqa: B007
-                for step in program:
-                    steps.append(step)
-        except Undefined as error:
-            raise Undefined(f"{call.describe()}: {error}") from error
-        except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command
-            what = str(error) if isinstance(error, InputError) else _failure(error, call.algorithm)
-            failure = _program_error(call, programs, (rank, channel, len(steps)), what)
-            failure.__cause__ = error
-            return programs, failure
-    return programs, None
-
-
-def _failure(error: BaseException, algorithm: Algorithm) -> str:
-    return f"the program fails with {describe_error(error, algorithm.source)}"
-
-
-def _program_error(call: ProgramCall, programs: Programs, at: tuple[int, int, int], what: str) -> ProgramError:
-    """Return the error of a rank, channel and step."""
-    rank, channel, step = at
-    on_channel = f", channel {channel}" if len(programs[rank]) > 1 else ""
-    return ProgramError(f"{call.describe()}, rank {rank}{on_channel}, step {step}: {what}", call.world_size, rank, step)
-
-
-def _columns(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramError | None]:
-    """Return all operations, unmatched. If one has what is no whole number, those before it, and the error for it."""
-    sites: list[int] = []  # flat lists are quick
-    lengths: list[int] = []
-    numbers: list[int] = []
-    for rank, channels in enumerate(programs):
-        for channel, program in enumerate(channels):
-            for number, step in enumerate(program):
-                sites += (rank, channel, number)
-                lengths.append(len(step))
-                for op in step:
-                    numbers += (op.kind, op.peer, op.chunk, op.count, op.into)
-    site = np.repeat(np.array(sites, np.int32).reshape(-1, 3), lengths, axis=0)
-    array, odd = _as_array(numbers)
-    failure = None
-    if odd is not None:
-        index = odd // 5
-        name, what = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
-        rank, channel, step = site[index].tolist()
-        failure = _program_error(call, programs, (rank, channel, step), f"{name}: {what}")
-        array = np.array(numbers[: 5 * index])
-    fields = array.astype(np.int32).reshape(-1, 5)
-    columns = np.concatenate([site[: len(fields)], fields], axis=1).T.copy()
-    return Columns._make([*columns, np.full(len(fields), -1, np.int32)]), failure
-
-
-def _as_array(numbers: list[int]) -> tuple[npt.NDArray[Any], int | None]:
-    """Return the numbers as an array, and the index of the first that is none or too large for its use, if any."""
-    array = np.zeros(0, np.int64)
-    try:
-        array = np.array(numbers) if numbers else array
-        if array.dtype.kind == "i" and (not numbers or (array.min() >= -LARGEST and array.max() <= LARGEST)):
-            return array, None
-    except (ValueError, TypeError):  # something is not even like a number
-        pass
-    return array, next((index for index, number in enumerate(numbers) if not _is_usual(number)), None)
-
-
-def _is_usual(number: object) -> bool:
-    return isinstance(number, int | np.integer) and bool(-LARGEST <= number <= LARGEST)
-
-
-def _describe_odd(number: object) -> str:
-    if isinstance(number, int | np.integer):
-        return f"{number} is larger than any peer, chunk or count can be"
-    return f"{number!r} is no whole number; peers, chunks and counts are (divide with //)"
-
-
-def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
-    """Return the error for a message with one end only, or with ends that disagree."""
-    same, is_send = key == key[index], schedule.kind == Kind.SEND
-    sends, receives = (int((same & ends & (schedule.peer >= 0)).sum()) for ends in (is_send, ~is_send))
-    src, dst = int(schedule.rank[index]), int(schedule.peer[index])
-    if not is_send[index]:
-        src, dst = dst, src
-    other = int(schedule.match[index])
-    if other < 0:
-        where = schedule.on_channel(index).replace(",", " on")
-        return schedule.refuse(
-            index,
-            f" meets nothing: rank {src} sends {_messages(sends)} to rank {dst}{where}, which receives {receives} "
-            "from it",
-        )
-    agree = schedule.count[index] == schedule.count[other]
-    problem = DIFFERENT_CHUNKS if agree else "they disagree on how many chunks travel"
-    number = int((same & is_send)[:index].sum())
-    return schedule.refuse(
-        index,
-        f", message {number} of rank {src} to rank {dst}, meets in its step {schedule.step[other]} "
-        f"{schedule.operation(other)}: {problem}",
-    )
-
-
-def _messages(number: int) -> str:
-    return {0: "no message", 1: "1 message"}.get(number, f"{number} messages")

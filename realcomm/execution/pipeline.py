@@ -21,7 +21,7 @@ import torch
 from collectives.declaration import Algorithm
 from collectives.proof.completion import Completed, completion_order
 from collectives.request import Request
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
 from collectives.step import Step, offset
 from realcomm.execution.tensor_steps import Memory, TensorStep, Transfer, bind_steps, staging_elements
 

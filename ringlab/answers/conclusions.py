@@ -5,7 +5,7 @@ from math import inf
 from typing import Any
 
 from collectives.declaration import Algorithm
-from collectives.schedule.schedule import build_schedule
+from collectives.schedule.build import build_schedule
 from collectives.units import format_size, format_time
 from ringlab.answers.figures import CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.reasons import reasons

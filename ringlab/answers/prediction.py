@@ -10,7 +10,7 @@ from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.schedule.build import message_count
+from collectives.schedule.symbolic_build import message_count
 from collectives.workload import Training
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import (

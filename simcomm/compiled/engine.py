@@ -13,8 +13,8 @@ import numpy as np
 
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
+from collectives.schedule.build import build_schedule
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.schedule import build_schedule
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.kernel.links import LinkRecords
 from simcomm.compiled.kernel.plan import Plan
@@ -53,7 +53,7 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
     >>> import simcomm
     >>> from collectives import Request, Transport, find_algorithm
-    >>> from collectives.schedule.build import build_cyclic
+    >>> from collectives.schedule.symbolic_build import build_cyclic
     >>> ring = find_algorithm("all_reduce/ring")
     >>> star = simcomm.star(8, "1 GB/s", "1 us")
     >>> found = simulate(EngineInput(Request(ring, elements=8000), build_cyclic(ring, 8), star, Transport()))

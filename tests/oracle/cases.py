@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from collectives import Algorithm, Kind, Operation, Transport, copy, find_algorithm, recv, recv_reduce, send
 from collectives.records.files import write_text
-from collectives.schedule.schedule import Schedule, build_schedule
+from collectives.schedule.build import build_schedule
+from collectives.schedule.schedule import Schedule
 from collectives.spec import find_spec
 from collectives.step import Step, extent
 from simcomm import Cluster, from_links

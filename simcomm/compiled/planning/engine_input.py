@@ -8,8 +8,8 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.request import Request
-from collectives.schedule.build import AnySchedule, message_count
 from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
