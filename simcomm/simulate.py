@@ -12,11 +12,9 @@ from collectives.records.trace import Trace
 from collectives.request import Array, Request, make_request
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
+from collectives.transport import Transport
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.engine import simulate
-from simcomm.compiled.planning.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
-from simcomm.compiled.traces import make_trace as make_compiled_trace
 from simcomm.engine_choice import choose_engine
 from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
@@ -57,8 +55,7 @@ def run(
     cluster, transport = resolve_transport(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
     if _engine(engine, request, cluster.world_size, buffers is not None, trouble) == "compiled":
-        schedule = compact_schedule(request.algorithm, cluster.world_size, request.root)
-        return _on_compiled(EngineInput(request, schedule, cluster, transport, trouble), record)
+        return _on_compiled(request, cluster, transport, trouble, record)
     return _on_reference(request, Simulation(cluster, transport, trouble), buffers)
 
 
@@ -88,20 +85,25 @@ def _engine(engine: str | None, request: Request, world_size: int, carries_data:
     return choose_engine("simpy", request.algorithm, world_size, request.root)
 
 
-def _on_compiled(inputs: EngineInput, record: bool) -> Trace:
+def _on_compiled(request: Request, cluster: Cluster, transport: Transport, trouble: Trouble, record: bool) -> Trace:
     """Simulate on the compiled engine. Raise ProgramError for a program that deadlocks, also where this run would not.
 
     A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
     """
-    request, chunks = inputs.request, inputs.schedule.chunks
-    shows = request.elements >= chunks and not inputs.trouble.may_stop
-    if inputs.schedule.world_size > VERIFIED_UP_TO and not shows:
+    from simcomm.compiled.engine import simulate  # what has few messages does without this engine
+    from simcomm.compiled.planning.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
+    from simcomm.compiled.traces import make_trace
+
+    schedule = compact_schedule(request.algorithm, cluster.world_size, request.root)
+    inputs, chunks = EngineInput(request, schedule, cluster, transport, trouble), schedule.chunks
+    shows = request.elements >= chunks and not trouble.may_stop
+    if cluster.world_size > VERIFIED_UP_TO and not shows:
         simulate(replace(inputs, request=replace(request, elements=max(request.elements, chunks)), trouble=NO_TROUBLE))
-    if record or inputs.trouble.may_stop:
+    if record or trouble.may_stop:
         inputs = inputs.with_table(MOST_RECORDED if record else MOST_MESSAGES)
     timing = simulate(inputs, messages=record)
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
-    return make_compiled_trace(inputs, timing, facts, record=record)
+    return make_trace(inputs, timing, facts, record=record)
 
 
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:

@@ -13,8 +13,6 @@ from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training, check_training
 from simcomm.cluster.calibrated import calibration_ranks, check_calibration, resolve_transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.training import simulate_training
 from simcomm.engine_choice import choose_engine
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
@@ -63,6 +61,9 @@ def train(
     check_trouble(trouble, cluster.graph, cluster.world_size)
     steps, found = STEPS if steps is None else steps, None
     if choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
+        from simcomm.compiled.planning.engine_input import EngineInput  # what has few messages does without it
+        from simcomm.compiled.training import simulate_training
+
         program = compact_schedule(training.gradient_sync, cluster.world_size, 0)
         request = Request(training.gradient_sync, training.gradient_bytes // 4)
         inputs = EngineInput(request, program, cluster, transport, trouble)
