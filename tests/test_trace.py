@@ -13,7 +13,7 @@ import simcomm
 import viz
 from collectives import InputError, Message, Span, Trace
 from collectives.records.calibration import read_calibration
-from collectives.records.trace import TracedLink, read_trace
+from collectives.records.trace import ProgramFailure, TracedLink, read_trace
 
 
 @pytest.fixture
@@ -69,6 +69,18 @@ def test_what_is_written_comes_back(trace: Trace, tmp_path: Path) -> None:
     assert again == trace
     assert isinstance(again.messages[0], Message)
     assert again.messages[0].route == ("h0", "s0", "h1")
+
+
+def test_where_a_program_goes_wrong_comes_back_and_the_run_is_not_complete(trace: Trace, tmp_path: Path) -> None:
+    assert trace.is_complete
+    trace.failure = ProgramFailure(1, 0, "my.py:9", "deadlock")
+    written(trace, tmp_path)
+    back = read_trace(next(tmp_path.iterdir()))
+    assert (back.failure, back.is_complete) == (ProgramFailure(1, 0, "my.py:9", "deadlock"), False)
+    trace.failure = ProgramFailure(2, 0, "", "no such rank")
+    written(trace, tmp_path)
+    with pytest.raises(InputError, match="failure is of rank 2 of 2"):
+        read_trace(next(tmp_path.iterdir()))
 
 
 def test_a_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Path) -> None:

@@ -69,6 +69,19 @@ class Unfinished(NamedTuple):
     is_under_way: bool
 
 
+class ProgramFailure(NamedTuple):
+    """Where a rank program goes wrong; the trace of such a run ends at that moment.
+
+    >>> ProgramFailure(rank=0, step=1, where="my.py:9", text="its contribution would be counted twice").where
+    'my.py:9'
+    """
+
+    rank: int
+    step: int  # of its program; as many as it has where all of them end and the result is wrong
+    where: str  # file and line that yields the step, such as "my.py:9"; empty where it is not known
+    text: str
+
+
 @dataclass(repr=False)
 class Trace:
     """What happened in one run: the messages, the spans in which ranks computed, the links, and how long it took.
@@ -96,6 +109,7 @@ class Trace:
     method: str = ""  # how it did: "events", every message simulated, or an exact shortcut, "max-plus" or "quotient"
     failed: dict[int, float] = field(default_factory=dict)  # ranks that failed, and when
     unfinished: list[Unfinished] = field(default_factory=list)  # of a run that never ends
+    failure: ProgramFailure | None = None  # of a program that is wrong: what happened up to there is what it shows
 
     def __repr__(self) -> str:
         ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
@@ -106,7 +120,7 @@ class Trace:
     @property
     def is_complete(self) -> bool:
         """Whether all ranks finished; if not, ``elapsed`` is when the last thing happened."""
-        return not self.unfinished and not self.failed
+        return not self.unfinished and not self.failed and self.failure is None
 
     def bytes_sent(self) -> list[int]:
         """Return the bytes that each rank sent.
@@ -153,6 +167,8 @@ def _problems(trace: Trace) -> Iterator[str]:
             yield f"messages.{number} goes from rank {message.src} to rank {message.dst} of {trace.world_size}"
         if not message.begin <= message.end:
             yield f"messages.{number} ends at {message.end} but begins at {message.begin}"
+    if trace.failure is not None and trace.failure.rank not in ranks:
+        yield f"failure is of rank {trace.failure.rank} of {trace.world_size}"
     for number, span in enumerate(trace.spans):
         if span.rank not in ranks:
             yield f"spans.{number} is of rank {span.rank} of {trace.world_size}"
