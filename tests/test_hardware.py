@@ -45,14 +45,14 @@ def test_every_figure_has_a_value_that_can_be_read_and_a_source(kind: str):
 
 
 def test_what_is_said_of_a_gpu_can_be_looked_up():
-    published = ("http", "assumed: ", "NVIDIA ", "TensorFlow benchmarks")  # the last two are titles
+    published = ("http", "assumed: ", "NVIDIA ", "AMD ", "TensorFlow benchmarks")  # the last three are titles
     for name, figures in parts("GPU").items():
         for quantity, (_, source) in figures.items():
             assert "http" in source or source.startswith(published), (name, quantity, source)
     rates = ("fp32", "fp16", "memory", "memory_bandwidth")
     for name in {entry["gpu"] for entry in machine_entries().values()}:
         assert set(rates) <= parts("GPU")[name].keys(), name
-    for name in ("L4", "L40S", "RTX 4090", "H100 SXM", "H200 SXM", "B200 SXM", "GB200"):
+    for name in ("L4", "L40S", "RTX 4090", "H100 SXM", "H200 SXM", "B200", "GB200"):
         assert {"fp8", "int8"} <= parts("GPU")[name].keys(), name
 
 
@@ -84,7 +84,7 @@ def test_rates_follow_from_lanes_and_encoding():
 
 @pytest.mark.parametrize(
     ("gpu", "gigabytes"),
-    [("P100 SXM2", 80), ("V100 SXM2 16GB", 150), ("A100 40GB SXM", 300), ("H100 SXM", 450), ("B200 SXM", 900)],
+    [("P100 SXM2", 80), ("V100 SXM2 16GB", 150), ("A100 40GB SXM", 300), ("H100 SXM", 450), ("B200", 900)],
 )
 def test_nvlink_gives_each_gpu_what_its_makers_say(gpu: str, gigabytes: int):
     assert find_link(find_part("GPU", gpu)["nvlink"].value).bandwidth == gigabytes * 1e9

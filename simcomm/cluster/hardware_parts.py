@@ -31,7 +31,7 @@ Entry = TypeVar("Entry")
 
 @cache
 def parts(kind: str) -> dict[str, dict[str, Figure]]:
-    """Return all parts of a kind in ``TABLES``, in the order of the table.
+    """Return all parts of a kind in ``TABLES``, in the order of the table. A GPU also has the figures of its board.
 
     >>> parts("GPU")["V100 SXM2 16GB"]["nvlink"].value
     'NVLink 2 x6'
@@ -41,7 +41,12 @@ def parts(kind: str) -> dict[str, dict[str, Figure]]:
     found: dict[str, dict[str, Figure]] = {}
     for name, quantity, value, source in rows:
         found.setdefault(name, {})[quantity] = Figure(value, source)
-    return found
+    return {name: {**_of_board(found, figures), **figures} for name, figures in found.items()}
+
+
+def _of_board(found: Mapping[str, Part], figures: Part) -> Part:
+    """Return the figures that GPUs with the same board share, for example those of an A100 with 40 and with 80 GB."""
+    return found[figures["board"].value] if "board" in figures else {}
 
 
 def catalogue_folder() -> Any:

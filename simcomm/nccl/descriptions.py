@@ -1,0 +1,231 @@
+"""``System``: all that a prediction may know of a machine or cluster, read from ``systems_described.toml``.
+
+The head of ``simcomm/nccl/data/systems_described.toml`` is the schema. Here its defaults are applied, and each system
+remembers which of its keys were stated, which came from its machine, and which are defaults.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from collectives.errors import InputError
+from collectives.suggestions import suggest
+from simcomm.nccl.description_keys import NcclRelease, TomlFloat, read_keys
+from simcomm.nccl.gpus import Gpu, find_gpu, unlisted_gpu
+from simcomm.nccl.machines import catalogue_keys
+from simcomm.nccl.releases import version_of, year_of
+
+OWN_DATA = Path(str(files("simcomm.nccl"))) / "data"
+FILE_NAME = "systems_described.toml"
+USUAL_YEAR = {  # of the software on GPUs of a generation, where a description does not say
+    "kepler": 2018, "maxwell": 2018, "pascal": 2018, "volta": 2020, "turing": 2021, "ampere": 2023, "ada": 2024,
+    "hopper": 2024, "blackwell": 2025, "cdna": 2024, "cpu": 2023,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class System:
+    """A described system: ``nodes`` hosts with ``gpus`` ranks each. Bandwidths are GB/s in one direction."""
+
+    slug: str
+    nodes: int
+    gpus: int  # used on each host; MPI on CPUs: processes
+    gpu: Gpu
+    link: str  # nvswitch, mesh, bridge, xgmi, pcie or cpu
+    nvlink: float  # of each GPU, all its links at line rate
+    pcie: int  # generation of the GPUs' slots
+    lanes: int
+    layout: str  # of PCIe: switch, switches, socket or two
+    p2p: bool  # over PCIe, where the layout allows it
+    p2p_level: str | None  # NCCL_P2P_LEVEL, if set
+    host: str  # server or desktop
+    domain: int  # GPUs joined by NVLink
+    net: str | None  # ib, efa1, efa2, efa3, slingshot, fastrak, tcp or opa; None on one host unless stated
+    nic: float  # all ports of a host that NCCL may use; 0 where no NIC is known
+    nic_guess: bool
+    gdr: bool
+    sharp: bool
+    procs: str  # single: a process drives all GPUs of a host; or per_gpu
+    harness: str  # nccl-tests, deepbench, torch, osu or mlsl
+    version: tuple[int, int]  # of NCCL
+    year: float  # of that version
+    algo: str | None  # forced for the whole run
+    proto: str | None
+    cluster: str | None  # a word for systems on the same hosts
+    degraded: bool
+    skip: bool  # described, but not to be predicted
+    machine: str | None  # the preset named
+    preset: str | None  # that machine in the hardware catalogue, if it is there
+    stated: frozenset[str]  # keys on the system's own line
+    from_machine: frozenset[str]
+    defaulted: frozenset[str]
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.nodes * self.gpus
+
+    @property
+    def guessed(self) -> tuple[str, ...]:
+        """Keys that the describer did not know: the NICs' rate where it says so, and NCCL's version by default."""
+        return tuple(key for key, unknown in (("nic", self.nic_guess), ("nccl", "nccl" in self.defaulted)) if unknown)
+
+
+def read_systems(directory: Path | str = OWN_DATA) -> dict[str, System]:
+    """Return the systems that a directory's ``systems_described.toml`` describes, by slug.
+
+    Machines of the project's own file are known in every other; a file may add its own. Raises InputError that names
+    the file, the system, the key and what would be accepted.
+
+    >>> read_systems()["h100_2x8_aws_p5_efa"].nic
+    400.0
+    """
+    path = Path(directory) / FILE_NAME
+    content = _read_toml(path)
+    machines = {**own_machines(), **_tables(content, "machines", path)}
+    lines = _tables(content, "systems", path)
+    if not lines:
+        raise InputError(f"{path}: describes nothing; write a line per system under [systems]")
+    return {slug: _describe(f"{path}: system {slug}", slug, line, machines) for slug, line in lines.items()}
+
+
+def describe_system(slug: str, line: Mapping[str, Any]) -> System:
+    """Return the system of a line like those of the file, as a mapping. Raise InputError.
+
+    >>> describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}).layout
+    'socket'
+    """
+    return _describe(f"system {slug}", slug, line, own_machines())
+
+
+@cache
+def own_machines() -> dict[str, Any]:
+    """Return the machines that the project's own file describes, as written."""
+    path = OWN_DATA / FILE_NAME
+    return _tables(_read_toml(path), "machines", path)
+
+
+def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
+    """Return the system that a machine of the hardware catalogue makes; ``more`` are keys of a line. Raise InputError.
+
+    >>> describe_preset("p4d.24xlarge", 2, 8).net
+    'efa1'
+    """
+    named = [name for name, keys in own_machines().items() if keys.get("preset") == preset]
+    machines = {**own_machines(), preset: {"preset": preset}}
+    line = {"machine": named[0] if named else preset, "nodes": nodes, "gpus": gpus, **more}
+    return _describe(f"preset {preset}", preset, line, machines)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=TomlFloat)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: not a TOML file: {error}") from error
+    unknown = content.keys() - {"machines", "systems"}
+    if unknown:
+        raise InputError(f"{path}: unknown key {min(unknown)!r}; there are [machines] and [systems]")
+    return content
+
+
+def _tables(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
+    table = content.get(name, {})
+    if not isinstance(table, dict) or not all(isinstance(line, dict) for line in table.values()):
+        raise InputError(f'{path}: [{name}] holds lines like NAME = {{ gpu = "A100 SXM", ... }}')
+    return table
+
+
+def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[str, Any]) -> System:
+    """Return a system by its line, its machine's keys below it, and defaults below those."""
+    stated = read_keys(where, line)
+    machine = stated.pop("machine", None)
+    if "preset" in stated:
+        raise InputError(f"{where}: preset is a key of machines; name one with machine")
+    inherited: dict[str, Any] = {}
+    if machine is not None:
+        if machine not in machines:
+            raise InputError(f"{where}: machine = {machine!r} is not described; {suggest(machine, machines)}")
+        inherited = _machine_keys(f"{where}: machine {machine}", machines[machine])
+    known = {**inherited, **stated}
+    for key in ("nodes", "gpus", "gpu"):
+        if key not in known:
+            raise InputError(f"{where}: {key} is missing")
+    gpu = _gpu_of(where, known)
+    usual = _defaults(gpu, known)
+    if known["nodes"] > 1:
+        for key, example in (("net", "ib"), ("nic", 25)):
+            if key not in known:
+                raise InputError(f"{where}: {key} is missing; with several nodes say for example {key} = {example!r}")
+    values = {**usual, **known}
+    release: NcclRelease = values.pop("nccl")
+    return System(
+        slug=slug,
+        machine=machine,
+        preset=values.pop("preset", None),
+        gpu=gpu,
+        version=release.version or version_of(release.year or 0),
+        year=release.year or year_of(release.version or (2, 0)),
+        stated=frozenset(stated),
+        from_machine=frozenset(inherited.keys() - stated.keys() - {"preset"}),
+        defaulted=frozenset(usual.keys() - known.keys()),
+        **{key: value for key, value in values.items() if key not in ("gpu", "generation")},
+    )
+
+
+def _machine_keys(where: str, written: Mapping[str, Any]) -> dict[str, Any]:
+    keys = read_keys(where, written)
+    for key in ("machine", "nodes", "gpus"):
+        if key in keys:
+            raise InputError(f"{where}: {key} does not belong to a machine; write it on the system's line")
+    return {**catalogue_keys(where, keys["preset"]), **keys} if "preset" in keys else keys
+
+
+def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
+    """Return the GPU by its name in the catalogue, or by what the line says of it."""
+    missing = [key for key in ("generation", "nvlink", "pcie") if key not in known]
+    try:
+        found = find_gpu(known["gpu"])
+    except InputError as error:
+        if not missing:
+            return unlisted_gpu(known["gpu"], known["generation"], known["nvlink"], known["pcie"])
+        raise InputError(f"{where}: {error}; for another one give also {', '.join(missing)}") from error
+    return found._replace(generation=known.get("generation", found.generation))
+
+
+def _defaults(gpu: Gpu, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value that each key takes where neither the line nor the machine says it."""
+    gpus, nodes, net = known["gpus"], known["nodes"], known.get("net")
+    usual_layout = "switches" if gpu.name == "K80" else "socket" if gpus <= 4 else "two"
+    layout = known.get("layout", usual_layout)
+    per_gpu = nodes > 1 or known.get("harness") == "torch" or gpu.generation == "cpu"
+    no_gdr = gpu.geforce or gpu.generation in ("kepler", "maxwell", "cpu") or gpu.name == "T4" or net == "tcp"
+    return {
+        "link": gpu.usual_link,
+        "nvlink": gpu.nvlink,
+        "pcie": gpu.pcie,
+        "lanes": 16,
+        "layout": usual_layout,
+        "p2p": not gpu.geforce and layout in ("switch", "switches"),
+        "p2p_level": None,
+        "host": "server",
+        "domain": gpus,
+        "net": None,
+        "nic": 0.0,
+        "nic_guess": False,
+        "gdr": not no_gdr,
+        "sharp": False,
+        "procs": "per_gpu" if per_gpu else "single",
+        "harness": "nccl-tests",
+        "nccl": NcclRelease(year=USUAL_YEAR[gpu.generation]),
+        "algo": None,
+        "proto": None,
+        "cluster": None,
+        "degraded": False,
+        "skip": False,
+    }

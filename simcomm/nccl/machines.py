@@ -1,0 +1,38 @@
+"""What a machine of the hardware catalogue says in the words of a description."""
+
+from typing import Any
+
+from collectives.errors import InputError
+from simcomm.cluster.hardware_parts import find_part
+from simcomm.cluster.presets import find_machine, machine_entries
+
+LINKS = {"switch": "nvswitch", "pairs": "bridge", "cube-mesh": "mesh"}
+
+
+def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
+    """Return the keys that follow from a machine of the catalogue: gpu, link, pcie, NICs, PCIe switches, domain.
+
+    Of several boards each is a host: a GB200 NVL72 has 18 with four GPUs each, in one NVLink domain. Raises
+    InputError for a machine that the catalogue does not have.
+
+    >>> catalogue_keys("", "dgx-h100")
+    {'gpu': 'H100 SXM', 'link': 'nvswitch', 'pcie': 5, 'nic': 400.0}
+    """
+    try:
+        machine = find_machine(preset)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    entry = machine_entries()[preset]
+    gpu = find_part("GPU", entry["gpu"])
+    keys: dict[str, Any] = {"gpu": entry["gpu"], "link": LINKS.get(entry.get("nvlink", ""), "pcie")}
+    slots = [entry.get("gpu_pcie", gpu["pcie"].value), entry.get("uplink", "")]
+    generations = [int(slot[5]) for slot in slots if slot.startswith("PCIe ")]
+    if generations:
+        keys["pcie"] = min(generations)
+    if machine.nics and machine.nic:
+        keys["nic"] = machine.nic.bandwidth * machine.nics / machine.boards / 1e9
+    if machine.pcie_switches and keys["link"] == "pcie":
+        keys["layout"] = "switch" if machine.pcie_switches == 1 else "switches"
+    if machine.boards > 1:
+        keys["domain"] = entry["gpus"]
+    return keys

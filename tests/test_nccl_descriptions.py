@@ -1,0 +1,197 @@
+"""Described systems and their tables: defaults, what is refused and how, and each figure in one place."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import InputError
+from simcomm.cluster.presets import machine_entries
+from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, own_machines, read_systems
+from simcomm.nccl.gpus import described_gpus, find_gpu
+from simcomm.nccl.tables import COLUMNS, Row, Series, bus_factor, put_aside, read_table, read_tables
+
+SYSTEMS = read_systems()
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / FILE_NAME).write_text(text)
+    return folder
+
+
+def test_every_system_has_a_table_and_a_source():
+    with (OWN_DATA / "systems.csv").open(newline="") as file:
+        sources = {row["slug"]: row["source"] for row in csv.DictReader(file)}
+    tables = {path.stem for path in OWN_DATA.glob("*.csv")} - {"systems"}
+    assert SYSTEMS.keys() == tables == sources.keys()
+    assert all(source.startswith(("https://", "a public file on GitHub")) for source in sources.values())
+    assert put_aside() < SYSTEMS.keys()
+    assert not {slug for slug in put_aside() if SYSTEMS[slug].skip}
+
+
+def test_tables_that_are_put_aside_are_not_read():
+    assert read_tables(SYSTEMS).keys() == SYSTEMS.keys() - put_aside()
+
+
+def test_a_row_with_all_figures_obeys_the_definitions_of_its_bandwidths():
+    for slug, table in read_tables(SYSTEMS).items():
+        for row in table.rows:
+            if row.seconds and row.algbw and row.busbw:
+                rounding = 0.006 / row.algbw + 0.006 / row.busbw + 0.05e-6 / row.seconds + 0.004
+                assert row.nbytes / row.seconds / 1e9 == pytest.approx(row.algbw, rel=rounding), (slug, row)
+                factor = bus_factor(row.collective, SYSTEMS[slug].ranks)
+                assert row.busbw / row.algbw == pytest.approx(factor, rel=rounding), (slug, row)
+
+
+def test_a_machine_of_the_catalogue_states_nothing_twice():
+    for name, keys in own_machines().items():
+        if "preset" in keys:
+            assert keys.keys() <= {"preset", "net", "gdr"}, name
+    presets = [keys["preset"] for keys in own_machines().values() if "preset" in keys]
+    assert len(presets) == len({*presets})
+    assert {*presets} == {name for name, entry in machine_entries().items() if entry.get("nics")}
+
+
+def test_known_machines_come_out_as_their_makers_say():
+    p4d = SYSTEMS["a100_40g_2x8_p4d_efa_eks"]
+    assert (p4d.gpu.name, p4d.link, p4d.nic, p4d.pcie, p4d.net, p4d.gdr) == (
+        "A100 SXM",
+        "nvswitch",
+        50,
+        3,
+        "efa1",
+        True,
+    )
+    assert (p4d.preset, p4d.procs, p4d.version, p4d.domain) == ("p4d.24xlarge", "per_gpu", (2, 9), 8)
+    rack = SYSTEMS["gb200_18x4_coreweave_nvl72"]
+    assert (rack.gpus, rack.domain, rack.nic, rack.nvlink) == (4, 72, 200, 900)
+    assert describe_preset("p4d.24xlarge", 2, 8).nic == p4d.nic
+    assert describe_preset("rtx4090-pcie", 1, 8).layout == "switches"
+    slingshot = SYSTEMS["h100nvl_2x2_slingshot200_new"]
+    assert slingshot.version == (2, 30), "2.30 is not 2.3"
+    assert slingshot.year > SYSTEMS["h100nvl_2x2_slingshot200_old"].year
+
+
+@pytest.mark.parametrize("preset", machine_entries())
+def test_every_machine_of_the_catalogue_can_be_described(preset: str):
+    assert describe_preset(preset, 1, 2).gpu.generation
+
+
+def test_defaults_are_those_of_the_schema_and_are_remembered():
+    one = describe_system("one", {"nodes": 1, "gpus": 8, "gpu": "RTX 3090"})
+    assert (one.link, one.layout, one.p2p, one.procs, one.gdr) == ("pcie", "two", False, "single", False)
+    assert {"link", "layout", "p2p", "nccl"} <= one.defaulted
+    assert one.stated == {"nodes", "gpus", "gpu"}
+    assert one.guessed == ("nccl",)
+    links = {name: describe_system("x", {"nodes": 1, "gpus": 8, "gpu": name}).link for name in described_gpus()}
+    assert {name for name, link in links.items() if link == "mesh"} >= {"P100 SXM2", "V100 SXM2"}
+    assert {name for name, link in links.items() if link == "nvswitch"} >= {"A100 SXM", "H20", "B200", "GH200"}
+    assert (links["T4"], links["H100 PCIe"], links["GB10"], links["MI300X"], links["CPU"]) == (
+        "pcie", "pcie", "pcie", "xgmi", "cpu",
+    )  # fmt: skip
+    assert describe_system("k", {"nodes": 1, "gpus": 4, "gpu": "K80"}).layout == "switches"
+    switched = describe_system("s", {"nodes": 1, "gpus": 2, "gpu": "V100 PCIe", "layout": "switch"})
+    assert switched.p2p
+
+
+def test_a_board_is_one_gpu_whatever_its_memory():
+    assert find_gpu("A100 40GB SXM") == find_gpu("A100 80GB SXM") == find_gpu("A100 SXM")
+
+
+def test_a_strangers_file_knows_our_machines_and_its_own(tmp_path: Path):
+    write(
+        tmp_path,
+        """
+[machines]
+mine = { gpu = "Z100", generation = "hopper", nvlink = 100, pcie = 5, net = "ib", nic = 12.5 }
+[systems]
+a = { machine = "aws_p5", nodes = 2, gpus = 8 }
+b = { machine = "mine", nodes = 2, gpus = 4, nccl = 2.20 }
+""",
+    )
+    found = read_systems(tmp_path)
+    assert found["a"].nic == 400
+    assert (found["b"].gpu.name, found["b"].nvlink, found["b"].version) == ("Z100", 100, (2, 20))
+    assert "nic" in found["b"].from_machine
+
+
+REFUSED = {
+    'a = { nodes = 1, gpus = 8, gpu = "A100 SXM", speed = 4 }': "system a: unknown key 'speed'; there are machine",
+    "a = { nodes = 1, gpus = 8 }": "system a: gpu is missing",
+    'a = { nodes = 2, gpus = 8, gpu = "T4", net = "ib" }': "system a: nic is missing; with several nodes",
+    'a = { nodes = 2, gpus = 8, gpu = "T4", nic = 5 }': "system a: net is missing; with several nodes say",
+    'a = { nodes = 0, gpus = 8, gpu = "T4" }': "system a: nodes = 0: Input should be greater than or equal to 1",
+    'a = { nodes = true, gpus = 8, gpu = "T4" }': "system a: nodes = True: Input should be a valid integer",
+    'a = { nodes = 1, gpus = 8, gpu = "A100 SMX" }': "did you mean A100 SXM",
+    'a = { nodes = 1, gpus = 8, gpu = "Z100" }': "for another one give also generation, nvlink, pcie",
+    'a = { nodes = 1, gpus = 8, machine = "aws_p6" }': "machine = 'aws_p6' is not described; did you mean",
+    'a = { nodes = 1, gpus = 8, gpu = "T4", nccl = 19 }': "system a: nccl = 19: Value error, give a version like 2.19",
+    'a = { nodes = 1, gpus = 8, gpu = "T4", nic = inf }': "system a: nic = inf",
+    'a = { nodes = 1, gpus = 8, gpu = "T4", link = "wire" }': "system a: link = 'wire': Input should be 'nvswitch', ",
+    'a = { nodes = 1, gpus = 8, gpu = "T4", preset = "dgx-h100" }': "preset is a key of machines",
+    "a = 5": "[systems] holds lines like",
+    "[elsewhere]": "unknown key 'elsewhere'",
+    "": "describes nothing",
+    "a = {": "not a TOML file",
+    'b = 1\n[machines]\nm = { nodes = 1 }\n[systems.a]\nmachine = "m"': "[systems] holds lines",
+    'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { nodes = 1 }': "machine m: nodes does not belong",
+    'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { preset = "dgx" }': "machine 'dgx' is not in the cat",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_description_is_refused_with_its_file_system_and_key(tmp_path: Path, text: str):
+    with pytest.raises(InputError) as refusal:
+        read_systems(write(tmp_path, f"[systems]\n{text}\n"))
+    assert REFUSED[text] in str(refusal.value)
+    assert str(tmp_path / FILE_NAME) in str(refusal.value)
+
+
+def test_a_directory_without_descriptions_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match=r"systems_described\.toml: cannot be read: No such file"):
+        read_systems(tmp_path)
+
+
+HEAD = ",".join(COLUMNS)
+BROKEN_TABLES = {
+    "": "line 1: the columns must be collective, ",
+    HEAD: "has no rows",
+    "a,b": "line 1: the columns must be",
+    f"{HEAD}\nall_reduce,,,8,1.0": "line 2: 5 cells; there are 7 columns",
+    f"{HEAD}\nall_reduce,,,8,1,1,1\nall-reduce,,,8,1,1,1": "line 3: collective 'all-reduce' is not one of all_reduce",
+    f"{HEAD}\nall_reduce,,,8.5,1,1,1": "line 2: bytes = '8.5'; give a whole number",
+    f"{HEAD}\nall_reduce,,,8,-1,1,1": "line 2: time_us = '-1'; give a number from 0 on",
+    f"{HEAD}\nall_reduce,,,8,nan,1,1": "line 2: time_us = 'nan'",
+    f"{HEAD}\nall_reduce,,,8,0,1,1": "line 2: time_us = 0; a collective takes time",
+    f"{HEAD}\nall_reduce,,,8,1,x,1": "line 2: algbw_GBps = 'x'",
+    f'{HEAD}\nall_reduce,,,8,1,"x"y,1': "not a CSV file",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_TABLES)
+def test_a_table_is_refused_with_its_line(tmp_path: Path, text: str):
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as refusal:
+        read_table(path)
+    assert f"{path}: {BROKEN_TABLES[text]}" in str(refusal.value)
+
+
+def test_a_time_follows_from_a_bandwidth_only_where_it_says_enough():
+    assert Row("all_reduce", 1000, 2e-6, None, None).time(4) == 2e-6
+    assert Row("all_reduce", 1000, None, 0.5, None).time(4) == pytest.approx(2e-6)
+    assert Row("all_reduce", 1000, None, None, 1.5).time(4) == pytest.approx(1e-6)
+    assert Row("all_reduce", 1000, None, None, 0.29).time(4) is None
+    assert Row("all_reduce", 1000, None, None, None).time(4) is None
+
+
+@given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=60, unique=True), st.integers(2, 12))
+def test_evenly_chosen_rows_are_rows_and_include_both_ends(sizes: list[int], most: int):
+    nbytes = np.array(sorted(sizes), dtype=float)
+    chosen = Series("all_reduce", nbytes, nbytes * 2).evenly(most)
+    assert 1 <= len(chosen.nbytes) <= min(most, len(sizes)) or len(sizes) <= most
+    assert (chosen.nbytes[0], chosen.nbytes[-1]) == (nbytes[0], nbytes[-1])
+    assert np.all(np.diff(chosen.nbytes) > 0) and np.all(chosen.seconds == 2 * chosen.nbytes)
