@@ -1,0 +1,96 @@
+"""What limits a run: the rule on networks whose answer is known, and as a study on random ones."""
+
+import numpy as np
+import pytest
+import viz_traces
+from limit_cases import Case, try_case
+
+import simcomm
+from collectives.records.limits import critical_messages, find_limits
+from collectives.records.link_loads import link_loads
+from collectives.records.message_arrays import message_arrays
+from collectives.records.trace import Message, Trace, TracedLink
+from simcomm.cluster.topologies import two_level_tree
+from simcomm.model.trouble import LinkTrouble, Trouble
+
+
+def judge(cases: list[Case]) -> None:
+    """Nine of ten cables whose fault costs a tenth or more are named; one quiet run in twenty may accuse one."""
+    harmful = [case for case in cases if case.cable and case.is_harmful]
+    quiet = [case for case in cases if not case.cable]
+    missed = [case for case in harmful if not case.is_named]
+    accused = [case for case in quiet if case.limits.kind == "slow"]
+    assert len(harmful) >= len(cases) / 2, "too few faults that matter to say anything"
+    assert len(missed) <= 0.1 * len(harmful), [(case.seed, case.what, case.limits.heading) for case in missed]
+    assert len(accused) <= 0.05 * len(quiet), [(case.seed, case.what, case.limits.heading) for case in accused]
+
+
+def test_slow_cables_are_named_and_good_ones_are_not() -> None:
+    judge([try_case(20_000 + seed, quiet=seed % 5 == 0) for seed in range(60)])
+
+
+@pytest.mark.slow
+def test_slow_cables_are_named_on_many_networks() -> None:
+    judge([try_case(30_000 + seed, quiet=seed % 4 == 0) for seed in range(600)])
+
+
+def test_a_slow_cable_is_named_with_what_it_never_exceeds() -> None:
+    cluster = two_level_tree(4, 8, "10 Gbit/s", "5 us", 1.0)
+    trouble = Trouble(links=(LinkTrouble(("h13", "s1"), 0.2),))
+    limits = find_limits(simcomm.run("all_reduce/ring", cluster, 32 << 20, trouble=trouble))
+    assert (limits.kind, limits.standing_out) == ("slow", 1)
+    assert limits.heading == "rank 13 ↔ s1 is slow"
+    assert limits.sentence.startswith("Never more than 20 % of its 10 Gbit/s, though in use 100 % of the time.")
+    assert limits.cables[0].crossing > 0.9 * simcomm.run("all_reduce/ring", cluster, 32 << 20).elapsed
+
+
+def test_no_link_of_a_quiet_star_stands_out() -> None:
+    limits = find_limits(simcomm.run("all_reduce/ring", simcomm.star(8, "10 Gbit/s", "5 us"), 8 << 20))
+    assert (limits.kind, limits.heading, limits.standing_out) == ("none", "No link stands out", 0)
+    assert limits.sentence.startswith("8 of 8 links are equally busy, 99 %")
+
+
+def test_a_thin_trunk_sets_the_pace() -> None:
+    limits = find_limits(simcomm.run("all_reduce/ring", two_level_tree(2, 4, "1 Gbit/s", "5 us", 8.0), 8 << 20))
+    assert (limits.kind, limits.standing_out) == ("full", limits.standing_out)
+    assert "sets the pace" in limits.heading or "set the pace" in limits.heading
+    assert "where most have 1 Gbit/s" in limits.sentence
+
+
+def test_latency_is_named_where_messages_are_tiny() -> None:
+    limits = find_limits(simcomm.run("all_reduce/ring", simcomm.star(8, "100 Gbit/s", "50 us"), 64))
+    assert limits.kind == "latency"
+    assert "wider links would not" in limits.sentence
+
+
+def test_a_measured_trace_has_no_links_to_name() -> None:
+    trace = Trace("all_reduce/ring", "measured", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
+    assert find_limits(trace).kind == "unknown"
+
+
+def test_loads_of_a_link_follow_from_its_messages() -> None:
+    """Two messages share a link of 1000 bytes a second: half each for a second, then one has it for itself."""
+    link = TracedLink("a", "b", 1000.0, 0.0, 2000.0)
+    messages = [Message(0, 1, 0, 0, 500, 0.0, 1.0, ("a", "b")), Message(0, 1, 1, 0, 1500, 0.0, 2.0, ("a", "b"))]
+    trace = Trace("two", "predicted", 2, 4.0, messages, links=[link], hosts=["a", "b"])
+    loads = link_loads(trace, message_arrays(trace))
+    assert loads.use.tolist() == [0.5]
+    assert loads.busy.tolist() == [0.5]
+    assert loads.most.tolist() == [2]
+    assert loads.peak.tolist() == [1.0]  # both together: never more than the link has
+    assert loads.mean_load(0, 0.0, 1.0) == pytest.approx(1250.0)  # 500 a second and, in the mean, 750
+    assert loads.mean_load(0, 2.0, 4.0) == pytest.approx(0.0)
+
+
+def test_bytes_of_all_links_are_those_of_the_messages() -> None:
+    trace = viz_traces.ring(6)
+    arrays = message_arrays(trace)
+    message, link = arrays.crossings()
+    crossed = np.bincount(link, arrays.nbytes[message], len(trace.links))
+    assert crossed.tolist() == [link.nbytes for link in trace.links]
+
+
+def test_the_critical_path_of_a_ring_is_one_message_a_step() -> None:
+    trace = viz_traces.ring(4)
+    steps = [trace.messages[index].step for index in critical_messages(trace, message_arrays(trace))]
+    assert steps == list(range(6))
