@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores, threads_per_rank
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
+from realcomm.launching.server import server_folder
 from realcomm.launching.status import report_progress, set_status
 from realcomm.launching.torchrun import under_torchrun
 
@@ -40,12 +42,9 @@ def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     files = open_files()
     yield
     assert multiprocessing.active_children() == []
-    until = time.monotonic() + 10  # one that was just being forked ends by itself when it finds nobody to talk to
-    while workers_of(os.getpid()) and time.monotonic() < until:
-        time.sleep(0.05)
     assert workers_of(os.getpid()) == []
     assert threading.active_count() == threads
-    assert [*folder.glob("ringlab-*")] == []
+    assert [*folder.iterdir(), *server_folder().glob("ringlab-*")] == []
     assert open_files() == files
 
 
@@ -172,13 +171,18 @@ def test_more_ranks_than_a_machine_can_bear_are_refused():
         launch(real_workers.hang_on, most + 1, 1)
 
 
-@pytest.mark.parametrize("after", [0.0, 0.01, 0.1, 0.7])
+@pytest.mark.parametrize("after", [0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.7])
 def test_an_interrupt_ends_all_also_while_they_start(after: float):
     timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         timer.start()
         launch(real_workers.hang_on, 3, 1, timeout=60)
     timer.join()
+
+
+def test_an_interrupt_that_comes_with_the_results_is_not_lost():
+    with pytest.raises(KeyboardInterrupt):
+        launch(real_workers.report_three, 2, progress=lambda *news: os.kill(os.getpid(), signal.SIGINT))
 
 
 WRONG = [{"world_size": 0}, {"world_size": "2"}, {"backend": "mpi"}, {"timeout": 0.0}, {"timeout": "60"}]
@@ -228,18 +232,39 @@ def test_a_script_without_main_guard_may_launch_and_nothing_else_is_said(tmp_pat
     assert (done.returncode, done.stdout, done.stderr) == (0, "[2, 2]\n", "")  # max(rank, world_size)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_when_the_launcher_is_killed_its_workers_die_too(tmp_path: Path, number: signal.Signals):
+@contextmanager
+def started(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher whose workers sleep; at the end nothing of it is left but what they wrote."""
     command = written(tmp_path / "asleep.py", ASLEEP)
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
     ) as launcher:
+        yield launcher
+        wait_until(lambda: session(launcher.pid) == [])
+    assert [*folder.iterdir()] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_when_the_launcher_is_killed_its_workers_die_too(tmp_path: Path, number: signal.Signals):
+    with started(tmp_path) as launcher:
         wait_until(lambda: len([*tmp_path.glob("*.pid")]) == 2)
         launcher.send_signal(number)
         launcher.wait(10)
-        wait_until(lambda: session(launcher.pid) == [])
-    wait_until(lambda: sorted(path.name for path in tmp_path.iterdir()) == ["0.pid", "1.pid", "asleep.py"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("later", [0.0, 0.2])
+def test_a_launcher_may_be_killed_as_soon_as_it_has_a_folder(tmp_path: Path, number: signal.Signals, later: float):
+    with started(tmp_path) as launcher:
+        wait_until(lambda: [*tmp_path.glob("temporary/*/*")] != [])  # the socket of the server, which still imports
+        time.sleep(later)
+        launcher.send_signal(number)
+        begin = time.monotonic()
+        launcher.wait(10)
+        assert time.monotonic() - begin < 1
 
 
 def session(leader: int) -> list[int]:

@@ -8,31 +8,27 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver, get_context, resource_tracker, util
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, getsignal, pthread_sigmask, signal
-from threading import current_thread, main_thread
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.records.environment import cores, threads_per_rank
 from realcomm.launching.failures import Failure, TimedOut, failure_by_exit, root_cause
+from realcomm.launching.interrupts import HeldInterrupts
+from realcomm.launching.server import server_folder, start_server
 from realcomm.launching.status import Board, Slot
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Progress, Worker
 from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, Assignment, run_worker
 
-# Imported once by the server that workers are forked from; the latter only if the launcher has imported them too, as
-# they take seconds and only a training needs them.
-_PRELOADED = ("torch", "torch.distributed", "numpy", "realcomm.launching.worker", "realcomm.execution.executor")
-_PRELOADED_WITH_LAUNCHER = ("torchvision", "sklearn.datasets", "realcomm.training.trainer")
-
 _CAUSE_WAIT_S = 1.0  # how long to wait for the cause when the first failure is a lost peer
 _LEAVE_WAIT_S = 5.0  # how long a worker that is done may take to end by itself
+_LEAVE_LOOK_S = 0.1  # how often to look for an interrupt meanwhile
 _RANKS_PER_CORE = 32  # each is a process with a connection to every other; more would exhaust the machine
 _TORCH_EXTRA_S = 60.0  # torch's own timeout comes so much later than the launcher's, whose message says more
 
@@ -68,8 +64,8 @@ def launch(
     if under_torchrun():
         return run_under_torchrun(worker, world_size, args, backend, threads, timeout, progress)
     payload = pickle.dumps((worker, args), protocol=pickle.HIGHEST_PROTOCOL)
-    with _temporary_folder() as folder:
-        processes = _Processes(folder, world_size, timeout, progress)
+    with HeldInterrupts() as interrupts, _temporary_folder() as folder:
+        processes = _Processes(folder, world_size, timeout, progress, interrupts)
         try:
             processes.start(payload, backend, threads or threads_per_rank(world_size))
             return processes.results()
@@ -105,8 +101,8 @@ def _check_timeout(timeout: object) -> None:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Make a folder for one launch and remove it afterwards."""
-    path = Path(tempfile.mkdtemp(prefix="ringlab-"))
+    """Make a folder for one launch and remove it afterwards; if this process is killed, the server does."""
+    path = Path(tempfile.mkdtemp(prefix="ringlab-", dir=server_folder()))
     try:
         yield path
     finally:
@@ -116,8 +112,11 @@ def _temporary_folder() -> Iterator[Path]:
 class _Processes:
     """The worker processes of one launch and what they have sent."""
 
-    def __init__(self, folder: Path, world_size: int, timeout: float, progress: Progress | None) -> None:
+    def __init__(
+        self, folder: Path, world_size: int, timeout: float, progress: Progress | None, interrupts: HeldInterrupts
+    ) -> None:
         self.folder, self.world_size, self.timeout, self.progress = folder, world_size, timeout, progress
+        self.interrupts = interrupts  # take effect at waits only: all processes that run are in the list
         self.deadline = time.monotonic() + timeout
         self.board = Board(folder / "board", world_size)
         self.slots: list[Slot] = [self.board.slot(rank) for rank in range(world_size)]
@@ -130,22 +129,21 @@ class _Processes:
         """Start one process a rank. Raise TimedOut if that takes too long."""
         context = get_context("forkserver")
         with _without_main(payload):
-            _start_server()
+            start_server(self.interrupts, self.deadline)
             for rank in range(self.world_size):
+                self.interrupts.check()
                 self._check_time()
                 here, there = context.Pipe()
                 self.connections[rank] = here
                 arguments = (self._assignment(rank, backend, threads), payload, there, self.progress is not None)
                 process = context.Process(target=run_worker, args=arguments, name=f"ringlab rank {rank}", daemon=True)
-                with _delayed_interrupt():  # otherwise a process could run that is not in the list, or the server end
-                    process.start()
-                    self.processes.append(process)
+                process.start()
+                self.processes.append(process)
                 there.close()
 
     def _assignment(self, rank: int, backend: str, threads: int) -> Assignment:
-        timeout, server_folder = self.timeout + _TORCH_EXTRA_S, Path(util.get_temp_dir())
-        environment = dict(os.environ)
-        return Assignment(rank, self.world_size, self.folder, backend, threads, timeout, environment, server_folder)
+        timeout, environment = self.timeout + _TORCH_EXTRA_S, dict(os.environ)
+        return Assignment(rank, self.world_size, self.folder, backend, threads, timeout, environment)
 
     def results(self) -> list[Any]:
         """Return the workers' results by rank. Raise RankFailed, TimedOut or InputError as soon as one is certain."""
@@ -165,7 +163,8 @@ class _Processes:
         by_source: dict[Connection | int, int] = {connection: rank for rank, connection in self.connections.items()}
         for rank in self._undecided():
             by_source[self.processes[rank].sentinel] = rank
-        ready = wait(list(by_source), max(0.0, until - time.monotonic()))
+        with self.interrupts.allowed():
+            ready = wait(list(by_source), max(0.0, until - time.monotonic()))
         for rank in sorted({by_source[source] for source in ready}):  # type: ignore[index]
             self._receive(rank)
 
@@ -211,43 +210,21 @@ class _Processes:
         """End all processes and close everything."""
         for connection in self.connections.values():
             connection.close()  # those that are done wait for this to end
-        leave_by = time.monotonic() + (_LEAVE_WAIT_S if len(self.done) == self.world_size else 0.0)
+        if len(self.done) == self.world_size:
+            self._wait_for_leaving()
         for process in self.processes:
-            process.join(max(0.0, leave_by - time.monotonic()))
             process.kill()
         for process in self.processes:
             process.join()
             process.close()
         self.board.close()
 
-
-def _start_server() -> None:
-    """Start the server that forks the workers, out of the reach of ^C in the terminal."""
-    wanted = [*_PRELOADED, *(name for name in _PRELOADED_WITH_LAUNCHER if name in sys.modules)]
-    forkserver.set_forkserver_preload(wanted)
-    resource_tracker.ensure_running()  # it would unblock SIGINT if the server had to start it
-    before = pthread_sigmask(SIG_BLOCK, {SIGINT})
-    try:
-        forkserver.ensure_running()
-    finally:
-        pthread_sigmask(SIG_SETMASK, before)
-
-
-@contextmanager
-def _delayed_interrupt() -> Iterator[None]:
-    """Within the context, hold back an interrupt; it takes effect at the end."""
-    handler = getsignal(SIGINT)
-    if current_thread() is not main_thread() or not callable(handler):
-        yield
-        return
-    held: list[tuple[int, FrameType | None]] = []
-    signal(SIGINT, lambda number, frame: held.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal(SIGINT, handler)
-    if held:
-        handler(*held[0])
+    def _wait_for_leaving(self) -> None:
+        """Give workers that are done the time to end by themselves, unless an interrupt comes."""
+        leave_by = time.monotonic() + _LEAVE_WAIT_S
+        for process in self.processes:
+            while process.is_alive() and time.monotonic() < leave_by and not self.interrupts.is_pending:
+                process.join(_LEAVE_LOOK_S)
 
 
 @contextmanager

@@ -2,10 +2,8 @@
 
 import os
 import pickle
-import shutil
 import signal
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +24,11 @@ class Assignment:
 
     rank: int
     world_size: int
-    folder: Path  # of this launch alone; the launcher removes it
+    folder: Path  # of this launch alone; the launcher or the server removes it
     backend: str
     threads: int
     timeout: float  # seconds
     environment: dict[str, str]
-    server_folder: Path  # where multiprocessing keeps the socket of the server that forked this process
 
 
 def run_worker(assignment: Assignment, payload: bytes, connection: Connection, wants_progress: bool) -> None:
@@ -40,7 +37,8 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
     ``payload`` is the pickled work and its arguments. This is what a worker process executes.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher ends its workers itself
-    _end_with_launcher(assignment)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the server, of which this process is a copy, has changed
+    _end_with_launcher()
     os.environ.clear()
     os.environ.update(assignment.environment)
 
@@ -86,27 +84,13 @@ def _wait_for_launcher(connection: Connection) -> None:
     leave()
 
 
-def _end_with_launcher(assignment: Assignment) -> None:
+def _end_with_launcher() -> None:
     """Start a thread that ends this process when the launcher ends, which may be killed without notice."""
     launcher = parent_process()
-    assert launcher is not None and launcher.pid is not None
-    threading.Thread(target=_watch, args=(launcher.sentinel, launcher.pid, assignment), daemon=True).start()
+    assert launcher is not None
+    threading.Thread(target=_watch, args=(launcher.sentinel,), daemon=True).start()
 
 
-def _watch(sentinel: int, launcher: int, assignment: Assignment) -> None:
+def _watch(sentinel: int) -> None:
     wait([sentinel])
-    shutil.rmtree(assignment.folder, ignore_errors=True)
-    if _is_gone(launcher):  # otherwise the launcher removes the folder itself
-        shutil.rmtree(assignment.server_folder, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _is_gone(process: int) -> bool:
-    """Return whether a process has ended or ends within a second."""
-    for _ in range(100):
-        try:
-            os.kill(process, 0)
-        except OSError:
-            return True
-        time.sleep(0.01)
-    return False

@@ -1,0 +1,78 @@
+"""The server that workers are forked from: it has imported once what they need, and ends with this process."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, get_context, resource_tracker, util
+from pathlib import Path
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
+from threading import Thread, current_thread, main_thread
+
+from realcomm.launching import server_preload
+from realcomm.launching.interrupts import HeldInterrupts
+
+# Imported once by the server; the latter only if this process has imported them too, as they take seconds and only a
+# training needs them.
+_PRELOADED = ("torch", "torch.distributed", "numpy", "realcomm.launching.worker", "realcomm.execution.executor")
+_PRELOADED_WITH_LAUNCHER = ("torchvision", "sklearn.datasets", "realcomm.training.trainer")
+
+
+class _Known:
+    answers: bool = False  # whether the server has forked a process yet
+
+
+def start_server(interrupts: HeldInterrupts, deadline: float) -> None:
+    """Start the server unless it runs, out of the reach of ^C in the terminal, and wait until it has imported all.
+
+    An interrupt ends the wait, and so does ``deadline``, in seconds as ``time.monotonic`` has them.
+    """
+    wanted = (name for name in _PRELOADED_WITH_LAUNCHER if name in sys.modules)
+    forkserver.set_forkserver_preload([server_preload.__name__, *_PRELOADED, *wanted])
+    resource_tracker.ensure_running()  # it would unblock SIGINT if the server had to start it
+    before = pthread_sigmask(SIG_BLOCK, {SIGINT})
+    try:
+        with _environment():
+            forkserver.ensure_running()
+    finally:
+        pthread_sigmask(SIG_SETMASK, before)
+    if not _Known.answers:
+        _wait_for_answer(interrupts, deadline)
+
+
+def server_folder() -> Path:
+    """Return a folder that is gone when this process has ended, however it ended."""
+    return Path(util.get_temp_dir())
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Within the context, tell a process that is started what it needs to know to be the server."""
+    told = {server_preload.FOLDER: str(server_folder())}
+    if current_thread() is main_thread():  # another may end long before this process does
+        told[server_preload.LAUNCHER] = str(os.getpid())
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name in told:
+            del os.environ[name]
+
+
+def _wait_for_answer(interrupts: HeldInterrupts, deadline: float) -> None:
+    """Wait until the server forks, in a thread of its own, so that an interrupt is not held up."""
+    thread = Thread(target=_have_nothing_done, daemon=True)
+    thread.start()
+    with interrupts.allowed():
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _have_nothing_done() -> None:
+    """Have the server fork a process that does nothing, and wait for its end."""
+    process = get_context("forkserver").Process(daemon=True)
+    with suppress(OSError, EOFError):  # the server has ended; whoever needs it next starts it anew
+        process.start()
+        process.join()
+        process.close()
+        _Known.answers = True

@@ -1,0 +1,41 @@
+"""What the server that forks workers executes before it imports anything else: see ``realcomm.launching.server``.
+
+Imported elsewhere it does nothing. It ends the server with the thread that started it, which may be killed without
+notice, and then removes multiprocessing's folder, in which the folders of launches are.
+"""
+
+import atexit
+import ctypes
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+FOLDER = "RINGLAB_SERVER_FOLDER"  # the environment variable that names the folder
+LAUNCHER = "RINGLAB_SERVER_LAUNCHER"  # the process that started the server, if its main thread did
+_REMOVE_S = 5.0  # for so long workers that end may still write to the folder
+
+
+def _remove(folder: Path) -> None:
+    until = time.monotonic() + _REMOVE_S
+    while folder.exists() and time.monotonic() < until:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.01)
+
+
+def _end_with_launcher(launcher: int) -> None:
+    """Have SIGTERM sent to this process when the thread that started it ends (Linux); elsewhere a closed pipe tells."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    if os.getppid() != launcher:
+        sys.exit()  # it has ended already
+
+
+if FOLDER in os.environ:
+    atexit.register(_remove, Path(os.environ[FOLDER]))
+    if LAUNCHER in os.environ:
+        _end_with_launcher(int(os.environ[LAUNCHER]))
