@@ -1,0 +1,150 @@
+"""What NCCL knows once a communicator is set up: ranks, nodes, links inside and between them, version and settings.
+
+A *node* in NCCL's sense is what NVLink or a host joins: a host, or an NVLink domain of several (GB200 NVL72).
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, inf
+from typing import TYPE_CHECKING
+
+from collectives.errors import InputError
+from simcomm.nccl.settings import NcclSettings, level_rank
+from simcomm.nccl.topology import Hop, Host, ring_hops
+
+if TYPE_CHECKING:
+    from simcomm.nccl.descriptions import System
+
+GENERATION_YEAR = {  # of the first product of a GPU generation (makers' announcements): a host is about as old
+    "kepler": 2013, "maxwell": 2015, "pascal": 2016, "volta": 2017, "turing": 2018, "ampere": 2020, "ada": 2022,
+    "hopper": 2022, "blackwell": 2025, "cdna": 2023, "cpu": 2021,
+}  # fmt: skip
+PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "slingshot")  # networks that NCCL reaches through a plug-in
+NIC_PORT = 25.0  # GB/s: more than that in one host is several NICs
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network between nodes: its kind, and GB/s of line rate of all NICs of a node."""
+
+    kind: str
+    nic: float
+    gdr: bool
+    staging: float = inf  # GB/s of the PCIe links over which bytes go to host memory where there is no GPUDirect
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """The ranks of a run and what joins them."""
+
+    ranks: int
+    nodes: int
+    local: int  # ranks of a node
+    hosts: int
+    host: Host
+    hops: tuple[Hop, ...]  # of a ring inside a node
+    network: Network | None
+    generation: str
+    version: tuple[int, int]
+    settings: NcclSettings
+    sharp: bool = False
+    one_process: int = 1  # GPUs that one process drives
+    is_desktop: bool = False
+    harness: str = "nccl-tests"
+    degraded: bool = False
+    nic_is_guessed: bool = False
+
+    @property
+    def year(self) -> int:
+        """The year of the GPU generation."""
+        return GENERATION_YEAR.get(self.generation, 2021)
+
+    @property
+    def is_nvlink(self) -> bool:
+        """Whether all hops inside a node are NVLink (or xGMI): NCCL's tuner knows NVLink and PCI only."""
+        return self.local > 1 and all(hop.kind in ("nvswitch", "mesh", "bridge", "xgmi") for hop in self.hops)
+
+
+def _pcie_reach(system: "System", settings: NcclSettings) -> str:
+    """Return how far P2P over PCIe reaches between the GPUs of a host, as a level."""
+    if settings.p2p_disable:
+        return "LOC"
+    if settings.p2p_level is not None:
+        return _plain_level(settings.p2p_level)
+    if not system.p2p:
+        return "NVL"
+    if system.p2p_level:
+        return _plain_level(system.p2p_level)
+    if system.p2p and "p2p" not in system.defaulted:
+        return "SYS"
+    return "PXB" if system.p2p else "NVL"
+
+
+def _plain_level(level: str) -> str:
+    """Return one of NVL, PXB, PHB and SYS, which are all that differ for GPUs of a host."""
+    rank = level_rank(level)
+    return next(name for name in ("SYS", "PHB", "PXB", "NVL", "LOC") if level_rank(name) <= rank)
+
+
+def make_host(system: "System", settings: NcclSettings) -> Host:
+    """Return the host of a description, with what the settings change."""
+    reach = _pcie_reach(system, settings)
+    uses_nvlink = reach != "LOC" and system.link in ("nvswitch", "mesh", "bridge", "xgmi")
+    return Host(
+        gpus=system.gpus,
+        link=system.link if uses_nvlink else "pcie",
+        nvlink=system.nvlink,
+        pcie=system.pcie,
+        lanes=system.lanes,
+        layout=system.layout,
+        p2p=reach,
+    )
+
+
+def _make_network(system: "System", settings: NcclSettings, host: Host, hosts_a_node: int) -> Network:
+    if system.net is None or not system.nic:
+        raise InputError(f"{system.nodes} hosts without net or nic: what joins them is not known")
+    gdr = system.gdr
+    if settings.net_gdr_level is not None:
+        gdr = gdr and level_rank(settings.net_gdr_level) >= level_rank("PIX")
+    ways = min(host.gpus, max(1, ceil(system.nic / NIC_PORT)))
+    return Network(
+        kind=system.net,
+        nic=system.nic * hosts_a_node,
+        gdr=gdr,
+        staging=inf if gdr else host.pcie_rate * ways * hosts_a_node,
+    )
+
+
+@lru_cache(maxsize=1024)
+def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
+    """Return what NCCL knows of a described system. Raise InputError where the description does not suffice."""
+    ranks = system.nodes * system.gpus
+    local = min(ranks, max(system.gpus, system.domain))
+    nodes = ceil(ranks / local)
+    host = make_host(system, settings)
+    inside = ring_hops(replace(host, gpus=local) if local > host.gpus else host)
+    network = _make_network(system, settings, host, max(1, local // system.gpus)) if nodes > 1 else None
+    return Communicator(
+        ranks=ranks,
+        nodes=nodes,
+        local=local,
+        hosts=system.nodes,
+        host=host,
+        hops=inside,
+        network=network,
+        generation=system.gpu.generation,
+        version=settings.parsed_version() or system.version,
+        settings=_merge(system, settings),
+        sharp=system.sharp if settings.collnet is None else settings.collnet,
+        one_process=system.gpus if system.procs == "single" else 1,
+        is_desktop=system.host == "desktop",
+        harness=system.harness,
+        degraded=system.degraded,
+        nic_is_guessed=system.nic_guess,
+    )
+
+
+def _merge(system: "System", settings: NcclSettings) -> NcclSettings:
+    """Return the settings, with what the description says was forced where they are silent."""
+    return replace(settings, algo=settings.algo or system.algo, proto=settings.proto or system.proto)

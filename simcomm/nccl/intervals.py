@@ -1,0 +1,49 @@
+"""Intervals: how far a prediction may be off, by what is known of the system.
+
+The logarithm of measured / predicted is taken as Student's t with two degrees of freedom, whose tails are far heavier
+than a normal distribution's. Its width was chosen on systems that were left out together with their authors' others, by
+what a description tells: one node or several, whether a like system (the same network and link) was checked, whether
+the NICs' rate was guessed.
+"""
+
+from functools import lru_cache
+from math import log, sqrt
+
+import numpy as np
+
+from collectives.errors import InputError
+from simcomm.nccl.communicator import Communicator
+from simcomm.nccl.tuner import Floats
+
+SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of the small, the middle and the large class
+ONE_NODE = (0.32, 0.36, 0.30)  # half-widths of 80 % in log time at these sizes
+SEVERAL = (0.42, 0.44, 0.38)
+UNCHECKED = 1.25  # times, where no like system was checked
+GUESSED = 1.2  # where the NICs' rate was guessed
+DEGRADED = 1.3  # where the source says that the system is slower than it should be
+
+
+@lru_cache(maxsize=64)
+def _stretch(coverage: float) -> float:
+    """Return how much wider an interval of a coverage is than one of 80 %."""
+    if not 0 < coverage < 1:
+        raise InputError(f"coverage = {coverage!r}; give a share between 0 and 1, as 0.8")
+    return _quantile(coverage) / _quantile(0.8)
+
+
+def _quantile(coverage: float) -> float:
+    """Return the number between whose minus and plus Student's t with two degrees lies with this probability."""
+    return coverage * sqrt(2 / (1 - coverage**2))
+
+
+def log_halfwidth(comm: Communicator, sizes: Floats, *, is_checked: bool = True, coverage: float = 0.8) -> Floats:
+    """Return half the width of the interval of log time that holds a share ``coverage`` of measurements.
+
+    Raise InputError for a coverage that is no share.
+    """
+    widths = ONE_NODE if comm.nodes == 1 else SEVERAL
+    wider = (1.0 if is_checked else UNCHECKED) * (GUESSED if comm.nic_is_guessed else 1.0)
+    wider *= DEGRADED if comm.degraded else 1.0
+    base = np.interp(np.log(sizes), [log(size) for size in SIZES], widths)
+    result: Floats = base * wider * _stretch(coverage)
+    return result

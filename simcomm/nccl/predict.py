@@ -1,0 +1,170 @@
+"""What NCCL does on a described system: its choice at each size, the time it takes, and how sure that is.
+
+>>> from simcomm.nccl.descriptions import describe_system
+>>> system = describe_system("mine", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})
+>>> found = predict_collective(system, "all_reduce", 2**30)
+>>> found.algorithm, found.protocol, found.low < found.seconds < found.high
+('ring', 'simple', True)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from collectives.errors import InputError
+from collectives.suggestions import suggest
+from simcomm.nccl.channels import used_channels
+from simcomm.nccl.communicator import Communicator, make_communicator
+from simcomm.nccl.descriptions import System
+from simcomm.nccl.intervals import log_halfwidth
+from simcomm.nccl.mpi import mpi_microseconds
+from simcomm.nccl.parameters import Parameters, read_parameters
+from simcomm.nccl.settings import NcclSettings
+from simcomm.nccl.timing import PAIRWISE, allowed, candidates, predict_microseconds
+from simcomm.nccl.topology import ring_orders
+from simcomm.nccl.tuner import Floats
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *PAIRWISE)
+DEFAULTS = NcclSettings()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm with a protocol: its time, the time that NCCL's tuner reckons with, and why it is not taken."""
+
+    algorithm: str
+    protocol: str
+    seconds: float | None  # None where NCCL cannot use it
+    tuner_seconds: float | None
+    allowed: bool
+    reason: str  # why it is not allowed, or not chosen
+
+
+@dataclass(frozen=True)
+class NcclPrediction:
+    """A collective of one size: seconds with an 80 % interval, and what NCCL chose."""
+
+    seconds: float
+    low: float
+    high: float
+    algorithm: str  # "pairs" for collectives made of messages between pairs, "mpi" on processors
+    protocol: str
+    channels: int
+    candidates: tuple[Candidate, ...]
+    rings: tuple[tuple[int, ...], ...]  # orders of ranks
+    notes: tuple[str, ...]
+
+
+def predict_seconds(
+    system: System,
+    collective: str,
+    sizes: ArrayLike,
+    *,
+    settings: NcclSettings = DEFAULTS,
+    parameters: Parameters | None = None,
+) -> Floats:
+    """Return the seconds of a collective at sizes in bytes (nccl-tests' "size"). Raise InputError."""
+    nbytes = _check_call(collective, sizes)
+    comm = make_communicator(system, settings)
+    values = parameters or read_parameters()
+    predict = mpi_microseconds if comm.generation == "cpu" else predict_microseconds
+    return predict(comm, collective, nbytes, values) / 1e6
+
+
+def interval_log_halfwidth(
+    system: System, sizes: ArrayLike, *, coverage: float = 0.8, settings: NcclSettings = DEFAULTS
+) -> Floats:
+    """Return half the width of the interval in log time; a share ``coverage`` of measurements should lie in it."""
+    comm = make_communicator(system, settings)
+    return log_halfwidth(comm, np.asarray(sizes, np.float64), coverage=coverage)
+
+
+def predict_collective(
+    system: System,
+    collective: str,
+    size_bytes: int,
+    *,
+    settings: NcclSettings = DEFAULTS,
+    parameters: Parameters | None = None,
+) -> NcclPrediction:
+    """Return NCCL's choice for a collective of ``size_bytes`` on a system, and its time. Raise InputError."""
+    values = parameters or read_parameters()
+    sizes = _check_call(collective, [size_bytes])
+    comm = make_communicator(system, settings)
+    seconds = float(predict_seconds(system, collective, sizes, settings=settings, parameters=values)[0])
+    width = float(np.exp(interval_log_halfwidth(system, sizes, settings=settings)[0]))
+    found = _list_candidates(comm, collective, sizes, values)
+    chosen = next((one for one in found if one.reason == CHOSEN), None)
+    algorithm, protocol = (chosen.algorithm, chosen.protocol) if chosen else _without_choice(comm)
+    return NcclPrediction(
+        seconds=seconds,
+        low=seconds / width,
+        high=seconds * width,
+        algorithm=algorithm,
+        protocol=protocol,
+        channels=used_channels(comm, algorithm, protocol, size_bytes) if chosen else 1,
+        candidates=found,
+        rings=rank_rings(comm),
+        notes=_notes(system, comm),
+    )
+
+
+CHOSEN = "NCCL's tuner finds it fastest"
+
+
+def _without_choice(comm: Communicator) -> tuple[str, str]:
+    return ("mpi", "") if comm.generation == "cpu" else ("pairs", "simple")
+
+
+def _check_call(collective: str, sizes: ArrayLike) -> Floats:
+    if collective not in COLLECTIVES:
+        raise InputError(f"collective = {collective!r} is not known of NCCL; {suggest(collective, COLLECTIVES)}")
+    nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
+    if not np.isfinite(nbytes).all() or (nbytes < 1).any():
+        raise InputError(f"size = {nbytes.min():g} bytes; give at least 1")
+    return nbytes
+
+
+def _list_candidates(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> tuple[Candidate, ...]:
+    """Return all candidates, those that NCCL may take first, by the tuner's time."""
+    if comm.generation == "cpu" or collective in PAIRWISE:
+        return ()
+    found = candidates(comm, collective, sizes, values)
+    ranked = sorted(found.tuner, key=lambda choice: float(found.tuner[choice][0]))
+    open_ = [
+        Candidate(
+            *choice,
+            float(found.times[choice][0]) / 1e6,
+            float(found.tuner[choice][0]) / 1e6,
+            True,
+            CHOSEN if choice == ranked[0] else f"the tuner finds {ranked[0][0]} with {ranked[0][1]} faster",
+        )
+        for choice in ranked
+    ]
+    closed = [Candidate(*c, None, None, False, reason) for c, reason in allowed(comm, collective).items() if reason]
+    return (*open_, *closed)
+
+
+def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
+    """Return the orders in which rings visit all ranks: each host's GPUs, host after host."""
+    return tuple(
+        tuple(host * comm.host.gpus + gpu for host in range(comm.hosts) for gpu in order)
+        for order in ring_orders(comm.host)
+    )
+
+
+def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
+    """Return what a reader should know of the prediction's grounds."""
+    notes = [f"{key} is a guess" for key in system.guessed]
+    notes += [f"{key} is not stated: taken as {getattr(system, key)}" for key in ("layout", "p2p", "procs")
+              if key in system.defaulted and _matters(key, comm)]  # fmt: skip
+    if system.degraded:
+        notes.append("the source says that this system is slower than it should be")
+    return tuple(notes)
+
+
+def _matters(key: str, comm: Communicator) -> bool:
+    if key == "procs":
+        return comm.host.gpus > 1
+    return comm.host.link in ("pcie", "bridge") and comm.host.gpus > 1

@@ -1,0 +1,146 @@
+"""What a user may tell NCCL: its environment variables, with the meanings that NCCL gives them.
+
+Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html), and
+``src/graph/tuning.cc`` and ``src/graph/paths.cc`` of NVIDIA/nccl.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from collectives.errors import InputError
+from collectives.suggestions import suggest
+
+ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
+PROTOCOLS = ("ll", "ll128", "simple")
+LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS")  # how far apart: each includes those before it
+_SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvlstree": "nvls_tree"}
+
+
+@dataclass(frozen=True)
+class NcclSettings:
+    """Settings of a run. None: NCCL decides, or what the system's description says.
+
+    ``algo`` and ``proto`` list what is allowed, or after ``^`` what is not, as in ``NCCL_ALGO=^tree,nvls``. The levels
+    are words of ``LEVELS`` or NCCL's old numbers 0 to 5.
+
+    >>> NcclSettings(algo="^tree").allowed_algorithms()
+    ('ring', 'collnet_direct', 'collnet_chain', 'nvls', 'nvls_tree', 'pat')
+    """
+
+    version: str | None = None  # "2.21", or "2.21.5"
+    algo: str | None = None  # NCCL_ALGO
+    proto: str | None = None  # NCCL_PROTO
+    min_channels: int | None = None  # NCCL_MIN_NCHANNELS
+    max_channels: int | None = None  # NCCL_MAX_NCHANNELS (or NCCL_MAX_CTAS)
+    p2p_level: str | None = None  # NCCL_P2P_LEVEL: how far apart two GPUs may be that write into each other's memory
+    p2p_disable: bool | None = None  # NCCL_P2P_DISABLE
+    shm_disable: bool | None = None  # NCCL_SHM_DISABLE: no traffic through host memory, but over the network
+    net_gdr_level: str | None = None  # NCCL_NET_GDR_LEVEL: how far a GPU may be from a NIC that reads its memory
+    nvls: bool | None = None  # NCCL_NVLS_ENABLE
+    collnet: bool | None = None  # NCCL_COLLNET_ENABLE: reduction in the network (SHARP)
+    buffer_bytes: int | None = None  # NCCL_BUFFSIZE: of Simple, a channel and peer
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a value that NCCL would not take."""
+        self.parsed_version()
+        self.allowed_algorithms()
+        self.allowed_protocols()
+        for key in ("p2p_level", "net_gdr_level"):
+            _check_level(key, getattr(self, key))
+        for key in ("min_channels", "max_channels", "buffer_bytes"):
+            _check_count(key, getattr(self, key))
+        if self.min_channels and self.max_channels and self.min_channels > self.max_channels:
+            raise InputError(f"min_channels = {self.min_channels} is more than max_channels = {self.max_channels}")
+
+    def parsed_version(self) -> tuple[int, int] | None:
+        """Return the version as numbers, None where it is not said. Raise InputError."""
+        return None if self.version is None else _parse_version(self.version)
+
+    def allowed_algorithms(self) -> tuple[str, ...]:
+        """Return the algorithms that ``algo`` allows, in NCCL's order. Raise InputError for an unknown one."""
+        return _read_list("algo", self.algo, ALGORITHMS)
+
+    def allowed_protocols(self) -> tuple[str, ...]:
+        """Return the protocols that ``proto`` allows, in NCCL's order. Raise InputError for an unknown one."""
+        return _read_list("proto", self.proto, PROTOCOLS)
+
+    @classmethod
+    def from_environment(cls, variables: Mapping[str, str]) -> "NcclSettings":
+        """Return what these environment variables say; those that do not begin with ``NCCL_`` are passed over.
+
+        Raise InputError for a value that NCCL would not take. Variables of NCCL that change no time are passed over.
+
+        >>> NcclSettings.from_environment({"NCCL_ALGO": "Ring", "NCCL_P2P_DISABLE": "1"}).p2p_disable
+        True
+        """
+        found: dict[str, object] = {}
+        for field in fields(cls):
+            text = variables.get(VARIABLES[field.name])
+            if text is not None:
+                found[field.name] = _read_value(VARIABLES[field.name], text, str(field.type))
+        return cls(**found)  # type: ignore[arg-type]
+
+
+VARIABLES = {  # of each setting the environment variable that says it
+    "version": "NCCL_VERSION",
+    "algo": "NCCL_ALGO",
+    "proto": "NCCL_PROTO",
+    "min_channels": "NCCL_MIN_NCHANNELS",
+    "max_channels": "NCCL_MAX_NCHANNELS",
+    "p2p_level": "NCCL_P2P_LEVEL",
+    "p2p_disable": "NCCL_P2P_DISABLE",
+    "shm_disable": "NCCL_SHM_DISABLE",
+    "net_gdr_level": "NCCL_NET_GDR_LEVEL",
+    "nvls": "NCCL_NVLS_ENABLE",
+    "collnet": "NCCL_COLLNET_ENABLE",
+    "buffer_bytes": "NCCL_BUFFSIZE",
+}
+
+
+def _read_value(variable: str, text: str, kind: str) -> object:
+    if kind.startswith("str"):
+        return text
+    try:
+        number = int(text)
+    except ValueError:
+        raise InputError(f"{variable} = {text!r}; give a whole number") from None
+    return number != 0 if kind.startswith("bool") else number
+
+
+def _parse_version(text: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", str(text))
+    if not found:
+        raise InputError(f"version = {text!r}; give two or three numbers, as in 2.21.5")
+    return int(found[1]), int(found[2])
+
+
+def _read_list(key: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    if text is None:
+        return known
+    words = [word.strip().lower() for word in text.removeprefix("^").split(",")]
+    words = [_SPELLINGS.get(word, word) for word in words]
+    for word in words:
+        if word not in known:
+            raise InputError(f"{key} = {text!r}: NCCL has no {word!r}; {suggest(word, known)}")
+    return tuple(name for name in known if (name in words) != text.startswith("^"))
+
+
+def _check_level(key: str, level: str | None) -> None:
+    if level is not None and level.upper() not in LEVELS and level not in tuple("012345"):
+        raise InputError(f"{key} = {level!r}; there are {', '.join(LEVELS)}")
+
+
+def _check_count(key: str, count: int | None) -> None:
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise InputError(f"{key} = {count!r}; give a whole number, at least 1")
+
+
+def level_rank(level: str) -> int:
+    """Return how far a level reaches, as a number that grows with the distance.
+
+    >>> level_rank("PIX") < level_rank("SYS")
+    True
+    """
+    old_numbers = {"0": "LOC", "1": "PIX", "2": "PXB", "3": "PHB", "4": "SYS", "5": "SYS"}
+    return LEVELS.index(old_numbers.get(level, level.upper()))

@@ -1,0 +1,292 @@
+"""NCCL's own cost model, by which it chooses algorithm and protocol, as its source states it, version by version.
+
+    time = latency + bytes / (1000 bandwidth)        microseconds, GB/s; the smallest wins
+
+``src/graph/tuning.cc`` of NVIDIA/nccl: tags v2.7.8-1, v2.9.6-1, v2.12.12-1, v2.18.5-1, v2.21.5-1, v2.26.2-1, v2.30.
+The figures here are NCCL's belief, not the truth: what a choice costs is in ``timing.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+import numpy.typing as npt
+
+from simcomm.nccl.communicator import Communicator
+
+Floats = npt.NDArray[np.float64]
+Choice = tuple[str, str]  # algorithm, protocol
+PROTOCOL = {"ll": 0, "ll128": 1, "simple": 2}
+
+# GB/s that NCCL takes an NVLink's 25 (Blackwell: 50) of line rate for: src/graph/topo.h.
+NVLINK_SHARE = {"pascal": 0.9, "volta": 0.8, "turing": 0.8, "ampere": 0.8, "hopper": 0.824, "blackwell": 0.802}
+PCIE_SHARE = 0.76  # x16 of generation 3: 12 of 15.75
+CHANNELS = {"volta": 6, "turing": 6, "ampere": 12, "hopper": 16, "blackwell": 16}  # found on NVLink, before doubling
+
+TREE_CORRECTION = {  # by log2(bytes / 64), of a tree's bandwidth for all_reduce
+    "ll": [1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1],
+    "ll128": [1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1],
+    "simple": [.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9],
+}  # fmt: skip
+# Caps in GB/s by GPU generation; columns: one node, two nodes, more.
+LL_CAP = {"volta": (39, 39, 20.4), "ampere": (87.7, 22.5, 19), "hopper": (141, 45, 35), "blackwell": (282, 90, 70)}
+RING_LL128_CAP = {"volta": (20,) * 3, "ampere": (20,) * 3, "hopper": (36.7,) * 3, "blackwell": (40,) * 3}
+TREE_LL128_CAP = {"volta": (20,) * 3, "ampere": (20,) * 3, "hopper": (36.7, 36.7, 29), "blackwell": (55.6, 31.67, 20)}
+TREE_CAP = {
+    "volta": (26.5, 18.5, 10), "ampere": (24, 23.6, 17.8), "hopper": (38.7, 41.4, 36), "blackwell": (70, 42.8, 24),
+}  # fmt: skip
+NVLS_TREE_CAP = {
+    "volta": (26.5, 18.5, 10), "ampere": (24, 23.6, 17.8), "hopper": (0, 57.7, 45.5), "blackwell": (0, 96, 80),
+}  # fmt: skip
+NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Latencies in us that a range of versions assumes; three figures: LL, LL128, Simple."""
+
+    base_tree: tuple[float, float, float]
+    base_ring: tuple[float, float, float]
+    ring: dict[str, tuple[float, float, float]]  # by NCCL's classes of hardware
+    tree: dict[str, tuple[float, float, float]]
+
+
+_RING = {"nvlink": (0.6, 1.9, 3.4), "pci": (1.0, 2.5, 5.7)}
+_ERAS = (
+    (
+        (2, 14),
+        Latencies(
+            (4.4, 4.4, 0),
+            (3.6, 10, 8.4),
+            {"nvlink": (0.47, 1.9, 3.4), "pci": (1.0, 2.5, 5.7), "net": (2.7, 4.0, 9.6)},
+            {"nvlink": (0.52, 1.25, 28), "pci": (1.0, 1.9, 28), "net": (5.0, 8.5, 28)},
+        ),
+    ),
+    (
+        (2, 19),
+        Latencies(
+            (6.8, 14, 0),
+            (6.6, 14, 8.4),
+            {**_RING, "net": (2.7, 4.0, 14)},
+            {"nvlink": (0.6, 1.25, 4), "pci": (1.0, 1.9, 6), "net": (5.0, 8.5, 14)},
+        ),
+    ),
+    (
+        (2, 24),
+        Latencies(
+            (6.8, 14, 0),
+            (6.6, 14, 8.4),
+            {**_RING, "net": (2.7, 4.0, 14)},
+            {"nvlink": (0.6, 1.25, 28), "pci": (1.0, 1.9, 28), "net": (5.0, 8.5, 28)},
+        ),
+    ),
+    (
+        (99, 0),
+        Latencies(
+            (6.8, 14, 8.4),
+            (6.6, 14, 8.4),
+            {**_RING, "net": (2.7, 4.0, 14)},
+            {"nvlink": (0.6, 1.25, 4), "pci": (1.0, 1.9, 4), "net": (5.0, 8.5, 14)},
+        ),
+    ),
+)
+
+
+def latencies(version: tuple[int, int]) -> Latencies:
+    """Return the latencies that a version assumes.
+
+    >>> latencies((2, 9)).base_ring, latencies((2, 26)).base_ring
+    ((3.6, 10, 8.4), (6.6, 14, 8.4))
+    """
+    return next(figures for until, figures in _ERAS if version < until)
+
+
+def ring_steps(collective: str, ranks: int) -> int:
+    """Return the steps of a ring: 2(n-1) for all_reduce, n-1 for its halves, and for a chain."""
+    return 2 * (ranks - 1) if collective == "all_reduce" else ranks - 1
+
+
+def available(comm: Communicator, collective: str) -> dict[Choice, str]:
+    """Return every algorithm and protocol with what speaks against it, an empty text where nothing does.
+
+    Forced settings are not looked at here: NCCL falls back where they leave nothing.
+    """
+    reasons: dict[Choice, str] = {}
+    for algorithm in algorithms_of(comm, collective):
+        for protocol in PROTOCOL if algorithm in ("ring", "tree") else ("simple",):
+            reasons[algorithm, protocol] = _algorithm_reason(comm, collective, algorithm) or _protocol_reason(
+                comm, protocol
+            )
+    return reasons
+
+
+def algorithms_of(comm: Communicator, collective: str) -> tuple[str, ...]:
+    """Return the algorithms that NCCL has for a collective."""
+    if collective == "all_reduce":
+        return ("ring", "tree", "nvls", "nvls_tree", "collnet_chain")
+    return ("ring", "pat", "nvls") if collective in ("all_gather", "reduce_scatter") else ("ring",)
+
+
+def _algorithm_reason(comm: Communicator, collective: str, algorithm: str) -> str:
+    """Return why an algorithm is not to be had, or an empty text."""
+    if algorithm == "tree" and comm.version < (2, 5) and comm.nodes == 1:
+        return "no trees inside a node before 2.5"
+    if algorithm == "tree" and comm.version < (2, 4):
+        return "no trees before 2.4"
+    if algorithm in ("nvls", "nvls_tree"):
+        return _nvls_reason(comm, collective, algorithm)
+    if algorithm == "collnet_chain" and not (comm.sharp and comm.nodes > 1):
+        return "no reduction in the network (SHARP)"
+    if algorithm == "pat" and comm.version < (2, 23):
+        return "PAT came with 2.23"
+    if algorithm == "pat" and (comm.local > 1 or comm.nodes < 2):
+        return "PAT is for one rank a node"
+    return ""
+
+
+def _nvls_reason(comm: Communicator, collective: str, algorithm: str) -> str:
+    if comm.generation not in NVLS_EFFICIENCY or not any(hop.kind == "nvswitch" for hop in comm.hops):
+        return "NVLS needs an NVSwitch, and Hopper or later"
+    if comm.settings.nvls is False:
+        return "NCCL_NVLS_ENABLE=0"
+    if comm.version < (2, 17):
+        return "NVLS came with 2.17"
+    if algorithm == "nvls_tree":
+        return "" if comm.nodes > 1 and comm.version >= (2, 18) else "NVLSTree is for several nodes, from 2.18"
+    return "" if comm.nodes == 1 or comm.sharp else "NVLS across nodes needs CollNet"
+
+
+def _protocol_reason(comm: Communicator, protocol: str) -> str:
+    if protocol != "simple" and comm.network is not None and comm.network.kind == "efa1":
+        return "the plug-in for EFA allows Simple only before p5 (aws-ofi-nccl sets NCCL_PROTO=simple)"
+    return _ll128_reason(comm) if protocol == "ll128" else ""
+
+
+def _ll128_reason(comm: Communicator) -> str:
+    """Return why LL128 is off by default: it relies on 128-byte stores that stay whole on their way."""
+    if comm.generation not in ("volta", "ampere", "hopper", "blackwell"):
+        return "LL128 needs Volta or later"
+    if comm.version < (2, 5):
+        return "LL128 came with 2.5"
+    if comm.local > 1 and not comm.is_nvlink:
+        return "LL128 needs NVLink inside a node"
+    if comm.network is not None and comm.network.kind == "tcp":
+        return "LL128 needs GPUDirect between nodes"
+    if comm.network is not None and not comm.network.gdr:
+        return "LL128 needs GPUDirect between nodes"
+    if comm.local == 1 and comm.generation in ("volta", "ampere") and comm.version < (2, 14):
+        return ""
+    return ""
+
+
+def _column(table: Mapping[str, tuple[float, float, float]], comm: Communicator) -> float:
+    generation = comm.generation if comm.generation in table else "volta"
+    return table[generation][min(comm.nodes, 3) - 1]
+
+
+def inside_rate(comm: Communicator) -> float:
+    """Return the GB/s that NCCL's search finds for rings inside a node."""
+    rates = []
+    for hop in comm.hops:
+        is_nvlink = hop.kind in ("nvswitch", "mesh", "bridge", "xgmi")
+        share = NVLINK_SHARE.get(comm.generation, 0.8) if is_nvlink else PCIE_SHARE
+        rates.append(share * hop.rate)
+    return min(rates)
+
+
+def channels_found(comm: Communicator) -> int:
+    """Return the channels of a ring or tree as the tuner sees them: before NCCL doubles them."""
+    found = CHANNELS.get(comm.generation, 6) if comm.is_nvlink else 2
+    if comm.network is not None:
+        found = min(found, 2 * max(1, round(comm.network.nic / 12.5))) if comm.local > 1 else 2
+    return found
+
+
+def bandwidth(comm: Communicator, collective: str, choice: Choice) -> float:
+    """Return the tuner's GB/s of algorithm bandwidth for a choice, before the correction of trees by size."""
+    algorithm, protocol = choice
+    steps, n = ring_steps(collective, comm.ranks), comm.ranks
+    nic = comm.network.nic if comm.network else float("inf")
+    ring = min(inside_rate(comm), nic)
+    channels = channels_found(comm)
+    if algorithm == "ring":
+        bus = _ring_bus(comm, protocol, ring, channels)
+        return bus * (n / steps if collective not in ("broadcast", "reduce") else 1.0)
+    if algorithm == "tree":
+        wide = comm.nodes == 2 and comm.version >= (2, 12)
+        return 0.5 * _tree_bus(comm, protocol, min(inside_rate(comm), 2 * nic if wide else nic), channels)
+    if algorithm in ("nvls", "nvls_tree"):
+        return _nvls_bandwidth(comm, collective, algorithm, nic, channels)
+    return 0.75 * ring * n / steps if algorithm == "pat" else 0.85 * ring * 0.5
+
+
+def _ring_bus(comm: Communicator, protocol: str, bus: float, channels: int) -> float:
+    if protocol == "ll":
+        if comm.version < (2, 10):
+            return bus / 4
+        return min(_column(LL_CAP, comm), bus * 0.5)
+    if protocol == "ll128":
+        return min(bus * 0.92, channels * _column(RING_LL128_CAP, comm))
+    return bus
+
+
+def _tree_bus(comm: Communicator, protocol: str, bus: float, channels: int) -> float:
+    bus = min(bus * 0.92, channels * _column(TREE_CAP, comm))
+    if protocol == "ll":
+        return min(bus / 3.8, _column(LL_CAP, comm))
+    if protocol == "ll128":
+        return min(bus * (7 / 9 if comm.nodes == 1 else 120 / 128), channels * _column(TREE_LL128_CAP, comm))
+    return bus
+
+
+def _nvls_bandwidth(comm: Communicator, collective: str, algorithm: str, nic: float, channels: int) -> float:
+    inside = inside_rate(comm) * NVLS_EFFICIENCY[comm.generation] * (channels - 1) / channels
+    if collective != "all_reduce":
+        return inside * (comm.local - 1) / comm.local * comm.ranks / (comm.ranks - 1)
+    bus = 2 * inside
+    if algorithm == "nvls_tree":
+        bus = min(bus, nic * (2 if comm.nodes == 2 else 1), channels * _column(NVLS_TREE_CAP, comm))
+    return 0.5 * bus * (1.0 if algorithm == "nvls_tree" else comm.ranks / (comm.ranks - 1))
+
+
+def latency(comm: Communicator, collective: str, choice: Choice) -> float:
+    """Return the tuner's latency in us, without the plateau of rings."""
+    algorithm, protocol = choice
+    figures, p = latencies(comm.version), PROTOCOL[protocol]
+    inside = "nvlink" if comm.is_nvlink else "pci"
+    steps, n = ring_steps(collective, comm.ranks), comm.ranks
+    if algorithm == "ring":
+        if collective in ("broadcast", "reduce"):
+            return figures.base_ring[p] + figures.ring["net" if comm.nodes > 1 else inside][p]
+        between = 0 if comm.nodes == 1 else (comm.nodes - 1) * (2 if collective == "all_reduce" else 1)
+        hop = figures.ring[inside][p] * (1.8 if comm.version < (2, 14) and comm.nodes > 1 and p == 0 else 1)
+        if comm.nodes > 1 and comm.version >= (2, 18):
+            hop = max(hop, 3.0 if protocol == "simple" else 1.0)
+        net = (figures.tree if comm.local == 1 else figures.ring)["net"][p]
+        return figures.base_ring[p] + (steps - between) * hop + between * net
+    if algorithm == "tree":
+        depth = 0.0 if comm.nodes == 1 else float(int(log2(comm.nodes)))
+        return figures.base_tree[p] + 2 * ((comm.local - 1) * figures.tree[inside][p] + depth * figures.tree["net"][p])
+    if algorithm in ("nvls", "nvls_tree"):
+        return 25.0 + (0.0 if comm.nodes == 1 else 18.0 if algorithm == "nvls" else 2 * 20.9 * int(log2(comm.nodes)))
+    if algorithm == "pat":
+        return 8.0 + ceil(log2(comm.nodes)) * 14 / 3.5 + 2.8 * n
+    return 2 * (comm.local - 1) * 2.8 + 30
+
+
+def tuner_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats) -> Floats:
+    """Return the microseconds that NCCL's tuner reckons with for a choice at sizes in bytes."""
+    algorithm, protocol = choice
+    speed = np.full(len(sizes), bandwidth(comm, collective, choice))
+    if algorithm == "tree":
+        index = np.floor(np.log2(np.maximum(sizes, 64) / 64)).astype(int)
+        table = TREE_CORRECTION[protocol]
+        speed = speed * np.where(index < len(table), np.take(table, np.minimum(index, len(table) - 1)), 1.0)
+    delay = np.full(len(sizes), latency(comm, collective, choice))
+    if choice == ("ring", "simple") and comm.nodes > 1 and collective == "all_reduce":
+        channels = channels_found(comm)
+        plateau = 1.9 if comm.generation in ("volta", "pascal", "turing") or comm.version < (2, 12) else 1.4
+        delay = np.where(sizes / (channels * comm.ranks) >= 64, delay * plateau, delay)
+    times: Floats = delay + sizes / (1000 * speed)
+    return times
