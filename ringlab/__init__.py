@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ringlab.answers.accuracy import AccuracyAnswer, accuracy
     from ringlab.answers.benchmark import BenchAnswer, BenchOptions, bench
     from ringlab.answers.calibration_source import CalibrationAnswer, calibrate
     from ringlab.answers.comparison import Comparison
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ringlab.scenario import Scenario, animate, compare, load, predict, run
 
 _MODULES = {
+    "ringlab.answers.accuracy": ("AccuracyAnswer", "accuracy"),
     "ringlab.answers.benchmark": ("BenchAnswer", "BenchOptions", "bench"),
     "ringlab.answers.calibration_source": ("CalibrationAnswer", "calibrate"),
     "ringlab.answers.comparison": ("Comparison",),
@@ -43,6 +45,7 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AccuracyAnswer",
     "BenchAnswer",
     "BenchOptions",
     "CalibrationAnswer",
@@ -57,6 +60,7 @@ __all__ = [
     "RunAnswer",
     "Scenario",
     "WinnersAnswer",
+    "accuracy",
     "animate",
     "bench",
     "calibrate",

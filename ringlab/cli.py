@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ringlab.commands.accuracy import accuracy
 from ringlab.commands.animate import animate
 from ringlab.commands.bench import bench
 from ringlab.commands.calibrate import calibrate
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (predict, run, compare, animate, check, bench, winners, calibrate, doctor, hardware):
+for command in (predict, run, compare, animate, check, bench, winners, calibrate, doctor, hardware, accuracy):
     app.command()(command)
 app.command(name="list")(list_all)
 

@@ -1,4 +1,4 @@
-"""Pictures and films of a Trace, pictures of a topology and of winners, and the report of an answer as HTML.
+"""Pictures and films of a Trace, of a topology, of winners and of accuracy, and the report of an answer as HTML.
 
 A function is loaded, with the drawing libraries that it needs, when it is first used.
 """
@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from viz.accuracy import Dots, draw_accuracy
     from viz.film.animation import animate
     from viz.pictures import draw
     from viz.report.document import write_report
@@ -15,16 +16,28 @@ if TYPE_CHECKING:
     from viz.winners import Winners, draw_winners
 
 _MODULES = {
+    "Dots": "viz.accuracy",
     "Winners": "viz.winners",
     "animate": "viz.film.animation",
     "draw": "viz.pictures",
+    "draw_accuracy": "viz.accuracy",
     "draw_space_time": "viz.space_time",
     "draw_topology": "viz.topology",
     "draw_winners": "viz.winners",
     "write_report": "viz.report.document",
 }
 
-__all__ = ["Winners", "animate", "draw", "draw_space_time", "draw_topology", "draw_winners", "write_report"]
+__all__ = [
+    "Dots",
+    "Winners",
+    "animate",
+    "draw",
+    "draw_accuracy",
+    "draw_space_time",
+    "draw_topology",
+    "draw_winners",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,137 @@
+"""``AccuracyAnswer``: how far predictions of NCCL are from published tables, beside simpler predictions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import viz
+from collectives.checks import check_path
+from collectives.errors import InputError
+from ringlab.answers.record import Record
+from simcomm.nccl.accuracy.baselines import alpha_beta
+from simcomm.nccl.accuracy.compare import compare_series, judged_series
+from simcomm.nccl.accuracy.predictors import model_predictor, tuner_formula
+from simcomm.nccl.accuracy.scoring import (
+    ClassScore,
+    Comparison,
+    SystemScore,
+    score_baselines,
+    score_classes,
+    score_groups,
+    score_systems,
+)
+from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
+from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
+from simcomm.nccl.tables import Table, put_aside, read_table
+
+Floats = NDArray[np.float64]
+CLASS_TITLES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
+
+
+@dataclass(frozen=True)
+class AccuracyAnswer(Record):
+    """Predictions beside measured times, series by series, and their scores."""
+
+    directory: str
+    fit: str  # with which parameters: "frozen" or "each system left out"
+    comparisons: Sequence[Comparison]
+    notes: tuple[str, ...] = ()
+    file: str | None = None
+    classes: dict[str, ClassScore] = field(init=False)
+    systems: dict[str, dict[str, SystemScore]] = field(init=False)
+    baselines: dict[str, dict[str, float | None]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compute the scores."""
+        object.__setattr__(self, "classes", score_classes(self.comparisons))
+        object.__setattr__(self, "systems", score_systems(self.comparisons))
+        object.__setattr__(self, "baselines", score_baselines(self.comparisons))
+
+    def by(self, key: str) -> dict[str, dict[str, ClassScore]]:
+        """Return the scores by "family" or by "collective"."""
+        return score_groups(self.comparisons, key)
+
+    def draw(self, path: Path | str) -> None:
+        """Draw predicted against measured times as .png, .svg or .pdf. Raise InputError."""
+        dots = [
+            viz.Dots(f"{name}: {CLASS_TITLES[name]}", one.family, list(one.measured[rows]), list(one.predicted[rows]))
+            for name in SIZE_CLASSES
+            for one in self.comparisons
+            for rows in [class_mask(name, one.nbytes)]
+            if rows.any()
+        ]
+        subtitle = f"{len(self.systems)} systems, parameters: {self.fit}; grey: off by less than a factor of 1.3"
+        viz.draw_accuracy("NCCL: predicted and measured", subtitle, dots, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return classes, systems and baselines as plain JSON; errors are fractions."""
+        return {
+            "classes": {name: asdict(score) for name, score in self.classes.items()},
+            "systems": {
+                slug: {name: asdict(score) for name, score in scores.items()} for slug, scores in self.systems.items()
+            },
+            "baselines": self.baselines,
+        }
+
+
+def accuracy(data: Path | str | None = None, *, only_put_aside: bool = False) -> AccuracyAnswer:
+    """Predict every table in a directory by its description; without one, the project's own tables.
+
+    A directory holds ``systems_described.toml`` and ``<slug>.csv``. Systems that the project put aside are left out,
+    unless only they are asked for. Raises InputError.
+
+    >>> accuracy().classes["large"].systems > 40
+    True
+    """
+    directory = OWN_DATA if data is None else check_path("data", data)
+    systems, tables, notes = read_judged(directory, only_put_aside)
+    baselines = {"torch": torch_estimate, "tuner": tuner_formula, "alpha-beta": alpha_beta}
+    compared = compare_series(judged_series(systems, tables), model_predictor(), baselines)
+    return AccuracyAnswer("its own tables" if data is None else str(data), "frozen", compared, notes)
+
+
+def read_judged(
+    directory: Path, only_put_aside: bool = False
+) -> tuple[dict[str, System], dict[str, Table], tuple[str, ...]]:
+    """Return the systems and tables of a directory that are judged, and what is worth saying of the others."""
+    systems = read_systems(directory)
+    hidden = put_aside() | put_aside(directory)
+    there = [slug for slug in systems if (directory / f"{slug}.csv").is_file()]
+    chosen = [slug for slug in there if (slug in hidden) == only_put_aside]
+    if not chosen:
+        raise InputError(f"{directory}: no system that {systems_file(directory)} describes has a table <slug>.csv here")
+    notes = []
+    if missing := [slug for slug in systems if slug not in there]:
+        notes.append(f"described, without a table: {', '.join(missing)}")
+    if not only_put_aside and (aside := [slug for slug in there if slug in hidden]):
+        notes.append(f"{len(aside)} systems are put aside and not looked at")
+    return systems, {slug: read_table(directory / f"{slug}.csv") for slug in chosen}, tuple(notes)
+
+
+def systems_file(directory: Path) -> str:
+    """Return the name of the file with the descriptions, as it stands in messages."""
+    return str(directory / "systems_described.toml")
+
+
+def torch_estimate(system: System, collective: str, nbytes: Floats) -> Floats | None:
+    """Return what torch's own estimator would say on that system; None where it estimates nothing."""
+    from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
+
+    if system.gpu.generation == "cpu":
+        return None
+    machine = TorchMachine(system.gpu.generation, system.gpus, system.link in ("nvswitch", "mesh", "bridge"))
+    found = estimate_with_torch(machine, collective, system.ranks, [int(size) for size in nbytes])
+    return None if found is None else np.array(found)
+
+
+def worst_systems(answer: AccuracyAnswer, above: float = 0.5) -> Mapping[str, Mapping[str, SystemScore]]:
+    """Return the systems with an error above a share in some class, with those classes."""
+    found = {
+        slug: {name: score for name, score in scores.items() if score.median > above}
+        for slug, scores in answer.systems.items()
+    }
+    return {slug: scores for slug, scores in found.items() if scores}

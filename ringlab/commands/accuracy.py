@@ -1,0 +1,34 @@
+"""The command ``ringlab accuracy``."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringlab.terminal.options import JsonOpt
+from ringlab.terminal.output import write_answer
+
+
+def accuracy(
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Tables <slug>.csv with systems_described.toml; else the project's own."),
+    ] = None,
+    only_put_aside: Annotated[
+        bool, typer.Option("--put-aside", help="Judge the systems that no fit ever saw, and only those.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured: .png, .svg or .pdf.")
+    ] = None,
+    json_to: JsonOpt = None,
+) -> None:
+    """Predict published NCCL tables from descriptions, and show the errors beside those of simpler predictions."""
+    from ringlab.answers import accuracy as accuracy_answer
+    from ringlab.terminal.accuracy_tables import show_accuracy
+
+    answer = accuracy_answer.accuracy(data, only_put_aside=only_put_aside)
+    if plot is not None:
+        answer.draw(plot)
+        answer = replace(answer, file=str(plot))
+    write_answer(answer, json_to, show_accuracy)

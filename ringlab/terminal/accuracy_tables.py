@@ -1,0 +1,57 @@
+"""The tables of ``accuracy``."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+
+from ringlab.answers.accuracy import CLASS_TITLES, AccuracyAnswer
+from ringlab.terminal.tables import NOTHING, Row, format_or_dash, make_table
+from simcomm.nccl.accuracy.scoring import ClassScore, SystemScore
+
+BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta, ring"}
+
+
+def show_accuracy(answer: AccuracyAnswer, console: Console) -> None:
+    """Print the errors of all systems together, beside the baselines, by family and collective, and of each system."""
+    titles = [f"{name}: {title}" for name, title in CLASS_TITLES.items()]
+    console.print(make_table(f"NCCL on {answer.directory}: errors", ["", *titles], _overview(answer), words=1))
+    for key in ("family", "collective"):
+        groups = [[name, *_cells(scores)] for name, scores in answer.by(key).items()]
+        console.print(make_table(f"By {key}: median error (systems)", [key, *CLASS_TITLES], groups, words=1))
+    systems = [
+        [slug, *(_signed(scores[name]) if name in scores else NOTHING for name in CLASS_TITLES)]
+        for slug, scores in answer.systems.items()
+    ]
+    console.print(make_table("By system: median error (with its sign)", ["system", *CLASS_TITLES], systems, words=1))
+    for note in answer.notes:
+        console.print(note, markup=False)
+    console.print(f"Parameters: {answer.fit}. An error is |predicted / measured - 1|.", markup=False)
+    if answer.file:
+        console.print(f"The picture: {answer.file}", markup=False, soft_wrap=True)
+
+
+def _overview(answer: AccuracyAnswer) -> list[Row]:
+    scores = answer.classes.values()
+    rows = [
+        ["median over systems", *(format_or_dash(score.median, _percent) for score in scores)],
+        ["mean, errors above 100 % as 100 %", *(format_or_dash(score.mean_capped, _percent) for score in scores)],
+        ["rows within their 80 % interval", *(format_or_dash(score.coverage80, _percent) for score in scores)],
+        ["systems", *(str(score.systems) for score in scores)],
+    ]
+    for name, medians in answer.baselines.items():
+        rows.append([BASELINES.get(name, name), *(format_or_dash(median, _percent) for median in medians.values())])
+    return rows
+
+
+def _cells(scores: Mapping[str, ClassScore]) -> Row:
+    return [
+        NOTHING if score.median is None else f"{_percent(score.median)} ({score.systems})" for score in scores.values()
+    ]
+
+
+def _signed(score: SystemScore) -> str:
+    return f"{_percent(score.median)} ({score.signed:+.0%})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

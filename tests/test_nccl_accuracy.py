@@ -1,0 +1,223 @@
+"""The scoring rule on tables whose errors are known, the answer's JSON, and what a directory of tables may be."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Ringlab
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import InputError
+from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
+from ringlab.answers.accuracy import AccuracyAnswer, accuracy, worst_systems
+from simcomm.nccl.accuracy.baselines import alpha_beta
+from simcomm.nccl.accuracy.compare import Times, compare_series, judged_series
+from simcomm.nccl.accuracy.families import family_of
+from simcomm.nccl.accuracy.predictors import tuner_formula
+from simcomm.nccl.accuracy.scoring import Comparison, score_baselines, score_classes, score_groups, score_systems
+from simcomm.nccl.descriptions import FILE_NAME, describe_preset, describe_system, read_systems
+from simcomm.nccl.predict import predict_seconds
+from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
+from simcomm.nccl.tables import COLUMNS, put_aside, read_tables
+
+SIZES = np.array([1024.0, 65536, 65537, 16 * 2**20, 2**25, 2**30])
+
+
+def compared(
+    slug: str, errors, *, collective: str = "all_reduce", family: str = "EFA", width: float = 1.2
+) -> Comparison:
+    measured = np.geomspace(1e-5, 1e-2, len(SIZES))
+    predicted = measured * (1 + np.array(errors))
+    baselines = {"twice": 2 * measured}
+    return Comparison(
+        slug, family, collective, SIZES, measured, predicted, predicted / width, predicted * width, baselines
+    )
+
+
+def test_a_class_holds_its_upper_end():
+    assert {name: list(SIZES[class_mask(name, SIZES)]) for name in SIZE_CLASSES} == {
+        "small": [1024, 65536], "mid": [65537, 16 * 2**20], "large": [2**25, 2**30],
+    }  # fmt: skip
+
+
+def test_the_rule_is_a_median_over_systems_of_medians():
+    one = compared("a", [0.1, -0.3, 0.0, 0.0, 4.0, 2.0])
+    two = compared("b", [0.4, 0.4, 0.0, 0.5, 0.1, 0.1])
+    three = compared("c", [-0.5, -0.5, 0.2, 0.2, 0.3, 0.3])
+    scores = score_classes([one, two, three])
+    assert scores["small"].median == pytest.approx(0.4)
+    assert scores["mid"].median == pytest.approx(0.2)
+    assert scores["large"].median == pytest.approx(0.3)
+    assert scores["large"].mean_capped == pytest.approx((1.0 + 0.1 + 0.3) / 3), "3.0 counts as 1"
+    assert scores["small"].systems == 3
+    systems = score_systems([one, two, three])
+    assert systems["a"]["small"].median == pytest.approx(0.2)
+    assert systems["a"]["small"].signed == pytest.approx(-0.1)
+    assert score_baselines([one, two, three]) == {"twice": {name: pytest.approx(1.0) for name in SIZE_CLASSES}}
+
+
+def test_coverage_counts_rows_within_the_interval():
+    narrow = compared("a", [0.1, 0.3, 0.0, 0.0, -0.5, -0.1], width=1.2)
+    assert [score.coverage80 for score in score_classes([narrow]).values()] == [0.5, 1.0, 0.5]
+
+
+def test_several_series_of_a_system_count_together():
+    scores = score_systems([compared("a", [0.1] * 6), compared("a", [0.3] * 6, collective="broadcast")])
+    assert scores["a"]["mid"].median == pytest.approx(0.2)
+    by_collective = score_groups(
+        [compared("a", [0.1] * 6), compared("b", [0.3] * 6, collective="reduce")], "collective"
+    )
+    assert by_collective["reduce"]["small"].median == pytest.approx(0.3)
+
+
+@given(st.lists(st.floats(-0.99, 10), min_size=1, max_size=9))
+def test_one_error_for_all_rows_of_a_system_is_its_score(errors: list[float]):
+    scores = score_classes([compared(f"s{index}", [error] * len(SIZES)) for index, error in enumerate(errors)])
+    for score in scores.values():
+        assert score.median == pytest.approx(np.median(np.abs(errors)), abs=1e-12)
+        assert score.mean_capped == pytest.approx(np.mean(np.minimum(np.abs(errors), 1)), abs=1e-12)
+        assert score.systems == len(errors)
+
+
+def test_a_class_without_rows_has_no_score():
+    one = compared("a", [0.1] * 6)
+    arrays = (one.nbytes, one.measured, one.predicted, one.low, one.high)
+    few = Comparison("a", "EFA", "all_reduce", *(array[:1] for array in arrays))
+    score = score_classes([few])["large"]
+    assert (score.median, score.mean_capped, score.systems, score.coverage80) == (None, None, 0, None)
+
+
+def test_at_most_twelve_sizes_of_a_series_count_and_skipped_systems_do_not():
+    systems = read_systems()
+    judged = list(judged_series(systems, read_tables(systems)))
+    assert max(len(series.nbytes) for _, series in judged) == 12
+    assert not {system.slug for system, _ in judged} & put_aside()
+    assert not [system.slug for system, _ in judged if system.skip]
+    found = compare_series(judged[:3], lambda system, collective, nbytes: Times(nbytes, nbytes, nbytes), {})
+    assert [one.slug for one in found] == [system.slug for system, _ in judged[:3]]
+
+
+def test_every_family_is_told_from_the_description_alone():
+    lines = {
+        "EFA": {"machine": "aws_p5", "nodes": 2, "gpus": 8},
+        "InfiniBand, RoCE": {"machine": "dgx_h100", "nodes": 2, "gpus": 8},
+        "other networks": {"machine": "gcp_a3mega", "nodes": 2, "gpus": 8},
+        "NVSwitch": {"machine": "dgx_h100", "nodes": 1, "gpus": 8},
+        "NVLink mesh, bridge": {"machine": "dgx1_v100", "nodes": 1, "gpus": 8},
+        "xGMI": {"nodes": 1, "gpus": 8, "gpu": "MI300X"},
+        "PCIe, peer to peer": {"nodes": 1, "gpus": 4, "gpu": "L40S", "layout": "switch"},
+        "PCIe, host memory": {"nodes": 1, "gpus": 4, "gpu": "L40S"},
+        "MPI on CPUs": {"nodes": 1, "gpus": 4, "gpu": "CPU"},
+    }
+    assert {name: family_of(describe_system("x", line)) for name, line in lines.items()} == {
+        name: name for name in lines
+    }
+
+
+def test_alpha_and_beta_are_the_textbooks():
+    two = describe_preset("dgx-h100", 2, 8)
+    seconds = alpha_beta(two, "all_reduce", np.array([0.0, 1e9]))
+    assert seconds[0] == pytest.approx(28 * 0.6e-6 + 2 * 2.7e-6)
+    assert seconds[1] - seconds[0] == pytest.approx(1e9 * 30 / 16 / 400e9)
+    one = describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090"})
+    assert alpha_beta(one, "send_recv", np.array([0.0]))[0] == pytest.approx(1e-6)
+
+
+def test_the_tuners_formula_is_known_for_what_the_tuner_chooses():
+    eight = describe_preset("dgx-h100", 1, 8)
+    seconds = tuner_formula(eight, "all_reduce", np.array([8.0, 1e9]))
+    assert seconds is not None and 5e-6 < seconds[0] < 1e-4 < seconds[1] < 0.02
+    assert tuner_formula(eight, "send_recv", np.array([8.0])) is None
+
+
+def test_torchs_estimator_is_called_and_left_as_it_was():
+    from torch._inductor import comm_analysis
+
+    hopper = TorchMachine("hopper", 8, True)
+    found = estimate_with_torch(hopper, "all_reduce", 8, [2**30])
+    assert found is not None and 2**30 * 1.75 / found[0] == pytest.approx(370e9, rel=0.05), "its NVLink of Hopper"
+    assert estimate_with_torch(hopper, "broadcast", 8, [1024]) is None
+    gathered, scattered = (estimate_with_torch(hopper, name, 8, [2**27]) for name in ("all_gather", "reduce_scatter"))
+    assert gathered is not None and scattered is not None and gathered[0] < scattered[0], "it counts the input of each"
+    slow = estimate_with_torch(TorchMachine("ada", 2, False), "all_reduce", 2, [2**30])
+    assert slow is not None and slow[0] > 5 * found[0]
+    assert comm_analysis.get_gpu_type.__module__ == comm_analysis.__name__
+
+
+@pytest.fixture(scope="module")
+def own() -> AccuracyAnswer:
+    return accuracy()
+
+
+def test_the_json_is_what_was_agreed(own: AccuracyAnswer):
+    found = own.to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found.keys() == {"classes", "systems", "baselines"}
+    assert list(found["classes"]) == ["small", "mid", "large"]
+    for score in found["classes"].values():
+        assert score.keys() == {"median", "mean_capped", "systems", "coverage80"}
+    for scores in found["systems"].values():
+        assert scores.keys() <= {"small", "mid", "large"}
+        assert all(score.keys() == {"median", "signed"} for score in scores.values())
+    assert found["baselines"].keys() == {"torch", "tuner", "alpha-beta"}
+    assert all(medians.keys() == {"small", "mid", "large"} for medians in found["baselines"].values())
+
+
+def test_what_is_put_aside_is_not_looked_at(own: AccuracyAnswer):
+    assert not own.systems.keys() & put_aside()
+    assert "15 systems are put aside and not looked at" in own.notes
+
+
+def test_the_model_beats_the_simpler_predictions_in_every_class(own: AccuracyAnswer):
+    for name, score in own.classes.items():
+        assert score.median is not None
+        assert score.median < 0.2
+        assert all(score.median < (medians[name] or 0) for medians in own.baselines.values())
+
+
+def make_directory(folder: Path, factor: float = 2.0) -> Path:
+    """Two strangers' systems whose tables are the model's own times divided by ``factor``; ``b`` is put aside."""
+    lines = {"a": 'machine = "aws_p5", nodes = 2, gpus = 8', "b": 'nodes = 1, gpus = 4, gpu = "RTX 4090"'}
+    systems = "\n".join(f"{slug} = {{ {line} }}" for slug, line in lines.items())
+    (folder / FILE_NAME).write_text(f'[systems]\n{systems}\nc = {{ nodes = 1, gpus = 2, gpu = "T4" }}\n')
+    sizes = [2**k for k in range(10, 31, 2)]
+    for slug, system in read_systems(folder).items():
+        if slug in lines:
+            seconds = predict_seconds(system, "all_reduce", sizes) / factor
+            rows = [f"all_reduce,,,{size},{time * 1e6:.12g},," for size, time in zip(sizes, seconds, strict=True)]
+            rows.append("gather,,,1024,10,,")
+            (folder / f"{slug}.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+    (folder / "put_aside.txt").write_text("b\n")
+    return folder
+
+
+def test_a_strangers_directory_is_judged_with_the_frozen_parameters(tmp_path: Path):
+    found = accuracy(make_directory(tmp_path))
+    assert found.systems.keys() == {"a"}
+    assert all(score.median == pytest.approx(1.0) for score in found.systems["a"].values())
+    assert all(score.signed == pytest.approx(1.0) for score in found.systems["a"].values())
+    assert {one.collective for one in found.comparisons} == {"all_reduce"}, "gather is not predicted"
+    assert found.notes == ("described, without a table: c", "1 systems are put aside and not looked at")
+    assert worst_systems(found).keys() == {"a"}
+    assert accuracy(tmp_path, only_put_aside=True).systems.keys() == {"b"}
+
+
+def test_the_command_shows_writes_and_draws(tmp_path: Path, ringlab: Ringlab):
+    folder = make_directory(tmp_path, factor=1.0)
+    files = ["--json", tmp_path / "a.json", "--plot", tmp_path / "a.png"]
+    done = ringlab("accuracy", "--data", folder, *files)
+    assert done.status == 0, done.err
+    assert "torch's estimator" in done.out and "0.0 % (" in done.out
+    assert json.loads((tmp_path / "a.json").read_text())["classes"]["small"]["coverage80"] == 1.0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_directory_without_tables_is_refused(tmp_path: Path):
+    make_directory(tmp_path)
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(InputError, match=r"no system that .* describes has a table <slug>\.csv here"):
+        accuracy(tmp_path)
+    with pytest.raises(InputError, match=r"x\.gif: predicted against measured is drawn as \.png, \.svg, \.pdf"):
+        accuracy(tmp_path, only_put_aside=True).draw(tmp_path / "x.gif")

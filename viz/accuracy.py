@@ -1,0 +1,84 @@
+"""The picture of predicted against measured times: a dot per row, on logarithmic axes, a panel per class of sizes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from collectives.checks import check_path
+from collectives.errors import InputError
+from collectives.records.files import write_bytes
+from collectives.units import format_time
+from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours
+
+SUFFIXES = (".png", ".svg", ".pdf")
+DPI = 150
+BAND = 1.3  # the grey band: predictions off by less than this factor
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Rows of one class of sizes and one family of systems: seconds, both lists of one length."""
+
+    panel: str
+    family: str
+    measured: Sequence[float]
+    predicted: Sequence[float]
+
+
+def draw_accuracy(title: str, subtitle: str, dots: Sequence[Dots], path: Path | str) -> None:
+    """Write predicted against measured times as .png, .svg or .pdf. Raise InputError for another suffix.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_accuracy("all", "", [Dots("small", "EFA", [1e-5], [2e-5])], Path(folder, "all.png"))
+    ...     Path(folder, "all.png").stat().st_size > 1000
+    True
+    """
+    path = check_path("path", path)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(f"{path}: predicted against measured is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")
+    if not any(len(one.measured) for one in dots):
+        raise InputError(f"{path}: there is nothing to draw")
+    content = BytesIO()
+    _figure(title, subtitle, dots).savefig(content, format=suffix[1:], dpi=DPI)
+    write_bytes(path, content.getvalue())
+
+
+def _figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
+    panels = list(dict.fromkeys(one.panel for one in dots))
+    families = sorted({one.family for one in dots})
+    colours = dict(zip(families, chunk_colours(len(families)), strict=True))
+    figure = Figure(figsize=(4.2 * len(panels) + 0.6, 5.4), dpi=DPI, facecolor=PAPER)
+    for index, panel in enumerate(panels):
+        width = 1 / len(panels)
+        axes = figure.add_axes((index * width + 0.2 * width, 0.24, 0.74 * width, 0.58))
+        _draw_panel(axes, panel, [one for one in dots if one.panel == panel], colours)
+    figure.text(0.03, 0.94, title, fontsize=13, fontweight="bold", color=INK, parse_math=False)
+    figure.text(0.03, 0.895, subtitle, fontsize=9.5, color=GREY, parse_math=False)
+    handles = [figure.axes[0].plot([], [], "o", color=colours[family], label=family)[0] for family in families]
+    columns = min(len(families), 2 + 2 * len(panels))
+    figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=INK)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colours: dict[str, str]) -> None:
+    """Draw one class: the diagonal, the band around it, and the dots of each family."""
+    every = np.concatenate([[*one.measured, *one.predicted] for one in dots])
+    ends = np.array([every.min() / 1.5, every.max() * 1.5])
+    axes.fill_between(ends, ends / BAND, ends * BAND, color=FAINT, linewidth=0)
+    axes.plot(ends, ends, color=GREY, linewidth=0.8)
+    for one in dots:
+        axes.plot(one.measured, one.predicted, "o", color=colours[one.family], markersize=3, alpha=0.7)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+    axes.set_title(panel, fontsize=10, color=INK, loc="left")
+    axes.set_xlabel("measured", fontsize=9, color=INK)
+    axes.set_ylabel("predicted", fontsize=9, color=INK)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda seconds, _: format_time(seconds))
+    axes.tick_params(labelsize=8, colors=GREY)
