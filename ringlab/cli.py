@@ -33,7 +33,7 @@ app.command(name="list")(list_all)
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 the run or the check failed, 2 the input was refused."""
+    """Run the command line and exit: 0 done, 1 the run or check failed, 2 the input was refused, 130 interrupted."""
     try:
         with exit_on_signals():
             app()

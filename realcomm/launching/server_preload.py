@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 FOLDER = "RINGLAB_SERVER_FOLDER"  # the environment variable that names the folder
@@ -26,9 +27,16 @@ def _remove(folder: Path) -> None:
         time.sleep(0.01)
 
 
-def _end_with_launcher(launcher: int) -> None:
+def _end_with_launcher(launcher: int, folder: Path) -> None:
     """Have SIGTERM sent to this process when the thread that started it ends (Linux); elsewhere a closed pipe tells."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    server = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == server:  # not one that was forked just now
+            _remove(folder)
+        os._exit(128 + number)  # at once, also while it is ending because the pipe was closed
+
+    signal.signal(signal.SIGTERM, end)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
     if os.getppid() != launcher:
@@ -38,4 +46,4 @@ def _end_with_launcher(launcher: int) -> None:
 if FOLDER in os.environ:
     atexit.register(_remove, Path(os.environ[FOLDER]))
     if LAUNCHER in os.environ:
-        _end_with_launcher(int(os.environ[LAUNCHER]))
+        _end_with_launcher(int(os.environ[LAUNCHER]), Path(os.environ[FOLDER]))

@@ -1,21 +1,89 @@
-"""How a command ends on a signal: through its ``finally`` blocks, so that no process and no folder is left."""
+"""How a command ends on a signal: through its ``finally`` blocks, so that no process and no folder is left.
+
+This module is imported before anything else, so that an interrupt is answered from the start; it imports little.
+"""
 
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
+from types import FrameType
+
+INTERRUPTED = 130  # the exit status, as of any command that SIGINT ends
+WORD = "ringlab: interrupted\n"
+UNHEARD_S = 0.5  # how long machine code, which Python cannot interrupt, may go on after an interrupt ...
+UNWINDING_S = 5.0  # ... and Python, which ends processes and keeps what is done: on a busy machine it may take so long
+SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
+
+
+class Signals:
+    """The signals that have come to this process, as far as Python has heard of them."""
+
+    interrupted = False
+    leaving = False  # the command has ended, and with it what an interrupt could keep
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt; the second time, or when the command is through, end the process at once."""
+    if Signals.interrupted or Signals.leaving:
+        end_now()
+    Signals.interrupted = True
+    raise KeyboardInterrupt
+
+
+def end_now() -> None:
+    """Say that there was an interrupt, and end this process here and now: its workers and folders end with it."""
+    os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + WORD).encode())
+    os._exit(INTERRUPTED)
 
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into ``SystemExit`` inside the block; they may reach all our processes at once."""
-    numbers = () if "RANK" in os.environ else (signal.SIGTERM, signal.SIGHUP)  # torchrun's ranks have none
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in (number for number in numbers if before[number] is signal.SIG_DFL):  # nohup has it ignored
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    """Inside the block, turn SIGTERM and SIGHUP into ``SystemExit``, and SIGINT into a word and status 130."""
+    handlers = {signal.SIGINT: interrupt}
+    if "RANK" not in os.environ:  # torchrun's ranks have none: these signals may reach all our processes at once
+        handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _exit)
+    before = {number: signal.getsignal(number) for number in handlers}
+    usual = (signal.SIG_DFL, signal.default_int_handler, interrupt)  # nohup has some ignored
+    for number in (number for number in handlers if before[number] in usual):
+        signal.signal(number, handlers[number])
+    Signals.interrupted = False
     try:
         yield
+    except BaseException:
+        if not Signals.interrupted:
+            raise
+        sys.stdout.flush()
+        sys.exit(INTERRUPTED)  # whatever an interrupt has become on its way here
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def watch_interrupts() -> None:
+    """Have interrupts end this process soon, also while it executes machine code that Python cannot interrupt.
+
+    A signal writes its number to a pipe at once, whatever Python is doing; a thread reads it there.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return  # whoever started this process has it ignore them
+    signal.signal(signal.SIGINT, interrupt)
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    Thread(target=_watch, args=(read,), daemon=True).start()
+
+
+def _watch(pipe: int) -> None:
+    while number := os.read(pipe, 1):
+        if number[0] == signal.SIGINT:
+            Event().wait(UNHEARD_S)
+            if Signals.interrupted:
+                Event().wait(UNWINDING_S - UNHEARD_S)
+            end_now()

@@ -262,6 +262,6 @@ def _compiled() -> PathFinder:
     import numba  # slow to import, and worth it for large networks only
 
     try:
-        return PathFinder(*(numba.njit(kernel, cache=True) for kernel in PLAIN))
+        return PathFinder(*(numba.njit(kernel, nogil=True, cache=True) for kernel in PLAIN))
     except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
-        return PathFinder(*(numba.njit(kernel) for kernel in PLAIN))
+        return PathFinder(*(numba.njit(kernel, nogil=True) for kernel in PLAIN))

@@ -43,7 +43,7 @@ def entry(function: Function) -> Function:
 
 def compile_and_cache(function: Function, **options: Any) -> Function:
     """Compile a function for Python to call: once for this machine, or once a process where no folder is writable."""
-    options = {"error_model": "numpy", **options}
+    options = {"error_model": "numpy", "nogil": True, **options}  # a thread can then end the process meanwhile
     try:
         compiled: Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written

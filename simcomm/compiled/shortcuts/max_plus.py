@@ -259,7 +259,7 @@ def _advance(times: Any, rows: Rows, costs: RingCosts, begin: int, end: int, lat
 
 @cache
 def _compiled_advance() -> Callable[..., int]:
-    """Return ``_advance`` in machine code."""
+    """Return ``_advance`` in machine code, which other threads do not wait for."""
     from simcomm.compiled.kernel.jit import compile_and_cache  # numba is slow to import; uniform ranks do without
 
     return compile_and_cache(_advance)
