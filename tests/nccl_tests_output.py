@@ -1,0 +1,83 @@
+"""Output as nccl-tests writes it, of times that a test chooses."""
+
+import json
+from collections.abc import Sequence
+
+from simcomm.nccl.tables import bus_factor
+
+HEAD = """# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809
+# Collective test starting: {program}
+# nThread 1 nGpus {per_process} minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 \
+validation: 1 graph: 0 unalign: 0
+#
+# Using devices
+{devices}
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+"""
+TAIL = """# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 12.3
+#
+# Collective test concluded: {program}
+#
+"""
+Rows = Sequence[tuple[int, float]]  # bytes and microseconds
+
+
+def printed(value: float, width: int) -> str:
+    """A number with two decimals, or fewer where they do not fit."""
+    fitting = (f"{value:.{decimals}f}" for decimals in (2, 1, 0))
+    return next((text for text in fitting if len(text) <= width), f"{value:.1e}")
+
+
+def bandwidths(nbytes: int, us: float, collective: str, ranks: int) -> tuple[float, float]:
+    """algbw and busbw in GB/s."""
+    algbw = nbytes / us / 1e3
+    return algbw, algbw * bus_factor(collective, ranks)
+
+
+def table(rows: Rows, collective: str = "all_reduce", hosts: int = 1, gpus: int = 8, per_process: int = 8) -> str:
+    """The table of a run."""
+    program = {"all_to_all": "alltoall", "send_recv": "sendrecv"}.get(collective, collective) + "_perf"
+    devices = "\n".join(
+        f"#  Rank {rank:2d} Group  0 Pid {1000 + rank // per_process:6d} on host{rank // gpus:02d} device "
+        f"{rank % gpus:2d} [0000:{rank % gpus:02x}:00] NVIDIA A100-SXM4-80GB"
+        for rank in range(hosts * gpus)
+    )
+    lines = [table_row(nbytes, us, collective, hosts * gpus) for nbytes, us in rows]
+    head = HEAD.format(program=program, devices=devices, per_process=per_process)
+    return head + "\n".join(lines) + "\n" + TAIL.format(program=program)
+
+
+def table_row(nbytes: int, us: float, collective: str, ranks: int) -> str:
+    """A row of the table, in place as out of place."""
+    algbw, busbw = bandwidths(nbytes, us, collective, ranks)
+    body = f"  {printed(us, 7):>7}  {printed(algbw, 6):>6}  {printed(busbw, 6):>6}  {0:6g}"
+    return f"{nbytes:12d}  {nbytes // 4:12d}  {'float':>8}  {'sum':>6}  {-1:6d}{body}{body}"
+
+
+def as_json(
+    rows: Rows, collective: str = "all_reduce", processes: int = 8, hosts: int = 1, per_process: int = 1
+) -> str:
+    """The file that -J writes: of each process only the first device is listed."""
+    ranks = processes * per_process
+    devices = [
+        {"rank": index * per_process, "group": 0, "pid": 1000 + index, "hostname": f"host{index * hosts // processes}",
+         "device": 0, "device_hex": "0000:07:00", "device_info": "NVIDIA A100-SXM4-80GB"}
+        for index in range(processes)
+    ]  # fmt: skip
+    results = []
+    for nbytes, us in rows:
+        algbw, busbw = (round(value, 6) for value in bandwidths(nbytes, us, collective, ranks))
+        body = {"time": round(us, 6), "alg_bw": algbw, "bus_bw": busbw, "nwrong": 0.0}
+        row = {"size": nbytes, "count": nbytes // 4, "type": "float", "redop": "sum", "root": "    -1"}
+        results.append({**row, "out_of_place": body, "in_place": body})
+    content = {
+        "version": 1, "start_time": "now", "args": [f"./build/{collective}_perf", "-b", "8"], "env": ["\"size\": 3"],
+        "nccl_version": 22809,
+        "config": {"nthreads": 1, "ngpus": per_process, "devices": devices},
+        "results": results, "out_of_bounds": {"count": 0, "okay": "true"},
+    }  # fmt: skip
+    return json.dumps(content, indent=1)
