@@ -76,10 +76,19 @@ bench: $(STAMP) ## run every benchmark; each writes its figures, with the enviro
 bench-beside: $(STAMP) ## compare the speed with another checkout, BEFORE=FOLDER (minutes)
 	$(BIN)/python benchmarks/side_by_side.py --before $(BEFORE)
 
+.PHONY: gpu-wheels
+gpu-wheels: ## download what `make gpu` installs where there is no network; PRESENT=FILE lists what is there
+	$(PYTHON) benchmarks/gpu_wheels.py download $(if $(PRESENT),--present $(PRESENT))
+
+.PHONY: gpu
+gpu: ## measure all that needs GPUs, with the torch that PYTHON has (nine minutes at most); GPU_OPTIONS=--plan tells
+	$(PYTHON) benchmarks/gpu_wheels.py install
+	.venv-gpu/bin/python benchmarks/gpu.py $(GPU_OPTIONS)
+
 .PHONY: oracle
 oracle: $(STAMP) ## ask SimGrid again for the cases of the tests (needs g++ and libsimgrid-dev)
 	cd tests && ../$(BIN)/python -m oracle.make_simgrid_cases
 
 .PHONY: clean
 clean: ## remove what was made here, the virtual environment included
-	rm -rf $(VENV) .venv-oldest $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-gpu wheels $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,9 +1,11 @@
-"""Our all-reduce against gloo's own, and the executor against a bare loop of the same calls.
+"""Our all-reduce against gloo's own or NCCL's, and the executor against a bare loop of the same calls.
 
     python benchmarks/against_gloo.py [--ranks 2 4 8] [--sizes 1K 1M] [--algorithm ring] [--repetitions 41] [--add]
 
+With ``--backend nccl`` on GPUs, several ranks on one where there are fewer; the bare loop is of gloo's calls only.
+
 Both are run by the same processes in the same minute, in pairs whose order alternates, so that whatever else the
-machine does meets both alike. The ratio (ours over gloo's) is the median over the pairs; its interval is the middle
+machine does meets both alike. The ratio (ours over theirs) is the median over the pairs; its interval is the middle
 95 % of medians of pairs drawn again with replacement. A part may be measured at a time: with ``--add`` the rows of
 before that are not measured again stay, if they come from the same machine, versions and settings.
 """
@@ -12,6 +14,7 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +34,7 @@ from collectives.step import Program, recv, send
 from collectives.units import format_size
 from realcomm.execution import pipeline
 from realcomm.execution.executor import TAG, Executor
+from realcomm.launching.group import own_device
 from realcomm.launching.launcher import launch
 from realcomm.measuring.timing import first_to_last, gather_intervals, time_together, without_garbage_collection
 from ringlab.answers.ranges import parse_short_size
@@ -39,7 +43,7 @@ SIZES = tuple(str(1024 * 4**k) for k in range(9))  # 1 KiB to 64 MiB
 FEWER = 16 << 20  # bytes from which on a third of the repetitions must do
 STEPS = 200  # of the bare loop
 RESAMPLES = 10_000
-RESULTS = Path(__file__).parent / "results" / "against_gloo.json"
+RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
 Call = Callable[[], object]
 
@@ -47,11 +51,12 @@ Call = Callable[[], object]
 def paired(
     rank: int, world_size: int, algorithm: str, sizes: Sequence[int], repetitions: int
 ) -> dict[int, tuple[list[float], list[float]]]:
-    """Seconds of our all-reduce and of gloo's, by size and repetition, from first start to last end."""
-    found = {}
+    """Seconds of our all-reduce and of torch's, by size and repetition, from first start to last end."""
+    found, device = {}, own_device()
     for nbytes in sizes:
-        tensor = torch.zeros(nbytes // 4)
-        executor = Executor(Request(find_algorithm(algorithm, "all_reduce"), tensor.numel()), rank, world_size)
+        tensor = torch.zeros(nbytes // 4, device=device)
+        request = Request(find_algorithm(algorithm, "all_reduce"), tensor.numel())
+        executor = Executor(request, rank, world_size, device=device)
         count = repetitions if nbytes < FEWER else repetitions // 3 | 1
         found[nbytes] = pairs(partial(executor.run, tensor), partial(dist.all_reduce, tensor), count)
     return found
@@ -91,11 +96,11 @@ def stepping(rank: int, world_size: int, repetitions: int) -> tuple[list[float],
     return pairs(partial(executor.run, tensor), bare, repetitions)
 
 
-def ratio(ours: list[float], theirs: list[float]) -> Row:
+def ratio(ours: list[float], theirs: list[float], backend: str) -> Row:
     """Medians of both in seconds, and of their ratio with its 95 % interval by the bootstrap."""
     each = np.array(ours) / np.array(theirs)
     return {
-        "ours_s": median(ours), "gloo_s": median(theirs), "pairs": len(ours), **_with_interval("ratio", each),
+        "ours_s": median(ours), f"{backend}_s": median(theirs), "pairs": len(ours), **_with_interval("ratio", each),
     }  # fmt: skip
 
 
@@ -115,18 +120,18 @@ def _with_interval(name: str, each: "np.ndarray[Any, Any]") -> dict[str, float]:
     return {name: float(np.median(each)), f"{name}_low": float(low), f"{name}_high": float(high)}
 
 
-def all_reduces(algorithm: str, ranks: int, sizes: Sequence[int], repetitions: int) -> list[Row]:
+def all_reduces(algorithm: str, ranks: int, sizes: Sequence[int], repetitions: int, backend: str) -> list[Row]:
     """One row a size."""
-    found = launch(paired, ranks, algorithm, sizes, repetitions, timeout=900)[0]
+    found = launch(paired, ranks, algorithm, sizes, repetitions, backend=backend, timeout=900)[0]
     shared: Row = {"algorithm": algorithm, "ranks": ranks, "threads": threads_per_rank(ranks)}
-    rows = [{**shared, "bytes": nbytes, **ratio(*seconds)} for nbytes, seconds in found.items()]
+    rows = [{**shared, "bytes": nbytes, **ratio(ours, theirs, backend)} for nbytes, (ours, theirs) in found.items()]
     for row in rows:
-        print(_told(row), flush=True)
+        print(_told(row, backend), flush=True)
     return rows
 
 
-def _told(row: Row) -> str:
-    times = f"ours {row['ours_s'] * 1e6:10.0f} us   gloo {row['gloo_s'] * 1e6:10.0f} us"
+def _told(row: Row, backend: str) -> str:
+    times = f"ours {row['ours_s'] * 1e6:10.0f} us   {backend} {row[f'{backend}_s'] * 1e6:10.0f} us"
     interval = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
     what = f"{row['algorithm']}, {row['ranks']} ranks {format_size(row['bytes']):>8}"
     return f"{what}   {times}   ratio {row['ratio']:.2f} ({interval})"
@@ -169,12 +174,12 @@ def measure(asked: argparse.Namespace) -> None:
     """The file is written anew whenever something more is known. Raises InputError for what cannot be measured."""
     answer = before(asked.output) if asked.add else settings()
     sizes = [parse_short_size(size, "--sizes") for size in asked.sizes]
-    if "step" not in answer or not asked.ranks:
+    if asked.backend == "gloo" and ("step" not in answer or not asked.ranks):
         answer["step"] = overhead(asked.repetitions)
         print(_told_step(answer["step"]), flush=True)
         _write(asked.output, answer)
-    for ranks in asked.ranks:
-        rows = all_reduces(asked.algorithm, ranks, sizes, asked.repetitions)
+    for ranks, algorithm in product(asked.ranks, asked.algorithm):
+        rows = all_reduces(algorithm, ranks, sizes, asked.repetitions, asked.backend)
         answer["all_reduce"] = joined(answer.get("all_reduce", []), rows)
         _write(asked.output, answer)
     print(asked.output)
@@ -189,12 +194,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4, 8], help="none: only what a step costs")
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="SIZE", help="such as 1024, 32K or 1M")
-    parser.add_argument("--algorithm", default="ring", metavar="NAME", help="any all_reduce of the library")
+    parser.add_argument(
+        "--algorithm", nargs="+", default=["ring"], metavar="NAME", help="any all_reduce of the library"
+    )
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
     parser.add_argument("--repetitions", type=int, default=41)
     parser.add_argument("--add", action="store_true", help="keep what the file has and is not measured again")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="in benchmarks/results unless said")
+    asked = parser.parse_args()
+    asked.output = asked.output or RESULTS / f"against_{asked.backend}.json"
     try:
-        measure(parser.parse_args())
+        measure(asked)
     except InputError as error:
         parser.error(str(error))
 

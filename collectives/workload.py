@@ -10,7 +10,7 @@ from collectives.elements import ITEM_BYTES
 from collectives.errors import InputError
 
 # Trainable parameters with ten classes, as torchvision builds the model; a test holds them against it.
-MODEL_PARAMETERS = {"resnet18": 11_181_642}
+MODEL_PARAMETERS = {"resnet18": 11_181_642, "resnet34": 21_289_802}
 DATASETS = ("digits", "cifar10")
 
 

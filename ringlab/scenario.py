@@ -77,7 +77,7 @@ class Scenario(scenarios.Scenario):
                 f"warning: {self.cluster.title} is not this machine; its {self.cluster.world_size} ranks run here, "
                 "over this machine's memory"
             )
-        found = calibration_to_choose(self, calibration, timeout=timeout, progress=progress)
+        found = calibration_to_choose(self, calibration, backend=backend, timeout=timeout, progress=progress)
         return real_run.run(self, found, backend=backend, timeout=timeout, progress=progress)
 
     def compare(
@@ -103,7 +103,7 @@ class Scenario(scenarios.Scenario):
         progress = NoProgress() if progress is None else progress
         check_comparable(self)
         check_launch(self.cluster.world_size, backend, timeout)
-        found = find_or_calibrate(self, calibration, timeout=timeout, progress=progress)
+        found = find_or_calibrate(self, calibration, backend=backend, timeout=timeout, progress=progress)
         predicted = prediction.predict(self, found)
         measured = real_run.run(self, found, backend=backend, timeout=timeout, progress=progress)
         return make_comparison(self, predicted, measured)
@@ -185,17 +185,17 @@ class Scenario(scenarios.Scenario):
         )
 
     def calibrate(
-        self, ranks: int = 2, *, timeout: float = 600.0, progress: Progress | None = None
+        self, ranks: int = 2, *, backend: str = "gloo", timeout: float = 600.0, progress: Progress | None = None
     ) -> CalibrationAnswer:
         """Measure this machine for what the scenario needs, and keep the result in the cache for a day.
 
-        The scenario says with how many ranks; ``ranks`` counts where no number of them is needed. Each launch may take
-        ``timeout`` seconds. Raises InputError and RunFailed.
+        The scenario says with how many ranks; ``ranks`` counts where no number of them is needed. ``backend`` is "gloo"
+        or "nccl"; each launch may take ``timeout`` seconds. Raises InputError and RunFailed.
 
         >>> load("here.toml").calibrate(timeout=60).calibration.ranks  # doctest: +SKIP
         2
         """
-        return calibrate_for(self, ranks, timeout=timeout, progress=progress)
+        return calibrate_for(self, ranks, backend=backend, timeout=timeout, progress=progress)
 
     def write_report(self, answer: Comparison, path: Path | str, *, calibration: Source = None) -> None:
         """Write a comparison as one HTML page with pictures. Raises InputError for another suffix than ``.html``.

@@ -1,7 +1,6 @@
 """Worker processes of the functional collectives' tests: each beside torch's own."""
 
 import doctest
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ from collectives.catalogue import find_algorithm
 from collectives.errors import InputError
 from collectives.request import Request
 from realcomm import classroom
+from realcomm.launching.group import share_gpu
 
 FUNCTIONS = [name for name in realcomm.__all__ if hasattr(dist, name)]
 DTYPES = [
@@ -274,7 +274,7 @@ def in_class(rank: int, world_size: int) -> list[list[float]]:
 
 def on_one_gpu(rank: int, world_size: int) -> tuple[list[str], float]:
     """Run collectives on a GPU that all ranks share, and one that overlaps with other work; return wrong results."""
-    os.environ |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}
+    share_gpu(rank)
     torch.cuda.set_device(0)
     wrong = []
     for name, algorithm in (("ring", "ring"), ("two channels", "bidirectional_ring"), ("naive", "naive")):

@@ -1,6 +1,5 @@
 """Worker processes of the executor's tests: programs on real tensors, beside torch's own collectives or an oracle."""
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from realcomm.execution import executor as executor_module
 from realcomm.execution import pipeline
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
+from realcomm.launching.group import share_gpu
 from realcomm.launching.status import set_status
 from realcomm.measuring import probes
 from realcomm.measuring.exact_inputs import exact_input, exact_result
@@ -37,7 +37,7 @@ def ad_hoc(
 
 def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
     """Return how many algorithms were tried on a GPU that all ranks share, over NCCL's sockets, and the wrong ones."""
-    os.environ |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}
+    share_gpu(rank)
     torch.cuda.set_device(0)
     tried, wrong, device = 0, [], torch.device("cuda", 0)
     for algorithm in library().values():

@@ -65,7 +65,7 @@ def settings_of(ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
     """For which processes and threads a calibration asks for the phases of two trainings."""
     asked = []
 
-    def measure_phases(training, processes, threads, timeout, progress) -> ComputePoint:
+    def measure_phases(training, processes, threads, timeout, progress, backend) -> ComputePoint:
         asked.append((training.dataset, processes, threads))
         return ComputePoint("resnet18", training.dataset, 32, processes, threads, ComputePhases(1, 2, 3), 0.0)
 

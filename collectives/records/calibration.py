@@ -107,20 +107,19 @@ def read_calibration(path: Path | str) -> Calibration:
     return read_record(path, Calibration)
 
 
-def cached_calibration(ranks: int) -> Calibration:
+def cached_calibration(ranks: int, backend: str = "gloo") -> Calibration:
     """Return the fresh calibration of this machine with so many ranks.
 
     Raises InputError that says how to make one where it is missing, too old or of another environment.
     """
-    path = cache_file(ranks)
+    path = cache_file(ranks, backend)
+    make = f"`ringlab calibrate --ranks {ranks}" + ("`" if backend == "gloo" else f" --backend {backend}`")
     if not path.is_file():
-        raise InputError(
-            f"no calibration of this machine for {ranks} ranks; make one with `ringlab calibrate --ranks {ranks}`"
-        )
+        raise InputError(f"no calibration of this machine for {ranks} ranks; make one with {make}")
     calibration = read_calibration(path)
     if not calibration.is_fresh():
         raise InputError(
             f"{path}: this calibration is older than a day or was made with other software or hardware; "
-            f"renew it with `ringlab calibrate --ranks {ranks}`"
+            f"renew it with {make}"
         )
     return calibration

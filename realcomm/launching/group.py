@@ -24,18 +24,18 @@ def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: 
 
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = loopback()
     store = dist.FileStore(str(file), world_size)  # type: ignore[attr-defined]
-    select_device(backend, rank)
+    select_device(backend, rank, world_size)
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
     )  # fmt: skip
     deprioritize_gloo()
 
 
-def join_by_environment(backend: str, local_rank: int, timeout: timedelta) -> None:
-    """Join the group that torchrun's environment variables describe."""
+def join_by_environment(backend: str, local_rank: int, local_ranks: int, timeout: timedelta) -> None:
+    """Join the group that torchrun's environment variables describe; ``local_ranks`` of it are on this machine."""
     import torch.distributed as dist
 
-    select_device(backend, local_rank)
+    select_device(backend, local_rank, local_ranks)
     dist.init_process_group(backend, timeout=timeout)
     deprioritize_gloo()
 
@@ -64,12 +64,28 @@ def deprioritize_gloo() -> None:
                 os.sched_setscheduler(int(thread.name), os.SCHED_BATCH, os.sched_param(0))
 
 
-def select_device(backend: str, local_rank: int) -> None:
+def select_device(backend: str, local_rank: int, local_ranks: int) -> None:
     """With nccl, give this process a GPU of its own, or a shared one where there are fewer GPUs than ranks."""
     if backend == "nccl":
         import torch
 
-        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+        gpus = torch.cuda.device_count()
+        torch.cuda.set_device(local_rank % gpus)
+        if local_ranks > gpus:
+            share_gpu(local_rank)
+
+
+def share_gpu(local_rank: int) -> None:
+    """Set NCCL's variables so that this rank may share its GPU with others; a variable that is set already stays.
+
+    NCCL refuses two ranks on one GPU of one host, so each rank says that it is a host of its own, and NCCL joins them
+    by sockets. Their kernels wait for each other, so all of them must fit on the GPU at once: one block each. Must be
+    called before the rank's first message. Source: the environment variables in NCCL's user guide,
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
+    """
+    own_host = {"NCCL_HOSTID": f"{socket.gethostname()}-rank{local_rank}", "NCCL_NET": "Socket"}
+    for name, value in (own_host | {"NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}).items():
+        os.environ.setdefault(name, value)
 
 
 def own_device(group: "dist.ProcessGroup | None" = None) -> "torch.device":

@@ -72,7 +72,7 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     if local_ranks == int(os.environ["WORLD_SIZE"]):  # all ranks are on this machine: no other needs to reach them
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
-    join_by_environment(backend, int(os.environ.get("LOCAL_RANK", "0")), allowed)
+    join_by_environment(backend, int(os.environ.get("LOCAL_RANK", "0")), local_ranks, allowed)
     atexit.register(leave)
 
 

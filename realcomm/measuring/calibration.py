@@ -33,7 +33,7 @@ def calibrate(
     points = launch(_worker, ranks, backend=backend, timeout=timeout, progress=progress)[0]
     lines = {name: fit_line(found) for name, found in points.items()}
     distinct = {(each.model, each.dataset, each.batch_size): each for each in trainings}.values()
-    compute = [point for training in distinct for point in _compute_points(training, ranks, timeout, progress)]
+    compute = [point for training in distinct for point in _compute_points(training, ranks, timeout, progress, backend)]
     return Calibration(
         ranks,
         threads_per_rank(ranks),
@@ -68,10 +68,12 @@ def fit_line(points: Points) -> Line:
     return Line(float(fixed), float(per_byte), worst, points)
 
 
-def _compute_points(training: Training, ranks: int, timeout: float, progress: Progress | None) -> list[ComputePoint]:
+def _compute_points(
+    training: Training, ranks: int, timeout: float, progress: Progress | None, backend: str
+) -> list[ComputePoint]:
     """Measure the training's phases with every number of processes and threads that a prediction needs."""
     from realcomm.training.compute_phases import measure_phases  # torch and torchvision come with it
 
     threads = threads_per_rank(ranks)
     settings = dict.fromkeys([(ranks, threads), (1, threads), (1, cores())])
-    return [measure_phases(training, processes, each, timeout, progress) for processes, each in settings]
+    return [measure_phases(training, processes, each, timeout, progress, backend) for processes, each in settings]

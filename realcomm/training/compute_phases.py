@@ -29,16 +29,22 @@ MEASURED_STEPS = 12
 
 
 def measure_phases(
-    training: Training, processes: int, threads: int, timeout: float = 600.0, progress: Progress | None = None
+    training: Training,
+    processes: int,
+    threads: int,
+    timeout: float = 600.0,
+    progress: Progress | None = None,
+    backend: str = "gloo",
 ) -> ComputePoint:
     """Measure forward, backward and optimizer of a training step in several processes at once, of ``threads`` threads.
 
-    The processes start together and never communicate. A training waits in every step for its slowest rank, so of the
-    processes' k-th steps the slowest counts; a phase is its median over the steps after warm-up. Raise InputError for
-    an unknown model or missing images, and RankFailed and TimedOut as ``launch`` does.
+    With gloo they compute on the CPU, with nccl on the GPU. They start together and never communicate. A training waits
+    in every step for its slowest rank, so of the processes' k-th steps the slowest counts; a phase is its median over
+    the steps after warm-up. Raise InputError for an unknown model or missing images, and RankFailed and TimedOut as
+    ``launch`` does.
     """
     load_images(training.dataset, train=True, folder=training.data_folder)  # raises here rather than in every process
-    ranks = launch(_worker, processes, training, threads=threads, timeout=timeout, progress=progress)
+    ranks = launch(_worker, processes, training, backend=backend, threads=threads, timeout=timeout, progress=progress)
     return combine_phases(ranks, training, threads)
 
 

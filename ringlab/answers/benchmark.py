@@ -175,7 +175,7 @@ def measurements(options: BenchOptions, calibration: Calibration | None = None) 
     if calibration is None and any(algorithm.is_auto for algorithm in algorithms):
         raise InputError(
             f"--algorithm {AUTO}: nothing to choose by, as this machine is not calibrated for {options.ranks} ranks "
-            f"on gloo; `ringlab calibrate --ranks {options.ranks}` does it (for nccl there is no calibration)"
+            f"on this backend; `ringlab calibrate --ranks {options.ranks}` does it, for nccl with `--backend nccl`"
         )
     sizes = grow_sizes(options.begin, options.end, options.factor)
     return tuple(_measurement(options, found, size, calibration) for size in sizes for found in algorithms)
@@ -211,6 +211,6 @@ def _measured(measurement: Measurement, ranks: int, figures: Figures) -> dict[st
 def _find_calibration(ranks: int, backend: str) -> Calibration | None:
     """Return the cached calibration, where a fresh one of this machine and backend is there."""
     try:
-        return cached_calibration(ranks) if backend == "gloo" else None
+        return cached_calibration(ranks, backend)
     except InputError:
         return None

@@ -38,35 +38,37 @@ def needed_ranks(scenario: Scenario) -> int | None:
     return calibration_ranks(scenario.cluster)
 
 
-def find_calibration(scenario: Scenario, source: Source = None) -> Calibration | None:
+def find_calibration(scenario: Scenario, source: Source = None, backend: str = "gloo") -> Calibration | None:
     """Return the calibration given or read from a file; else the cached one, if one is needed and a fresh one is there.
 
-    Raises InputError for a file that cannot be used, or a value that is neither a calibration nor a file.
+    ``backend`` is what the cached one was measured with. Raises InputError for a file that cannot be used, or a value
+    that is neither a calibration nor a file.
     """
     if source is not None:
         return source if isinstance(source, Calibration) else read_calibration(check_path("calibration", source))
     ranks = needed_ranks(scenario)
-    if ranks is None or not cache_file(ranks).is_file():
+    if ranks is None or not cache_file(ranks, backend).is_file():
         return None
     try:
-        cached = read_calibration(cache_file(ranks))
+        cached = read_calibration(cache_file(ranks, backend))
     except InputError:
         return None  # written by another version: as good as none
     return cached if cached.is_fresh() else None
 
 
 def find_or_calibrate(
-    scenario: Scenario, source: Source = None, *, timeout: float, progress: Progress
+    scenario: Scenario, source: Source = None, *, backend: str = "gloo", timeout: float, progress: Progress
 ) -> Calibration | None:
     """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now."""
-    found, ranks = find_calibration(scenario, source), needed_ranks(scenario)
+    found, ranks = find_calibration(scenario, source, backend), needed_ranks(scenario)
     if source is not None or ranks is None or (found is not None and _has_phases(found, _trainings_to_time(scenario))):
         return found
-    return calibrate(ranks, _trainings_to_time(scenario), timeout=timeout, progress=progress).calibration
+    trainings = _trainings_to_time(scenario)
+    return calibrate(ranks, trainings, backend=backend, timeout=timeout, progress=progress).calibration
 
 
 def calibration_to_choose(
-    scenario: Scenario, source: Source = None, *, timeout: float, progress: Progress
+    scenario: Scenario, source: Source = None, *, backend: str = "gloo", timeout: float, progress: Progress
 ) -> Calibration | None:
     """Return what resolving ``auto`` needs before a run: nothing where no algorithm is ``auto``.
 
@@ -77,20 +79,22 @@ def calibration_to_choose(
     if not any(algorithm is not None and algorithm.is_auto for algorithm in algorithms):
         return None
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        return find_calibration(scenario, source)
-    return find_or_calibrate(scenario, source, timeout=timeout, progress=progress)
+        return find_calibration(scenario, source, backend)
+    return find_or_calibrate(scenario, source, backend=backend, timeout=timeout, progress=progress)
 
 
 def calibrate(
     ranks: int = 2,
     trainings: Sequence[Training] = (),
     *,
+    backend: str = "gloo",
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> CalibrationAnswer:
     """Measure this machine with so many ranks, for these trainings, and keep the result in the cache.
 
-    Each launch may take ``timeout`` seconds. Raises InputError for what cannot be measured, and RunFailed.
+    ``backend`` is "gloo" or "nccl"; each launch may take ``timeout`` seconds. Raises InputError for what cannot be
+    measured, and RunFailed.
 
     >>> calibrate(1).calibration.ranks  # doctest: +SKIP
     1
@@ -101,9 +105,10 @@ def calibrate(
     for training in check_sequence("trainings", trainings, of="trainings"):
         check_training(training)
     with (progress or NoProgress()).task(f"calibrating this machine with {ranks} ranks") as tick:
-        calibration = realcomm.calibrate(ranks, trainings, timeout=timeout, progress=tick)
-    calibration.write(cache_file(ranks))
-    return CalibrationAnswer(calibration, str(cache_file(ranks)))
+        calibration = realcomm.calibrate(ranks, trainings, backend=backend, timeout=timeout, progress=tick)
+    file = cache_file(ranks, backend)
+    calibration.write(file)
+    return CalibrationAnswer(calibration, str(file))
 
 
 def calibrate_for(scenario: Scenario, ranks: int = 2, **options: Any) -> CalibrationAnswer:

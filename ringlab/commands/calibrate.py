@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ringlab.terminal.options import JsonOpt, SetOpt, TimeoutOpt
+from ringlab.terminal.options import BackendOpt, JsonOpt, SetOpt, TimeoutOpt
 from ringlab.terminal.output import write_answer
 from ringlab.terminal.progress import TerminalProgress
 
@@ -14,6 +14,7 @@ def calibrate(
         str | None, typer.Argument(metavar="[SCENARIO]", help="Calibrate what this scenario needs.")
     ] = None,
     ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of this machine, without a scenario.")] = 2,
+    backend: BackendOpt = "gloo",
     timeout: TimeoutOpt = 600.0,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
@@ -25,7 +26,8 @@ def calibrate(
 
     progress = TerminalProgress()
     if scenario is None:
-        answer = calibration_source.calibrate(ranks, timeout=timeout, progress=progress)
+        answer = calibration_source.calibrate(ranks, backend=backend, timeout=timeout, progress=progress)
     else:
-        answer = load(scenario, *(set_keys or ())).calibrate(ranks, timeout=timeout, progress=progress)
+        loaded = load(scenario, *(set_keys or ()))
+        answer = loaded.calibrate(ranks, backend=backend, timeout=timeout, progress=progress)
     write_answer(answer, json_to, show_calibration)

@@ -1,0 +1,296 @@
+"""All that is to be measured on a machine with CUDA GPUs, in one call under nine minutes.
+
+    make gpu                                        what `make gpu-wheels` fetched is installed before
+    python benchmarks/gpu.py --plan                 what would be done, and how long it may take
+    python benchmarks/gpu.py --backend gloo --small a trial on the CPU
+
+Its parts are commands in processes of their own, each part with a time limit: one that fails or hangs is ended, and the
+others still run. The file of results is written anew after every part, whole or not at all. With one GPU all ranks
+share it: results are right then, but the times are not those of a network.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = {"nccl": ROOT / "benchmarks" / "results" / "gpu.json", "gloo": ROOT / "out" / "gpu-trial.json"}
+WHOLE_S = 480.0  # with the install of benchmarks/gpu_wheels.py less than nine minutes
+OUTPUT_LINES = 60  # of each part's output are kept
+ENDING_S = 1.0  # between asking a command to end and killing it
+GPU_MARK = "\n@pytest.mark.gpu\n"
+BENCHES = (  # collective, and algorithms of the library
+    ("all_reduce", ("naive", "ring", "bidirectional_ring", "halving_doubling", "double_tree")),
+    ("all_gather", ("ring", "bruck")),
+    ("reduce_scatter", ("ring",)),
+    ("broadcast", ("chain", "binomial")),
+    ("all_to_all", ("pairwise",)),
+)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Commands, one after the other, that may take ``limit_s`` seconds together."""
+
+    name: str
+    limit_s: float
+    commands: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for."""
+
+    backend: str
+    ranks: tuple[int, ...]
+    small: bool
+
+    @property
+    def sizes(self) -> tuple[str, str, str]:
+        """Smallest size, largest size and factor."""
+        return ("1K", "4K", "4") if self.small else ("1K", "16M", "16")
+
+    @property
+    def repetitions(self) -> str:
+        """Repetitions of each measurement."""
+        return "3" if self.small else "15"
+
+
+def make_plan(asked: Asked, folder: Path) -> list[Part]:
+    """Return the parts, the surest first; their commands write what they find as JSON into ``folder``."""
+    python, ranks = sys.executable, [str(number) for number in asked.ranks]
+    ringlab = (python, "-m", "ringlab")
+    backend, few = ("--backend", asked.backend), ranks[:1]
+    sizes = [str(1024 * 16**power) for power in range(1 if asked.small else 5)]
+    scenario = _scenario(asked)
+    against = (python, "benchmarks/against_gloo.py", *backend, "--ranks", *ranks, "--sizes", *sizes)
+    algorithms = ("ring", "halving_doubling", "double_tree")
+    options = ("--repetitions", asked.repetitions, "-o", str(folder / "beside.json"))
+    parts = [
+        Part("machine", 20, ((python, __file__, "--describe", str(folder / "machine.json")),)),
+        Part("tests", 130, ((python, "-m", "pytest", "-m", "gpu", "-v", "-rs", "--no-header", *gpu_tests()),)),
+        Part("beside", 90, ((*against, "--algorithm", *algorithms[: 1 if asked.small else None], *options),)),
+        Part("calibration", 60, ((*ringlab, "calibrate", *scenario, *backend, *_json(folder, "calibration")),)),
+        Part("bench", 60, tuple(_bench(asked, collective, number, folder) for number in few for collective in BENCHES)),
+    ]
+    for sync in ("naive", "ring", "ddp"):
+        one = ("--set", f'training.gradient_sync=["{sync}"]')
+        parts.append(Part(sync, 34, ((*ringlab, "compare", *scenario, *one, *backend, *_json(folder, sync)),)))
+    return parts
+
+
+def _scenario(asked: Asked) -> tuple[str, ...]:
+    changes = [f"cluster.world_size={asked.ranks[0]}"]
+    changes += ['training.model="resnet18"', "training.batch_size=64", "training.epochs=1"] if asked.small else []
+    return ("benchmarks/gpu_training.toml", *(word for change in changes for word in ("--set", change)))
+
+
+def _json(folder: Path, name: str) -> tuple[str, str]:
+    return "--json", str(folder / f"{name}.json")
+
+
+def _bench(asked: Asked, measured: tuple[str, Sequence[str]], ranks: str, folder: Path) -> tuple[str, ...]:
+    collective, algorithms = measured
+    begin, end, factor = asked.sizes
+    names = [word for name in algorithms[: 1 if asked.small else None] for word in ("--algorithm", name)]
+    options = ("-b", begin, "-e", end, "-f", factor, "-n", asked.repetitions, "-w", "3", "--backend", asked.backend)
+    which = ("--collective", collective, *names, "--ranks", ranks)
+    return (sys.executable, "-m", "ringlab", "bench", *which, *options, *_json(folder, f"bench.{collective}"))
+
+
+def gpu_tests() -> list[str]:
+    """Return the files that have tests for a GPU."""
+    files = sorted((ROOT / "tests").glob("test_*.py"))
+    return [str(file.relative_to(ROOT)) for file in files if GPU_MARK in file.read_text(encoding="utf-8")]
+
+
+def run_part(part: Part, folder: Path, limit_s: float) -> Row:
+    """Run the commands of a part, all of them within ``limit_s`` seconds; return what came of it."""
+    begin, output = time.monotonic(), list[str]()
+    status = "done"
+    for command in part.commands:
+        ended, lines = run_command(command, folder, begin + limit_s - time.monotonic())
+        output += [f"$ {' '.join(command[1:])}", *lines]
+        status = ended if status == "done" else status
+    seconds = round(time.monotonic() - begin, 1)
+    return {"part": part.name, "status": status, "seconds": seconds, "limit_s": round(limit_s, 1), "output": output}
+
+
+def run_command(command: Sequence[str], folder: Path, limit_s: float) -> tuple[str, list[str]]:
+    """Run one command, at most so long; return how it ended and the lines of its output."""
+    if limit_s <= 0:
+        return "not started: no time was left", []
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1", "COLUMNS": "160",
+    }  # fmt: skip
+    with (folder / "output").open("w+", encoding="utf-8", errors="replace") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            status = process.wait(limit_s)
+            ended = "done" if status == 0 else f"failed with status {status}"
+        except subprocess.TimeoutExpired:
+            ended = f"stopped after {limit_s:.0f} s"
+        finally:
+            end_session(process)
+        output.seek(0)
+        return ended, output.read().splitlines()
+
+
+def end_session(process: "subprocess.Popen[bytes]") -> None:
+    """End a command and all that it has started in its session, by a signal first, else by force."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(ENDING_S)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def read_tests(lines: Sequence[str]) -> dict[str, str]:
+    """Return how each test ended, by its name, from pytest's output of ``-v``, also of a run that was stopped.
+
+    >>> read_tests(["tests/test_a.py::test_b[2] PASSED     [ 50%]", "= 1 passed ="])
+    {'tests/test_a.py::test_b[2]': 'passed'}
+    """
+    found = (re.match(r"(\S+::.+?) (PASSED|FAILED|SKIPPED|ERROR)\b", line) for line in lines)
+    return {match[1]: match[2].lower() for match in found if match}
+
+
+def collect(row: Row, folder: Path) -> Row:
+    """Return the row of a part with what its commands wrote: its JSON, or that of several by their names."""
+    name, output = row["part"], row["output"]
+    row = row | {"output": output[-OUTPUT_LINES:]}
+    if name == "tests":
+        return row | {"found": read_tests(output)}
+    files = sorted({*folder.glob(f"{name}.json"), *folder.glob(f"{name}.*.json")})
+    found = {file.stem.removeprefix(f"{name}."): json.loads(file.read_text(encoding="utf-8")) for file in files}
+    return row | {"found": found.get(name, found) or None}
+
+
+def measure(parts: Sequence[Part], folder: Path, within_s: float, write: Callable[[list[Row]], None]) -> list[Row]:
+    """Run the parts one after the other, and ``write`` all that is known after each of them.
+
+    A part may also use the time that those before it have left over, never the time of those after it.
+    """
+    rows, end = list[Row](), time.monotonic() + within_s
+    for number, part in enumerate(parts):
+        print(f"{part.name} ...", flush=True)
+        of_others = sum(other.limit_s for other in parts[number + 1 :])
+        row = run_part(part, folder, end - of_others - time.monotonic())
+        rows.append(collect(row, folder))
+        write(rows)
+        print(f"  {row['status']}, {row['seconds']} s", flush=True)
+        if row["status"] != "done":
+            print("\n".join(f"  | {line}" for line in row["output"][-12:]), flush=True)
+    return rows
+
+
+def describe_gpus() -> Row:
+    """Return the environment with its GPUs, their driver, CUDA and NCCL."""
+    import torch
+
+    from collectives.records.environment import describe_environment
+
+    gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        driver = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        driver = []
+    return {
+        **describe_environment(),
+        "gpus": [{"name": gpu.name, "memory_bytes": gpu.total_memory} for gpu in gpus],
+        "driver": driver[0] if driver else None,
+        "cuda": torch.version.cuda,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if gpus else None,
+    }
+
+
+def count_gpus() -> int:
+    """Return how many NVIDIA GPUs this machine has, by its driver's program."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=20).stdout
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
+
+
+def show_plan(parts: Sequence[Part], within_s: float) -> None:
+    """Print the parts, their limits and their commands."""
+    for part in parts:
+        print(f"{part.name}: {part.limit_s:.0f} s, and what those before have left over")
+        for command in part.commands:
+            print(f"  {' '.join(command[1:])}")
+    print(f"limits of {sum(part.limit_s for part in parts):.0f} s in all; all of it ends within {within_s:.0f} s")
+
+
+def write_results(path: Path, asked: Asked, rows: list[Row]) -> None:
+    """Write all that is known so far into the file of results, whole or not at all."""
+    from collectives.records.environment import describe_environment
+    from collectives.records.files import write_text
+
+    machine = next((row["found"] for row in rows if row["part"] == "machine"), None) or describe_environment()
+    answer = {"schema_version": 1, "kind": "benchmark", "environment": machine, "asked": asdict(asked), "parts": rows}
+    write_text(path, json.dumps(answer, indent=1, allow_nan=False) + "\n")
+
+
+def read_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl", help="gloo: a trial on the CPU")
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", help="2 and 4 on one GPU, else 2 and all GPUs; the first counts"
+    )
+    parser.add_argument("--small", action="store_true", help="the least that runs all the code")
+    parser.add_argument("--parts", nargs="+", metavar="NAME", help="only these; --plan lists them")
+    parser.add_argument("--within", type=float, default=WHOLE_S, metavar="SECONDS", help="end after so long")
+    parser.add_argument("--plan", action="store_true", help="show what would be done, and end")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="file of results")
+    parser.add_argument("--describe", type=Path, help=argparse.SUPPRESS)  # of the part "machine"
+    options = parser.parse_args()
+    if options.ranks is not None and min(options.ranks) < 2:
+        parser.error(f"--ranks {min(options.ranks)}: give 2 ranks or more")
+    return options
+
+
+def main() -> None:
+    """Read the options, and measure; the status is 1 if a part was not done."""
+    sys.path.insert(0, str(ROOT))
+    options, gpus = read_options(), count_gpus()
+    if options.describe:
+        options.describe.write_text(json.dumps(describe_gpus()), encoding="utf-8")
+        return
+    ranks = options.ranks or ((2, 4) if gpus < 2 else sorted({2, gpus}, reverse=True))
+    asked = Asked(options.backend, tuple(ranks), options.small)
+    with tempfile.TemporaryDirectory(prefix="ringlab-gpu-") as name:
+        parts = make_plan(asked, Path(name))
+        unknown = sorted(set(options.parts or ()) - {part.name for part in parts})
+        if unknown:
+            raise SystemExit(f"--parts {unknown[0]}: there are {', '.join(part.name for part in parts)}")
+        parts = [part for part in parts if not options.parts or part.name in options.parts]
+        if options.plan:
+            show_plan(parts, options.within)
+            return
+        if options.backend == "nccl" and not gpus:
+            raise SystemExit("there is no NVIDIA GPU here (nvidia-smi lists none); --backend gloo --small tries it out")
+        path = options.output or RESULTS[options.backend]
+        rows = measure(parts, Path(name), options.within, lambda known: write_results(path, asked, known))
+    print(path)
+    raise SystemExit(any(row["status"] != "done" for row in rows))
+
+
+if __name__ == "__main__":
+    main()

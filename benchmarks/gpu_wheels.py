@@ -1,0 +1,179 @@
+"""Packages for `make gpu` on a machine without a network: downloaded as wheels here, installed from them there.
+
+    python benchmarks/gpu_wheels.py download [--to wheels] [--python 3.12] [--present FILE]
+    python benchmarks/gpu_wheels.py install [--wheels wheels] [--into .venv-gpu]
+
+``download`` fetches all that the project and its tests need but torch, for Linux on x86-64. Packages that the other
+machine is known to have can be left out: ``--present`` names a file with a name a line, such as ``pip freeze`` writes.
+``install`` makes a virtual environment on top of the Python that runs it, which must have torch; torch and whatever
+else is there and recent enough stay as they are. It needs nothing beyond the standard library.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import site
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BROUGHT = ("torch", "torchvision")  # what the machine brings with it
+FOR_TESTS = ("pytest", "hypothesis")
+OLDEST_GLIBC, NEWEST_GLIBC = 5, 39  # minor versions of the platforms that wheels are built for: manylinux_2_17 ...
+MEGABYTE = 1e6
+INSTALL_S = 60.0  # an install takes so long at most; benchmarks/gpu.py counts with it
+
+
+def normal(name: str) -> str:
+    """Return the name of a package in its normal form (PEP 503).
+
+    >>> normal("Typing_Extensions")
+    'typing-extensions'
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def package(requirement: str) -> str:
+    """Return the package that a requirement names.
+
+    >>> package("scikit-learn>=1.5")
+    'scikit-learn'
+    """
+    found = re.match(r"[\w.-]*\w", requirement.strip())
+    return normal(found[0]) if found else ""
+
+
+def requirements(project: dict[str, Any]) -> list[str]:
+    """Return what the project and its GPU tests need, but for what the machine brings."""
+    needed = project["dependencies"]
+    tests = [line for line in project["optional-dependencies"]["test"] if package(line) in FOR_TESTS]
+    return [line for line in [*needed, *tests] if package(line) not in BROUGHT]
+
+
+def read_requirements() -> list[str]:
+    """Return the requirements that pyproject.toml states."""
+    return requirements(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"])
+
+
+def target(python: str) -> list[str]:
+    """Return pip's options for wheels of CPython ``python`` on Linux, x86-64."""
+    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(OLDEST_GLIBC, NEWEST_GLIBC + 1)]
+    options = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python]
+    for platform in ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", *platforms]:
+        options += ["--platform", platform]
+    return options
+
+
+def resolve(wanted: Sequence[str], python: str) -> list[str]:
+    """Return ``name==version`` of all wheels that ``wanted`` needs, their own needs included."""
+    call = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--target", "nowhere"]
+    report = json.loads(pip(sys.executable, *call, *target(python), *wanted))
+    found = [(one["metadata"]["name"], one["metadata"]["version"]) for one in report["install"]]
+    return [f"{normal(name)}=={number}" for name, number in sorted(found)]
+
+
+def pip(python: str, *arguments: str, timeout: float | None = None) -> str:
+    """Run this Python's pip for the Python ``python``; return its output. Exit with pip's message if it fails."""
+    call = [sys.executable, "-m", "pip", "--python", python, *arguments, "--disable-pip-version-check"]
+    try:
+        done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"pip {arguments[0]} took more than {timeout:.0f} s") from None
+    if done.returncode:
+        raise SystemExit(f"pip {arguments[0]} failed:\n{done.stderr.strip()}")
+    return done.stdout
+
+
+def without(pinned: Iterable[str], present: Iterable[str]) -> list[str]:
+    """Return the pinned packages that are not among those ``present``, names a line with or without a version.
+
+    >>> without(["numpy==2.5.1", "simpy==4.1.1"], ["NumPy==2.0", ""])
+    ['simpy==4.1.1']
+    """
+    there = {package(line) for line in present}
+    return [one for one in pinned if package(one) not in there]
+
+
+def download(folder: Path, python: str, present: Path | None) -> None:
+    """Fill ``folder`` with wheels, all of them or none; wheels that were there before are replaced."""
+    left_out = [] if present is None else present.read_text(encoding="utf-8").splitlines()
+    chosen = without(resolve(read_requirements(), python), left_out)
+    if not chosen:
+        raise SystemExit(f"{present} names all that is needed: there is nothing to download")
+    new = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    try:
+        pip(sys.executable, "download", "--quiet", "--no-deps", "--dest", str(new), *target(python), *chosen)
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    wheels = sorted(folder.glob("*.whl"))
+    size = sum(wheel.stat().st_size for wheel in wheels) / MEGABYTE
+    print(f"{folder}: {len(wheels)} wheels for Python {python}, {size:.0f} MB; what is largest:")
+    for wheel in sorted(wheels, key=lambda wheel: -wheel.stat().st_size)[:4]:
+        print(f"  {wheel.stat().st_size / MEGABYTE:6.1f} MB  {wheel.name}")
+
+
+def install(wheels: Path, into: Path) -> None:
+    """Make the virtual environment ``into`` with all that is needed, from ``wheels`` or, without such a folder, by pip.
+
+    Ends with status 1 and a message if torch is missing, or another torch would be used than before.
+    """
+    before = torch_version()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", into], check=True)
+    own = into / "bin" / "python"
+    show_parent(into)
+    source = ["--no-index", "--find-links", str(wheels)] if wheels.is_dir() else []
+    pip(str(own), "install", "--quiet", "--no-compile", *source, *read_requirements(), timeout=INSTALL_S)
+    call = [own, "-c", "from importlib.metadata import version; print(version('torch'))"]
+    after = subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
+    if after != before:
+        raise SystemExit(f"{into}: torch was {before} and would be {after}")
+    print(f"{into}: ready, with torch {after} as it was")
+
+
+def torch_version() -> str:
+    """Return the version of torch that this Python has. End with a message if it has none."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        raise SystemExit(f"{sys.executable} has no torch; name a Python that has: make gpu PYTHON=...") from None
+
+
+def show_parent(into: Path) -> None:
+    """Let the environment see this Python's packages behind its own, also where this one is an environment itself.
+
+    ``--system-site-packages`` shows those of the Python that all environments are made of, and torch may not be there.
+    """
+    (own,) = into.glob("lib/python*/site-packages")
+    lines = [f"import site; site.addsitedir({folder!r})\n" for folder in site.getsitepackages()]
+    (own / "_beneath.pth").write_text("".join(lines), encoding="utf-8")
+
+
+def main() -> None:
+    """Read the options, and download or install."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    downloads = commands.add_parser("download", help="fetch the wheels")
+    downloads.add_argument("--to", type=Path, default=ROOT / "wheels", metavar="FOLDER")
+    downloads.add_argument("--python", default="3.12", metavar="VERSION", help="of the other machine")
+    downloads.add_argument("--present", type=Path, metavar="FILE", help="packages that it has, a name a line")
+    installs = commands.add_parser("install", help="make the virtual environment")
+    installs.add_argument("--wheels", type=Path, default=ROOT / "wheels", metavar="FOLDER")
+    installs.add_argument("--into", type=Path, default=ROOT / ".venv-gpu", metavar="FOLDER")
+    asked = parser.parse_args()
+    if asked.command == "download":
+        download(asked.to, asked.python, asked.present)
+    else:
+        install(asked.wheels, asked.into)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""`make gpu`, tried where there is no GPU: its plan, its time limits, its wheels, and gloo in NCCL's place."""
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from collectives.catalogue import find_algorithm
+from realcomm.launching import group
+from scenarios import load
+
+ROOT = Path(__file__).parent.parent
+GPU = runpy.run_path(str(ROOT / "benchmarks" / "gpu.py"))
+WHEELS = runpy.run_path(str(ROOT / "benchmarks" / "gpu_wheels.py"))
+Part, Asked = GPU["Part"], GPU["Asked"]
+
+
+def python(text: str) -> tuple[str, ...]:
+    return sys.executable, "-c", text
+
+
+def plan(small: bool = False) -> list[Any]:
+    found: list[Any] = GPU["make_plan"](Asked("nccl", (2, 4), small), Path("folder"))
+    return found
+
+
+def test_install_and_parts_take_less_than_nine_minutes():
+    parts = plan()
+    ending = 2 * GPU["ENDING_S"] * len(parts)
+    assert sum(part.limit_s for part in parts) + ending <= GPU["WHOLE_S"] <= 540 - WHEELS["INSTALL_S"]
+
+
+def test_the_plan_has_all_that_is_to_be_measured_by_names_that_exist():
+    parts = {part.name: part for part in plan()}
+    assert list(parts) == ["machine", "tests", "beside", "calibration", "bench", "naive", "ring", "ddp"]
+    for collective, names in GPU["BENCHES"]:
+        assert all(find_algorithm(name, collective) for name in names)
+    (command,) = parts["beside"].commands
+    names = command[command.index("--algorithm") + 1 : command.index("--repetitions")]
+    assert all(find_algorithm(name, "all_reduce") for name in names)
+    training = load(ROOT / "benchmarks" / "gpu_training.toml").trainings
+    assert [one.sync_name for one in training] == ["naive", "ring", "ddp"]
+    assert {one.model for one in training} == {"resnet34"}
+    assert all("nccl" in command for name in [*parts][2:] for command in parts[name].commands)
+
+
+def test_all_tests_for_a_gpu_are_in_the_plan():
+    marked = {
+        file.name for file in (ROOT / "tests").glob("*.py") if re.search(r"^@pytest.mark.gpu", file.read_text(), re.M)
+    }
+    assert {Path(name).name for name in GPU["gpu_tests"]()} == marked >= {"test_executor.py", "test_functional.py"}
+
+
+def runs(process: int) -> bool:
+    """Return whether a process runs; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_part_that_fails_or_hangs_does_not_lose_the_others(tmp_path: Path):
+    written: list[list[Any]] = []
+    sleeper = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(60)"
+    finds = f"import json; json.dump({{'answer': 42}}, open({str(tmp_path / 'found.json')!r}, 'w'))"
+    parts = [
+        Part("broken", 5, (python("raise SystemExit(3)"),)),
+        Part("hanging", 1, (python(sleeper), python("pass"))),
+        Part("found", 5, (python(finds),)),
+    ]
+    begin = time.monotonic()
+    rows = GPU["measure"](parts, tmp_path, 8.0, lambda known: written.append(list(known)))
+    assert time.monotonic() - begin < 8 + 2 * GPU["ENDING_S"]
+    assert [row["status"] for row in rows] == ["failed with status 3", rows[1]["status"], "done"]
+    assert rows[1]["status"].startswith("stopped after ")
+    assert rows[2]["found"] == {"answer": 42}
+    assert [len(known) for known in written] == [1, 2, 3]
+    parent_and_child = [int(line) for line in rows[1]["output"] if line.isdecimal()]
+    assert len(parent_and_child) == 2
+    assert not any(runs(process) for process in parent_and_child)
+
+
+def test_a_part_gets_what_those_before_left_over_and_never_what_is_of_those_after(tmp_path: Path):
+    parts = [Part(name, limit, (python("pass"),)) for name, limit in (("a", 10), ("b", 20), ("c", 30))]
+    limits = [row["limit_s"] for row in GPU["measure"](parts, tmp_path, 65.0, lambda known: None)]
+    assert limits[0] == pytest.approx(15, abs=0.2)
+    assert limits[1] == pytest.approx(35, abs=5) and limits[2] == pytest.approx(65, abs=10)
+
+
+def test_tests_are_counted_from_a_run_that_was_stopped():
+    lines = [
+        "tests/a.py::test_b[2] PASSED      [ 50%]",
+        "tests/a.py::test_c SKIPPED (no GPU) [ 75%]",
+        "tests/a.py::test_d ",
+    ]
+    assert GPU["read_tests"](lines) == {"tests/a.py::test_b[2]": "passed", "tests/a.py::test_c": "skipped"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_nothing_is_started():
+    call = [sys.executable, str(ROOT / "benchmarks" / "gpu.py")]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "there is no NVIDIA GPU here" in done.stderr and not done.stdout
+    refused = subprocess.run([*call, "--ranks", "1", "--plan"], capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2 and "--ranks 1: give 2 ranks or more" in refused.stderr
+
+
+@pytest.mark.slow
+def test_all_of_it_on_the_cpu_with_gloo_in_the_place_of_nccl(tmp_path: Path):
+    file = tmp_path / "found.json"
+    options = ["--backend", "gloo", "--small", "-o", str(file)]
+    done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / "gpu.py"), *options], timeout=600)
+    found = json.loads(file.read_text())
+    assert done.returncode == 0 and {row["status"] for row in found["parts"]} == {"done"}
+    parts = {row["part"]: row["found"] for row in found["parts"]}
+    assert set(parts["tests"].values()) <= {"passed", "skipped"} and len(parts["tests"]) >= 4
+    assert {row["algorithm"] for row in parts["beside"]["all_reduce"]} == {"ring"}
+    assert set(parts["bench"]) == {collective for collective, _ in GPU["BENCHES"]}
+    for sync in ("naive", "ring"):
+        (training,) = parts[sync]["training"]
+        assert training["step_s"]["predicted"] > 0 and training["step_s"]["measured"] > 0
+    assert parts["ddp"]["training"][0]["step_s"]["measured"] > 0
+
+
+def test_the_wheels_are_of_all_that_the_project_needs_but_torch():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {WHEELS["package"](line) for line in WHEELS["read_requirements"]()}
+    needed = {WHEELS["package"](line) for line in project["dependencies"]}
+    assert wanted == needed - {"torch", "torchvision"} | {"pytest", "hypothesis"}
+    options = WHEELS["target"]("3.12")
+    assert options[options.index("--python-version") + 1] == "3.12" and "manylinux_2_28_x86_64" in options
+
+
+def test_wheels_are_installed_without_a_network_beneath_the_torch_that_is_there(tmp_path, monkeypatch, capsys):
+    wheels, into = tmp_path / "wheels", tmp_path / "venv"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "ringlab_tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("ringlab_tiny.py", "answer = 42\n")
+        wheel.writestr(
+            "ringlab_tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: ringlab-tiny\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            "ringlab_tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("ringlab_tiny-1.0.dist-info/RECORD", "")
+    monkeypatch.setitem(WHEELS["install"].__globals__, "read_requirements", lambda: ["ringlab-tiny>=1", "numpy>=2"])
+    WHEELS["install"](wheels, into)
+    assert f"ready, with torch {torch.__version__.partition('+')[0]}" in capsys.readouterr().out
+    look = "import ringlab_tiny; from importlib.util import find_spec as find; "
+    look += "print(ringlab_tiny.answer, find('torch').origin)"
+    done = subprocess.run([into / "bin" / "python", "-P", "-c", look], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split() == ["42", torch.__file__], done.stderr
+    assert not list(into.glob("lib/python*/site-packages/numpy"))
+
+
+def test_ranks_that_share_a_gpu_tell_nccl_that_they_are_hosts_of_their_own(monkeypatch):
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for name in ("NCCL_HOSTID", "NCCL_NET", "NCCL_MAX_CTAS", "NCCL_NVLS_ENABLE"):
+        monkeypatch.delenv(name, raising=False)
+    group.select_device("nccl", 1, 2)
+    assert chosen == [1] and "NCCL_HOSTID" not in os.environ
+    monkeypatch.setenv("NCCL_MAX_CTAS", "4")
+    group.select_device("nccl", 2, 3)
+    assert chosen == [1, 0] and os.environ["NCCL_HOSTID"].endswith("rank2")
+    assert (os.environ["NCCL_NET"], os.environ["NCCL_MAX_CTAS"]) == ("Socket", "4")
+    group.select_device("gloo", 3, 9)
+    assert chosen == [1, 0] and os.environ["NCCL_HOSTID"].endswith("rank2")
