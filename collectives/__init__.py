@@ -13,7 +13,9 @@ from collectives.declaration import Algorithm, algorithm
 from collectives.errors import InputError, ProgramError, RunFailed, Undefined
 from collectives.proof.verifier import verify
 from collectives.records.calibration import Calibration, read_calibration
-from collectives.records.trace import Message, Span, Trace, read_trace
+from collectives.records.messages import Message, Messages
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace, read_trace
 from collectives.request import Request, make_request
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
@@ -29,12 +31,14 @@ __all__ = [
     "InputError",
     "Kind",
     "Message",
+    "Messages",
     "Operation",
     "ProgramError",
     "Request",
     "RunFailed",
     "Schedule",
     "Span",
+    "Spans",
     "Trace",
     "Training",
     "Transport",

@@ -71,7 +71,7 @@ def _on_reference(request: Request, simulation: Simulation, buffers: Sequence[Ar
     if not simulation.unfinished():
         _hand_back(held, buffers, algorithm.spec, root, request.op)
     facts = {"nbytes": float(request.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
-    return make_reference_trace(simulation, algorithm.full_name, elapsed, facts)
+    return make_reference_trace(simulation, schedule, elapsed, facts)
 
 
 def _engine(engine: str | None, request: Request, world_size: int, carries_data: bool, trouble: Trouble) -> str:

@@ -6,7 +6,8 @@ from collectives.checks import check_cluster
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import cores, threads_per_rank
-from collectives.records.trace import Span, Trace
+from collectives.records.spans import Span
+from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.schedule.schedule import Schedule
 from collectives.transport import Transport
@@ -83,7 +84,7 @@ def _on_reference(
     elapsed = simulation.run(
         _rank(simulation, rank, schedule, compute, training.gradient_bytes, steps) for rank in range(cluster.world_size)
     )
-    return make_trace(simulation, "", elapsed, {})
+    return make_trace(simulation, schedule, elapsed, {})
 
 
 def phases(
@@ -120,5 +121,5 @@ def _rank(
         begin = simulation.env.now
         yield from simulation.collective(rank, schedule.programs[rank], buffer, "mean", step)
         yield from simulation.compute("reduce", Site(step, rank, DIVISION, step), scaling)
-        simulation.spans.append(Span(rank, "sync", step, begin, simulation.env.now))
+        simulation.spans.append(Span(rank, "sync", step, begin, simulation.env.now, collective=step))
         yield from simulation.compute("optimizer", Site(step, rank, OPTIMIZER, step), compute.optimizer)

@@ -1,6 +1,6 @@
 """Whatever goes wrong, the compiled engine and the reference engine agree on it, message by message."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -34,7 +34,7 @@ from simcomm.reference.traces import make_trace as make_reference_trace
 
 ENGINES = ("simpy", "compiled")
 CLOSE, TINY = 1e-9, 1e-150  # an infinitely wide link takes no time in one engine, and next to none in the other
-TIMES = ("begin", "end", "src_waited", "dst_waited", "since")
+TIMES = ("begin", "end", "src_posted", "dst_posted", "since")
 
 
 def both(case: Case, trouble: Trouble) -> list[Trace]:
@@ -42,7 +42,7 @@ def both(case: Case, trouble: Trouble) -> list[Trace]:
     simulation, elapsed = simulated_by_simpy(case, trouble)
     inputs = case.inputs(trouble)
     timing = simulate(inputs, messages=True)
-    return [make_reference_trace(simulation, "all_reduce/random", elapsed, {}), make_trace(inputs, timing, {})]
+    return [make_reference_trace(simulation, case.schedule, elapsed, {}), make_trace(inputs, timing, {})]
 
 
 def assert_agree(one: Trace, other: Trace) -> None:
@@ -53,10 +53,11 @@ def assert_agree(one: Trace, other: Trace) -> None:
     assert_rows(other.spans, one.spans, one.elapsed)
     assert_rows(other.unfinished, one.unfinished, one.elapsed)
     assert [link[:4] for link in other.links] == [link[:4] for link in one.links]
+    assert [link.rates for link in other.links] == [link.rates for link in one.links]
     assert [link.nbytes for link in other.links] == pytest.approx([link.nbytes for link in one.links])
 
 
-def assert_rows(found: Sequence[Any], wanted: Sequence[Any], elapsed: float) -> None:
+def assert_rows(found: Iterable[Any], wanted: Iterable[Any], elapsed: float) -> None:
     """The same things at the same times: begin and end to a relative 1e-9; waits to a small share of the whole."""
     ours, theirs = (sorted(map(split, rows), key=rounded) for rows in (found, wanted))
     assert [names for names, _ in ours] == [names for names, _ in theirs]

@@ -9,7 +9,8 @@ import simcomm
 from collectives.records.limits import critical_messages, find_limits
 from collectives.records.link_loads import link_loads
 from collectives.records.message_arrays import message_arrays
-from collectives.records.trace import Message, Trace, TracedLink
+from collectives.records.messages import Message
+from collectives.records.trace import Trace, TracedLink
 from simcomm.cluster.topologies import two_level_tree
 from simcomm.model.trouble import LinkTrouble, Trouble
 

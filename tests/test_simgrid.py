@@ -38,7 +38,7 @@ def on_compiled(case: Case) -> list[Message]:
     assert case.cluster.transport is not None
     request = Request(case.schedule.algorithm, case.nbytes, dtype="uint8")
     inputs = EngineInput(request, case.schedule, case.cluster, case.cluster.transport)
-    return make_trace(inputs, simulate(inputs, messages=True), {}).messages
+    return list(make_trace(inputs, simulate(inputs, messages=True), {}).messages)
 
 
 ENGINES: dict[str, Callable[[Case], list[Message]]] = {"simpy": on_simpy, "compiled": on_compiled}

@@ -1,7 +1,9 @@
 """Traces and their files: what is written comes back, and nothing else is taken for a trace."""
 
+import base64
 import json
 import re
+import zlib
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -13,7 +15,10 @@ import simcomm
 import viz
 from collectives import InputError, Message, Span, Trace
 from collectives.records.calibration import read_calibration
-from collectives.records.trace import ProgramFailure, TracedLink, read_trace
+from collectives.records.trace import LinkRate, ProgramFailure, TracedLink, Unfinished, read_trace
+
+ZEROS = base64.b64encode(zlib.compress(bytes(1 << 20))).decode()  # of many times the memory that it should take
+ONES = base64.b64encode(zlib.compress(b"\xff" * 16)).decode()
 
 
 @pytest.fixture
@@ -25,10 +30,15 @@ def trace() -> Trace:
         3e-3,
         messages=[Message(0, 1, 0, 1, 512, 0.0, 1e-3, ("h0", "s0", "h1")), Message(1, 0, 0, 0, 512, 0.0, 1e-3)],
         spans=[Span(0, "reduce", 0, 1e-3, 1.5e-3), Span(1, "reduce", 0, 1e-3, 1e-3)],
-        links=[TracedLink("h0", "s0", 1.25e9, 5e-6, 512.0), TracedLink("s0", "h1", inf, 0.0, 512.0)],
+        links=[
+            TracedLink("h0", "s0", 1.25e9, 5e-6, 512.0, (LinkRate(0.0, 1.25e9, 1.25e9), LinkRate(1e-3, 1e9, 5e8))),
+            TracedLink("s0", "h1", inf, 0.0, 512.0),
+        ],
         nodes=["h0", "h1", "s0"],
         hosts=["h0", "h1"],
         facts={"nbytes": 1024.0, "time_min_s": 3e-3},
+        algorithm="all_reduce/ring",
+        chunks=2,
     )
 
 
@@ -71,6 +81,12 @@ def test_what_is_written_comes_back(trace: Trace, tmp_path: Path) -> None:
     assert again.messages[0].route == ("h0", "s0", "h1")
 
 
+def test_what_never_ended_comes_back(trace: Trace, tmp_path: Path) -> None:
+    trace.failed, trace.unfinished = {1: 2e-3}, [Unfinished(0, 1, True, 1, 0, 2e-3, False, 1)]
+    trace.write(tmp_path / "a.trace.json")
+    assert read_trace(tmp_path / "a.trace.json") == trace
+
+
 def test_where_a_program_goes_wrong_comes_back_and_the_run_is_not_complete(trace: Trace, tmp_path: Path) -> None:
     assert trace.is_complete
     trace.failure = ProgramFailure(1, 0, "my.py:9", "deadlock")
@@ -85,7 +101,7 @@ def test_where_a_program_goes_wrong_comes_back_and_the_run_is_not_complete(trace
 
 def test_a_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Path) -> None:
     content = written(trace, tmp_path)  # refuses the constants that JSON does not have
-    assert content["schema_version"] == 2
+    assert content["schema_version"] == 3
     assert content["title"] == "all_reduce/ring"
 
 
@@ -111,10 +127,13 @@ def test_bytes_sent_by_each_rank(trace: Trace) -> None:
         (b"", "not a trace: it is not JSON"),
         (b"\x89PNG\r\n\x1a\n", "not a trace: it is not JSON"),
         (b"[" * 100_000, "not a trace: it is not JSON"),
-        (b"[1, 2]", r"not a trace of schema version 2 \(found None\)"),
-        (b"{}", r"not a trace of schema version 2 \(found None\)"),
-        (b'{"schema_version": 1, "way": ""}', r"not a trace of schema version 2 \(found 1\)"),
-        (b'{"schema_version": 2}', "not a trace: title: Field required"),
+        (b"[1, 2]", r"not a trace of schema version 3 \(found None\)"),
+        (b"{}", r"not a trace of schema version 3 \(found None\)"),
+        (
+            b'{"schema_version": 1, "way": ""}',
+            r"not a trace of schema version 3 \(found 1\); another version of Ringlab wrote it: make it again",
+        ),
+        (b'{"schema_version": 3}', "not a trace: title: Field required"),
     ],
 )
 def test_garbage_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -132,13 +151,11 @@ def test_garbage_is_refused(tmp_path: Path, content: bytes, message: str) -> Non
         ({"worldsize": 2}, "worldsize: Unexpected keyword argument"),
         ({"elapsed": "long"}, "elapsed: Input should be a valid number"),
         ({"hosts": ["h0"]}, "hosts has 1 entries for 2 ranks"),
-        ({"messages": [[0, 1, 0, 0, 8, 0.0]]}, "messages.0.6: Field required"),
-        ({"messages": [[0, 2, 0, 0, 8, 0.0, 1.0, []]]}, "messages.0 goes from rank 0 to rank 2 of 2"),
-        ({"messages": [[0, -1, 0, 0, 8, 0.0, 1.0, []]]}, "messages.0 goes from rank 0 to rank -1 of 2"),
-        ({"messages": [[0, 1, 0, 0, 8, 2.0, 1.0, []]]}, "messages.0 ends at 1.0 but begins at 2.0"),
-        ({"messages": [[0, 1, 0, 0, 8, "nan", 1.0, []]]}, "messages.0 ends at 1.0 but begins at nan"),
-        ({"spans": [[2, "sync", 0, 0.0, 1.0]]}, "spans.0 is of rank 2 of 2"),
-        ({"spans": [[0, "sync", 0, 1.0, 0.0]]}, "spans.0 ends at 0.0 but begins at 1.0"),
+        (
+            {"messages": [[0, 1, 0, 0, 8, 0.0]]},
+            r"messages: \[\[0, 1, .* is not a table with the keys rows, columns, routes",
+        ),
+        ({"unfinished": [[0]]}, "unfinished.0.1: Field required"),
     ],
 )
 def test_traces_that_no_run_left_are_refused(
@@ -147,6 +164,65 @@ def test_traces_that_no_run_left_are_refused(
     path = tmp_path / "changed.json"
     path.write_text(json.dumps(written(trace, tmp_path) | changes))
     with pytest.raises(InputError, match=f"changed.json: not a trace: {message}"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "values", "message"),
+    [
+        ("messages", "dst", [2, 0], "messages.0 goes from rank 0 to rank 2 of 2"),
+        ("messages", "dst", [-1, 0], "messages: dst.0: -1 is not a whole number from 0 on"),
+        ("messages", "dst", [1], "messages: dst: 1 entries for 2 rows"),
+        ("messages", "dst", [True, 0], "messages: dst.0: True is not a whole number from 0 on"),
+        ("messages", "dst", [1 << 63, 0], "messages: dst.0: 9223372036854775808 is not a whole number from 0 on"),
+        ("messages", "reduces", [0, True], "messages: reduces.0: 0 is not true or false"),
+        ("messages", "src_posted", [2.0, 0.0], "messages.0 ends at 0.001 but begins at 2.0"),
+        ("messages", "src_posted", ["nan", 0.0], "messages: src_posted.0: 'nan' is not a finite number"),
+        ("messages", "route", [2, 0], "messages: columns: route.0: 2 is none of 2 routes"),
+        ("messages", "chunk", {"all": -1}, "messages: chunk.0: -1 is not a whole number from 0 on"),
+        ("messages", "chunk", {"all": 1, "some": 2}, "messages: chunk: type is missing"),
+        ("messages", "chunk", {"type": "u2", "deflated": 3}, "messages: chunk.deflated: argument should be"),
+        ("messages", "chunk", {"type": "O", "deflated": ""}, "messages: chunk.type: 'O' is none of u1, u2, u4, u8"),
+        ("messages", "chunk", {"type": "u1", "deflated": "AAAA"}, "messages: chunk.deflated: Error -3"),
+        ("messages", "chunk", {"type": "u2", "deflated": ZEROS}, "chunk.deflated: more than 4 bytes where 2 rows"),
+        ("messages", "chunk", {"type": "u8", "deflated": ONES}, "chunk.deflated: a number of 2^63 or more"),
+        ("messages", "end", {"type": "f8", "deflated": ONES}, "end.deflated: a number that is not finite"),
+        ("spans", "rank", [2, 1], "spans.0 is of rank 2 of 2"),
+        ("spans", "begin", [1.0, 0.0], "spans.0 ends at 0.0015 but begins at 1.0"),
+        ("spans", "name", [1, 0], "spans: columns: name.0: 1 is none of 1 names"),
+    ],
+)
+def test_columns_that_no_run_left_are_refused(
+    trace: Trace, tmp_path: Path, table: str, column: str, values: Any, message: str
+) -> None:
+    path, content = tmp_path / "changed.json", written(trace, tmp_path)
+    content[table]["columns"][column] = values
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=f"changed.json: not a trace: .*{re.escape(message)}"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": 3}, "messages: src: 2 entries for 3 rows"),
+        ({"rows": 10**12}, "messages: rows: 1000000000000 is no whole number from 0 to 4000000"),
+        ({"rows": "2"}, "messages: rows: '2' is no whole number"),
+        ({"columns": {}}, "messages: columns: src is missing"),
+        (
+            {"routes": {"names": [], "count": 1, "nodes": 0, "first": [0, 1], "node": []}},
+            "routes.first: it does not go",
+        ),
+        ({"routes": {"names": ["a"], "count": 1, "nodes": 1, "first": [0, 1], "node": [1]}}, "routes.node: 1 is none"),
+        ({"routes": {"names": [3], "count": 0, "nodes": 0, "first": [0], "node": []}}, "routes.names: they are not a"),
+        ({"more": 1}, "messages: 'more' is not a key; there are rows, columns, routes"),
+    ],
+)
+def test_tables_of_another_shape_are_refused(trace: Trace, tmp_path: Path, changes: Any, message: str) -> None:
+    path, content = tmp_path / "changed.json", written(trace, tmp_path)
+    content["messages"] |= changes
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=f"changed.json: not a trace: .*{re.escape(message)}"):
         read_trace(path)
 
 

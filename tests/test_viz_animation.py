@@ -12,8 +12,8 @@ import viz_traces
 from PIL import Image, ImageSequence
 
 import viz
+from collectives import Message, Trace
 from collectives.errors import InputError
-from collectives.records.trace import Message, Trace
 from viz.film.animation import HEIGHT, Film
 from viz.style.captions import describe_busiest_link, describe_trace, format_clock
 from viz.style.colours import chunk_colours, rgb, text_colour

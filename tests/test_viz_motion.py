@@ -8,7 +8,7 @@ import viz_traces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.records.trace import Message, Span, Trace
+from collectives import Message, Span, Trace
 from viz.film.contributions import find_contributions
 from viz.film.frame_times import frame_times
 from viz.film.motion import Motion, follow_messages, link_use, point_along
@@ -114,7 +114,7 @@ def test_naive_completes_at_the_root_first() -> None:
 @pytest.mark.parametrize("lost", [0, 5, 11])
 def test_sums_are_not_shown_where_the_messages_do_not_add_up(lost: int) -> None:
     trace = viz_traces.ring(3)
-    assert find_contributions(replace(trace, messages=trace.messages[:lost] + trace.messages[lost + 1 :])) is None
+    assert find_contributions(replace(trace, messages=[*trace.messages[:lost], *trace.messages[lost + 1 :]])) is None
 
 
 def test_sums_are_not_shown_of_half_a_buffer_or_another_collective() -> None:

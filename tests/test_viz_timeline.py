@@ -10,8 +10,8 @@ import viz_traces
 from PIL import Image
 
 import viz
+from collectives import Message, Trace
 from collectives.errors import InputError
-from collectives.records.trace import Message, Trace
 from viz.space_time import render_space_time
 from viz.style.colours import PHASES, chunk_colours, rgb
 

@@ -4,7 +4,8 @@ from collections import Counter
 from itertools import pairwise
 from math import inf
 
-from collectives.records.trace import Message, Span, Trace, TracedLink
+from collectives import Message, Span, Trace
+from collectives.records.trace import TracedLink
 
 BANDWIDTH, LATENCY = 1.25e9, 5e-6
 

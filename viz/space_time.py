@@ -18,7 +18,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.records.files import write_bytes
-from collectives.records.trace import Message, Span, Trace
+from collectives.records.messages import Messages
+from collectives.records.spans import Spans
+from collectives.records.trace import Trace
 from collectives.units import format_time
 from viz.style.captions import check_something_happens, describe_busiest_link, describe_trace, time_unit
 from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, phase_colours
@@ -58,9 +60,9 @@ def render_space_time(trace: Trace) -> bytes:
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER)
     axes = figure.add_axes((0.075, 0.45 / height, 0.79, 1 - (0.45 + 0.95) / height))
     until = _shown_until(trace)
-    messages, spans = [m for m in trace.messages if m.begin < until], [s for s in trace.spans if s.begin < until]
+    messages, spans = trace.messages.select(trace.messages.begin < until), trace.spans.select(trace.spans.begin < until)
     sample = messages if len(messages) <= MOST_MESSAGES else messages[:: -(-len(messages) // MOST_MESSAGES)]
-    _draw_spans(axes, spans, behind=bool(messages))
+    _draw_spans(axes, spans, behind=len(messages) > 0)
     _draw_messages(axes, sample)
     _label_axes(axes, trace.world_size, until)
     _draw_heading(figure, trace, height, _describe_omissions(trace, until, len(sample), len(messages)))
@@ -71,21 +73,22 @@ def render_space_time(trace: Trace) -> bytes:
 
 def _shown_until(trace: Trace) -> float:
     """Return the time at which the picture ends, in seconds: the trace's end, or that of a training's first steps."""
-    first = [span.end for span in trace.spans if span.step < TRAINING_STEPS and span.name != "reduce"]
-    return min(trace.elapsed, max(first, default=trace.elapsed))
+    spans = trace.spans
+    first = spans.end[(spans.step < TRAINING_STEPS) & ~spans.named("reduce")]
+    return min(trace.elapsed, max(first.tolist(), default=trace.elapsed))
 
 
 def _describe_omissions(trace: Trace, until: float, sample: int, messages: int) -> str:
     """Return what the picture leaves out, in words."""
     parts = []
     if until < trace.elapsed:
-        parts.append(f"first {TRAINING_STEPS} of {max(span.step for span in trace.spans) + 1} steps")
+        parts.append(f"first {TRAINING_STEPS} of {trace.spans.step.max() + 1} steps")
     if sample < messages:
         parts.append(f"showing {sample} of {messages} messages")
     return "".join(f"  ·  {part}" for part in parts)
 
 
-def _draw_spans(axes: Axes, spans: list[Span], behind: bool) -> None:
+def _draw_spans(axes: Axes, spans: Spans, behind: bool) -> None:
     """Draw a bar on its rank's row for each span, in the colour of its name, with a key; paler behind messages."""
     colours = phase_colours(list(dict.fromkeys(span.name for span in spans)))
     half = 0.32 if set(colours) - {"reduce"} else 0.1
@@ -102,9 +105,9 @@ def _draw_spans(axes: Axes, spans: list[Span], behind: bool) -> None:
         axes.add_artist(_key(axes, bars, "on a rank", at_top=not behind))
 
 
-def _draw_messages(axes: Axes, messages: list[Message]) -> None:
+def _draw_messages(axes: Axes, messages: Messages) -> None:
     """Draw a line per message in the colour of its chunk, and where there is room a dot where it arrives."""
-    chunks = sorted({message.chunk for message in messages})
+    chunks = np.unique(messages.chunk).tolist()
     colours = dict(zip(chunks, chunk_colours(len(chunks)), strict=True))
     lines = [[(m.begin, m.src), (m.end, m.dst)] for m in messages]
     width = 1.4 if len(messages) <= MOST_DOTTED else 0.5

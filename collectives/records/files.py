@@ -47,8 +47,12 @@ def write_text(path: Path, content: str) -> None:
 
 def write_record(path: Path | str, record: Record, indent: int | None = None) -> None:
     """Write a record to ``path`` as JSON, whole or not at all; infinity, which JSON lacks, becomes the text "inf"."""
+    write_content(path, {"schema_version": record.SCHEMA_VERSION, **asdict(record)}, indent)
+
+
+def write_content(path: Path | str, content: dict[str, Any], indent: int | None = None) -> None:
+    """Write plain content to ``path`` as ``write_record`` does; it holds the schema version already."""
     path = check_path("path", path)
-    content = {"schema_version": record.SCHEMA_VERSION, **asdict(record)}
     try:
         text = json.dumps(content, indent=indent, allow_nan=False)
     except ValueError:
@@ -67,7 +71,8 @@ def read_record(path: Path | str, kind: type[AnyRecord]) -> AnyRecord:
     content = _read_json(path, name)
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
     if version != kind.SCHEMA_VERSION:
-        raise InputError(f"{path}: not a {name} of schema version {kind.SCHEMA_VERSION} (found {version!r})")
+        advice = "; another version of Ringlab wrote it: make it again" if isinstance(version, int) else ""
+        raise InputError(f"{path}: not a {name} of schema version {kind.SCHEMA_VERSION} (found {version!r}){advice}")
     try:
         return TypeAdapter(kind).validate_python(content, extra="forbid")
     except ValidationError as error:

@@ -95,11 +95,7 @@ def critical_messages(trace: Trace, messages: MessageArrays) -> list[int]:
     >>> critical_messages(trace, message_arrays(trace))
     [0]
     """
-    legs = [(leg.src, leg.dst, leg.begin, leg.end) for leg in critical_path(trace) if leg.name == "message"]
-    near = np.flatnonzero(np.isin(messages.begin, [leg[2] for leg in legs]))
-    columns = (column[near].tolist() for column in (messages.src, messages.dst, messages.begin, messages.end))
-    at = dict(zip(zip(*columns, strict=True), near.tolist(), strict=True))
-    return [at[leg] for leg in legs]
+    return [leg.number for leg in critical_path(trace) if leg.name == "message"]
 
 
 def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:

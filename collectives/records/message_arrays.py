@@ -1,12 +1,12 @@
 """The messages of a Trace as arrays, and their routes as numbers of the Trace's links."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.trace import Message, Trace
+from collectives.records.messages import Message
+from collectives.records.trace import Trace
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -50,25 +50,15 @@ def message_arrays(trace: Trace) -> MessageArrays:
     >>> message_arrays(trace).nbytes
     array([8])
     """
-    numbers = {(link.src, link.dst): number for number, link in enumerate(trace.links)}
-    known: dict[tuple[str, ...], int] = {(): 0}
+    messages = trace.messages
+    first, link = messages.routes.links({(link.src, link.dst): number for number, link in enumerate(trace.links)})
+    used, route = np.unique(messages.route, return_inverse=True)
     routes: list[list[int]] = [[]]
-    route = np.zeros(len(trace.messages), np.int64)
-    for index, message in enumerate(trace.messages):
-        if message.route not in known:
-            edges = list(pairwise(message.route))
-            known[message.route] = len(routes)
-            routes.append([numbers[edge] for edge in edges] if all(edge in numbers for edge in edges) else [])
-        route[index] = known[message.route]
-
-    def whole(name: str) -> Ints:
-        return np.fromiter((getattr(message, name) for message in trace.messages), np.int64, len(trace.messages))
-
-    def seconds(name: str) -> Floats:
-        return np.fromiter((getattr(message, name) for message in trace.messages), np.float64, len(trace.messages))
-
-    src, dst, step, chunk, channel, nbytes = map(whole, ("src", "dst", "step", "chunk", "channel", "nbytes"))
-    return MessageArrays(src, dst, step, chunk, channel, nbytes, seconds("begin"), seconds("end"), route, routes)
+    for number in used.tolist():
+        links = link[first[number] : first[number + 1]].tolist()
+        routes.append([] if -1 in links else links)
+    whole = (messages.src, messages.dst, messages.step, messages.chunk, messages.channel, messages.nbytes)
+    return MessageArrays(*whole, messages.begin, messages.end, route.reshape(-1) + 1, routes)
 
 
 __all__ = ["Message", "MessageArrays", "message_arrays"]

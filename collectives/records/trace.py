@@ -4,57 +4,51 @@ Times are seconds from the common start. On disk a trace is JSON with a schema v
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
+import numpy as np
+
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.records.files import read_record, write_record
+from collectives.records import messages as message_columns
+from collectives.records import spans as span_columns
+from collectives.records.files import read_record, write_content
+from collectives.records.messages import Messages
+from collectives.records.spans import Spans
 from collectives.units import format_time
 
 
-class Message(NamedTuple):
-    """One message: ``begin`` when both halves were posted or sending began, ``end`` when its bytes had arrived.
+class LinkRate(NamedTuple):
+    """What a link gives to payload from a time on, bytes per second: to one message alone, to several together."""
 
-    >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
-    ()
-    """
-
-    src: int
-    dst: int
-    step: int  # of the sender's program on this channel
-    chunk: int  # first of its chunks
-    nbytes: int
-    begin: float
-    end: float
-    route: tuple[str, ...] = ()  # node names from src to dst; empty where it is not known
-    channel: int = 0  # of the sender's and the receiver's programs
-    src_waited: float = 0.0  # seconds that the sender's half was posted before the receiver's, where it is known
-    dst_waited: float = 0.0  # and the receiver's before the sender's
-
-
-class Span(NamedTuple):
-    """A rank in one phase: ``reduce``, or in a training step ``forward``, ``backward``, ``sync``, ``optimizer``.
-
-    >>> Span(rank=0, name="reduce", step=2, begin=1e-3, end=2e-3).name
-    'reduce'
-    """
-
-    rank: int
-    name: str
-    step: int  # of its program, or the training step
-    begin: float
-    end: float
+    since: float
+    alone: float
+    shared: float
 
 
 class TracedLink(NamedTuple):
-    """One direction of a link as it was: bytes per second, seconds, and the bytes that crossed it."""
+    """One direction of a link as it was, and the bytes that crossed it.
+
+    >>> rates = (LinkRate(0.0, 1e9, 1e9), LinkRate(2.0, 5e8, 5e8))  # half as wide from 2 s on
+    >>> TracedLink("h0", "s0", bandwidth=1e9, latency=1e-6, nbytes=64, rates=rates).could_carry(3.0)
+    2500000000.0
+    """
 
     src: str
     dst: str
-    bandwidth: float
+    bandwidth: float  # nominal: bytes per second, before transport and trouble take their share
     latency: float
     nbytes: float
+    rates: tuple[LinkRate, ...] = ()  # what was left of it, by time; empty: the nominal bandwidth all the time
+
+    def could_carry(self, seconds: float) -> float:
+        """Return the bytes of payload that it could have carried in the first ``seconds`` of the run."""
+        rates = self.rates or (LinkRate(0.0, self.bandwidth, self.bandwidth),)
+        ends = [*(rate.since for rate in rates[1:]), seconds]
+        each = zip(rates, ends, strict=True)
+        return sum(max(rate[1:]) * (min(end, seconds) - rate.since) for rate, end in each if rate.since < seconds)
 
 
 class Unfinished(NamedTuple):
@@ -67,6 +61,9 @@ class Unfinished(NamedTuple):
     channel: int
     since: float
     is_under_way: bool
+    chunk: int = 0  # first of those it sends, or is written to
+    count: int = 1  # type: ignore[assignment]  # a tuple's count is nothing that anyone asks for
+    collective: int = 0
 
 
 class ProgramFailure(NamedTuple):
@@ -89,18 +86,19 @@ class Trace:
     >>> Trace("all_reduce/ring", "predicted", world_size=8, elapsed=0.0147)
     <Trace all_reduce/ring: predicted, 8 ranks, 14.7 ms>
 
-    ``facts`` are numbers that belong to the whole: for a collective ``nbytes``, ``time_min_s``, ``time_max_s``; for
-    training ``batch_size``, ``single_rank_step_s`` and, where measured, ``test_accuracy`` and ``examples_seen``.
+    ``messages`` and ``spans`` may be given as rows, and are kept as columns. ``facts`` are numbers that belong to the
+    whole: for a collective ``nbytes``, ``time_min_s``, ``time_max_s``; for training ``batch_size``,
+    ``single_rank_step_s`` and, where measured, ``test_accuracy`` and ``examples_seen``.
     """
 
-    SCHEMA_VERSION: ClassVar[int] = 2
+    SCHEMA_VERSION: ClassVar[int] = 3
 
     title: str  # the algorithm's full name, or "training/ring"
     kind: Literal["predicted", "measured"]
     world_size: int
     elapsed: float  # first rank's start to last rank's end, seconds
-    messages: list[Message] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    messages: Messages = field(default_factory=lambda: Messages.of(()))
+    spans: Spans = field(default_factory=lambda: Spans.of(()))
     links: list[TracedLink] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # node of each rank
@@ -110,10 +108,18 @@ class Trace:
     failed: dict[int, float] = field(default_factory=dict)  # ranks that failed, and when
     unfinished: list[Unfinished] = field(default_factory=list)  # of a run that never ends
     failure: ProgramFailure | None = None  # of a program that is wrong: what happened up to there is what it shows
+    algorithm: str = ""  # by which ``find_algorithm`` finds the program; empty for a user's own
+    root: int = 0
+    chunks: int = 0  # into which the program cuts the buffer; 0: not known
+
+    def __post_init__(self) -> None:
+        messages, spans = cast(Any, self.messages), cast(Any, self.spans)
+        self.messages = messages if isinstance(messages, Messages) else Messages.of(messages)
+        self.spans = spans if isinstance(spans, Spans) else Spans.of(spans)
 
     def __repr__(self) -> str:
         ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
-        messages = f", {len(self.messages)} messages" if self.messages else ""
+        messages = f", {len(self.messages)} messages" if len(self.messages) else ""
         end = "" if self.is_complete else ", never finished"
         return f"<Trace {self.title}: {self.kind}, {ranks}{messages}, {format_time(self.elapsed)}{end}>"
 
@@ -125,17 +131,32 @@ class Trace:
     def bytes_sent(self) -> list[int]:
         """Return the bytes that each rank sent.
 
+        >>> from collectives import Message
         >>> Trace("broadcast/naive", "measured", 2, 1e-3, [Message(0, 1, 0, 0, 64, 0.0, 1e-3)]).bytes_sent()
         [64, 0]
         """
-        sent = [0] * self.world_size
-        for message in self.messages:
-            sent[message.src] += message.nbytes
-        return sent
+        sent = np.bincount(self.messages.src, self.messages.nbytes, self.world_size)
+        return [int(nbytes) for nbytes in sent.tolist()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the trace as its file holds it: plain JSON, long columns packed."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        said |= {"messages": self.messages.to_plain(), "spans": self.spans.to_plain()}
+        return {"schema_version": self.SCHEMA_VERSION, **said}
 
     def write(self, path: Path | str) -> None:
         """Write the trace to ``path`` as JSON, whole or not at all; ``read_trace`` reads it."""
-        write_record(path, self)
+        write_content(path, self.to_dict())
+
+
+def name_in_library(algorithm: Algorithm) -> str:
+    """Return the name by which ``find_algorithm`` finds an algorithm of the library; empty for a user's own.
+
+    >>> from collectives import find_algorithm
+    >>> name_in_library(find_algorithm("broadcast/chain[slices=4]"))
+    'broadcast/chain[slices=4]'
+    """
+    return "" if algorithm.source else replace(algorithm, by_model=False).full_name
 
 
 def read_trace(path: Path | str) -> Trace:
@@ -157,20 +178,11 @@ def read_trace(path: Path | str) -> Trace:
 
 def _problems(trace: Trace) -> Iterator[str]:
     """Yield what no run can have left: ranks that do not exist, and times that run backwards."""
-    ranks = range(trace.world_size)
     if trace.world_size < 1:
         yield f"world_size is {trace.world_size}"
     if trace.hosts and len(trace.hosts) != trace.world_size:
         yield f"hosts has {len(trace.hosts)} entries for {trace.world_size} ranks"
-    for number, message in enumerate(trace.messages):
-        if message.src not in ranks or message.dst not in ranks:
-            yield f"messages.{number} goes from rank {message.src} to rank {message.dst} of {trace.world_size}"
-        if not message.begin <= message.end:
-            yield f"messages.{number} ends at {message.end} but begins at {message.begin}"
-    if trace.failure is not None and trace.failure.rank not in ranks:
+    if trace.failure is not None and trace.failure.rank not in range(trace.world_size):
         yield f"failure is of rank {trace.failure.rank} of {trace.world_size}"
-    for number, span in enumerate(trace.spans):
-        if span.rank not in ranks:
-            yield f"spans.{number} is of rank {span.rank} of {trace.world_size}"
-        if not span.begin <= span.end:
-            yield f"spans.{number} ends at {span.end} but begins at {span.begin}"
+    yield from message_columns.find_problems(trace.messages, trace.world_size)
+    yield from span_columns.find_problems(trace.spans, trace.world_size)

@@ -1,10 +1,11 @@
-"""Who waited for whom in a simulated run, and the chain of work that its end waited for."""
+"""Who waited for whom in a run, and the chain of work that its end waited for."""
 
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from typing import NamedTuple
 
-from collectives.records.trace import Message, Trace
+import numpy as np
+
+from collectives.records.columnar import Bools, Floats, Ints
+from collectives.records.trace import Trace
 
 ROUNDING = 1e-12  # of a time
 
@@ -17,6 +18,7 @@ class Leg(NamedTuple):
     dst: int
     begin: float
     end: float
+    number: int = -1  # of the message, or of the span, in its Trace
 
     @property
     def seconds(self) -> float:
@@ -27,17 +29,19 @@ class Leg(NamedTuple):
 def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
     """Return how long each rank waited, with its half of a message posted, for a peer's half: by (rank, peer).
 
-    >>> late = Message(0, 1, 0, 0, 64, begin=3.0, end=4.0, src_waited=2.0)  # rank 1 posted its receive late
+    >>> from collectives import Message
+    >>> late = Message(0, 1, 0, 0, 64, begin=3.0, end=4.0, src_posted=1.0)  # rank 1 posted its receive late
     >>> waiting_seconds(Trace("broadcast/naive", "predicted", 2, 4.0, [late]))
     {(0, 1): 2.0}
     """
-    seconds: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for message in trace.messages:
-        if message.src_waited > 0:
-            seconds[message.src, message.dst] += message.src_waited
-        if message.dst_waited > 0:
-            seconds[message.dst, message.src] += message.dst_waited
-    return dict(seconds)
+    messages, begin = trace.messages, trace.messages.begin
+    src, dst = messages.src, messages.dst
+    pair = np.concatenate([src, dst]) * trace.world_size + np.concatenate([dst, src])
+    waited = np.concatenate([begin - messages.src_posted, begin - messages.dst_posted])
+    pair, waited = pair[waited > 0], waited[waited > 0]
+    pairs, where = np.unique(pair, return_inverse=True)
+    seconds = np.bincount(where, waited, len(pairs)).tolist()
+    return {divmod(number, trace.world_size): each for number, each in zip(pairs.tolist(), seconds, strict=True)}
 
 
 def critical_path(trace: Trace) -> list[Leg]:
@@ -46,38 +50,66 @@ def critical_path(trace: Trace) -> list[Leg]:
     It is found backwards: from the end of a message or of computing to its beginning, there to the rank that came
     last, and on to what that rank was busy with until then. It stops where a rank had nothing to wait for.
 
-    >>> from collectives import Span
+    >>> from collectives import Message, Span
     >>> message = Message(0, 1, 0, 0, 64, begin=0.0, end=1.0)
     >>> trace = Trace("reduce/naive", "predicted", 2, 1.5, [message], [Span(1, "reduce", 0, 1.0, 1.5)])
     >>> [(leg.name, leg.seconds) for leg in critical_path(trace)]
     [('message', 1.0), ('reduce', 0.5)]
     """
-    legs = [Leg("message", m.src, m.dst, m.begin, m.end) for m in trace.messages]
-    legs += [Leg(s.name, s.rank, s.rank, s.begin, s.end) for s in trace.spans if s.name != "sync"]
-    ended: defaultdict[int, list[Leg]] = defaultdict(list)  # by rank
-    late = {_leg(m): (m.src if m.src_waited <= m.dst_waited else m.dst) for m in trace.messages}
-    for leg in sorted(legs, key=_end):
-        if leg.seconds > 0:
-            for rank in {leg.src, leg.dst}:
-                ended[rank].append(leg)
-    last = max(legs, key=lambda leg: (leg.end, leg.begin), default=None)
-    path = []
-    while last is not None:
-        path.append(last)
-        earlier = [leg for leg in _ended_at(ended[late.get(last, last.src)], last.begin) if leg.begin < last.begin]
-        last = max(earlier, key=lambda leg: leg.begin, default=None)
+    work = _Work(trace)
+    at, path = work.last(), list[Leg]()
+    while at is not None:
+        path.append(work.leg(at))
+        at = work.before(at)
     return path[::-1]
 
 
-def _ended_at(legs: list[Leg], time: float) -> list[Leg]:
-    """Return the legs, which are sorted by their ends, that end at this time but for rounding."""
-    within = time * ROUNDING
-    return legs[bisect_left(legs, time - within, key=_end) : bisect_right(legs, time + within, key=_end)]
+class _Work:
+    """All messages and spans of a trace as one list of legs, messages first; and of each rank those by their ends."""
 
+    def __init__(self, trace: Trace) -> None:
+        messages, spans = trace.messages, trace.spans
+        self.trace, self.spans_from = trace, len(messages)
+        self.kept = np.flatnonzero(~spans.named("sync"))
+        rank = spans.rank[self.kept]
+        begin = messages.begin
+        self.begin: Floats = np.concatenate([begin, spans.begin[self.kept]])
+        self.end: Floats = np.concatenate([messages.end, spans.end[self.kept]])
+        self.src: Ints = np.concatenate([messages.src, rank])
+        self.dst: Ints = np.concatenate([messages.dst, rank])
+        sender_late: Bools = begin - messages.src_posted <= begin - messages.dst_posted
+        self.late: Ints = np.concatenate([np.where(sender_late, messages.src, messages.dst), rank])
+        self._sort(trace.world_size)
 
-def _end(leg: Leg) -> float:
-    return leg.end
+    def _sort(self, world_size: int) -> None:
+        """Sort what took time by rank, then end; a message is of two ranks."""
+        takes = np.flatnonzero(self.end > self.begin)
+        other = takes[self.src[takes] != self.dst[takes]]
+        leg = np.concatenate([takes, other])
+        rank = np.concatenate([self.src[takes], self.dst[other]])
+        order = np.lexsort((leg, self.end[leg], rank))
+        self.by_rank: Ints = leg[order]
+        self.ends: Floats = self.end[self.by_rank]
+        self.first: Ints = np.searchsorted(rank[order], np.arange(world_size + 1))
 
+    def last(self) -> int | None:
+        """Return the leg that ended last, of several the one that began last."""
+        return int(np.lexsort((-np.arange(len(self.end)), self.begin, self.end))[-1]) if len(self.end) else None
 
-def _leg(message: Message) -> Leg:
-    return Leg("message", message.src, message.dst, message.begin, message.end)
+    def before(self, leg: int) -> int | None:
+        """Return what the beginning of a leg waited for: of what ended then, the one that began last."""
+        time, rank = self.begin[leg], self.late[leg]
+        own = slice(self.first[rank], self.first[rank + 1])
+        ends, within = self.ends[own], time * ROUNDING
+        from_, to = np.searchsorted(ends, time - within), np.searchsorted(ends, time + within, side="right")
+        earlier = [each for each in self.by_rank[own][from_:to].tolist() if self.begin[each] < time]
+        return max(earlier, key=lambda each: float(self.begin[each]), default=None)
+
+    def leg(self, number: int) -> Leg:
+        """Return a leg as it is shown."""
+        name, index = "message", number
+        if number >= self.spans_from:
+            index = int(self.kept[number - self.spans_from])
+            name = self.trace.spans[index].name
+        ends = int(self.src[number]), int(self.dst[number])
+        return Leg(name, *ends, float(self.begin[number]), float(self.end[number]), index)

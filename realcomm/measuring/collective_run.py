@@ -12,7 +12,9 @@ import numpy as np
 from collectives.checks import check_cluster, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.proof.verifier import verify
-from collectives.records.trace import Message, Span, Trace
+from collectives.records.messages import Message, Messages
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace, name_in_library
 from collectives.request import Array, Request, make_request
 from collectives.step import Kind, extent
 from realcomm.execution.events import Event
@@ -104,31 +106,44 @@ def _make_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasur
         "measured",
         cluster.world_size,
         median_low(seconds),
-        sorted(_messages(measurement, ranks, start), key=lambda message: (message.begin, message.src)),
-        sorted(_spans(ranks, start), key=lambda span: (span.begin, span.rank)),
+        Messages.of(_messages(measurement, ranks, start)).sorted(),
+        Spans.of(_spans(ranks, start)).sorted(),
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
         facts=facts,
+        algorithm=name_in_library(measurement.request.algorithm),
+        root=measurement.request.root,
+        chunks=measurement.request.algorithm.chunks(cluster.world_size),
     )
 
 
 def _messages(measurement: Measurement, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
-    """Yield every message from its posting to its receipt: the k-th from a to b is the k-th at b from a."""
+    """Yield every message from its posting by both ranks to its receipt: the k-th from a to b is the k-th at b."""
     arrivals: dict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
     for dst, rank in enumerate(ranks):
         for event in (event for event in rank.events if event.operation.kind.receives):
             arrivals[event.operation.peer, dst, event.channel].append(event)
     chunks, itemsize = measurement.request.algorithm.chunks(len(ranks)), measurement.request.itemsize
     for src, rank in enumerate(ranks):
-        for step, op, begin, _, channel in (event for event in rank.events if event.operation.kind is Kind.SEND):
-            end = arrivals[src, op.peer, channel].popleft().end
+        for step, op, posted, _, channel in (event for event in rank.events if event.operation.kind is Kind.SEND):
+            there = arrivals[src, op.peer, channel].popleft()
             nbytes = extent(op.chunk, op.count, measurement.request.elements, chunks) * itemsize
-            yield Message(src, op.peer, step, op.chunk, nbytes, begin - start, end - start, channel=channel)
+            begin, end = max(posted, there.begin) - start, there.end - start
+            yield Message(
+                *(src, op.peer, step, op.chunk, nbytes, begin, end),
+                channel=channel,
+                dst_step=there.step,
+                count=op.count,
+                into=there.operation.into,
+                reduces=there.operation.kind.combines,
+                src_posted=posted - start,
+                dst_posted=there.begin - start,
+            )
 
 
 def _spans(ranks: list[RankMeasurement], start: float) -> Iterator[Span]:
     """Yield the local work of each rank: reductions and copies, both called "reduce" as in a prediction."""
     for rank, found in enumerate(ranks):
-        for step, op, begin, end, _ in found.events:
+        for step, op, begin, end, channel in found.events:
             if op.kind.is_local:
-                yield Span(rank, "reduce", step, begin - start, end - start)
+                yield Span(rank, "reduce", step, begin - start, end - start, channel)

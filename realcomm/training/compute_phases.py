@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from collectives.records.calibration import ComputePoint
-from collectives.records.trace import Span
+from collectives.records.spans import Span
 from collectives.workload import ComputePhases, Training
 from realcomm.launching.group import own_device
 from realcomm.launching.launcher import launch

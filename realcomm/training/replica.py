@@ -11,7 +11,7 @@ from torch.optim import SGD, Optimizer
 from torchvision.models import get_model
 
 from collectives.errors import InputError
-from collectives.records.trace import Span
+from collectives.records.spans import Span
 from collectives.workload import MODEL_PARAMETERS
 from realcomm.launching.group import own_device
 
@@ -112,7 +112,9 @@ class Stopwatch:
     def lap(self, name: str) -> None:
         """End the phase called ``name``."""
         now = _now()
-        self.spans.append(Span(self._rank, name, self._step, self._last - self._origin, now - self._origin))
+        self.spans.append(
+            Span(self._rank, name, self._step, self._last - self._origin, now - self._origin, 0, self._step)
+        )
         self._last = now
 
 

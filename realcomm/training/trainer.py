@@ -16,7 +16,8 @@ from collectives.checks import check_cluster, check_path
 from collectives.declaration import Algorithm
 from collectives.proof.verifier import verify
 from collectives.records.files import write_bytes
-from collectives.records.trace import Span, Trace
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace, name_in_library
 from collectives.request import Request
 from collectives.workload import Training, check_training
 from realcomm.execution.executor import Executor, execute
@@ -163,10 +164,11 @@ def sum_by_gradient_sync(training: Training, *values: float) -> list[float]:
 
 def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> Trace:
     """Return the results of all ranks as one trace."""
-    spans = sorted((span for rank in ranks for span in rank.spans), key=lambda span: (span.begin, span.rank))
-    elapsed = max(span.end for span in spans) - min(span.begin for span in spans)
+    spans = Spans.of(span for rank in ranks for span in rank.spans).sorted()
+    elapsed = float(spans.end.max() - spans.begin.min())
     identical = len({rank.digest for rank in ranks}) == 1
     facts, hosts = ranks[0].facts | {"replicas_identical": float(identical)}, list(cluster.hosts)
+    sync = training.gradient_sync
     return Trace(
         f"training/{training.sync_name}",
         "measured",
@@ -176,6 +178,8 @@ def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> T
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
         facts=facts,
+        algorithm=name_in_library(sync) if sync else "",
+        chunks=sync.chunks(cluster.world_size) if sync else 0,
     )
 
 

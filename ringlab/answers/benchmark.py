@@ -204,7 +204,7 @@ def _measured(measurement: Measurement, ranks: int, figures: Figures) -> dict[st
         "time_min_s": figures.least_s,
         "time_max_s": figures.most_s,
     }
-    trace = Trace(measurement.request.algorithm.full_name, "measured", ranks, figures.median_s, [], [], facts=facts)
+    trace = Trace(measurement.request.algorithm.full_name, "measured", ranks, figures.median_s, facts=facts)
     return cast(dict[str, Any], collective_entry(trace))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import inf
 from operator import itemgetter
 from typing import Any
@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.trace import Message, Span, Trace, TracedLink, Unfinished
+from collectives.records.messages import Messages, Routes
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library
 from collectives.step import Kind, extent
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.timing import MessageTimes, Timing
+from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
+from simcomm.model.traced_links import trace_links
 
 StepSite = tuple[int, int, int]  # rank, channel, step
 Indices = npt.NDArray[Any]
@@ -26,57 +29,107 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
 
     Messages are recorded where the timing has the times of each, and the schedule is written out.
     """
-    cluster, title = inputs.cluster, inputs.schedule.algorithm.full_name
-    nodes, hosts = list(cluster.graph), list(cluster.hosts)
+    only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.times is None or (not record and timing.elapsed < inf):
-        only = Trace(title, "predicted", cluster.world_size, timing.elapsed, nodes=nodes, hosts=hosts, facts=facts)
-        return replace(only, engine="compiled", method=timing.method)
-    messages = sorted(trace_messages(inputs, timing), key=lambda m: (m.begin, m.src)) if record else []
-    computes = inputs.transport.gamma > 0
-    spans = [*trace_reductions(inputs, timing), *_trace_mean_division(inputs, timing)] if computes else []
-    spans.sort(key=lambda span: (span.begin, span.rank))
+        return only
+    spans = Spans.of([*trace_reductions(inputs, timing), *_trace_mean_division(inputs, timing)]).sorted()
     elapsed = timing.elapsed
     if elapsed == inf:
         ends = timing.times.end[np.isfinite(timing.times.end)]
-        elapsed = max([span.end for span in spans], default=0.0)
-        elapsed = max(elapsed, float(ends.max(initial=0.0)))
+        elapsed = max(float(spans.end.max(initial=0.0)), float(ends.max(initial=0.0)))
         facts = facts | {"time_min_s": elapsed, "time_max_s": elapsed}
     fails_at = inputs.trouble.fails_at
-    return Trace(
-        title, "predicted", cluster.world_size, elapsed, messages, spans if record else [],
-        trace_links(inputs, [timing]) if record else [], nodes, hosts, facts, "compiled", timing.method,
-        failed={rank: fails_at(rank) for rank in sorted(timing.failed, key=lambda rank: (fails_at(rank), rank))},
+    failed = sorted(timing.failed, key=lambda rank: (fails_at(rank), rank))
+    found = replace(
+        only,
+        elapsed=elapsed,
+        facts=facts,
+        failed={rank: fails_at(rank) for rank in failed},
         unfinished=trace_unfinished(inputs, timing),
-    )  # fmt: skip
+    )
+    if not record:
+        return found
+    links = link_records(inputs, [timing], elapsed)
+    return replace(found, messages=trace_messages(inputs, timing).sorted(), spans=spans, links=links)
 
 
-def trace_messages(inputs: EngineInput, timing: Timing) -> Iterator[Message]:
-    """Yield the messages that arrived, in the order in which they did."""
-    router, hosts, times, posted = inputs.cluster.router(), inputs.cluster.hosts, timing.times, timing.posted
-    assert times is not None, "the timing has no times of single messages"
-    assert posted is not None, "the timing has no times of single messages"
-    columns: list[Indices] = [*times, times.begin - posted.src, times.begin - posted.dst]
-    order = np.argsort(times.end, kind="stable")
-    order = order[np.isfinite(times.end[order])]
-    rows: Iterator[tuple[Any, ...]] = zip(*(column[order].tolist() for column in columns), strict=True)
-    for src, dst, channel, step, chunk, nbytes, begin, end, *waited in rows:
-        route = router.route(hosts[src], hosts[dst])
-        yield Message(src, dst, step, chunk, int(nbytes), begin, end, route, channel, *waited)
+def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
+    """Return a Trace of no more than a time, and how it was found."""
+    schedule, cluster = inputs.schedule, inputs.cluster
+    return Trace(
+        schedule.algorithm.full_name,
+        "predicted",
+        cluster.world_size,
+        elapsed,
+        nodes=list(cluster.graph),
+        hosts=list(cluster.hosts),
+        engine="compiled",
+        method=method,
+        algorithm=name_in_library(schedule.algorithm),
+        root=schedule.root,
+        chunks=schedule.chunks,
+    )
+
+
+def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:
+    """Return the messages that arrived, in no order; times count from ``base`` seconds before those of the timing."""
+    times, posted = _recorded(timing)
+    arrived = np.flatnonzero(np.isfinite(times.end))
+    columns, (sends, receives) = inputs.schedule.table().columns, _halves(inputs)
+    send, receive = sends[arrived], receives[arrived]
+    return Messages(
+        pair_routes(inputs),
+        src=times.src[arrived],
+        dst=times.dst[arrived],
+        step=times.step[arrived],
+        chunk=times.chunk[arrived],
+        nbytes=times.nbytes[arrived],
+        end=base + times.end[arrived],
+        route=inputs.schedule_plan.plan.messages["route"][arrived],
+        channel=times.channel[arrived],
+        dst_step=columns.step[receive],
+        count=columns.count[send],
+        into=columns.into[receive],
+        reduces=columns.kind[receive] == Kind.RECV_REDUCE,
+        src_posted=base + posted.src[arrived],
+        dst_posted=base + posted.dst[arrived],
+        collective=inputs.index,
+    )
+
+
+def pair_routes(inputs: EngineInput) -> Routes:
+    """Return the route of each pair of ranks that send to each other, in the order of the plan's pairs."""
+    nodes = list(inputs.cluster.graph)
+    number = {node: place for place, node in enumerate(nodes)}
+    ends = np.array([(number[a], number[b]) for a, b in inputs.cluster.graph.edges], np.int64).reshape(-1, 2)
+    link, first = inputs.routes.hop_link, inputs.routes.first_hop.astype(np.int64)
+    hosts = np.array([number[host] for host in inputs.cluster.hosts], np.int64)
+    begins = first[:-1] + np.arange(len(first) - 1)  # a route has a node more than links
+    node = np.empty(len(link) + len(begins), np.int64)
+    node[begins] = hosts[inputs.pairs.src]
+    node[np.delete(np.arange(len(node)), begins)] = ends[link, 1]
+    return Routes(np.append(begins, len(node)), node, nodes)
+
+
+def _recorded(timing: Timing) -> tuple[MessageTimes, PostTimes]:
+    assert timing.times is not None, "the timing has no times of single messages"
+    assert timing.posted is not None, "the timing has no times of single messages"
+    return timing.times, timing.posted
 
 
 def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
     """Return the halves that were posted, of messages that never arrived; in order of time."""
-    times, posted = timing.times, timing.posted
-    assert times is not None, "the timing has no times of single messages"
-    assert posted is not None, "the timing has no times of single messages"
+    times, posted = _recorded(timing)
     columns, found = inputs.schedule.table().columns, list[Unfinished]()
     stuck = np.flatnonzero(np.isnan(times.end))
     for sends, since, ends in zip((True, False), posted, _halves(inputs), strict=True):
         there = stuck[np.isfinite(since[stuck])]
-        said = [column[ends[there]].tolist() for column in (columns.rank, columns.peer, columns.step, columns.channel)]
-        under_way = np.isfinite(times.begin[there]).tolist()
-        for rank, peer, step, channel, at, flies in zip(*said, since[there].tolist(), under_way, strict=True):
-            found.append(Unfinished(rank, peer, sends, step, channel, at, flies))
+        said = (columns.rank, columns.peer, columns.step, columns.channel, columns.chunk if sends else columns.into)
+        rows: Iterator[list[Any]] = zip(*(column[ends[there]].tolist() for column in said), strict=True)
+        count, under_way = columns.count[ends[there]].tolist(), np.isfinite(times.begin[there]).tolist()
+        for row, at, flies, chunks in zip(rows, since[there].tolist(), under_way, count, strict=True):
+            rank, peer, step, channel, chunk = row
+            found.append(Unfinished(rank, peer, sends, step, channel, at, flies, chunk, chunks, inputs.index))
     return sorted(found, key=lambda one: (one.since, one))
 
 
@@ -89,6 +142,8 @@ def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
 
 def trace_reductions(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
     """Yield each reduction and copy of each rank: a step's come after all its messages, received ones first."""
+    if inputs.transport.gamma == 0:
+        return
     assert timing.times is not None, "the timing has no times of single messages"
     columns, n, itemsize = inputs.schedule.table().columns, inputs.request.elements, inputs.request.itemsize
     arrived, now = _last_arrivals(inputs, timing.times), dict[tuple[int, int], float]()
@@ -103,7 +158,7 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
         for _, _, _, kind, into, count, factor in operations:
             seconds = inputs.transport.gamma * extent(into, count, n, inputs.schedule.chunks) * itemsize * factor
             if kind > Kind.RECV and seconds > 0 and begin < fails_at:
-                yield Span(rank, "reduce", step, begin, begin + seconds)
+                yield Span(rank, "reduce", step, begin, begin + seconds, channel, inputs.index)
                 begin += seconds
         now[rank, channel] = begin if begin < fails_at else inf
 
@@ -127,7 +182,7 @@ def _last_arrivals(inputs: EngineInput, times: MessageTimes) -> dict[StepSite, f
 
 def _trace_mean_division(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
     """Yield the mean's division at the end of each rank that holds a result; ``timing`` includes it."""
-    if inputs.request.op != "mean":
+    if inputs.request.op != "mean" or inputs.transport.gamma == 0:
         return
     last = inputs.schedule.steps
     for rank, (end, busy) in enumerate(zip(timing.finished.tolist(), division_seconds(inputs).tolist(), strict=True)):
@@ -135,17 +190,13 @@ def _trace_mean_division(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
             yield Span(rank, "reduce", last, end - busy, end)
 
 
-def trace_links(inputs: EngineInput, timings: Iterable[Timing]) -> list[TracedLink]:
+def link_records(inputs: EngineInput, timings: Iterable[Timing], elapsed: float) -> list[TracedLink]:
     """Return every link with the bytes of the messages that began in any of these runs and crossed it."""
-    graph, hosts, router = inputs.cluster.graph, inputs.cluster.hosts, inputs.cluster.router()
-    carried = dict.fromkeys(graph.edges, 0.0)
-    for times in (timing.times for timing in timings):
-        assert times is not None, "the timing has no times of single messages"
-        begun = np.isfinite(times.begin)
-        said = (column[begun].tolist() for column in (times.src, times.dst, times.nbytes))
-        for src, dst, nbytes in zip(*said, strict=True):
-            for edge in pairwise(router.route(hosts[src], hosts[dst])):
-                carried[edge] += nbytes
-    return [
-        TracedLink(a, b, data["bandwidth"], data["latency"], carried[a, b]) for a, b, data in graph.edges(data=True)
-    ]
+    routes, messages = inputs.routes, inputs.schedule_plan.plan.messages
+    nbytes = np.zeros(len(inputs.pairs.src))
+    for timing in timings:
+        begun = np.isfinite(_recorded(timing)[0].begin)
+        nbytes += np.bincount(messages["route"][begun], messages["nbytes"][begun], len(nbytes))
+    crossing = np.repeat(nbytes, np.diff(routes.first_hop))
+    carried = np.bincount(routes.hop_link, crossing, len(routes.alone))
+    return trace_links(inputs.cluster, inputs.transport, carried.tolist(), elapsed, inputs.trouble)

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collectives.records.trace import Message, Span, Trace
+from collectives.records.messages import Messages, join_messages
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace
 from collectives.workload import ComputePhases
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
 from simcomm.compiled.timing import Timing
-from simcomm.compiled.traces import trace_links, trace_messages, trace_reductions
+from simcomm.compiled.traces import link_records, trace_messages, trace_nothing, trace_reductions
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
@@ -27,10 +29,9 @@ class SimulatedSync:
     base: float  # the timing counts from here, seconds
     timing: Timing
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> Messages:
         """Return its messages, in seconds from the beginning of the training."""
-        found = trace_messages(self.inputs, self.timing)
-        return [m._replace(begin=self.base + m.begin, end=self.base + m.end) for m in found]
+        return trace_messages(self.inputs, self.timing, self.base)
 
     def reductions(self) -> list[Span]:
         """Return its reductions and copies, in seconds from the beginning of the training."""
@@ -79,7 +80,7 @@ def _rank_slowdowns(inputs: EngineInput, step: int) -> Callable[[int], Floats]:
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
     """Return the phases of every rank without those that take no time; a sync is one in any case."""
     return [
-        Span(rank, name, step, begin, end)
+        Span(rank, name, step, begin, end, collective=step)
         for name, begins, ends in phases
         for rank, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))
         if end > begin or name == "sync"
@@ -88,19 +89,13 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
 
 def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[SimulatedSync], record: bool) -> Trace:
     """Return the Trace of all steps; with ``record`` also messages, reductions and links."""
-    messages = [message for sync in syncs for message in sync.messages()] if record else []
-    if record:
-        spans = spans + [span for sync in syncs for span in sync.reductions()]
-    return Trace(
-        inputs.schedule.algorithm.full_name,
-        "predicted",
-        inputs.schedule.world_size,
-        elapsed,
-        sorted(messages, key=lambda m: (m.begin, m.src)),
-        sorted(spans, key=lambda s: (s.begin, s.rank)),
-        trace_links(inputs, [sync.timing for sync in syncs]) if record else [],
-        list(inputs.cluster.graph),
-        list(inputs.cluster.hosts),
-        engine="compiled",
-        method=syncs[-1].timing.method if syncs else "",
+    only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
+    if not record:
+        return replace(only, spans=Spans.of(spans).sorted())
+    spans = spans + [span for sync in syncs for span in sync.reductions()]
+    return replace(
+        only,
+        messages=join_messages([sync.messages() for sync in syncs]).sorted(),
+        spans=Spans.of(spans).sorted(),
+        links=link_records(inputs, [sync.timing for sync in syncs], elapsed),
     )

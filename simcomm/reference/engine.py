@@ -15,7 +15,9 @@ import numpy.typing as npt
 import simpy
 
 from collectives.declaration import Algorithm
-from collectives.records.trace import Message, Span, Unfinished
+from collectives.records.messages import Message
+from collectives.records.spans import Span
+from collectives.records.trace import Unfinished
 from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
@@ -55,8 +57,10 @@ class Half:
 
     def unfinished(self, is_under_way: bool) -> Unfinished:
         """Return what a trace says of an operation that was posted and is not done."""
-        site, sends = self.site, self.op.kind is SEND
-        return Unfinished(site.rank, self.op.peer, sends, site.step, site.channel, self.posted, is_under_way)
+        site, op, sends = self.site, self.op, self.op.kind is SEND
+        chunks = op.chunk if sends else op.into, op.count
+        where = site.rank, op.peer, sends, site.step, site.channel
+        return Unfinished(*where, self.posted, is_under_way, *chunks, site.collective)
 
 
 class Buffer:
@@ -141,7 +145,8 @@ class Simulation:
             if self.trouble.ranks or self.trouble.compute:
                 slowdown = float(self.trouble.slowdown(site.collective, site.rank, site.channel, site.step))
             yield self.env.timeout(seconds * slowdown)
-            self.spans.append(Span(site.rank, name, site.step, begin, self.env.now))
+            where = max(0, site.channel), site.collective
+            self.spans.append(Span(site.rank, name, site.step, begin, self.env.now, *where))
 
     def _stop_if_failed(self, rank: int) -> Process:
         """Go on at once, or never if the rank has failed."""
@@ -203,7 +208,8 @@ class Simulation:
         del self._under_way[sender]
         receiver.data = sender.data
         what = site.step, sender.op.chunk, nbytes, begin, self.env.now, route, site.channel
-        self.messages.append(Message(src, dst, *what, begin - sender.posted, begin - receiver.posted))
+        where = receiver.site.step, receiver.op.count, receiver.op.into, receiver.op.kind.combines
+        self.messages.append(Message(src, dst, *what, *where, sender.posted, receiver.posted, site.collective))
         sender.done.succeed()
         receiver.done.succeed()
 

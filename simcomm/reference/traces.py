@@ -1,28 +1,33 @@
 """The trace of a simulation on the reference engine."""
 
-from collectives.records.trace import Trace, TracedLink
+from collectives.records.messages import Messages
+from collectives.records.spans import Spans
+from collectives.records.trace import Trace, name_in_library
+from collectives.schedule.schedule import Schedule
+from simcomm.model.traced_links import trace_links
 from simcomm.reference.engine import Simulation
 
 
-def make_trace(simulation: Simulation, title: str, elapsed: float, facts: dict[str, float]) -> Trace:
+def make_trace(simulation: Simulation, schedule: Schedule, elapsed: float, facts: dict[str, float]) -> Trace:
     """Return what a simulation recorded: messages and spans in order of time, links, and what never ended."""
-    graph, carried = simulation.cluster.graph, simulation.network.carried
-    links = [
-        TracedLink(a, b, data["bandwidth"], data["latency"], carried[a, b]) for a, b, data in graph.edges(data=True)
-    ]
+    cluster, transport = simulation.cluster, simulation.transport
+    carried = [simulation.network.carried[edge] for edge in cluster.graph.edges]
     return Trace(
-        title,
+        schedule.algorithm.full_name,
         "predicted",
-        simulation.cluster.world_size,
+        cluster.world_size,
         elapsed,
-        sorted(simulation.messages, key=lambda message: (message.begin, message.src)),
-        sorted(simulation.spans, key=lambda span: (span.begin, span.rank)),
-        links,
-        list(graph),
-        list(simulation.cluster.hosts),
+        Messages.of(simulation.messages).sorted(),
+        Spans.of(simulation.spans).sorted(),
+        trace_links(cluster, transport, carried, elapsed, simulation.trouble),
+        list(cluster.graph),
+        list(cluster.hosts),
         facts,
         engine="simpy",
         method="events",
         failed=simulation.failed,
         unfinished=simulation.unfinished(),
+        algorithm=name_in_library(schedule.algorithm),
+        root=schedule.root,
+        chunks=schedule.chunks,
     )

@@ -98,13 +98,13 @@ class Film:
         self._bar = Bars(draw, np.array([(BAR.left, BAR.bottom)]), [INK])
         self._step = draw.add_moving(draw.text(BAR.left, 46, "", 12, INK, bold=True))
         self._speed = draw.add_moving(draw.text(WIDTH / 2 - 20, 46, "", 11, GREY, "center"))
-        if self._trace.messages and any(isfinite(link.bandwidth) for link in self._trace.links):
+        if len(self._trace.messages) and any(isfinite(link.bandwidth) for link in self._trace.links):
             self._draw_use_scale()
 
     def _draw_legend(self, phases: dict[str, str]) -> None:
         """Draw what a dot and a ring stand for, in a row below the cluster."""
         draw, x, y = self._canvas, 30.0, 72
-        if self._trace.messages:
+        if len(self._trace.messages):
             draw.box(x - 7, y - 7, 14, 14, CHUNK_ZERO, round_by=7)
             draw.text(x, y, "k" if self._scene.numbered else "", 9, text_colour(CHUNK_ZERO), "center", bold=True)
             x += 28 + draw.text_width(draw.text(x + 13, y, self._dot_words(), 11, GREY))
@@ -113,7 +113,7 @@ class Film:
             x += 28 + draw.text_width(draw.text(x + 11, y, name, 11, GREY))
 
     def _dot_words(self) -> str:
-        sizes = [message.nbytes for message in self._trace.messages]
+        sizes = self._trace.messages.nbytes.tolist()
         what = "message with chunk k" if self._scene.numbered else "message, coloured by chunk"
         return what + (", larger with more bytes" if max(sizes) > 1.1 * min(sizes) else "")
 

@@ -30,14 +30,15 @@ def find_contributions(trace: Trace) -> Contributions | None:
     have no contributor in common, and overwrites if the received chunk has all contributors of the chunk there. Any
     other receive, messages that are not the whole buffer, or a sum incomplete at the end give None.
     """
-    chunks = sorted({message.chunk for message in trace.messages})
+    chunks = np.unique(trace.messages.chunk).tolist()
     if not trace.title.startswith("all_reduce/") or not _whole_buffer(trace, chunks):
         return None
+    messages = list(trace.messages)
     held = [{chunk: frozenset({rank}) for chunk in chunks} for rank in range(trace.world_size)]
     times, states = [0.0], [_shares(held, chunks)]
     carried: dict[int, frozenset[int]] = {}
     for _, is_send, index in _events(trace):
-        message = trace.messages[index]
+        message = messages[index]
         if is_send:
             carried[index] = held[message.src][message.chunk]
             continue

@@ -21,8 +21,8 @@ def frame_times(trace: Trace, count: int) -> Floats:
     >>> frame_times(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)]), 4)
     array([0., 1., 2., 3.])
     """
-    events = trace.messages or trace.spans
-    begin, end = np.array([(event.begin, event.end) for event in events], float).T
+    events = trace.messages if len(trace.messages) else trace.spans
+    begin, end = events.begin, events.end
     even = np.linspace(0.0, trace.elapsed, count)
     if np.quantile(_frames_covered(even, begin, end), 0.1) >= FRAMES_TO_FOLLOW:
         return even

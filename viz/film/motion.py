@@ -71,16 +71,14 @@ def follow_messages(trace: Trace, layout: Layout, times: Floats) -> Motion:
     Each message is shown in every frame whose moment it covers, and in at least one.
     """
     messages = trace.messages
-    begin, end = np.array([m.begin for m in messages], float), np.array([m.end for m in messages], float)
+    begin, end, src, dst = messages.begin, messages.end, messages.src, messages.dst
     first, last = np.searchsorted(times, begin), np.searchsorted(times, end)
     first = np.where(first == last, np.minimum(first, max(len(times) - 2, 0)), first)
-    known: dict[tuple[int, int, tuple[str, ...]], int] = {}
-    line = [known.setdefault((m.src, m.dst, m.route), len(known)) for m in messages]
+    key, line = np.unique(np.stack([src, dst, messages.route]), axis=1, return_inverse=True)
+    known = [(a, b, messages.routes[route]) for a, b, route in key.T.tolist()]
     return Motion(
-        times, begin, end, np.array([m.nbytes for m in messages], float),
-        src=np.array([m.src for m in messages], np.int64), dst=np.array([m.dst for m in messages], np.int64),
-        step=np.array([m.step for m in messages], np.int64), chunk=np.array([m.chunk for m in messages], np.int64),
-        line=np.array(line, np.int64), lines=[layout.route_line(*key) for key in known],
+        times, begin, end, messages.nbytes.astype(float), src=src, dst=dst, step=messages.step, chunk=messages.chunk,
+        line=line.reshape(-1).astype(np.int64), lines=[layout.route_line(*key) for key in known],
         edges=[list(pairwise(route)) for _, _, route in known],
         first=first.astype(np.int64), last=np.maximum(last, first + 1).astype(np.int64),
     )  # fmt: skip

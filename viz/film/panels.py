@@ -27,7 +27,7 @@ def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) ->
         return lambda time: None
     if set(phases) - {"reduce"}:
         return _phases_panel(canvas, trace, phases, box)
-    few = len({message.chunk for message in trace.messages}) <= MOST_CHUNKS
+    few = len(np.unique(trace.messages.chunk)) <= MOST_CHUNKS
     if few and (known := find_contributions(trace)):
         return _sums_panel(canvas, known, box)
     return _received_panel(canvas, trace, box)
@@ -81,7 +81,9 @@ def _sums_panel(canvas: Canvas, known: Contributions, box: Box) -> Panel:
 
 def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
     """Draw a bar per rank that grows with the bytes it has received."""
-    total = np.bincount([m.dst for m in trace.messages], [m.nbytes for m in trace.messages], trace.world_size)
+    messages = trace.messages
+    dst, nbytes, begin, end = messages.dst, messages.nbytes, messages.begin, messages.end
+    total = np.bincount(dst, nbytes, trace.world_size)
     heading = f"up to {format_size(float(total.max()))} a rank"
     height, top = _rows(canvas, trace.world_size, box, "Received so far", heading, 24)
     corners = np.array([(box.left + 54, top - (r + 1) * height + 0.2 * height) for r in range(trace.world_size)])
@@ -89,8 +91,6 @@ def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
     for x, y in corners:
         canvas.box(x, y, room, 0.6 * height, PANE, round_by=0)
     bars = Bars(canvas, corners, [RECEIVED])
-    dst = np.array([m.dst for m in trace.messages], int)
-    begin, end, nbytes = np.array([(m.begin, m.end, m.nbytes) for m in trace.messages], float).reshape(-1, 3).T
 
     def show(time: float) -> None:
         part = np.where(time >= end, 1.0, np.clip((time - begin) / np.maximum(end - begin, 1e-12), 0, 1))

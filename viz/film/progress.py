@@ -1,20 +1,12 @@
 """How far a trace is at a time, in words: training steps, steps of all ranks, or messages."""
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
+from collectives.records.columnar import Floats, Ints
 from collectives.records.trace import Trace
 
 MOST_MARKS = 40  # on the time bar; more would crowd
-
-
-class Interval(NamedTuple):
-    """From the begin to the end of one step or message, in seconds."""
-
-    begin: float
-    end: float
 
 
 class Progress:
@@ -29,15 +21,16 @@ class Progress:
     """
 
     def __init__(self, trace: Trace) -> None:
-        training = [(span.step, Interval(span.begin, span.end)) for span in trace.spans if span.name != "reduce"]
-        steps = [(message.step, Interval(message.begin, message.end)) for message in trace.messages]
-        in_step = len({(m.src, m.step) for m in trace.messages}) == trace.world_size * len({step for step, _ in steps})
-        self.unit = "training step" if training else "step" if in_step else "message"
-        numbered = training or (steps if in_step else list(enumerate(interval for _, interval in steps)))
-        self._intervals = sorted(_merge(numbered))
-        self._begin = np.array([interval.begin for interval in self._intervals])
-        self._end = np.array([interval.end for interval in self._intervals])
-        self._reducing = [(span.begin, span.end) for span in trace.spans if span.name == "reduce"]
+        messages, phases = trace.messages, trace.spans.select(~trace.spans.named("reduce"))
+        step, senders = messages.step, len(np.unique(messages.src * (1 << 40) + messages.step))
+        in_step = senders == trace.world_size * len(np.unique(step))
+        self.unit = "training step" if len(phases) else "step" if in_step else "message"
+        if len(phases):
+            self._begin, self._end = _merge(phases.step, phases.begin, phases.end)
+        else:
+            self._begin, self._end = _merge(step if in_step else np.arange(len(messages)), messages.begin, messages.end)
+        reducing = trace.spans.select(trace.spans.named("reduce"))
+        self._reducing = reducing.begin, reducing.end
         self._elapsed = trace.elapsed
 
     def describe(self, time: float) -> str:
@@ -45,11 +38,12 @@ class Progress:
         now = np.flatnonzero((self._begin <= time) & (time < self._end))
         if not len(now):
             return self._describe_pause(time)
-        low, high, total = int(now[0]) + 1, int(now[-1]) + 1, len(self._intervals)
+        low, high, total = int(now[0]) + 1, int(now[-1]) + 1, len(self._begin)
         return f"{self.unit} {low} of {total}" if low == high else f"{self.unit}s {low} to {high} of {total}"
 
     def _describe_pause(self, time: float) -> str:
-        if any(begin <= time < end for begin, end in self._reducing):
+        begin, end = self._reducing
+        if ((begin <= time) & (time < end)).any():
             return "reducing"
         return "done" if time >= self._elapsed else ""
 
@@ -58,10 +52,11 @@ class Progress:
         return self._begin / self._elapsed if len(self._begin) <= MOST_MARKS else np.zeros(0)
 
 
-def _merge(numbered: list[tuple[int, Interval]]) -> list[Interval]:
-    """Return one interval for all that have the same number."""
-    merged: dict[int, Interval] = {}
-    for number, interval in numbered:
-        other = merged.get(number, interval)
-        merged[number] = Interval(min(other.begin, interval.begin), max(other.end, interval.end))
-    return list(merged.values())
+def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
+    """Return begins and ends, sorted, of one interval for all that have the same number."""
+    numbers, where = np.unique(number, return_inverse=True)
+    first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
+    np.minimum.at(first, where, begin)
+    np.maximum.at(last, where, end)
+    order = np.lexsort((last, first))
+    return first[order], last[order]

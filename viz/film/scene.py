@@ -28,7 +28,7 @@ class Scene:
     def __init__(self, canvas: Canvas, trace: Trace, layout: Layout, motion: Motion, phases: dict[str, str]) -> None:
         self._trace, self._layout, self._motion, self._phases = trace, layout, motion, phases
         self._bandwidths = {(link.src, link.dst): link.bandwidth for link in trace.links}
-        self._chunks = sorted({message.chunk for message in trace.messages})
+        self._chunks = np.unique(trace.messages.chunk).tolist()
         self._colours = dict(zip(self._chunks, chunk_colours(len(self._chunks)), strict=True))
         self._lengths = [length(line) for line in motion.lines]
         self._lines = self._all_lines()

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import networkx as nx
+import numpy as np
 
 from collectives.records.trace import Trace
 from viz.layout.geometry import Edge, Graph, natural_order
@@ -13,7 +14,7 @@ def traced_graph(trace: Trace) -> Graph:
     graph: Graph = nx.DiGraph()
     graph.add_nodes_from(hosts_of(trace))
     graph.add_edges_from((link.src, link.dst) for link in trace.links)
-    for route in {message.route for message in trace.messages}:
+    for route in set(used_routes(trace)):
         graph.add_edges_from(pairwise(route))
     graph.add_nodes_from(trace.nodes if graph.edges else ())
     return graph
@@ -28,7 +29,12 @@ def hosts_of(trace: Trace) -> tuple[str, ...]:
 
 def used_nodes(trace: Trace) -> set[str]:
     """Return the nodes that some message passes."""
-    return {node for route in {message.route for message in trace.messages} for node in route}
+    return {node for route in used_routes(trace) for node in route}
+
+
+def used_routes(trace: Trace) -> list[tuple[str, ...]]:
+    """Return the routes that some message takes."""
+    return [trace.messages.routes[number] for number in np.unique(trace.messages.route).tolist()]
 
 
 def idle_hosts(graph: Graph, hosts: tuple[str, ...]) -> list[str]:

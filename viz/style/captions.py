@@ -13,7 +13,7 @@ def check_something_happens(trace: object) -> None:
     """Raise InputError for what is no Trace, for one without messages and spans, and for one that takes no time."""
     if not isinstance(trace, Trace):
         raise InputError(f"trace is {trace!r}; give a Trace, for example what simcomm.run returns")
-    if not trace.messages and not trace.spans:
+    if not len(trace.messages) and not len(trace.spans):
         raise InputError(f"{trace.title}: nothing to draw: the trace has no messages and no spans")
     if not 0 < trace.elapsed < inf:
         raise InputError(f"{trace.title}: nothing to draw: the trace takes {trace.elapsed} seconds")
@@ -37,13 +37,13 @@ def format_clock(time: float, elapsed: float) -> str:
 
 
 def describe_trace(trace: Trace) -> str:
-    """Return one line: predicted or measured, ranks, bytes, messages, and the bandwidth that most links have."""
+    """Return one line: predicted or measured, ranks, bytes, messages, and the bandwidth of most links in use."""
     parts = [trace.kind, f"{trace.world_size} {'rank' if trace.world_size == 1 else 'ranks'}"]
     if nbytes := trace.facts.get("nbytes"):
         parts.append(format_size(nbytes))
-    if trace.messages:
+    if len(trace.messages):
         parts.append(f"{len(trace.messages)} messages")
-    rates = [link.bandwidth for link in trace.links]
+    rates = [link.bandwidth for link in trace.links if link.nbytes > 0]
     if rates and isfinite(usual := max(set(rates), key=rates.count)):
         parts.append(f"links of {format_bandwidth(usual)}")
     return "  ·  ".join(parts)
@@ -51,7 +51,8 @@ def describe_trace(trace: Trace) -> str:
 
 def describe_busiest_link(trace: Trace) -> str:
     """Return which links were used most and how much, as a share of what they could have carried; "" if not known."""
-    use = {(link.src, link.dst): link.nbytes / (link.bandwidth * trace.elapsed) for link in _finite(trace.links)}
+    carried = {(link.src, link.dst): link.could_carry(trace.elapsed) for link in _finite(trace.links)}
+    use = {(link.src, link.dst): link.nbytes / (carried[link.src, link.dst] or inf) for link in _finite(trace.links)}
     top = min(max(use.values(), default=0.0), 1.0)
     most = [edge for edge, share in use.items() if share > 0.99 * top]
     if not top:

@@ -1,0 +1,306 @@
+"""The messages of a Trace: a row each to be read by people, columns for all that goes through many."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isnan, nan
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.records.column_files import (
+    check_rows,
+    column_to_plain,
+    columns_to_plain,
+    read_column,
+    read_columns,
+    take,
+)
+from collectives.records.columnar import Bools, Column, Columnar, Floats, Ints
+
+
+class Message(NamedTuple):
+    """One message: ``begin`` when both halves were posted, ``end`` when its bytes had arrived; seconds.
+
+    What is not given is as plain as can be: both halves posted at ``begin``, in the same step of both programs, and the
+    chunk received in its own place.
+
+    >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
+    ()
+    """
+
+    src: int
+    dst: int
+    step: int  # of the sender's program on this channel
+    chunk: int  # first of those sent
+    nbytes: int
+    begin: float
+    end: float
+    route: tuple[str, ...] = ()  # node names from src to dst; empty where it is not known
+    channel: int = 0  # of the sender's and the receiver's programs
+    dst_step: int = -1  # of the receiver's program; -1: the same as the sender's
+    count: int = 1  # type: ignore[assignment]  # of its chunks, which are consecutive
+    into: int = -1  # first chunk at the receiver that it is written to; -1: the same as ``chunk``
+    reduces: bool = False  # into what is there, rather than replacing it
+    src_posted: float = nan  # when the sender posted its half, seconds; nan: at ``begin``
+    dst_posted: float = nan  # and the receiver
+    collective: int = 0  # which of the run it belongs to: in a training, the step
+
+    @property
+    def src_waited(self) -> float:
+        """Seconds that the sender's half was posted before the receiver's."""
+        return 0.0 if isnan(self.src_posted) else self.begin - self.src_posted
+
+    @property
+    def dst_waited(self) -> float:
+        """Seconds that the receiver's half was posted before the sender's."""
+        return 0.0 if isnan(self.dst_posted) else self.begin - self.dst_posted
+
+
+class Routes:
+    """Routes by number: route r passes the nodes ``names[node[first[r]:first[r + 1]]]``. A route may be unknown: empty.
+
+    >>> Routes.of([("h0", "s0", "h1"), ()])[0]
+    ('h0', 's0', 'h1')
+    """
+
+    def __init__(self, first: npt.ArrayLike, node: npt.ArrayLike, names: Sequence[str]) -> None:
+        nodes = np.asarray(node, np.int64)
+        self.first: Ints = np.asarray(first, np.int64)  # [routes + 1]
+        self.node: npt.NDArray[Any] = nodes.astype(np.min_scalar_type(max(0, len(names) - 1)))  # [nodes of all routes]
+        self.names = tuple(names)
+
+    @classmethod
+    def of(cls, routes: Iterable[Sequence[str]]) -> "Routes":
+        """Return these routes, given by the names of their nodes."""
+        known: dict[str, int] = {}
+        numbers = [[known.setdefault(node, len(known)) for node in route] for route in routes]
+        flat = [node for route in numbers for node in route]
+        return cls(np.cumsum([0, *map(len, numbers)]), np.array(flat, np.int64), tuple(known))
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Routes):
+            return NotImplemented
+        same = self is other or (np.array_equal(self.first, other.first) and np.array_equal(self.node, other.node))
+        return same and self.names == other.names
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getitem__(self, number: int) -> tuple[str, ...]:
+        nodes = self.node[self.first[number] : self.first[number + 1]].tolist()
+        return tuple(self.names[node] for node in nodes)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return (self[number] for number in range(len(self)))
+
+    def links(self, numbers: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
+        """Return ``first`` and ``link``: route r crosses the links ``link[first[r]:first[r + 1]]``.
+
+        ``numbers`` has a number for each link by its ends; -1 stands for a link that is not among them.
+        """
+        hops = np.maximum(np.diff(self.first) - 1, 0)
+        node, width = self.node.astype(np.int64), len(self.names)
+        is_last = np.zeros(len(node), np.bool_)
+        is_last[self.first[1:][np.diff(self.first) > 0] - 1] = True
+        at = np.flatnonzero(~is_last)
+        pair, where = np.unique(node[at] * width + node[at + 1], return_inverse=True)
+        ends = ((self.names[code // width], self.names[code % width]) for code in pair.tolist())
+        known = np.array([numbers.get(edge, -1) for edge in ends], np.int64)
+        return np.append(0, np.cumsum(hops)), known[where] if len(known) else np.zeros(0, np.int64)
+
+
+NO_ROUTES = Routes([0, 0], [], ())  # one route, which is not known
+
+
+class Messages(Columnar[Message]):
+    """The messages of a Trace as columns, sorted by ``begin`` and sender; iterate or index for rows.
+
+    >>> messages = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3), Message(1, 0, 0, 1, 32, 0.0, 2e-3)])
+    >>> messages.nbytes.sum(), messages[1].end, [message.src for message in messages]
+    (np.int64(96), 0.002, [0, 1])
+    """
+
+    src = Column(np.int64)
+    dst = Column(np.int64)
+    step = Column(np.int64)
+    chunk = Column(np.int64)
+    nbytes = Column(np.int64)
+    end = Column(np.float64)
+    route = Column(np.int64)  # a number of ``routes``
+    channel = Column(np.int64)
+    dst_step = Column(np.int64)
+    count = Column(np.int64)
+    into = Column(np.int64)
+    reduces = Column(np.bool_)
+    src_posted = Column(np.float64)
+    dst_posted = Column(np.float64)
+    collective = Column(np.int64)
+
+    def __init__(self, routes: Routes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
+        """Keep columns of one length, each an array or one number for all; what is not given is as of a ``Message``.
+
+        ``begin`` may be given in place of ``src_posted`` and ``dst_posted``; ``route`` numbers one of ``routes``.
+        """
+        begin = columns.pop("begin", None)
+        plain: dict[str, Any] = {"route": 0, "channel": 0, "count": 1, "reduces": False, "collective": 0}
+        same = {"dst_step": columns["step"], "into": columns["chunk"], "src_posted": begin, "dst_posted": begin}
+        given = plain | same | columns
+        super().__init__(given)
+        self.routes = routes
+        if self.kept["into"] is not self.kept["chunk"] and np.array_equal(self.kept["into"], self.kept["chunk"]):
+            self.kept["into"] = self.kept["chunk"]  # as in most collectives, so they need the memory once
+        if np.array_equal(self.kept["dst_step"], self.kept["step"]):
+            self.kept["dst_step"] = self.kept["step"]
+
+    @classmethod
+    def of(cls, rows: Iterable[Message]) -> "Messages":
+        """Return these rows as columns."""
+        rows = list(rows)
+        numbers: dict[tuple[str, ...], int] = {}
+        route = [numbers.setdefault(tuple(row.route), len(numbers)) for row in rows]
+        if not rows:
+            return cls(NO_ROUTES, **dict.fromkeys(cls.COLUMNS, np.zeros(0)))
+        columns: dict[str, Any] = dict(zip(Message._fields, map(np.array, _numbers(rows)), strict=True))
+        begin = columns.pop("begin")
+        for name, other in (("dst_step", "step"), ("into", "chunk")):
+            columns[name] = np.where(columns[name] < 0, columns[other], columns[name])
+        for name in ("src_posted", "dst_posted"):
+            columns[name] = np.where(np.isnan(columns[name]), begin, columns[name])
+        return cls(Routes.of(numbers), **{**columns, "route": np.array(route)})
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the messages as JSON knows them; ``from_plain`` reads it."""
+        routes = {
+            "names": list(self.routes.names),
+            "count": len(self.routes),
+            "nodes": len(self.routes.node),
+            "first": column_to_plain(self.routes.first),
+            "node": column_to_plain(self.routes.node),
+        }
+        return {**columns_to_plain(self), "routes": routes}
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Return the messages that ``to_plain`` returned. Raise ValueError that says what is wrong with it."""
+        held = dict(take(plain, ("rows", "columns", "routes")))
+        routes = _read_routes(held.pop("routes"))
+        columns = read_columns(held, cls.COLUMNS)
+        for number in _first(columns["route"] >= len(routes)):
+            raise ValueError(f"columns: route.{number}: {columns['route'][number]} is none of {len(routes)} routes")
+        return cls(routes, **columns)
+
+    @property
+    def begin(self) -> Floats:
+        """When both halves of each were posted, seconds."""
+        return np.maximum(self.src_posted, self.dst_posted)
+
+    def select(self, which: npt.NDArray[Any] | slice) -> Self:
+        """Return some messages: by index, by a slice, or where an array of bool says so."""
+        return type(self)(self.routes, **{name: column[which] for name, column in self.kept.items()})
+
+    def sorted(self) -> Self:
+        """Return the messages in the order of a Trace: by ``begin``, sender, receiver, and place in the program."""
+        names = ("count", "chunk", "step", "channel", "dst", "src")
+        return self.select(np.lexsort((*(self.kept[name] for name in names), self.begin)))
+
+    def edges(self, links: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
+        """Return ``message`` and ``link``: each message beside each link that it crosses.
+
+        ``links`` has a number for each link by its ends; links that are not there are left out.
+        """
+        first, link = self.routes.links(links)
+        route = self.route
+        hops = np.diff(first)[route]
+        message = np.repeat(np.arange(len(self)), hops)
+        hop = np.arange(len(message)) - np.repeat(np.cumsum(hops) - hops, hops)
+        crossed = link[first[:-1][route][message] + hop]
+        return message[crossed >= 0], crossed[crossed >= 0]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Messages):
+            return NotImplemented
+        if not self._equal_columns(other, [name for name in self.COLUMNS if name != "route"]):
+            return False
+        pairs = np.unique(np.stack([self.route, other.route]), axis=1).T.tolist()
+        return all(self.routes[one] == other.routes[two] for one, two in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Message]:
+        routes = {number: self.routes[number] for number in set(columns["route"])}
+        columns["begin"] = list(map(max, columns["src_posted"], columns["dst_posted"]))
+        columns["route"] = [routes[number] for number in columns["route"]]
+        return map(Message._make, zip(*(columns[name] for name in Message._fields), strict=True))
+
+
+def join_messages(parts: Sequence[Messages]) -> Messages:
+    """Return all messages of several, one after the other; parts that have the same routes need them once.
+
+    >>> one = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3, ("h0", "h1"))])
+    >>> len(join_messages([one, one])), join_messages([one, one])[1].route
+    (2, ('h0', 'h1'))
+    """
+    if not parts:
+        return Messages.of(())
+    columns = {name: np.concatenate([part.kept[name] for part in parts]) for name in Messages.COLUMNS}
+    routes = parts[0].routes
+    if any(part.routes != routes for part in parts):
+        first = np.cumsum([0, *(len(part.routes) for part in parts)]).tolist()
+        columns["route"] = np.concatenate([part.route + at for part, at in zip(parts, first, strict=False)])
+        routes = Routes.of(route for part in parts for route in part.routes)
+    return Messages(routes, **columns)
+
+
+def _read_routes(plain: object) -> Routes:
+    """Return the routes in a file. Raise ValueError that says what is wrong with them."""
+    held = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
+    names, count, nodes = held["names"], held["count"], held["nodes"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("routes.names: they are not a list of texts")
+    for name, number in (("count", count), ("nodes", nodes)):
+        check_rows(number, f"routes.{name}")
+    first = read_column(held["first"], np.int64, count + 1, "routes.first")
+    node = read_column(held["node"], np.int64, nodes, "routes.node")
+    if first[0] != 0 or first[-1] != nodes or (np.diff(first.astype(np.int64)) < 0).any():
+        raise ValueError(f"routes.first: it does not go from 0 to {nodes} without a step back")
+    if nodes and node.max() >= len(names):
+        raise ValueError(f"routes.node: {node.max()} is none of {len(names)} names")
+    return Routes(first, node, names)
+
+
+def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:
+    """Yield the fields of all rows, one after the other; in place of routes zeros."""
+    for name, values in zip(Message._fields, zip(*rows, strict=True), strict=True):
+        yield (0,) * len(rows) if name == "route" else values
+
+
+def edge_numbers(edges: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Return the number of each link: its place in what is given.
+
+    >>> edge_numbers([("h0", "s0"), ("s0", "h1")])
+    {('h0', 's0'): 0, ('s0', 'h1'): 1}
+    """
+    return {edge: number for number, edge in enumerate(edges)}
+
+
+def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
+    """Yield what no run can have left of messages: ranks that do not exist, and times that run backwards."""
+    src, dst, begin, end = messages.src, messages.dst, messages.begin, messages.end
+    for number in _first(~((src >= 0) & (src < world_size) & (dst >= 0) & (dst < world_size))):
+        yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"
+    for number in _first(~(begin <= end)):
+        yield f"messages.{number} ends at {end[number]} but begins at {begin[number]}"
+    for name in ("src_posted", "dst_posted", "end"):
+        for number in _first(~np.isfinite(messages.kept[name])):
+            yield f"messages.{number} has {messages.kept[name][number]} as {name}"
+    for name, kind in messages.COLUMNS.items():
+        if kind is np.int64:
+            for number in _first(messages.kept[name] < 0):
+                yield f"messages.{number} has {messages.kept[name][number]} as {name}"
+
+
+def _first(wrong: Bools) -> list[int]:
+    """Return the first index at which something is wrong, if there is one."""
+    return list(np.flatnonzero(wrong)[:1].tolist())

@@ -1,0 +1,128 @@
+"""What ranks did by themselves: a row each to be read by people, columns for all that goes through many."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.records.column_files import columns_to_plain, read_columns, take
+from collectives.records.columnar import Bools, Column, Columnar
+
+
+class Span(NamedTuple):
+    """A rank in one phase: ``reduce``, or in a training step ``forward``, ``backward``, ``sync``, ``optimizer``.
+
+    >>> Span(rank=0, name="reduce", step=2, begin=1e-3, end=2e-3).name
+    'reduce'
+    """
+
+    rank: int
+    name: str
+    step: int  # of its program, or the training step
+    begin: float
+    end: float
+    channel: int = 0  # of the program, where it is a reduction or copy
+    collective: int = 0  # which of the run it belongs to: in a training, the step
+
+
+class Spans(Columnar[Span]):
+    """The spans of a Trace as columns, sorted by ``begin`` and rank; iterate or index for rows.
+
+    >>> spans = Spans.of([Span(0, "forward", 0, 0.0, 2.0), Span(0, "sync", 0, 2.0, 3.0)])
+    >>> (spans.end - spans.begin)[spans.named("sync")], spans[0].name
+    (array([1.]), 'forward')
+    """
+
+    rank = Column(np.int64)
+    name = Column(np.int64)  # a number of ``names``
+    step = Column(np.int64)
+    begin = Column(np.float64)
+    end = Column(np.float64)
+    channel = Column(np.int64)
+    collective = Column(np.int64)
+
+    def __init__(self, names: Sequence[str] = (), **columns: npt.ArrayLike) -> None:
+        """Keep columns of one length, each an array or one number for all; ``name`` numbers one of ``names``."""
+        given = {"channel": 0, "collective": 0} | columns
+        super().__init__(given)
+        self.names = tuple(names)
+
+    @classmethod
+    def of(cls, rows: Iterable[Span]) -> "Spans":
+        """Return these rows as columns."""
+        rows = list(rows)
+        if not rows:
+            return cls((), **dict.fromkeys(cls.COLUMNS, np.zeros(0)))
+        names: dict[str, int] = {}
+        columns: dict[str, Any] = dict(zip(Span._fields, zip(*rows, strict=True), strict=True))
+        columns["name"] = [names.setdefault(name, len(names)) for name in columns["name"]]
+        return cls(tuple(names), **{name: np.array(values) for name, values in columns.items()})
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the spans as JSON knows them; ``from_plain`` reads it."""
+        return {**columns_to_plain(self), "names": list(self.names)}
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Return the spans that ``to_plain`` returned. Raise ValueError that says what is wrong with it."""
+        held = dict(take(plain, ("rows", "columns", "names")))
+        names = held.pop("names")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("names: they are not a list of texts")
+        columns = read_columns(held, cls.COLUMNS)
+        for number in np.flatnonzero(columns["name"] >= len(names))[:1].tolist():
+            raise ValueError(f"columns: name.{number}: {columns['name'][number]} is none of {len(names)} names")
+        return cls(names, **columns)
+
+    def named(self, *names: str) -> Bools:
+        """Return which spans have one of these names."""
+        wanted = [number for number, name in enumerate(self.names) if name in names]
+        return np.isin(self.name, wanted)
+
+    def select(self, which: npt.NDArray[Any] | slice) -> Self:
+        """Return some spans: by index, by a slice, or where an array of bool says so."""
+        return type(self)(self.names, **{name: column[which] for name, column in self.kept.items()})
+
+    def sorted(self) -> Self:
+        """Return the spans in the order of a Trace: by ``begin``, then rank; of equal ones as they come."""
+        return self.select(np.lexsort((self.kept["rank"], self.begin)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Spans):
+            return NotImplemented
+        if not self._equal_columns(other, [name for name in self.COLUMNS if name != "name"]):
+            return False
+        pairs = np.unique(np.stack([self.name, other.name]), axis=1).T.tolist()
+        return all(self.names[one] == other.names[two] for one, two in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Span]:
+        columns["name"] = [self.names[number] for number in columns["name"]]
+        return map(Span._make, zip(*(columns[name] for name in Span._fields), strict=True))
+
+
+def join_spans(parts: Sequence[Spans]) -> Spans:
+    """Return all spans of several, one after the other.
+
+    >>> one = Spans.of([Span(0, "sync", 0, 2.0, 3.0)])
+    >>> join_spans([one, one]).names, len(join_spans([one, one]))
+    (('sync',), 2)
+    """
+    names: dict[str, int] = {}
+    numbered = [np.array([names.setdefault(name, len(names)) for name in part.names], np.int64) for part in parts]
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in Spans.COLUMNS if name != "name"
+    }
+    name = np.concatenate([number[part.name] for number, part in zip(numbered, parts, strict=True)])
+    return Spans(tuple(names), name=name, **columns)
+
+
+def find_problems(spans: Spans, world_size: int) -> Iterator[str]:
+    """Yield what no run can have left of spans: ranks that do not exist, and times that run backwards."""
+    rank, begin, end = spans.rank, spans.begin, spans.end
+    for number in np.flatnonzero((rank < 0) | (rank >= world_size))[:1].tolist():
+        yield f"spans.{number} is of rank {rank[number]} of {world_size}"
+    for number in np.flatnonzero(~(begin <= end))[:1].tolist():
+        yield f"spans.{number} ends at {end[number]} but begins at {begin[number]}"

@@ -1,0 +1,42 @@
+"""The links of a Trace: their bandwidth, what transport and trouble left of it, and the bytes that crossed them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import takewhile
+
+from collectives.records.trace import LinkRate, TracedLink
+from collectives.transport import Transport
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.graph import Link
+from simcomm.model.trouble import NO_TROUBLE, Trouble
+
+
+def trace_links(
+    cluster: Cluster, transport: Transport, carried: Sequence[float], elapsed: float, trouble: Trouble = NO_TROUBLE
+) -> list[TracedLink]:
+    """Return the links of a run that took ``elapsed`` seconds; ``carried`` has their bytes in the graph's order.
+
+    >>> import simcomm
+    >>> star = simcomm.star(2, "8 Gbit/s", "1 us")
+    >>> trace_links(star, Transport("half", goodput=0.5), [64.0, 0.0, 0.0, 64.0], elapsed=1.0)[0].rates
+    (LinkRate(since=0.0, alone=500000000.0, shared=500000000.0),)
+    """
+    shares = _shares_over_time(trouble, elapsed)
+    links = []
+    for (a, b, data), nbytes in zip(cluster.graph.edges(data=True), carried, strict=True):
+        alone, shared = data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"])
+        by_time = {0.0: 1.0} | shares.get((a, b), {})
+        rates = [
+            LinkRate(since, *(rate * transport.goodput * share if share > 0 else 0.0 for rate in (alone, shared)))
+            for since, share in by_time.items()
+        ]
+        links.append(TracedLink(a, b, alone, data["latency"], float(nbytes), tuple(rates)))
+    return links
+
+
+def _shares_over_time(trouble: Trouble, elapsed: float) -> dict[Link, dict[float, float]]:
+    """Return the share of its bandwidth that each troubled link has from a time on, up to ``elapsed`` seconds."""
+    shares: defaultdict[Link, dict[float, float]] = defaultdict(dict)
+    for time, link, share in takewhile(lambda change: change.time <= elapsed, trouble.changes()):
+        shares[link][time] = share
+    return shares
