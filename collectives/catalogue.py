@@ -1,21 +1,24 @@
 """Where algorithms are found: the library's own by name, a user's in a Python file."""
 
 import copyreg
-import hashlib
 import importlib
-import importlib.util
 import pkgutil
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collectives.declaration import AUTO, UNDECIDED, Algorithm, declared_in
-from collectives.errors import InputError, describe_error
+from collectives.declaration import AUTO, UNDECIDED, Algorithm, declared_in, first_arguments
+from collectives.errors import InputError
 from collectives.parameters import Parameter, split_parameters
+from collectives.programs import user_file
+from collectives.programs.door import ProgramEnded, ProgramFile, escape
+from collectives.programs.limits import read_limits
+from collectives.programs.recorded import RecordedCount, RecordedProgram, Shown
+from collectives.spec import find_spec
 from collectives.suggestions import suggest
 
+MOST_NAME = 100  # characters of an algorithm's name in a user's file
 FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # which scenario files written earlier may still use
 
 
@@ -36,8 +39,8 @@ def library() -> dict[str, Algorithm]:
 def find_algorithm(reference: str, collective: str | None = None, folder: Path | None = None) -> Algorithm:
     """Return the algorithm called ``all_reduce/ring``, ``ring`` (of ``collective``) or ``my.py:name`` (in ``folder``).
 
-    Parameters may follow in brackets, as labels show them. Naming a file executes it. Raises InputError that lists
-    what there is.
+    Parameters may follow in brackets, as labels show them. Naming a file executes it, in a process of its own. Raises
+    InputError that lists what there is.
 
     >>> find_algorithm("chain[slices=4]", "broadcast").chunks(world_size=8)
     4
@@ -76,29 +79,52 @@ def no_algorithm(value: object) -> InputError:
 
 
 def load_file(path: Path) -> list[Algorithm]:
-    """Execute a user's Python file and return the algorithms that it declares.
+    """Return the algorithms that a user's Python file declares. It is executed in a process of its own.
 
-    Raises InputError when the file is missing, fails, or declares none.
+    Raises InputError when the file is missing, fails, takes more than its limits, or declares none.
     """
     path = path.resolve()
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: not a Python file (its name must end in .py)")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise InputError(f"{path}: {describe_error(error, path)}") from error
-    found = declared_in(module, source=path)
+    found = user_file.execute_file(path) if user_file.is_guest else _load_in_guest(path)
     _check_names(path, found)
     if not found:
         raise InputError(f'{path}: declares no algorithm; put @algorithm("all_reduce") above a rank program')
     return found
+
+
+def _load_in_guest(path: Path) -> list[Algorithm]:
+    """Return algorithms whose programs are recorded in the process that has executed the file."""
+    file = ProgramFile(path)
+    try:
+        header, _ = file.ask({"do": "load"})
+    except ProgramEnded as error:
+        raise InputError(f"{path}: {error}") from error
+    if header.get("memory"):
+        raise InputError(f"{path}: it takes more than {read_limits().describe_memory()}")
+    if "refused" in header:
+        raise InputError(escape(str(header["refused"])))
+    try:
+        return [_recorded(file, described) for described in header["algorithms"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise file.unreadable(error) from error
+
+
+def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
+    """Return one of a file's algorithms. Raises InputError for a name that cannot be shown."""
+    spec, name = find_spec(described["collective"]), str(described["name"])
+    if not name.isprintable() or not 0 < len(name) <= MOST_NAME:
+        raise InputError(f"{file.path}: the name {escape(name, most=80)!r} cannot be shown on a line; give another")
+    program = RecordedProgram(file, f"{spec.name}/{name}", described, first_arguments(spec))
+    chunks, scratch = (_rule(program, rule, described[rule]) for rule in ("chunks", "scratch"))
+    return Algorithm(spec, name, program, chunks, scratch, source=file.path)
+
+
+def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
+    """Return what says a number of chunks: a number, None, a function, or a value that is none of these."""
+    if isinstance(described, list):
+        return RecordedCount(program, rule, described)
+    return Shown(escape(described)) if isinstance(described, str) else described
 
 
 def _check_names(path: Path, found: list[Algorithm]) -> None:
@@ -128,18 +154,26 @@ def _check_collective(found: Algorithm, collective: str | None) -> None:
 
 
 def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
-    """Return what pickle keeps: the name, by which a worker process finds the algorithm in the library or the file."""
-    full_name = f"{algorithm.spec.name}/{algorithm.name}"
-    return _find_again, (algorithm.source, full_name, dict(algorithm.parameters), algorithm.by_model)
+    """Return what pickle keeps: the name, by which a worker process finds the algorithm in the library.
+
+    Of a user's file it keeps what has been recorded, so that no worker executes the file.
+    """
+    parameters = dict(algorithm.parameters)
+    if algorithm.source is None:
+        return _find_again, (f"{algorithm.spec.name}/{algorithm.name}", parameters, algorithm.by_model)
+    rules = algorithm.chunks_rule, algorithm.scratch_rule
+    kept = algorithm.spec.name, algorithm.name, algorithm.function, *rules, parameters, algorithm.source
+    return _rebuild, (*kept, algorithm.by_model)
 
 
-def _find_again(
-    source: Path | None, full_name: str, parameters: dict[str, Parameter], by_model: bool = False
-) -> Algorithm:
-    there = library() if source is None else {found.full_name: found for found in load_file(source)}
-    if full_name not in there:
-        raise InputError(f"{source or 'the library'}: {full_name} is no longer there; there are {', '.join(there)}")
-    return replace(there[full_name].with_parameters(**parameters), by_model=by_model)
+def _find_again(full_name: str, parameters: dict[str, Parameter], by_model: bool = False) -> Algorithm:
+    if full_name not in library():
+        raise InputError(f"{full_name} is not in the library; there are {', '.join(library())}")
+    return replace(library()[full_name].with_parameters(**parameters), by_model=by_model)
+
+
+def _rebuild(collective: str, *fields: Any) -> Algorithm:
+    return Algorithm(find_spec(collective), *fields)
 
 
 copyreg.pickle(Algorithm, _reduce)

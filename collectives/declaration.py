@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from collectives.checks import check_whole_number
-from collectives.errors import InputError, describe_error
+from collectives.errors import InputError, describe_error, shorten
 from collectives.parameters import Parameter, check_parameters, function_parameters, positional_parameters
 from collectives.spec import Spec, find_spec
 from collectives.step import Program, Step, as_step
@@ -65,7 +65,7 @@ class Algorithm:
     @property
     def parameter_names(self) -> list[str]:
         """The names of the parameters that ``with_parameters`` can set."""
-        return [parameter.name for parameter in self._parameters()]
+        return [parameter.name for parameter in self.parameters_taken]
 
     def chunks(self, world_size: int) -> int:
         """Return how many chunks the buffer is cut into. Raise InputError for a rule that gives no such number."""
@@ -81,14 +81,32 @@ class Algorithm:
         Each yields its steps in order; none where the function yields nothing and returns nothing. Raises InputError
         when it is no generator and returns neither generators nor nothing.
         """
+        return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
+
+    def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
+        """Return the programs of one rank as its function made them: each yields steps, or single operations.
+
+        Raises what ``channels`` raises.
+        """
         check_whole_number("world_size", world_size, at_least=1)
         arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
         returned: object = self.function(*arguments, **self._values())
         programs = returned if isinstance(returned, tuple) and returned else (returned,)
         for program in programs:
             if program is not None and not isinstance(program, Iterator):
-                raise InputError(f"it is no rank program: it returned {returned!r}; it must yield its steps")
-        return tuple((as_step(yielded) for yielded in program or ()) for program in programs)
+                raise InputError(f"it is no rank program: it returned {shorten(returned)}; it must yield its steps")
+        return tuple(iter(()) if program is None else program for program in programs)
+
+    def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
+        """Return ``line 9 of my.py`` for a rank, channel and step; without one, where the program begins.
+
+        It is empty where that is not known: only of a user's file is it recorded.
+        """
+        find: Callable[..., int | None] | None = getattr(self.function, "find_line", None)
+        if find is None or self.source is None:
+            return ""
+        line = find(at, world_size, root, **self._values())
+        return f"line {line} of {self.source.name}" if line else ""
 
     def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
         """Return the steps of one rank of an algorithm that has one channel. Raise InputError when it has several."""
@@ -102,7 +120,7 @@ class Algorithm:
 
         Raises InputError for one that it does not have, or a value of another type than it takes.
         """
-        check_parameters(self.full_name, self._parameters(), parameters)
+        check_parameters(self.full_name, self.parameters_taken, parameters)
         return replace(self, parameters={**self.parameters, **parameters})
 
     def _count(self, rule: CountRule, world_size: int, at_least: int) -> int:
@@ -115,10 +133,10 @@ class Algorithm:
         return count
 
     def _call(self, rule: Callable[..., int], world_size: int) -> int:
-        """Return a rule's number; it gets the parameters that the program gets, as far as it takes them."""
-        values, accepted = self._values(), list(inspect.signature(rule).parameters)[1:]
+        """Return a rule's number. Raise InputError that names the algorithm where it gives none."""
+        arguments = self.rule_arguments(rule)
         try:
-            return rule(world_size, **{key: value for key, value in values.items() if key in accepted})
+            return rule(world_size, **arguments)
         except InputError as error:
             raise type(error)(f"{self.full_name}, world size {world_size}: {error}") from error
         except (Exception, SystemExit) as error:
@@ -127,19 +145,25 @@ class Algorithm:
                 f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}"
             ) from error
 
+    def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
+        """Return what a rule takes besides the world size: parameters of the program, as far as it takes them."""
+        accepted = list(inspect.signature(rule).parameters)[1:]
+        return {key: value for key, value in self._values().items() if key in accepted}
+
     def _values(self) -> dict[str, Parameter]:
         """Return every parameter's value: as it was set, or the default. Raise InputError where there is neither."""
         values = {}
-        for parameter in self._parameters():
+        for parameter in self.parameters_taken:
             value = self.parameters.get(parameter.name, parameter.default)
             if value is inspect.Parameter.empty:
                 raise InputError(f"{self.full_name} needs a value for its parameter {parameter.name!r}")
             values[parameter.name] = value
         return values
 
-    def _parameters(self) -> tuple[inspect.Parameter, ...]:
-        """Return what the program takes besides rank, world_size and root."""
-        return function_parameters(self.function)[len(_first_arguments(self.spec)) :]
+    @property
+    def parameters_taken(self) -> tuple[inspect.Parameter, ...]:
+        """What the program takes besides rank, world_size and root."""
+        return function_parameters(self.function)[len(first_arguments(self.spec)) :]
 
 
 def algorithm(
@@ -165,7 +189,7 @@ def algorithm(
     spec = find_spec(collective)
 
     def declare(function: Declared) -> Declared:
-        label, first = name or function.__name__, _first_arguments(spec)
+        label, first = name or function.__name__, first_arguments(spec)
         if len(positional_parameters(function)) < len(first):
             raise InputError(f"{collective}/{label}: the program must take ({', '.join(first)})")
         function.__algorithm__ = Algorithm(spec, label, function, chunks, scratch)  # type: ignore[attr-defined]
@@ -174,7 +198,8 @@ def algorithm(
     return declare
 
 
-def _first_arguments(spec: Spec) -> tuple[str, ...]:
+def first_arguments(spec: Spec) -> tuple[str, ...]:
+    """Return the names of the arguments that every program of a collective takes."""
     return ("rank", "world_size", "root") if spec.rooted else ("rank", "world_size")
 
 

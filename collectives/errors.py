@@ -31,11 +31,43 @@ def describe_error(error: BaseException, source: Path | None) -> str:
 
     The line is the innermost one in the user's own file, where there is one.
     """
+    line = line_in(error, source)
+    message = error.msg if isinstance(error, SyntaxError) else first_line(error)
+    where = f" (line {line} of {source.name})" if source and line else ""
+    return f"{type(error).__name__}{message and f': {message}'}{where}"
+
+
+def line_in(error: BaseException, source: Path | None) -> int | None:
+    """Return the innermost line of a file that an exception came through, or the one that is no Python; else None."""
     line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(source):
             line = frame.tb_lineno
         frame = frame.tb_next
-    message = error.msg if isinstance(error, SyntaxError) else str(error)
-    where = f" (line {line} of {source.name})" if source and line else ""
-    return f"{type(error).__name__}{message and f': {message}'}{where}"
+    return line
+
+
+def first_line(error: BaseException, most: int = 300) -> str:
+    """Return the first line of what an exception says, at most so many characters of it, and whatever ``str`` does.
+
+    >>> first_line(ValueError("one\\ntwo"))
+    'one'
+    """
+    try:
+        text = str(error).partition("\n")[0]
+    except Exception:
+        text = ""
+    return text if len(text) <= most else text[:most] + "…"
+
+
+def shorten(value: object, most: int = 300) -> str:
+    """Return what ``repr`` says of a value of a user's, at most so many characters of it, and whatever ``repr`` does.
+
+    >>> shorten([1] * 1000, most=10)
+    '[1, 1, 1, …'
+    """
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__} whose repr fails with {type(error).__name__}>"
+    return text if len(text) <= most else text[:most] + "…"

@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from collectives.errors import InputError
+from collectives.errors import InputError, shorten
 
 
 class Kind(IntEnum):
@@ -179,7 +179,9 @@ def as_step(yielded: object) -> Step:
     for entry in step:
         if not isinstance(entry, Operation):
             hint = "; another program runs by `yield from`" if isinstance(entry, Iterator) else ""
-            raise InputError(f"{entry!r} is no operation; a step holds send, recv, recv_reduce, copy and reduce{hint}")
+            raise InputError(
+                f"{shorten(entry)} is no operation; a step holds send, recv, recv_reduce, copy and reduce{hint}"
+            )
     return step
 
 

@@ -252,8 +252,17 @@ def test_another_process_finds_a_user_s_algorithm_again(mine: Path, tmp_path: Pa
 def test_an_algorithm_that_left_its_file_is_told(mine: Path) -> None:
     pickled = pickle.dumps(find_algorithm(f"{mine}:sliced"))
     mine.write_text(MINE.replace("def sliced", "def renamed"))
-    with pytest.raises(InputError, match="all_reduce/sliced is no longer there; there are all_reduce/mine"):
-        pickle.loads(pickled)
+    again = pickle.loads(pickled)
+    with pytest.raises(InputError, match=r"mine.py: all_reduce/sliced is no longer there"):
+        again.channels(0, 2)
+
+
+def test_what_was_recorded_is_what_another_process_runs_whatever_becomes_of_the_file(mine: Path) -> None:
+    sliced = find_algorithm(f"{mine}:sliced")
+    before = build_schedule(sliced, 3).programs
+    pickled = pickle.dumps(sliced)
+    mine.unlink()
+    assert build_schedule(pickle.loads(pickled), 3).programs == before
 
 
 def test_a_program_that_returns_nothing_yields_no_steps() -> None:

@@ -1,14 +1,17 @@
 """The command line as a user meets it: output, exit status, and messages that can be acted on."""
 
 import json
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import real_workers
 
 import simcomm
+from realcomm.launching.launcher import launch
 from ringlab import cli
 
 STAR = """
@@ -31,17 +34,6 @@ preset = "this-machine"
 name = "all_reduce"
 algorithms = ["naive", "ring"]
 sizes = ["64 KiB"]
-"""
-KILLER = """
-import multiprocessing, os, signal
-from collectives import algorithm, recv, send
-
-@algorithm("all_reduce", chunks=1)
-def killer(rank, world_size):
-    if rank == 1 and multiprocessing.parent_process() is not None:
-        os.kill(os.getpid(), signal.SIGKILL)
-    from collectives.algorithms.naive import naive_all_reduce
-    yield from naive_all_reduce(rank, world_size)
 """
 
 
@@ -215,9 +207,11 @@ def test_compare_puts_prediction_and_measurement_side_by_side(ringlab, here, tmp
     assert ringlab("predict", here)[0] == 0  # the calibration is kept
 
 
-def test_a_rank_that_dies_is_named_and_status_1(ringlab, here, tmp_path):
-    (tmp_path / "killer.py").write_text(KILLER)
-    here.write_text(HERE.replace('"naive", "ring"', '"killer.py:killer"'))
+def test_a_rank_that_dies_is_named_and_status_1(ringlab, here, monkeypatch):
+    def launch_a_rank_that_dies(worker, world_size, *arguments, timeout, **options):
+        return launch(real_workers.die_on, world_size, 1, signal.SIGKILL, timeout=timeout)
+
+    monkeypatch.setattr("realcomm.measuring.collective_run.launch", launch_a_rank_that_dies)
     status, out, err = ringlab("run", here, "--timeout", "60")
     assert (status, out) == (1, "")
     assert "rank 1" in err

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import Algorithm, InputError, Kind, ProgramError, algorithm, find_algorithm, library, recv, send
+from collectives.programs.limits import MOST_STEPS
 from collectives.schedule.build import build_schedule
-from collectives.schedule.call import MOST_STEPS
 from collectives.step import Operation, Step, extent
 
 SIZES = range(1, 18)

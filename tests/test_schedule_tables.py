@@ -20,10 +20,10 @@ from collectives.schedule.call import make_call
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
 from collectives.schedule.symbolic_build import build_by_branch, build_cyclic, build_table
-from collectives.schedule.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorise
 from collectives.schedule.table import Columns, StepTable
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
+from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorise
 from simcomm.schedules import unverified_schedule
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from collectives.catalogue import as_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramError, Undefined, describe_error
+from collectives.programs.door import ProgramEnded
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import Keys, first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import DIFFERENT_CHUNKS, first_offence
@@ -65,11 +66,13 @@ def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
             for channel, (program, steps) in enumerate(zip(running, programs[rank], strict=True)):  # noqa: B007
                 for step in program:
                     steps.append(step)
+        except ProgramEnded as error:
+            return programs, _program_error(call, len(programs[rank]) > 1, error.at or (rank, channel, 0), str(error))
         except Undefined as error:
             raise Undefined(f"{call.describe()}: {error}") from error
         except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command
             what = str(error) if isinstance(error, InputError) else _failure(error, call.algorithm)
-            failure = _program_error(call, programs, (rank, channel, len(steps)), what)
+            failure = _program_error(call, len(programs[rank]) > 1, (rank, channel, len(steps)), what)
             failure.__cause__ = error
             return programs, failure
     return programs, None
@@ -79,10 +82,10 @@ def _failure(error: BaseException, algorithm: Algorithm) -> str:
     return f"the program fails with {describe_error(error, algorithm.source)}"
 
 
-def _program_error(call: ProgramCall, programs: Programs, at: tuple[int, int, int], what: str) -> ProgramError:
+def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, int], what: str) -> ProgramError:
     """Return the error of a rank, channel and step."""
     rank, channel, step = at
-    on_channel = f", channel {channel}" if len(programs[rank]) > 1 else ""
+    on_channel = f", channel {channel}" if names_channel else ""
     return ProgramError(f"{call.describe()}, rank {rank}{on_channel}, step {step}: {what}", call.world_size, rank, step)
 
 
@@ -105,7 +108,7 @@ def _columns(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramErr
         index = odd // 5
         name, what = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
         rank, channel, step = site[index].tolist()
-        failure = _program_error(call, programs, (rank, channel, step), f"{name}: {what}")
+        failure = _program_error(call, len(programs[rank]) > 1, (rank, channel, step), f"{name}: {what}")
         array = np.array(numbers[: 5 * index])
     fields = array.astype(np.int32).reshape(-1, 5)
     columns = np.concatenate([site[: len(fields)], fields], axis=1).T.copy()

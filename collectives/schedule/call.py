@@ -7,9 +7,8 @@ from typing import Any
 from collectives.checks import check_ranks
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
+from collectives.programs.limits import MOST_STEPS
 from collectives.step import Step
-
-MOST_STEPS = 1_000_000  # of one rank; a program that yields more is taken to be endless
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from collectives.schedule.cyclic import CyclicSchedule, check_cyclic
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.symbolic_rank import Diverges, ShiftedRank, VectorRank
 from collectives.schedule.table import Block, StepTable, merge_blocks
 from collectives.step import Kind, Step
+from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
 

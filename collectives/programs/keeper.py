@@ -1,0 +1,293 @@
+"""The process that keeps guests: it starts them, limits and ends them, and whatever they have started.
+
+It executes nothing of the user's. It hears of its owner's end by the end of its standard input, and then ends all.
+"""
+
+import ctypes
+import mmap
+import os
+import re
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from select import select
+from typing import Any
+
+from collectives.programs import frames
+from collectives.programs.guest import CLOSED, SITE, Connection, run_guest
+from collectives.programs.limits import MOST_PROCESSES
+
+PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: what our descendants leave behind becomes ours, not init's
+LOOK_EVERY_S = 0.05  # at the processes that a guest has started
+DUMP_WAIT_S = 0.2  # for the interpreter to say in which line it is
+MOST_OUTPUT = 4096  # bytes that a program has printed and that are passed on
+GIVE_UP_S = 10.0  # after so long of ending processes that start others
+CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TRACED = re.compile(rb'  File "([^\n]*)", line (\d+)')
+
+
+class Guest:
+    """A guest, from the keeper's side."""
+
+    def __init__(self, command: dict[str, Any]) -> None:
+        self.path, self.memory = Path(command["file"]), int(command["memory"])
+        self.site = mmap.mmap(-1, SITE.size)
+        self._dumps = os.memfd_create("dumps") if hasattr(os, "memfd_create") else _temporary_file()
+        asks, self.asks = os.pipe()
+        self.answers, answers = os.pipe()
+        self.output, output = os.pipe()
+        self.printed = bytearray()
+        connection = Connection(asks, answers, output, self._dumps, self.site)
+        self.process = os.fork()
+        if self.process == 0:
+            sys.path[:] = command["path"]
+            run_guest(self.path, self.memory, command["folder"], command["environment"], connection)
+        for file in (asks, answers, output):
+            os.close(file)
+
+    def read_output(self) -> bool:
+        """Take in what the program has printed, without keeping much of it. Return False at its end."""
+        chunk = os.read(self.output, 1 << 16)
+        self.printed += chunk[: MOST_OUTPUT - len(self.printed)]
+        return bool(chunk)
+
+    def find_line(self) -> int | None:
+        """Return the innermost line of the file in which the process ended, as far as it could say so."""
+        dump = os.pread(self._dumps, 1 << 16, 0)
+        for name, line in TRACED.findall(dump):
+            if os.fsdecode(name) == str(self.path):
+                return int(line)
+        return SITE.unpack_from(self.site)[4] or None
+
+    def close(self) -> None:
+        """Close what the process was connected by."""
+        for file in (self.asks, self.answers, self.output, self._dumps):
+            os.close(file)
+        self.site.close()
+
+
+class Keeper:
+    """The guests of one owner by number, and the connection to the owner."""
+
+    def __init__(self, commands: int, answers: int) -> None:
+        self.commands, self.answers = commands, answers
+        self.guests: dict[int, Guest] = {}
+        self.ended: dict[int, int] = {}  # wait statuses of processes that have ended
+
+    def serve(self) -> None:
+        """Do what the owner asks until it ends."""
+        try:
+            while (command := frames.read_frame(self.commands)) is not None:
+                self._do(*command)
+        finally:
+            for guest in self.guests.values():
+                _kill(guest.process)
+            self.end_strays(set())
+
+    def _do(self, command: dict[str, Any], question: bytes) -> None:
+        number = command["guest"]
+        if command["do"] == "forget":
+            if number in self.guests:
+                self.end(number)
+            return
+        if number not in self.guests:
+            self.guests[number] = Guest(command)
+            if not command["is_load"]:  # the process that had loaded the file has ended
+                header, answer = self.ask(number, frames.pack({"do": "load"}), command["seconds"])
+                if "ended" in header:
+                    return frames.write_all(self.answers, frames.pack(header, answer))
+        frames.write_all(self.answers, frames.pack(*self.ask(number, question, command["seconds"])))
+
+    def ask(self, number: int, question: bytes, seconds: float) -> frames.Frame:
+        """Return what a guest answers, or why it did not; what it has started besides is ended in either case."""
+        guest = self.guests[number]
+        guest.printed.clear()
+        _signal(guest.process, signal.SIGCONT)
+        with suppress(OSError):  # it has ended, as will be seen
+            frames.write_all(guest.asks, question)
+        found = self._await(guest, time.monotonic() + seconds)
+        if isinstance(found, bytearray):
+            _signal(guest.process, signal.SIGSTOP)  # nor do its threads go on
+            header, body = {"printed": guest.printed.decode(errors="replace")}, bytes(found)
+            self.end_strays({one.process for one in self.guests.values()})
+            return header, body
+        header = self._describe_end(guest, found)
+        self.end(number)
+        return header, b""
+
+    def _await(self, guest: Guest, deadline: float) -> bytearray | str:
+        """Return the bytes of a guest's answer, or in a word why there are none."""
+        answer, watched = bytearray(), [guest.answers, guest.output, self.commands]
+        look_at = time.monotonic() + LOOK_EVERY_S
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                return "time"
+            ready, _, _ = select(watched, [], [], min(look_at, deadline) - now if look_at > now else 0.0)
+            if self.commands in ready:
+                raise SystemExit  # the owner says nothing while it waits: it has ended
+            if guest.output in ready and not guest.read_output():
+                watched.remove(guest.output)
+            if guest.answers in ready:
+                chunk = os.read(guest.answers, 1 << 20)
+                answer += chunk
+                try:
+                    length = frames.total_length(answer)
+                except frames.BadFrame:
+                    return "answer"
+                if length is not None and len(answer) >= length:
+                    return answer if len(answer) == length else "answer"
+                if not chunk:
+                    return self._wait_for_end(guest)
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_EVERY_S
+                problem = self._look(guest)
+                if problem:
+                    return problem
+
+    def _look(self, guest: Guest) -> str:
+        """Return whether a guest has ended or takes too much, in a word."""
+        self._reap()
+        if guest.process in self.ended:
+            return "end"
+        others = {one.process for one in self.guests.values()} - {guest.process}
+        own = _descendants(os.getpid(), others)
+        if len(own) > MOST_PROCESSES + 1:
+            return "processes"
+        return "memory" if sum(map(_memory, own)) > guest.memory else ""
+
+    def _wait_for_end(self, guest: Guest) -> str:
+        """Return why a guest has closed its connection: it has ended, or goes on without."""
+        for _ in range(20):
+            self._reap()
+            if guest.process in self.ended:
+                return "end"
+            time.sleep(0.01)
+        return "closed"
+
+    def _describe_end(self, guest: Guest, why: str) -> dict[str, Any]:
+        """Return why a guest gave no answer, and where it was. It may still run."""
+        number = 0
+        if why == "end":
+            number = os.waitstatus_to_exitcode(self.ended[guest.process])
+            why = "closed" if number == CLOSED else "signal" if number < 0 else "status"
+            with suppress(OSError):
+                os.set_blocking(guest.output, False)
+                guest.read_output()
+        else:
+            _signal(guest.process, signal.SIGUSR1)
+            time.sleep(DUMP_WAIT_S)
+        is_at_rank, rank, channel, step, _ = SITE.unpack_from(guest.site)
+        return {
+            "ended": why, "number": number, "line": guest.find_line(),
+            "at": [rank, channel, step] if is_at_rank == 1 else None,
+            "printed": guest.printed.decode(errors="replace"),
+        }  # fmt: skip
+
+    def end(self, number: int) -> None:
+        """End a guest and what it has started."""
+        guest = self.guests.pop(number)
+        _kill(guest.process)
+        with suppress(OSError):
+            os.killpg(guest.process, signal.SIGKILL)
+        self.end_strays({one.process for one in self.guests.values()})
+        self.ended.pop(guest.process, None)
+        guest.close()
+
+    def end_strays(self, kept: set[int]) -> None:
+        """End all processes that come from this one but those in ``kept``."""
+        give_up = time.monotonic() + GIVE_UP_S
+        while (strays := _descendants(os.getpid(), kept)) and time.monotonic() < give_up:
+            for process in strays:
+                _kill(process)
+            self._reap()
+        self._reap()
+
+    def _reap(self) -> None:
+        """Take note of the children that have ended."""
+        with suppress(ChildProcessError):
+            while True:
+                process, status = os.waitpid(-1, os.WNOHANG)
+                if process == 0:
+                    return
+                if any(process == guest.process for guest in self.guests.values()):
+                    self.ended[process] = status
+
+
+def _descendants(ancestor: int, kept: set[int]) -> list[int]:
+    """Return the living processes that come from ``ancestor`` but those in ``kept``, whose own are included."""
+    children = _children_by_parent() if not CHILDREN.exists() else {}
+    found, waiting = list[int](), [ancestor]
+    while waiting:
+        parent = waiting.pop()
+        for child in children.get(parent, ()) if children else _children(parent):
+            waiting.append(child)
+            if child not in kept and _is_alive(child):
+                found.append(child)
+    return found
+
+
+def _children(parent: int) -> list[int]:
+    """Return the children of a process, as the kernel lists them for each of its threads."""
+    found = list[int]()
+    with suppress(OSError):
+        for thread in Path(f"/proc/{parent}/task").iterdir():
+            with suppress(OSError):
+                found += map(int, (thread / "children").read_bytes().split())
+    return found
+
+
+def _children_by_parent() -> dict[int, list[int]]:
+    """Return the children of all processes, on a kernel without such lists."""
+    found: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = stat.read_bytes().rpartition(b")")[2].split()[1]
+            found.setdefault(int(parent), []).append(int(stat.parent.name))
+    return found
+
+
+def _is_alive(process: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    return False
+
+
+def _memory(process: int) -> int:
+    """Return the bytes that a process has in memory and shares with no file."""
+    with suppress(OSError):
+        _, resident, shared = Path(f"/proc/{process}/statm").read_bytes().split()[:3]
+        return (int(resident) - int(shared)) * PAGE
+    return 0
+
+
+def _kill(process: int) -> None:
+    _signal(process, signal.SIGKILL)
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(process, number)
+
+
+def _temporary_file() -> int:
+    import tempfile
+
+    return os.dup(tempfile.TemporaryFile().fileno())
+
+
+def main() -> None:
+    """Keep guests for the process at the other end of standard input and output."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    commands, answers = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)  # whatever a module prints is no answer
+    try:
+        Keeper(commands, answers).serve()
+    finally:
+        os._exit(0)  # there is nothing to tidy up, and the owner may wait

@@ -1,0 +1,289 @@
+"""A rank program of a user's file as this process has it: what its ranks say, recorded elsewhere and read as numbers.
+
+Nothing of a recording is trusted: it is checked to be one, and what it says is held to the rules and proved like any
+program.
+"""
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.errors import InputError, Undefined
+from collectives.programs.door import ProgramEnded, ProgramFile, escape
+from collectives.programs.limits import read_limits
+from collectives.step import Kind, Operation, Step
+from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
+
+MOST_KEPT = 16_000_000  # operations in the recordings that a program keeps
+KINDS = tuple(Kind)
+Ints = npt.NDArray[np.int32]
+Parameters = dict[str, Any]
+
+
+class Shown:
+    """A value in the user's process, of which only the ``repr`` is known.
+
+    >>> Shown("<object>")
+    <object>
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Failure(NamedTuple):
+    """What ended a recording: where, in which way, and what to say."""
+
+    at: tuple[int, int, int]  # rank, channel, step; the step is -1 where the program did not begin
+    how: str
+    text: str
+
+    def raise_error(self) -> NoReturn:
+        """Raise what the program's failure is to whoever runs it: InputError, or Undefined."""
+        raise (Undefined if self.how == "undefined" else InputError)(self.text)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The steps of some ranks: ``counts[rank][channel]`` steps each, every step its line and its operations."""
+
+    counts: list[list[int]]
+    lines: Ints  # of each step; 0 where it is not known
+    ends: Ints  # index of the operation after each step's last
+    numbers: Ints  # [operations, 5]
+    odd: dict[int, Any]  # by index, what stands in place of a number
+    failure: Failure | None
+
+    def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
+        """Return the steps of each channel of a rank. Raise what the program raised, there or where it did."""
+        failure = self.failure
+        if failure is not None and (rank >= len(self.counts) or (failure.at[2] < 0 and failure.at[0] == rank)):
+            failure.raise_error()
+        return tuple(self._steps(rank, channel) for channel in range(len(self.counts[rank])))
+
+    def _steps(self, rank: int, channel: int) -> Iterator[Step]:
+        first = self.first_step(rank, channel)
+        last = first + self.counts[rank][channel]
+        ends = self.ends[first:last].tolist()
+        begin = int(self.ends[first - 1]) if first else 0
+        for end in ends:
+            yield tuple(self._operation(index) for index in range(begin, end))
+            begin = end
+        if self.failure is not None and self.failure.at[:2] == (rank, channel):
+            self.failure.raise_error()
+
+    def first_step(self, rank: int, channel: int) -> int:
+        """Return the index of the first step of a channel."""
+        return sum(map(sum, self.counts[:rank])) + sum(self.counts[rank][:channel])
+
+    def _operation(self, index: int) -> Operation:
+        numbers = self.numbers[index].tolist()
+        if self.odd:
+            numbers = [self.odd.get(5 * index + at, number) for at, number in enumerate(numbers)]
+        return Operation(KINDS[numbers[0]], *numbers[1:])
+
+    def line(self, rank: int, channel: int, step: int) -> int:
+        """Return the line that yields a step; 0 where it is not known."""
+        if rank >= len(self.counts) or channel >= len(self.counts[rank]) or step >= self.counts[rank][channel]:
+            return 0
+        return int(self.lines[self.first_step(rank, channel) + step])
+
+
+class RecordedProgram:
+    """The function of an algorithm of a user's file: called as that is, it returns what has been recorded."""
+
+    def __init__(self, file: ProgramFile, name: str, described: dict[str, Any], leading: tuple[str, ...]) -> None:
+        """Take the algorithm's full name, what the guest says of it, and the arguments that all of its kind take."""
+        self.file, self.name, self.first_line = file, name, int(described["line"])
+        self.__name__ = escape(str(described["function"]), most=200)
+        first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
+        own = [_parameter(one) for one in described["parameters"]]
+        self.__signature__ = inspect.Signature(first + own)
+        self._recordings: OrderedDict[Any, Recording | ProgramEnded] = OrderedDict()
+        self.counts: dict[Any, Any] = {}
+
+    def __call__(self, rank: Any, world_size: int, root: int = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
+        """Return the steps of each channel of a rank, a number or a symbol. Raise InputError or Diverges."""
+        if isinstance(rank, VectorRank):
+            return self._record(world_size, root, parameters, rank.values.tolist()).channels(0)
+        if isinstance(rank, ShiftedRank):
+            return self._record(world_size, root, parameters, "shifted").channels(0)
+        return self._recording(world_size, root, parameters).channels(int(rank))
+
+    def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
+        """Return the line that yields a step of a rank and channel; without one that in which the program begins."""
+        if at is None:
+            return self.first_line
+        recording = self._recordings.get(_key(world_size, root, parameters))
+        return (recording.line(*at) if isinstance(recording, Recording) else 0) or self.first_line
+
+    def _recording(self, world_size: int, root: int, parameters: Parameters) -> Recording:
+        """Return the recording of all ranks, the same one for as long as it is kept."""
+        key = _key(world_size, root, parameters)
+        if key not in self._recordings:
+            self._recordings[key] = self._record(world_size, root, parameters, "all")
+            kept = [len(one.numbers) for one in self._recordings.values() if isinstance(one, Recording)]
+            while len(self._recordings) > 1 and sum(kept) > MOST_KEPT:
+                self._recordings.popitem(last=False)
+                kept.pop(0)
+        found = self._recordings[key]
+        if isinstance(found, ProgramEnded):
+            raise found
+        return found
+
+    def _record(self, world_size: int, root: int, parameters: Parameters, ranks: Any) -> Recording:
+        ended = self._recordings.get(key := _key(world_size, root, parameters))
+        if isinstance(ended, ProgramEnded):  # whichever rank it is asked for: it would end again
+            raise ended
+        question = {
+            "do": "record", "name": self.name, "parameters": _given(parameters), "world_size": world_size,
+            "root": root, "ranks": ranks,
+        }  # fmt: skip
+        try:
+            header, body = self.file.ask(question)
+        except ProgramEnded as error:
+            self._recordings[key] = error
+            raise
+        try:
+            if "diverges" in header:
+                raise Diverges(_differing(header["diverges"], ranks))
+            return read_recording(header, body, ranks, world_size, self.file)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise self.file.unreadable(error) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs to say the same without the user's file."""
+        return self.__dict__ | {"_recordings": OrderedDict(
+            (key, one) for key, one in self._recordings.items() if isinstance(one, Recording)
+        )}  # fmt: skip
+
+
+class RecordedCount:
+    """The rule of an algorithm of a user's file that says its number of chunks or of scratch chunks."""
+
+    def __init__(self, program: RecordedProgram, rule: str, accepted: list[str]) -> None:
+        self.program, self.rule = program, rule
+        parameters = [inspect.Parameter("world_size", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        parameters += [inspect.Parameter(str(name), inspect.Parameter.KEYWORD_ONLY) for name in accepted]
+        self.__signature__ = inspect.Signature(parameters)
+
+    def __call__(self, world_size: int, **values: Any) -> Any:
+        """Return the number for a world size. Raise InputError, and Undefined where there is none."""
+        key = (self.rule, *_key(world_size, 0, values))
+        if key not in self.program.counts:
+            question = {
+                "do": "count", "name": self.program.name, "rule": self.rule, "world_size": world_size,
+                "parameters": _given(values),
+            }  # fmt: skip
+            self.program.counts[key] = self._read(self.program.file.ask(question)[0])
+        return self.program.counts[key]
+
+    def _read(self, header: dict[str, Any]) -> Any:
+        if "count" in header and isinstance(header["count"], int):
+            return header["count"]
+        if "odd" in header:
+            return Shown(escape(str(header["odd"])))
+        text = escape(str(header.get("text")))
+        if header.get("how") == "failed":
+            raise InputError(f"its number of chunks fails with {text}")
+        if isinstance(header.get("line"), int):
+            text += f" (line {header['line']} of {self.program.file.path.name})"
+        raise (Undefined if header.get("how") == "undefined" else InputError)(text)
+
+
+def read_recording(header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile) -> Recording:
+    """Return the recording in a guest's answer. Raises KeyError, TypeError, ValueError or IndexError if it is none."""
+    counts = [[_whole(count) for count in channels] for channels in header["channels"]]
+    steps, operations, shifted, vectors = (_whole(header[key]) for key in ("steps", "operations", "shifted", "vectors"))
+    width = len(ranks) if isinstance(ranks, list) else 0
+    lengths = [8 * steps, 20 * operations, 32 * shifted, 8 * vectors, 8 * vectors * width]
+    if len(body) != sum(lengths) or sum(map(sum, counts)) != steps or len(counts) > world_size:
+        raise ValueError("lengths that do not fit together")
+    ends = list(accumulate(lengths))
+    parts = [body[end - length : end] for length, end in zip(lengths, ends, strict=True)]
+    lines, sizes = np.frombuffer(parts[0], np.int32).reshape(-1, 2).T
+    numbers = np.frombuffer(parts[1], np.int32).reshape(-1, 5)
+    kinds = numbers[:, 0]
+    if (sizes < 0).any() or sizes.sum(dtype=np.int64) != operations or not ((kinds >= 0) & (kinds < len(KINDS))).all():
+        raise ValueError("steps or kinds that cannot be")
+    odd: dict[int, Any] = {_whole(index): _odd(value) for index, value in header["odd"]}
+    for index, shift, base, stride in np.frombuffer(parts[2], np.int64).reshape(-1, 4).tolist():
+        odd[index] = _shifted(shift, base, world_size, stride)
+    values = np.frombuffer(parts[4], np.int64).reshape(vectors, width)
+    for index, row in zip(np.frombuffer(parts[3], np.int64).tolist(), values, strict=True):
+        odd[index] = VectorRank(row)
+    if any(index % 5 == 0 for index in odd):
+        raise ValueError("a kind of operation that is none")
+    failure = _failure(header["failure"], counts, file)
+    return Recording(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failure)
+
+
+def _odd(value: Any) -> Any:
+    """Return what stands in place of a number: a large one, or the text of what is none."""
+    return value if type(value) is int else Shown(escape(str(value)))
+
+
+def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank:
+    if not (0 <= shift < world_size and abs(base) < 2**31 and 0 < stride < 2**31):
+        raise ValueError("a symbolic rank that cannot be")
+    return ShiftedRank(shift, base, world_size, stride)
+
+
+def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> Failure | None:
+    """Return what ended a recording, with the line where there is one."""
+    if found is None:
+        return None
+    rank, channel, step = (_whole(number, at_least=-1) for number in found["at"])
+    if rank != len(counts) - 1 or (step >= 0 and step != counts[rank][channel]):
+        raise ValueError("a failure where there is no step")
+    text = escape(str(found["text"]))
+    if found["how"] == "memory":
+        text = f"it takes more than {read_limits().describe_memory()}"
+    if found["how"] == "failed":
+        text = f"the program fails with {text}"
+    elif found["line"]:
+        text += f" (line {_whole(found['line'])} of {file.path.name})"
+    return Failure((rank, channel, step), str(found["how"]), text)
+
+
+def _differing(found: Any, ranks: Any) -> npt.NDArray[np.int64] | None:
+    """Return the values that tell the ranks of a branch apart. Raises ValueError if they are not one each."""
+    if found is None:
+        return None
+    if not isinstance(ranks, list) or len(found) != len(ranks) or len(set(found)) < 2:
+        raise ValueError("values that tell no ranks apart")
+    return np.array([_whole(value, at_least=-(2**62)) for value in found], np.int64)
+
+
+def _whole(value: Any, at_least: int = 0) -> int:
+    if type(value) is not int or not at_least <= value < 2**62:
+        raise ValueError(f"{value!r} in place of a whole number")
+    return value
+
+
+def _key(world_size: int, root: int, parameters: Parameters) -> tuple[Any, ...]:
+    return world_size, root, *sorted(_given(parameters).items())
+
+
+def _given(parameters: Parameters) -> Parameters:
+    """Return the parameters without defaults that only the user's process knows."""
+    return {key: value for key, value in parameters.items() if not isinstance(value, Shown)}
+
+
+def _parameter(described: dict[str, Any]) -> inspect.Parameter:
+    """Return a parameter of a program as the guest describes it. Raises ValueError for a name that is none."""
+    empty = inspect.Parameter.empty
+    default = (
+        Shown(escape(str(described["odd_default"]))) if "odd_default" in described else described.get("default", empty)
+    )
+    annotation = described.get("annotation", empty)
+    return inspect.Parameter(described["name"], inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,0 +1,136 @@
+"""What a user's program says, recorded as numbers, in the process that is there for it.
+
+Each step is its line and its number of operations, each operation five numbers. A number may also be symbolic, for a
+run that stands for many ranks, or something that is no number at all, of which only the ``repr`` is kept.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable
+from types import GeneratorType
+from typing import Any
+
+import numpy as np
+
+from collectives.declaration import Algorithm
+from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
+from collectives.programs.limits import MOST_CHANNELS, MOST_OPERATIONS, MOST_STEPS
+from collectives.step import Kind, Step, as_step
+from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
+
+PLAIN = frozenset({int, Kind})  # types of numbers that need no second look
+DEEPEST = 1000  # programs that run one another by ``yield from``
+Note = Callable[[int, int, int, int], None]  # told the rank, channel, step and line that a program is in
+
+
+class Recorder:
+    """The steps of all ranks of one call so far."""
+
+    def __init__(self, algorithm: Algorithm, note: Note) -> None:
+        self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)
+        self.channels: list[list[int]] = []  # steps of each channel of each rank
+        self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers an operation
+        self.odd: list[list[Any]] = []  # index of a number, and a text or large number in its place
+        self.shifted, self.vectors, self.values = array("q"), array("q"), list[Any]()
+        self.failure: dict[str, Any] | None = None
+
+    def record(self, ranks: Iterable[Any], world_size: int, root: int) -> None:
+        """Run the program of each of these ranks, up to the first that fails."""
+        for number, rank in enumerate(ranks):
+            self.channels.append([])
+            at = [number, 0, -1]
+            program: Any = None
+            try:
+                self.note(number, 0, 0, 0)
+                programs = self.algorithm.start(rank, world_size, root)
+                if len(programs) > MOST_CHANNELS:
+                    raise InputError(
+                        f"it returns {len(programs)} programs; a rank has at most {MOST_CHANNELS} channels"
+                    )
+                self.channels[-1] = [0] * len(programs)
+                for channel, program in enumerate(programs):
+                    at[1:] = channel, 0
+                    self._run(program, at)
+            except Diverges:
+                raise
+            except BaseException as error:
+                self.failure = self._describe(error, at, program)
+                return
+
+    def _run(self, program: Any, at: list[int]) -> None:
+        """Record one channel of a rank; ``at`` counts its steps."""
+        rank, channel, step = at
+        for yielded in program:
+            if step == MOST_STEPS:
+                raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
+            line = find_line(program, self.file)
+            self._add(as_step(yielded), line)
+            at[2] = self.channels[-1][channel] = step = step + 1
+            self.note(rank, channel, step, line)
+
+    def _add(self, step: Step, line: int) -> None:
+        numbers: list[Any] = [number for op in step for number in (op.kind, op.peer, op.chunk, op.count, op.into)]
+        for op in step:
+            if type(op.kind) is not Kind:
+                raise InputError(f"{shorten(op)} is no operation; make one by send, recv, recv_reduce, copy or reduce")
+        if len(self.numbers) + len(numbers) > 5 * MOST_OPERATIONS:
+            raise InputError(f"the programs of all ranks yield more than {MOST_OPERATIONS} operations")
+        self.steps.extend((line, len(step)))
+        if set(map(type, numbers)) <= PLAIN:
+            try:
+                self.numbers.fromlist(numbers)
+            except OverflowError:
+                self._add_odd(numbers)
+        else:
+            self._add_odd(numbers)
+
+    def _add_odd(self, numbers: list[Any]) -> None:
+        """Add numbers of which some are symbolic, too large, or none."""
+        for number in numbers:
+            index = len(self.numbers)
+            whole = 0
+            if isinstance(number, ShiftedRank):
+                self.shifted.extend((index, number.shift, number.base, number.stride))
+            elif isinstance(number, VectorRank):
+                self.vectors.append(index)
+                self.values.append(np.asarray(number.values, np.int64))
+            elif not isinstance(number, int | np.integer):
+                self.odd.append([index, shorten(number)])
+            elif abs(int(number)) < 2**31:
+                whole = int(number)
+            else:
+                self.odd.append([index, int(number) if abs(int(number)) < 2**62 else shorten(number, most=40)])
+            self.numbers.append(whole)
+
+    def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
+        """Return what ended the recording: where, in which way, and what to say."""
+        file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
+        line = line_in(error, file) or find_line(program, self.file)
+        if isinstance(error, Undefined):
+            how = "undefined"
+        elif not isinstance(error, InputError):
+            how, text = "failed", describe_error(error, file)
+        if isinstance(error, MemoryError):
+            how = "memory"
+        return {"at": at, "how": how, "text": text, "line": line}
+
+    def answer(self) -> tuple[dict[str, Any], bytes]:
+        """Return header and bytes of the frame that brings the recording to who asked for it."""
+        header = {
+            "channels": self.channels, "steps": len(self.steps) // 2, "operations": len(self.numbers) // 5,
+            "odd": self.odd, "shifted": len(self.shifted) // 4, "vectors": len(self.vectors),
+            "failure": self.failure,
+        }  # fmt: skip
+        parts = [part.tobytes() for part in (self.steps, self.numbers, self.shifted, self.vectors, *self.values)]
+        return header, b"".join(parts)
+
+
+def find_line(program: Any, file: str) -> int:
+    """Return the line of ``file`` in which a generator waits, or one that it runs by ``yield from``; 0 if in none."""
+    line = 0
+    for _ in range(DEEPEST):
+        if type(program) is not GeneratorType:
+            break
+        if program.gi_frame is not None and program.gi_frame.f_code.co_filename == file:
+            line = program.gi_frame.f_lineno
+        program = program.gi_yieldfrom
+    return line

@@ -1,0 +1,221 @@
+"""Users' files that do what no program should: each ends within its limits, with a message that names file and line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collectives import InputError, verify
+from collectives.catalogue import find_algorithm, load_file
+from collectives.programs import door, frames
+from collectives.programs.door import ProgramFile
+from collectives.programs.recorded import read_recording
+from ringlab.answers.proofs import prove
+
+HEAD = """import ctypes, os, signal, sys, threading, time
+from collectives import Operation, algorithm, recv, recv_reduce, send
+
+MARKER = {marker!r}
+
+@algorithm("all_reduce", chunks=1)
+def hostile(rank, world_size):
+"""
+FIRST = 8  # line of a program's first statement
+RIGHT = "    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)"
+ENDED = {  # the body, and what is said of it, with the line in which it was
+    "an endless loop": ("    while True: pass\n    yield ()", "longer than 1 s", 8),
+    "sleep": ("    yield ()\n    time.sleep(60)", "longer than 1 s", 9),
+    "os._exit": ("    yield ()\n    os._exit(0)", "ends its process with status 0", 9),
+    "a fork bomb": ("    while True: os.fork()\n    yield ()", "more than 16 processes", None),
+    "forks": ("    for _ in range(40): os.fork() or time.sleep(60)\n    yield ()", "more than 16 processes", None),
+    "a crash": ("    yield ()\n    ctypes.string_at(0)", "ended by SIGSEGV", 9),
+    "abort": ("    os.abort()\n    yield ()", "ended by SIGABRT", 8),
+    "a signal to itself": ("    yield ()\n    os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL", None),
+    "stopping itself": ("    os.kill(os.getpid(), signal.SIGSTOP)\n    yield ()", "longer than 1 s", None),
+    "closing files": ("    os.closerange(0, 100)\n    yield ()", "closed a file that is not its own", None),
+    "writing to files": ("    os.write(4, bytes(100))\n    yield ()", "written to a file that is not its own", None),
+    "ending its keeper": (
+        "    if os.fork() == 0: time.sleep(60)\n    os.kill(os.getppid(), 9)\n    time.sleep(60)\n    yield ()",
+        "keeps it", None,
+    ),
+}  # fmt: skip
+REFUSED = {
+    "SystemExit": ("    yield ()\n    sys.exit(0)", "step 1: the program fails with SystemExit: 0", 9),
+    "BaseException": ("    raise BaseException('no')\n    yield ()", "fails with BaseException: no", 8),
+    "KeyboardInterrupt": ("    raise KeyboardInterrupt\n    yield ()", "fails with KeyboardInterrupt", 8),
+    "recursion": ("    hostile.f = lambda n: hostile.f(n)\n    yield hostile.f(0)", "fails with RecursionError", 8),
+    "memory": ("    held = [bytes(1 << 30)]\n    yield ()", "more than 512 MiB of memory", 8),
+    "many programs": ("    return tuple(iter(()) for _ in range(10_000))", "it returns 10000 programs", None),
+    "a program of programs": ("    yield (hostile(rank, world_size) for _ in range(3))", "is no operation", 8),
+    "an operation of its own": ("    yield Operation(7, 0, 0, 1, 0)", "is no operation", 8),
+    "a huge number": ("    yield send(10**5000, 0)", "is no whole number", None),
+    "a failing repr": ("    yield type('Odd', (), {'__repr__': lambda self: 1 / 0})()", "repr fails with Zero", 8),
+    "a long text": ("    raise ValueError('long\\x1b[31m' * 1000)\n    yield ()", "long\\x1b[31m", 8),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGLAB_PROGRAM_SECONDS", "1")
+
+
+def write(folder: Path, body: str) -> Path:
+    path = folder / "hostile.py"
+    path.write_text(HEAD.format(marker=f"marker of {folder}") + body + "\n", encoding="utf-8")
+    return path
+
+
+def survivors(path: Path) -> list[int]:
+    """The processes that have the file's folder as theirs, other than guests which wait for a question."""
+    return [int(cwd.parent.name) for cwd in Path("/proc").glob("[0-9]*/cwd") if _leads_to(cwd, path.parent)]
+
+
+def _leads_to(link: Path, folder: Path) -> bool:
+    try:
+        return link.readlink() == folder and link.parent.name != str(os.getpid())
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_it_is_ended_and_leaves_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, said, line = ENDED[name]
+    monkeypatch.chdir(tmp_path)  # a guest's folder is its owner's
+    path = write(tmp_path, body)
+    (found,) = load_file(path)
+    begin = time.monotonic()
+    problem = prove(found, [2]).problem
+    assert problem is not None and said in problem
+    assert line is None or problem.endswith(f"(line {line} of hostile.py)")
+    assert time.monotonic() - begin < 20
+    assert survivors(path) == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_told_like_any_mistake(name: str, tmp_path: Path) -> None:
+    body, said, line = REFUSED[name]
+    (found,) = load_file(write(tmp_path, body))
+    problem = prove(found, [2]).problem
+    assert problem is not None and said in problem and problem.isprintable() and len(problem) < 1500
+    assert line is None or f"(line {line} of hostile.py)" in problem or said.startswith("fails with Rec")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import os; os._exit(0)", "ends its process with status 0"),
+        ("import time\ntime.sleep(60)", r"longer than 1 s \(RINGLAB_PROGRAM_SECONDS=10 .*line 2 of hostile.py"),
+        ("raise SystemExit", r"SystemExit \(line 1"),
+        ("raise KeyboardInterrupt", r"KeyboardInterrupt \(line 1"),
+        ("def f(", r"SyntaxError: .*\(line 1"),
+        ("held = bytes(1 << 30)", "more than 512 MiB"),
+        ("from collectives import algorithm\n@algorithm('barrier', name='\\x1b[31m')\ndef f(rank, world_size): ...",
+         "cannot be shown"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_loaded_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.py"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        load_file(path)
+
+
+def test_what_is_left_running_ends_with_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    daemon = (
+        "    if os.fork() == 0:\n        os.setsid()\n        os.fork() or time.sleep(60)\n        time.sleep(60)\n"
+    )
+    path = write(tmp_path, daemon + RIGHT)
+    (found,) = load_file(path)
+    assert verify(found, 2).messages == 2
+    assert len(survivors(path)) == 1  # the guest, which is stopped
+    del found
+
+
+def test_its_tricks_stay_in_its_process_and_what_it_prints_is_no_answer(tmp_path: Path) -> None:
+    tricks = """    import collectives, collectives.proof.verifier, json
+    collectives.proof.verifier.verify = collectives.verify = lambda *given: None
+    json.loads = json.dumps = None
+    print("{\\x1b[31m" * 3)
+    sys.stdout.close()
+    yield ()"""
+    code = "import sys; from ringlab import cli; sys.argv = ['ringlab', *sys.argv[1:]]; cli.main()"
+    arguments = ["check", str(write(tmp_path, tricks)), "--world-sizes", "2", "--json", "-"]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, json.loads(done.stdout)["algorithms"][0]["correct"]) == (1, False)
+    assert "hostile.py prints: {\\x1b[31m{" in done.stderr and "\x1b" not in done.stderr
+
+
+def test_it_may_import_what_stands_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "beside_it.py").write_text("CHUNK = 0\n")
+    body = "    from beside_it import CHUNK\n    yield send(1 - rank, CHUNK), recv_reduce(1 - rank, CHUNK)"
+    assert verify(load_file(write(tmp_path, body))[0], 2).messages == 2
+
+
+def test_a_guest_ends_with_the_process_that_asked(tmp_path: Path) -> None:
+    path = write(tmp_path, "    time.sleep(60)\n    yield ()")
+    code = f"from collectives import verify; verify({str(path) + ':hostile'!r}, 2)"
+    environment = os.environ | {"RINGLAB_PROGRAM_SECONDS": "60"}
+    owner = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment, start_new_session=True)
+    try:
+        _wait_until(lambda: len(survivors(path)) == 2)  # the owner and the guest; the keeper stays where it began
+    finally:
+        owner.send_signal(signal.SIGKILL)
+        owner.wait()
+    _wait_until(lambda: not survivors(path))
+
+
+def _wait_until(holds: "object") -> None:
+    until = time.monotonic() + 30
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_an_interrupt_ends_the_keeper_and_the_next_file_has_another(tmp_path: Path) -> None:
+    (found,) = load_file(write(tmp_path, RIGHT))
+    before = door._open
+    assert before is not None
+    before.close()
+    assert verify(found, 2).messages == 2
+    assert door._open is not before
+
+
+WHOLE = {"channels": [[1]], "steps": 1, "operations": 0, "shifted": 0, "vectors": 0, "odd": [], "failure": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "body"),
+    [
+        ({"channels": None}, b""),
+        ({}, b""),
+        ({"channels": [[10**9]], "steps": 10**9}, b""),
+        ({"channels": [["1"]]}, bytes(8)),
+        ({"operations": 1}, bytes(28)),
+        ({"operations": 1, "odd": [[0, 5]]}, bytes([0, 0, 0, 0, 1] + [0] * 23)),
+        ({"failure": {"at": [5, 0, 0], "how": "failed", "text": "x", "line": None}}, bytes(8)),
+    ],
+)
+def test_what_is_no_recording_is_refused(changes: dict[str, object], body: bytes, tmp_path: Path) -> None:
+    assert read_recording(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1]]
+    with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
+        read_recording(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
+
+
+@pytest.mark.parametrize("frame", [b"", bytes(12) + b"x", b"\xff" * 12, frames.LENGTHS.pack(2, 0) + b"[]"])
+def test_what_is_no_frame_is_refused(frame: bytes) -> None:
+    with pytest.raises(frames.BadFrame):
+        frames.unpack(frame)
+
+
+def test_limits_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, RIGHT)
+    for key, value in (("SECONDS", "soon"), ("SECONDS", "0"), ("MEMORY", "lots"), ("MEMORY", "1 KiB")):
+        with monkeypatch.context() as changed, pytest.raises(InputError, match=f"RINGLAB_PROGRAM_{key}"):
+            changed.setenv(f"RINGLAB_PROGRAM_{key}", value)
+            find_algorithm(f"{path}:hostile")
