@@ -26,8 +26,8 @@ import torch.distributed as dist
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
+from collectives.output_files import write_text
 from collectives.records.environment import describe_environment, threads_per_rank
-from collectives.records.files import write_text
 from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send

@@ -29,8 +29,8 @@ import simpy
 
 import simcomm
 from collectives import Request, Transport, find_algorithm
+from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from collectives.records.files import write_text
 from collectives.schedule.symbolic_build import build_compact
 from collectives.step import Kind
 from simcomm import Cluster

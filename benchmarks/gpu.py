@@ -239,8 +239,8 @@ def show_plan(parts: Sequence[Part], within_s: float) -> None:
 
 def write_results(path: Path, asked: Asked, rows: list[Row]) -> None:
     """Write all that is known so far into the file of results, whole or not at all."""
+    from collectives.output_files import write_text
     from collectives.records.environment import describe_environment
-    from collectives.records.files import write_text
 
     machine = next((row["found"] for row in rows if row["part"] == "machine"), None) or describe_environment()
     answer = {"schema_version": 1, "kind": "benchmark", "environment": machine, "asked": asdict(asked), "parts": rows}

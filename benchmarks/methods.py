@@ -17,8 +17,8 @@ from typing import Any
 
 import simcomm
 from collectives import Request, Transport, find_algorithm, library
+from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from collectives.records.files import write_text
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build_table
 from simcomm import Cluster

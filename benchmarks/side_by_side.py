@@ -289,8 +289,8 @@ def main() -> None:
     if asked.before is None:
         parser.error("--before FOLDER is needed: the checkout to compare with")
     before, after = asked.before.resolve(), asked.after.resolve()
+    from collectives.output_files import write_text
     from collectives.records.environment import describe_environment
-    from collectives.records.files import write_text
 
     answer: dict[str, Any] = {
         "schema_version": 1, "kind": "benchmark", "environment": describe_environment(),

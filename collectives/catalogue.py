@@ -10,15 +10,18 @@ from typing import Any
 
 from collectives.declaration import AUTO, UNDECIDED, Algorithm, declared_in, first_arguments
 from collectives.errors import InputError
+from collectives.input_files import MEBIBYTE, check_input
 from collectives.parameters import Parameter, split_parameters
 from collectives.programs import user_file
 from collectives.programs.door import ProgramEnded, ProgramFile, escape
 from collectives.programs.limits import read_limits
 from collectives.programs.recorded import RecordedCount, RecordedProgram, Shown
+from collectives.quoting import quote
 from collectives.spec import find_spec
 from collectives.suggestions import suggest
 
 MOST_NAME = 100  # characters of an algorithm's name in a user's file
+MOST_BYTES = 4 * MEBIBYTE  # of a Python file
 FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # which scenario files written earlier may still use
 
 
@@ -58,7 +61,7 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
         raise InputError(f"{full_name} {UNDECIDED}")
     if full_name not in library():
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
-        raise InputError(f"no algorithm is called {full_name!r}; {suggest(full_name, known, ', or FILE.py:NAME')}")
+        raise InputError(f"no algorithm is called {quote(full_name)}; {suggest(full_name, known, ', or FILE.py:NAME')}")
     found = library()[full_name]
     _check_collective(found, collective)
     return found
@@ -75,7 +78,7 @@ def as_algorithm(algorithm: str | Algorithm) -> Algorithm:
 
 def no_algorithm(value: object) -> InputError:
     """Return the InputError for a value that is neither an algorithm nor the name of one."""
-    return InputError(f"algorithm is {value!r}; give an Algorithm or a name like 'all_reduce/ring'")
+    return InputError(f"algorithm is {quote(value)}; give an Algorithm or a name like 'all_reduce/ring'")
 
 
 def load_file(path: Path) -> list[Algorithm]:
@@ -83,9 +86,11 @@ def load_file(path: Path) -> list[Algorithm]:
 
     Raises InputError when the file is missing, fails, takes more than its limits, or declares none.
     """
+    path = path.absolute()
+    check_input(path, MOST_BYTES)
     path = path.resolve()
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    if path.suffix != ".py":
+        raise InputError(f"{path}: not a Python file (its name must end in .py)")
     found = user_file.execute_file(path) if user_file.is_guest else _load_in_guest(path)
     _check_names(path, found)
     if not found:

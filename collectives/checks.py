@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 
 
 def check_whole_number(name: str, value: object, at_least: int | None = None, instead: str = "") -> int:
@@ -23,7 +24,7 @@ def check_whole_number(name: str, value: object, at_least: int | None = None, in
     number = None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
     if number is None or (at_least is not None and number < at_least):
         wanted = "a whole number" if at_least is None else f"a whole number from {at_least} on"
-        raise InputError(f"{name} is {value!r}; give {wanted}{instead}")
+        raise InputError(f"{name} is {quote(value)}; give {wanted}{instead}")
     return number
 
 
@@ -46,7 +47,7 @@ def check_number(
     if number is None:
         wanted = "a number" + (f" of {unit}" if unit else "") + (f" above {above:g}" if above is not None else "")
         wanted += f" from {at_least:g} on" if at_least is not None else ""
-        raise InputError(f"{name} is {value!r}; give {wanted}")
+        raise InputError(f"{name} is {quote(value)}; give {wanted}")
     return number
 
 
@@ -58,7 +59,7 @@ def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
     collectives.errors.InputError: hosts is 'h0'; give a list of nodes
     """
     if not isinstance(value, list | tuple):
-        raise InputError(f"{name} is {value!r}; give a list of {of}")
+        raise InputError(f"{name} is {quote(value)}; give a list of {of}")
     return value
 
 
@@ -70,7 +71,7 @@ def check_text(name: str, value: object, example: str) -> str:
     collectives.errors.InputError: collective is 3; give a text, for example 'all_reduce'
     """
     if not isinstance(value, str):
-        raise InputError(f"{name} is {value!r}; give a text, for example {example!r}")
+        raise InputError(f"{name} is {quote(value)}; give a text, for example {quote(example)}")
     return value
 
 
@@ -81,7 +82,7 @@ def check_path(name: str, value: object) -> Path:
     '.json'
     """
     if not isinstance(value, Path | str):
-        raise InputError(f"{name} is {value!r}; give the name of a file or folder")
+        raise InputError(f"{name} is {quote(value)}; give the name of a file or folder")
     return Path(value)
 
 
@@ -101,4 +102,4 @@ def check_cluster(cluster: object, kind: type) -> None:
     """Raise InputError unless ``cluster`` is of ``kind``: simcomm's Cluster, or whatever says the ranks of a launch."""
     if isinstance(cluster, type) or not isinstance(cluster, kind):
         ranks = cluster if type(cluster) is int and cluster > 0 else 2
-        raise InputError(f"cluster is {cluster!r}; give a cluster, for example simcomm.this_machine({ranks})")
+        raise InputError(f"cluster is {quote(cluster)}; give a cluster, for example simcomm.this_machine({ranks})")

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 
 Parameter = int | str | None
 KINDS: dict[type, str] = {int: "a whole number", str: "a text"}
@@ -31,11 +32,11 @@ def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mappi
     by_name = {parameter.name: parameter for parameter in known}
     for key, value in given.items():
         if key not in by_name:
-            raise InputError(f"{what} has no parameter {key!r}; it has: {', '.join(by_name) or 'none'}")
+            raise InputError(f"{what} has no parameter {quote(key)}; it has: {', '.join(by_name) or 'none'}")
         kinds = _kinds(by_name[key])
         if value is not None and type(value) not in kinds:
             wanted = " or ".join(KINDS[kind] for kind in kinds)
-            raise InputError(f"{what}: parameter {key} = {value!r} is not {wanted}")
+            raise InputError(f"{what}: parameter {key} = {quote(value)} is not {wanted}")
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:

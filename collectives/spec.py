@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.suggestions import suggest
 
 Contributors = frozenset[int]
@@ -122,5 +123,5 @@ def find_spec(name: str) -> Spec:
     True
     """
     if not isinstance(name, str) or name not in SPECS:
-        raise InputError(f"no collective is called {name!r}; {suggest(str(name), SPECS)}")
+        raise InputError(f"no collective is called {quote(name)}; {suggest(str(name), SPECS)}")
     return SPECS[name]

@@ -1,7 +1,11 @@
 """The names that a user probably meant, for messages about a name that is not known."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher
+
+MOST = 5  # names
+ALIKE = 0.6  # share of the letters that two names must have in common
+PART = 3  # letters that are enough to be part of a name
 
 
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
@@ -14,15 +18,29 @@ def suggest(name: str, known: Iterable[str], more: str = "") -> str:
     """
     names = list(known)
     listed = ", ".join(names) + more
-    close = _close(name, names)
+    close = close_names(name, names)
     return f"did you mean {' or '.join(close)}? (there are {listed})" if close else f"there are {listed}"
 
 
-def _close(name: str, known: list[str]) -> list[str]:
-    family, _, last = name.rpartition("/")
-    found = get_close_matches(last, list(dict.fromkeys(map(_last, known))), n=1)
-    fitting = [one for one in known if _last(one) in found]
-    return [one for one in fitting if one.rpartition("/")[0] == family] or fitting
+def close_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that are most like ``name``, five at most: those that contain it before those spelt alike.
+
+    >>> close_names("h100", ["dgx-h100", "dgx-a100", "H100-SXM"])
+    ['dgx-h100', 'H100-SXM']
+    """
+    names = list(dict.fromkeys(known))
+    family, _, last = name[:200].lower().rpartition("/")
+    likeness = {one: _likeness(last, _last(one).lower()) for one in names}
+    best = max(likeness.values(), default=0.0)
+    found = [one for one in names if likeness[one] == best >= ALIKE]
+    return ([one for one in found if one.rpartition("/")[0] == family] or found)[:MOST]
+
+
+def _likeness(given: str, known: str) -> float:
+    """Return the share of letters that two names have in common; 1 where the given one is a part of the other."""
+    if len(given) >= PART and given in known:
+        return 1.0
+    return SequenceMatcher(None, known, given).ratio()
 
 
 def _last(name: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from collectives.checks import check_number
 from collectives.errors import InputError
+from collectives.quoting import quote
 
 
 @dataclass(frozen=True)
@@ -26,4 +27,6 @@ class Transport:
         check_number("overhead", self.overhead, "seconds", at_least=0)
         check_number("gamma", self.gamma, "seconds per byte", at_least=0)
         if check_number("goodput", self.goodput, above=0) > 1:
-            raise InputError(f"goodput is {self.goodput!r}; give a share of the wire's rate, above 0 and at most 1")
+            raise InputError(
+                f"goodput is {quote(self.goodput)}; give a share of the wire's rate, above 0 and at most 1"
+            )

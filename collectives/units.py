@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
@@ -25,12 +26,12 @@ _QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?)
 
 
 def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
-    accepted = f"write a number and one of {', '.join(units)}, for example {example!r}"
+    accepted = f"write a number and one of {', '.join(units)}, for example {quote(example)}"
     if not isinstance(text, str):
-        raise InputError(f"{text!r} is no {what}: a bare number has no unit; {accepted}")
+        raise InputError(f"{quote(text)} is no {what}: a bare number has no unit; {accepted}")
     number, unit = _read(text.strip())
     if unit not in units:
-        raise InputError(f"{text!r} is no {what}; {accepted}")
+        raise InputError(f"{quote(text)} is no {what}; {accepted}")
     return number * units[unit]
 
 
@@ -79,7 +80,7 @@ def parse_bandwidth(text: object) -> float:
         return float(text)
     value = _parse(text, RATES, "bandwidth", "10 Gbit/s")
     if value <= 0:
-        raise InputError(f"{text!r} is no bandwidth: it must be above zero")
+        raise InputError(f"{quote(text)} is no bandwidth: it must be above zero")
     return float(value)
 
 
@@ -102,7 +103,7 @@ def parse_size(text: object) -> int:
     """
     value = _parse(text, SIZES, "size", "64 KiB")
     if value.denominator != 1:
-        raise InputError(f"{text!r} is no size: it is not a whole number of bytes")
+        raise InputError(f"{quote(text)} is no size: it is not a whole number of bytes")
     return int(value)
 
 

@@ -8,6 +8,7 @@ from collectives.checks import check_number, check_path, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.elements import ITEM_BYTES
 from collectives.errors import InputError
+from collectives.quoting import quote
 
 # Trainable parameters with ten classes, as torchvision builds the model; a test holds them against it.
 MODEL_PARAMETERS = {"resnet18": 11_181_642, "resnet34": 21_289_802}
@@ -62,7 +63,7 @@ class Training:
         sync: object = self.gradient_sync
         if sync is not None and not isinstance(sync, Algorithm):
             example = "for example find_algorithm('all_reduce/ring')"
-            raise InputError(f"gradient_sync is {sync!r}; give an Algorithm, {example}")
+            raise InputError(f"gradient_sync is {quote(sync)}; give an Algorithm, {example}")
         _check_known("model", self.model, MODEL_PARAMETERS)
         _check_known("dataset", self.dataset, DATASETS)
         check_whole_number("batch_size", self.batch_size, at_least=1)
@@ -70,12 +71,14 @@ class Training:
         check_whole_number("seed", self.seed, at_least=0)
         check_number("learning_rate", self.learning_rate, above=0)
         if not isinstance(self.scale_learning_rate, bool):
-            raise InputError(f"scale_learning_rate is {self.scale_learning_rate!r}; give True or False")
+            raise InputError(f"scale_learning_rate is {quote(self.scale_learning_rate)}; give True or False")
         if self.data_folder is not None:
             check_path("data_folder", self.data_folder)
         compute: object = self.compute
         if compute is not None and not isinstance(compute, ComputePhases):
-            raise InputError(f"compute is {compute!r}; give ComputePhases, or None to take them from a calibration")
+            raise InputError(
+                f"compute is {quote(compute)}; give ComputePhases, or None to take them from a calibration"
+            )
 
     def __repr__(self) -> str:
         return f"<Training of {self.model} on {self.dataset}, gradient sync {self.sync_name}>"
@@ -93,7 +96,7 @@ class Training:
 
 def _check_known(name: str, value: object, known: Collection[str]) -> None:
     if not isinstance(value, str) or value not in known:
-        raise InputError(f"{name} {value!r} is not known; there are {', '.join(known)}")
+        raise InputError(f"{name} {quote(value)} is not known; there are {', '.join(known)}")
 
 
 def check_training(training: object, steps: object = None) -> None:
@@ -104,6 +107,6 @@ def check_training(training: object, steps: object = None) -> None:
     collectives.errors.InputError: training is 'resnet18'; give a collectives.Training
     """
     if not isinstance(training, Training):
-        raise InputError(f"training is {training!r}; give a collectives.Training")
+        raise InputError(f"training is {quote(training)}; give a collectives.Training")
     if steps is not None:
         check_whole_number("steps", steps, at_least=1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from collectives import Algorithm, library, verify
 from collectives.costs.bounds import least_sent_share, least_steps
-from collectives.records.files import write_text
+from collectives.output_files import write_text
 from collectives.units import format_size
 from ringlab.answers.winner_maps import winners
 from simcomm import star

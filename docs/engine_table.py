@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from collectives.records.files import write_text
+from collectives.output_files import write_text
 
 PAGE = Path(__file__).with_name("engines.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results"

@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from collectives.records.files import write_text
+from collectives.output_files import write_text
 from collectives.units import format_size
 
 PAGE = Path(__file__).with_name("executor.md")

@@ -1,6 +1,5 @@
 """The command line, put together from ``ringlab.commands``; each command imports what it needs when it is called."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ from ringlab.commands.list import list_all
 from ringlab.commands.predict import predict
 from ringlab.commands.run import run
 from ringlab.commands.winners import winners
-from ringlab.terminal.progress import is_first_rank
+from ringlab.terminal.failures import exit_with_a_line
 from ringlab.terminal.shutdown import exit_on_signals
 
 app = typer.Typer(
@@ -34,17 +33,8 @@ app.command(name="list")(list_all)
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the run or check failed, 2 the input was refused, 130 interrupted."""
-    try:
-        with exit_on_signals():
-            app()
-    except Exception as error:
-        from collectives.errors import InputError, RunFailed
-
-        if not isinstance(error, InputError | RunFailed):
-            raise
-        if is_first_rank():
-            print(f"ringlab: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2 if isinstance(error, InputError) else 1)
+    with exit_on_signals():
+        exit_with_a_line(app)
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -57,8 +47,12 @@ def _show_version(is_wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Predict, run, compare and see how a training job scales."""
+    from collectives.input_files import inputs_protected  # numpy comes with it, for which --help need not wait
+
+    context.with_resource(inputs_protected())

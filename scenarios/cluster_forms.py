@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.suggestions import suggest
 from collectives.transport import Transport
 from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section, check_known
@@ -127,7 +128,7 @@ def _check_kind(value: object) -> object:
         )
     (kind,) = given
     if kind != "link" and not isinstance(value[kind], str):
-        raise InputError(f"{kind} = {value[kind]!r} should be a text in quotes")
+        raise InputError(f"{kind} = {quote(value[kind])} should be a text in quotes")
     if kind == "preset":
         check_known(value[kind], kind, (HERE, *machine_entries()))
     if kind == "topology" and not value[kind].endswith(SUFFIXES):

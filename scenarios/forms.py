@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.spec import find_spec
 from collectives.units import format_size
 from collectives.workload import DATASETS, MODEL_PARAMETERS
@@ -45,7 +46,7 @@ class CollectiveForm(Section):
     def _check_op(cls, op: str, info: ValidationInfo) -> str:
         check_op(op, info.data.get("dtype", "float32"))
         if "name" in info.data and op != "sum" and not find_spec(info.data["name"]).reduces:
-            raise InputError(f"{op!r} has no meaning, as {info.data['name']} reduces nothing; leave the key out")
+            raise InputError(f"{quote(op)} has no meaning, as {info.data['name']} reduces nothing; leave the key out")
         return op
 
     @field_validator("root")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainValidator
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.transport import Transport
 from scenarios.fields import Count, Reference, Section, read_reference
 from simcomm.cluster.cluster import IDEAL, Cluster
@@ -29,7 +30,7 @@ def _read_routing(value: object) -> Routing:
         return ecmp(**_whole_numbers(reference, ("seed",)))
     _whole_numbers(reference, ())
     if reference.name not in ROUTINGS:
-        raise InputError(f"routing {reference.name!r} is not known; there are shortest, ecmp and rail-aware")
+        raise InputError(f"routing {quote(reference.name)} is not known; there are shortest, ecmp and rail-aware")
     return ROUTINGS[reference.name]
 
 
@@ -40,7 +41,7 @@ def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, in
         if key not in known:
             raise InputError(f"{key} is no parameter of {reference.name}; there are {', '.join(known) or 'none'}")
         if not isinstance(number, int):
-            raise InputError(f"{key} = {number!r} of {reference.name} is no whole number")
+            raise InputError(f"{key} = {quote(number)} of {reference.name} is no whole number")
         found[key] = number
     return found
 
@@ -50,7 +51,7 @@ def _read_placement(value: object) -> Placement:
     if isinstance(value, list) and all(isinstance(host, str) for host in value):
         return partial(place_on, hosts=value)
     if not isinstance(value, str) or value not in PLACEMENTS:
-        raise InputError(f"{value!r} is not known; there are {', '.join(PLACEMENTS)}, or a list of hosts")
+        raise InputError(f"{quote(value)} is not known; there are {', '.join(PLACEMENTS)}, or a list of hosts")
     return PLACEMENTS[value]
 
 

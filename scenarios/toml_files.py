@@ -1,13 +1,18 @@
 """Scenario files as tables: where they lie, what they say as TOML, and what the command line overrides."""
 
+import stat
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
+from collectives.input_files import MEBIBYTE, read_text, reason
+from collectives.quoting import quote
+from collectives.suggestions import suggest
 
 Table = dict[str, Any]
+MOST_BYTES = 4 * MEBIBYTE  # some 50,000 links
 
 
 def shipped() -> dict[str, Path]:
@@ -21,30 +26,30 @@ def shipped() -> dict[str, Path]:
 
 def find(reference: str) -> Path:
     """Return the file of a shipped scenario or, by its path, a user's. Raise InputError that lists the shipped ones."""
-    path = shipped().get(reference, Path(reference))
-    if path.is_dir():
-        raise InputError(f"{reference or '.'} is a directory; {_accepted()}")
-    if not path.exists():
-        raise InputError(f"{reference}: no such file; {_accepted()}")
+    if reference in shipped():
+        return shipped()[reference]
+    path = Path(reference)
+    try:
+        status = path.stat()
+    except FileNotFoundError as error:
+        raise InputError(f"{reference}: no such file; {_accepted(reference)}") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{reference}: {reason(error)}") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{reference or '.'} is a directory; {_accepted(reference)}")
     return path
 
 
-def _accepted() -> str:
-    return f"name a scenario file, or a shipped scenario: {', '.join(shipped())}"
+def _accepted(reference: str) -> str:
+    return f"name a scenario file, or a shipped scenario; {suggest(reference, shipped())}"
 
 
 def read(path: Path) -> Table:
     """Return the content of a TOML file. Raise InputError that names the file and the line."""
-    try:
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}: line {line} is not UTF-8 text; a scenario is TOML, saved as UTF-8") from error
+    text = read_text(path, MOST_BYTES)
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
         end = f" on line {text.count(chr(10)) + 1}" if "end of document" in str(error) else ""
         raise InputError(f"{path}: not TOML: {error}{end}") from error
 
@@ -70,9 +75,9 @@ def override(table: Table, text: str) -> None:
 
 def _entry(place: Any, part: str, text: str) -> Any:
     if not isinstance(place, list):
-        raise InputError(f"--set {text}: {part!r} would be a key of {place!r}, which is no table")
+        raise InputError(f"--set {text}: {quote(part)} would be a key of {quote(place)}, which is no table")
     if not (part.isdecimal() and int(part) < len(place)):
-        raise InputError(f"--set {text}: {part!r} is no entry of a list of {len(place)}; count from 0")
+        raise InputError(f"--set {text}: {quote(part)} is no entry of a list of {len(place)}; count from 0")
     return place[int(part)]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.suggestions import suggest
 from collectives.units import format_time
 from scenarios.fields import Seconds, Section
@@ -17,7 +18,7 @@ MOST_REPETITIONS = 100_000
 
 def _known(distribution: str) -> str:
     if distribution not in DISTRIBUTIONS:
-        raise InputError(f"{distribution!r} is not known; {suggest(distribution, DISTRIBUTIONS)}")
+        raise InputError(f"{quote(distribution)} is not known; {suggest(distribution, DISTRIBUTIONS)}")
     return distribution
 
 

@@ -2,6 +2,7 @@
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.schedule.symbolic_build import message_count
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
@@ -23,7 +24,7 @@ def check_engine(engine: str | None) -> None:
     collectives.errors.InputError: engine 'ns-3' is not known; there are simpy and compiled
     """
     if engine is not None and engine not in ENGINES:
-        raise InputError(f"engine {engine!r} is not known; there are {' and '.join(ENGINES)}")
+        raise InputError(f"engine {quote(engine)} is not known; there are {' and '.join(ENGINES)}")
 
 
 def choose_engine(

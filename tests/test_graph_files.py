@@ -175,8 +175,8 @@ def test_a_file_that_is_no_network_is_refused_by_name(tmp_path: Path, name: str)
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path):
     with pytest.raises(InputError) as missing:
         simcomm.read_cluster(tmp_path / "none.json")
-    assert str(missing.value) == f"{tmp_path / 'none.json'}: No such file or directory"
+    assert str(missing.value) == f"{tmp_path / 'none.json'}: no such file"
     (tmp_path / "latin.json").write_bytes(b"\xff")
     with pytest.raises(InputError) as unreadable:
         simcomm.read_cluster(tmp_path / "latin.json")
-    assert str(unreadable.value) == f"{tmp_path / 'latin.json'}: it is not UTF-8 text"
+    assert str(unreadable.value) == f"{tmp_path / 'latin.json'}: line 1 is not UTF-8 text"

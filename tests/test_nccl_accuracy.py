@@ -219,5 +219,5 @@ def test_a_directory_without_tables_is_refused(tmp_path: Path):
     (tmp_path / "a.csv").unlink()
     with pytest.raises(InputError, match=r"no system that .* describes has a table <slug>\.csv here"):
         accuracy(tmp_path)
-    with pytest.raises(InputError, match=r"x\.gif: predicted against measured is drawn as \.png, \.svg, \.pdf"):
+    with pytest.raises(InputError, match=r"x\.gif: a picture of accuracy is written as \.png or \.svg or \.pdf"):
         accuracy(tmp_path, only_put_aside=True).draw(tmp_path / "x.gif")

@@ -121,7 +121,7 @@ WRONG = {
     "cluster: gpus_per_node = 9; NVIDIA DGX H100 has 8 GPUs": (
         '[cluster]\npreset = "dgx-h100"\ngpus_per_node = 9\n' + ASKS
     ),
-    "none.graphml: No such file or directory": '[cluster]\ntopology = "none.graphml"\n' + ASKS,
+    "none.graphml: no such file": '[cluster]\ntopology = "none.graphml"\n' + ASKS,
     "cluster: hosts does not go with topology from a file": '[cluster]\ntopology = "x.json"\nhosts = 2\n' + ASKS,
     "cluster.routing: routing 'rip' is not known; there are shortest, ecmp and rail-aware": (
         RING + 'routing = "rip"\n' + ASKS

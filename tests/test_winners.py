@@ -89,5 +89,5 @@ def test_winners_that_win_most_come_first_and_a_close_race_is_pale(tmp_path: Pat
     strength = [rgb_to_hsv(shade_by_gain(colours["ring"], gain))[1] for gain in (1.0, 1.2, 1.5, 2.0, 9.0)]
     assert strength[:4] == sorted(strength[:4])
     assert strength[0] < strength[3] == strength[4]
-    with pytest.raises(InputError, match=r"drawn as \.png, \.svg, \.pdf, not '\.gif'"):
+    with pytest.raises(InputError, match=r"written as \.png or \.svg or \.pdf, not '\.gif'"):
         draw_winners(found, tmp_path / "map.gif")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from viz.accuracy import Dots, draw_accuracy
+    from viz.file_types import check_file
     from viz.film.animation import animate
     from viz.pictures import draw
     from viz.report.document import write_report
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Dots": "viz.accuracy",
     "Winners": "viz.winners",
+    "check_file": "viz.file_types",
     "animate": "viz.film.animation",
     "draw": "viz.pictures",
     "draw_accuracy": "viz.accuracy",
@@ -31,6 +33,7 @@ __all__ = [
     "Dots",
     "Winners",
     "animate",
+    "check_file",
     "draw",
     "draw_accuracy",
     "draw_space_time",

@@ -9,13 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.records.files import write_bytes
+from collectives.output_files import write_bytes
 from collectives.units import format_time
+from viz.file_types import check_file
 from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours
 
-SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 150
 BAND = 1.3  # the grey band: predictions off by less than this factor
 
@@ -39,14 +38,11 @@ def draw_accuracy(title: str, subtitle: str, dots: Sequence[Dots], path: Path | 
     ...     Path(folder, "all.png").stat().st_size > 1000
     True
     """
-    path = check_path("path", path)
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InputError(f"{path}: predicted against measured is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")
+    path = check_file(path, "a picture of accuracy")
     if not any(len(one.measured) for one in dots):
         raise InputError(f"{path}: there is nothing to draw")
     content = BytesIO()
-    _figure(title, subtitle, dots).savefig(content, format=suffix[1:], dpi=DPI)
+    _figure(title, subtitle, dots).savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
     write_bytes(path, content.getvalue())
 
 

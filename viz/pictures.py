@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from collectives.checks import check_path
-from collectives.errors import InputError
 from collectives.records.trace import Trace
+from viz.file_types import check_file
 from viz.film.animation import animate
 from viz.space_time import draw_space_time
 
@@ -24,8 +23,5 @@ def draw(trace: Trace, path: Path | str) -> None:
     ...     Path(folder, "one.png").stat().st_size > 1000
     True
     """
-    path = check_path("path", path)
-    suffix = path.suffix.lower()
-    if suffix not in _WRITERS:
-        raise InputError(f"{path}: what to draw follows from the suffix: .gif or .png, not {suffix!r}")
-    _WRITERS[suffix](trace, path)
+    path = check_file(path, "a picture of messages")
+    _WRITERS[path.suffix.lower()](trace, path)

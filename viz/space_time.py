@@ -15,13 +15,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from collectives.checks import check_path
-from collectives.errors import InputError
-from collectives.records.files import write_bytes
+from collectives.output_files import write_bytes
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.units import format_time
+from viz.file_types import check_file
 from viz.style.captions import check_something_happens, describe_busiest_link, describe_trace, time_unit
 from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, phase_colours
 
@@ -47,9 +46,7 @@ def draw_space_time(trace: Trace, path: Path | str) -> None:
     ...     Path(folder, "one.png").stat().st_size > 1000
     True
     """
-    path = check_path("path", path)
-    if path.suffix.lower() != ".png":
-        raise InputError(f"{path}: a space-time picture is written as .png")
+    path = check_file(path, "a space-time picture")
     write_bytes(path, render_space_time(trace))
 
 

@@ -17,15 +17,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
 
-from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.records.files import write_bytes
+from collectives.output_files import write_bytes
 from collectives.units import format_bandwidth
+from viz.file_types import check_file
 from viz.layout.geometry import Graph, Point
 from viz.layout.rows import kind_of, place_in_rows
 from viz.style.colours import GREY, INK, PANE, PAPER
 
-SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 150
 MOST_NODES = 2000
 MOST_LABELS = 80
@@ -66,16 +65,13 @@ def draw_topology(graph: Graph, hosts: Sequence[str], title: str, path: Path | s
     ...     Path(folder, "two.png").stat().st_size > 1000
     True
     """
-    path = check_path("path", path)
+    path = check_file(path, "a topology")
     if not isinstance(graph, nx.Graph):
         raise InputError(f"graph is {graph!r}; give a networkx graph, for example that of a cluster")
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InputError(f"{path}: a topology is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")
     if len(graph) > MOST_NODES:
         raise InputError(f"{title} has {len(graph)} nodes; a picture shows {MOST_NODES} at most")
     content = BytesIO()
-    _figure(graph, hosts, title).savefig(content, format=suffix[1:], dpi=DPI)
+    _figure(graph, hosts, title).savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
     write_bytes(path, content.getvalue())
 
 

@@ -13,13 +13,12 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.records.files import write_bytes
+from collectives.output_files import write_bytes
 from collectives.units import format_size
+from viz.file_types import check_file
 from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, text_colour
 
-SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 150
 STRONG = 2.0  # times as fast as the next best, from which on a colour is full
 PALEST = 0.28  # how much of it is left where two are equally fast
@@ -51,14 +50,11 @@ def draw_winners(found: Winners, path: Path | str) -> None:
     ...     Path(folder, "map.png").stat().st_size > 1000
     True
     """
-    path = check_path("path", path)
+    path = check_file(path, "a map of winners")
     if not isinstance(found, Winners):
         raise InputError(f"found is {found!r}; give viz.Winners")
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InputError(f"{path}: a map of winners is drawn as {', '.join(SUFFIXES)}, not {path.suffix!r}")
     content = BytesIO()
-    _figure(found).savefig(content, format=suffix[1:], dpi=DPI)
+    _figure(found).savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
     write_bytes(path, content.getvalue())
 
 

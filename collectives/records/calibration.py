@@ -85,13 +85,28 @@ class Calibration:
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Return the file that keeps the calibration of this machine with so many ranks.
+    """Return the file that keeps the calibration of this machine with so many ranks. Raise InputError without a home.
 
     >>> cache_file(2).name
     'calibration-gloo-2.json'
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise InputError("there is no home folder to keep calibrations in; set XDG_CACHE_HOME to a folder") from error
     return cache / "ringlab" / f"calibration-{backend}-{ranks}.json"
+
+
+def is_cached(ranks: int, backend: str = "gloo") -> bool:
+    """Return whether there is a calibration of this machine with so many ranks, whatever it is worth.
+
+    >>> is_cached(10**100)
+    False
+    """
+    try:
+        return cache_file(ranks, backend).is_file()
+    except (OSError, ValueError):  # a name that is too long, a folder that may not be read, or no home
+        return False
 
 
 def read_calibration(path: Path | str) -> Calibration:
@@ -114,7 +129,7 @@ def cached_calibration(ranks: int, backend: str = "gloo") -> Calibration:
     """
     path = cache_file(ranks, backend)
     make = f"`ringlab calibrate --ranks {ranks}" + ("`" if backend == "gloo" else f" --backend {backend}`")
-    if not path.is_file():
+    if not is_cached(ranks, backend):
         raise InputError(f"no calibration of this machine for {ranks} ranks; make one with {make}")
     calibration = read_calibration(path)
     if not calibration.is_fresh():

@@ -1,12 +1,10 @@
-"""How results reach a file and come back: written whole or not at all, records as strict JSON.
+"""Records in files, as strict JSON.
 
 A record is a dataclass with a ``SCHEMA_VERSION`` of its own. In its file the version stands before the fields, and a
 file of another version, with another key or with a value of another type is refused.
 """
 
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
@@ -14,6 +12,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from collectives.checks import check_path
 from collectives.errors import InputError
+from collectives.input_files import read_text
+from collectives.output_files import write_text
+from collectives.quoting import quote
 
 
 class Record(Protocol):
@@ -24,25 +25,6 @@ class Record(Protocol):
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``: a reader sees the old file or the new one, never a part. Make its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def write_text(path: Path, content: str) -> None:
-    """Write text to ``path`` as UTF-8, whole or not at all. Make its folder."""
-    write_bytes(path, content.encode())
 
 
 def write_record(path: Path | str, record: Record, indent: int | None = None) -> None:
@@ -72,7 +54,8 @@ def read_record(path: Path | str, kind: type[AnyRecord]) -> AnyRecord:
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
     if version != kind.SCHEMA_VERSION:
         advice = "; another version of Ringlab wrote it: make it again" if isinstance(version, int) else ""
-        raise InputError(f"{path}: not a {name} of schema version {kind.SCHEMA_VERSION} (found {version!r}){advice}")
+        wanted = f"not a {name} of schema version {kind.SCHEMA_VERSION}"
+        raise InputError(f"{path}: {wanted} (found {quote(version)}){advice}")
     try:
         return TypeAdapter(kind).validate_python(content, extra="forbid")
     except ValidationError as error:
@@ -82,10 +65,9 @@ def read_record(path: Path | str, kind: type[AnyRecord]) -> AnyRecord:
 
 
 def _read_json(path: Path, name: str) -> Any:
+    text = read_text(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a {name}: it is not JSON ({error})") from error
 

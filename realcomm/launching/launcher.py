@@ -17,6 +17,7 @@ from typing import Any
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
 from realcomm.launching.failures import Failure, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.interrupts import HeldInterrupts
@@ -59,7 +60,7 @@ def launch(
     [2, 2]
     """
     if not callable(worker):
-        raise InputError(f"worker is {worker!r}; give a function of (rank, world_size)")
+        raise InputError(f"worker is {quote(worker)}; give a function of (rank, world_size)")
     check_launch(world_size, backend, timeout)
     if under_torchrun():
         return run_under_torchrun(worker, world_size, args, backend, threads, timeout, progress)
@@ -86,7 +87,7 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
         )
     _check_timeout(timeout)
     if backend not in ("gloo", "nccl"):
-        raise InputError(f"backend {backend!r} is not known; there are gloo (CPUs) and nccl (GPUs)")
+        raise InputError(f"backend {quote(backend)} is not known; there are gloo (CPUs) and nccl (GPUs)")
     if backend == "nccl":
         import torch
 
@@ -96,7 +97,7 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
 
 def _check_timeout(timeout: object) -> None:
     if not isinstance(timeout, int | float) or timeout <= 0:
-        raise InputError(f"timeout is {timeout!r}; give a number of seconds above 0")
+        raise InputError(f"timeout is {quote(timeout)}; give a number of seconds above 0")
 
 
 @contextmanager

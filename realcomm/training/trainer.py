@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_cluster, check_path
 from collectives.declaration import Algorithm
+from collectives.output_files import write_bytes
 from collectives.proof.verifier import verify
-from collectives.records.files import write_bytes
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, name_in_library
 from collectives.request import Request

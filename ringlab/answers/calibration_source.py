@@ -8,7 +8,7 @@ from typing import Any
 
 from collectives.checks import check_path, check_sequence, check_whole_number
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, cache_file, read_calibration
+from collectives.records.calibration import Calibration, cache_file, is_cached, read_calibration
 from collectives.workload import Training, check_training
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import Record
@@ -21,7 +21,7 @@ Source = Calibration | Path | str | None  # a calibration, its file, or the cach
 
 @dataclass(frozen=True)
 class CalibrationAnswer(Record):
-    """What ``calibrate`` measured, and the file in which predictions find it for a day."""
+    """What ``calibrate`` measured, and the file in which predictions find it for a day; "" where none could be."""
 
     calibration: Calibration
     file: str
@@ -47,7 +47,7 @@ def find_calibration(scenario: Scenario, source: Source = None, backend: str = "
     if source is not None:
         return source if isinstance(source, Calibration) else read_calibration(check_path("calibration", source))
     ranks = needed_ranks(scenario)
-    if ranks is None or not cache_file(ranks, backend).is_file():
+    if ranks is None or not is_cached(ranks, backend):
         return None
     try:
         cached = read_calibration(cache_file(ranks, backend))
@@ -104,11 +104,22 @@ def calibrate(
     check_whole_number("ranks", ranks, at_least=1)
     for training in check_sequence("trainings", trainings, of="trainings"):
         check_training(training)
-    with (progress or NoProgress()).task(f"calibrating this machine with {ranks} ranks") as tick:
+    progress = NoProgress() if progress is None else progress
+    with progress.task(f"calibrating this machine with {ranks} ranks") as tick:
         calibration = realcomm.calibrate(ranks, trainings, backend=backend, timeout=timeout, progress=tick)
-    file = cache_file(ranks, backend)
-    calibration.write(file)
-    return CalibrationAnswer(calibration, str(file))
+    return CalibrationAnswer(calibration, _keep(calibration, progress))
+
+
+def _keep(calibration: Calibration, progress: Progress) -> str:
+    """Write a calibration to the cache and return the file; where that fails, say so and return no name."""
+    try:
+        file = cache_file(calibration.ranks, calibration.backend)
+        calibration.write(file)
+    except (InputError, OSError) as error:
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        progress.note(f"warning: this calibration is used now but not kept for later: {why}")
+        return ""
+    return str(file)
 
 
 def calibrate_for(scenario: Scenario, ranks: int = 2, **options: Any) -> CalibrationAnswer:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import viz
 from collectives.checks import check_text
 from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.suggestions import close_names
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware_parts import Figure, find_link, parts
@@ -61,7 +62,7 @@ class HardwarePart(Record):
         """
         if self.name not in machine_entries():
             machines = ", ".join(machine_entries())
-            raise InputError(f"{self.name!r} is no machine, so it has no topology; there are {machines}")
+            raise InputError(f"{quote(self.name)} is no machine, so it has no topology; there are {machines}")
         cluster = preset(self.name, nodes)
         viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
         return replace(self, file=str(path))
@@ -124,10 +125,10 @@ def _rates(link: str) -> dict[str, float | None]:
 
 def _unknown(name: str) -> str:
     names = [*machine_entries(), *(part for kind in ("GPU", "link", "NIC", "switch") for part in parts(kind))]
-    close = get_close_matches(name, names, n=3, cutoff=0.4)
+    close = close_names(name, names)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     machines = ", ".join(machine_entries())
-    return f"{name!r} is not in the catalogue; {hint}`ringlab hardware` lists all; machines: {machines}"
+    return f"{quote(name)} is not in the catalogue; {hint}`ringlab hardware` lists all; machines: {machines}"
 
 
 def _links(cluster: Cluster) -> tuple[Entry, ...]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import viz
-from collectives.checks import check_path
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from ringlab.answers.predicted_trace import algorithm_names, predict_trace
@@ -44,7 +43,7 @@ def draw_scenario(
 
     Raises InputError for an algorithm that is not in the scenario, and for a suffix that is none of a picture.
     """
-    check_path("path", path)
+    viz.check_file(path, "a picture of messages")
     trace = predict_trace(scenario, calibration, algorithm, nbytes)
     names = algorithm_names(scenario)
     if algorithm is None and len(names) > 1:

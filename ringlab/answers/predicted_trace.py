@@ -5,6 +5,7 @@ from typing import TypeVar
 import simcomm
 from collectives.checks import check_text
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from ringlab.answers.workload import predictable, resolve_training
@@ -55,5 +56,5 @@ def _find(name: str | None, candidates: dict[str, T], scenario: Scenario) -> T:
     fitting = fitting or [label for label in candidates if name == label.partition("[")[0]]
     if not fitting or (name is not None and len(fitting) > 1):
         problem = "more than one algorithm" if fitting else "no algorithm"
-        raise InputError(f"{scenario.path}: {problem} {name or ''!r} in it; there are {known}")
+        raise InputError(f"{scenario.path}: {problem} {quote(name or '')} in it; there are {known}")
     return candidates[fitting[-1]]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from collectives.checks import check_number, check_text
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.units import parse_size
 
 MOST_SIZES = 1000
@@ -20,14 +21,14 @@ def parse_world_sizes(text: str, option: str = "--world-sizes", most: int = 256)
     for part in check_text(option, text, "1-8,16").split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise InputError(f"{option} {text!r}: {part!r} is neither a number nor a range like 1-8")
+            raise InputError(f"{option} {quote(text)}: {quote(part)} is neither a number nor a range like 1-8")
         if dash and int(last) < int(first):
-            raise InputError(f"{option} {text!r}: {part.strip()} runs backwards; write {last}-{first}")
+            raise InputError(f"{option} {quote(text)}: {part.strip()} runs backwards; write {last}-{first}")
         if int(last if dash else first) > most:
-            raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
+            raise InputError(f"{option} {quote(text)}: world sizes from 1 to {most} are accepted")
         sizes.update(range(int(first), int(last if dash else first) + 1))
     if not sizes or min(sizes) < 1:
-        raise InputError(f"{option} {text!r}: world sizes from 1 to {most} are accepted")
+        raise InputError(f"{option} {quote(text)}: world sizes from 1 to {most} are accepted")
     return sorted(sizes)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import write_answer
+from ringlab.terminal.output import check_outputs, write_answer
 
 
 def accuracy(
@@ -26,7 +26,11 @@ def accuracy(
     """Predict published NCCL tables from descriptions, and show the errors beside those of simpler predictions."""
     from ringlab.answers import accuracy as accuracy_answer
     from ringlab.terminal.accuracy_tables import show_accuracy
+    from viz import check_file
 
+    if plot is not None:
+        check_file(plot, "a picture of accuracy")
+    check_outputs(json_to, plot)
     answer = accuracy_answer.accuracy(data, only_put_aside=only_put_aside)
     if plot is not None:
         answer.draw(plot)

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
-from ringlab.terminal.output import write_answer
+from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ def animate(
 ) -> None:
     """Draw the messages of a collective: moving over the topology, or ranks against time."""
     from ringlab.scenario import animate, load
+    from viz import check_file
 
+    check_file(output, "a picture of messages")
+    check_outputs(json_to, output, reads=calibration)
     if source.endswith(".json"):
         answer = animate(source, output)
     else:
@@ -39,4 +42,4 @@ def animate(
 
 
 def _show(answer: "Picture", console: Console) -> None:
-    console.print(f"{answer.title}: {answer.file}", markup=False, soft_wrap=True)
+    console.print(f"{answer.title}: {answer.file}", soft_wrap=True)

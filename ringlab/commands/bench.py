@@ -3,9 +3,9 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from ringlab.terminal.output import write_json
+from ringlab.terminal.console import make_console
+from ringlab.terminal.output import check_outputs, write_json
 from ringlab.terminal.progress import is_first_rank
 
 
@@ -39,7 +39,8 @@ def bench(
         root_rank,
     )  # fmt: skip
     benchmark = prepare(options, backend=backend, timeout=timeout)
-    table = BenchTable(benchmark, Console(highlight=False, quiet=json_to == "-" or not is_first_rank()))
+    check_outputs(json_to)
+    table = BenchTable(benchmark, make_console(quiet=json_to == "-" or not is_first_rank()))
     table.show_head()
     answer = benchmark.run(table.show_row)
     table.show_foot(answer)

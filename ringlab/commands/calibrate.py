@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import BackendOpt, JsonOpt, SetOpt, TimeoutOpt
-from ringlab.terminal.output import write_answer
+from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
 
@@ -25,6 +25,7 @@ def calibrate(
     from ringlab.terminal.machine_tables import show_calibration
 
     progress = TerminalProgress()
+    check_outputs(json_to)
     if scenario is None:
         answer = calibration_source.calibrate(ranks, backend=backend, timeout=timeout, progress=progress)
     else:

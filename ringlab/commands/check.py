@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import write_answer
+from ringlab.terminal.output import check_outputs, write_answer
 
 
 def check(
@@ -17,6 +17,7 @@ def check(
     from ringlab.answers import proofs
     from ringlab.terminal.check_tables import show_check
 
+    check_outputs(json_to)
     answer = proofs.check(algorithms, world_sizes)
     write_answer(answer, json_to, show_check)
     if not answer.is_correct:

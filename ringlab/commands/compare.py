@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import BackendOpt, CalibrationOpt, JsonOpt, ScenarioArg, SetOpt, TimeoutOpt
-from ringlab.terminal.output import write_answer
-from ringlab.terminal.progress import TerminalProgress, is_first_rank
+from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.terminal.progress import TerminalProgress
 
 
 def compare(
@@ -22,9 +22,16 @@ def compare(
     """Predict and run, and show the error of each prediction."""
     from ringlab.scenario import load
     from ringlab.terminal.scenario_tables import show_scenario_answer
+    from viz import check_file
 
     loaded = load(scenario, *(set_keys or ()))
+    if report is not None:
+        check_file(report, "a report")
+    check_outputs(json_to, report, reads=calibration)
     answer = loaded.compare(calibration=calibration, backend=backend, timeout=timeout, progress=TerminalProgress())
-    write_answer(answer, json_to, show_scenario_answer)
-    if report is not None and is_first_rank():
-        loaded.write_report(answer, report, calibration=calibration)
+
+    def write_report() -> None:
+        if report is not None:
+            loaded.write_report(answer, report, calibration=calibration)
+
+    write_answer(answer, json_to, show_scenario_answer, write_report)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import write_answer
+from ringlab.terminal.output import check_outputs, write_answer
 
 
 def hardware(
@@ -19,7 +19,11 @@ def hardware(
     from collectives.errors import InputError
     from ringlab.answers import hardware_parts
     from ringlab.terminal.hardware_tables import show_hardware
+    from viz import check_file
 
+    if output is not None:
+        check_file(output, "a topology")
+    check_outputs(json_to, output)
     if output is None:
         answer = hardware_parts.hardware(name)
     elif name is None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
-from ringlab.terminal.output import write_answer
+from ringlab.terminal.output import check_outputs, write_answer
 
 
 def predict(
@@ -23,7 +23,11 @@ def predict(
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
     loaded = load(scenario, *(set_keys or ()))
+    check_outputs(json_to, trace, reads=calibration)
     answer = loaded.predict(calibration, engine)
-    if trace is not None:
-        loaded.trace(calibration=calibration, engine=engine).write(trace)
-    write_answer(answer, json_to, show_scenario_answer)
+
+    def write_trace() -> None:
+        if trace is not None:
+            loaded.trace(calibration=calibration, engine=engine).write(trace)
+
+    write_answer(answer, json_to, show_scenario_answer, write_trace)

@@ -1,8 +1,8 @@
 """The command ``ringlab run``."""
 
 from ringlab.terminal.options import BackendOpt, CalibrationOpt, JsonOpt, ScenarioArg, SetOpt, TimeoutOpt, TraceOpt
-from ringlab.terminal.output import write_answer
-from ringlab.terminal.progress import TerminalProgress, is_first_rank
+from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.terminal.progress import TerminalProgress
 
 
 def run(
@@ -18,9 +18,12 @@ def run(
     from ringlab.scenario import load
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
-    answer = load(scenario, *(set_keys or ())).run(
-        calibration=calibration, backend=backend, timeout=timeout, progress=TerminalProgress()
-    )
-    if trace is not None and answer.trace is not None and is_first_rank():
-        answer.trace.write(trace)
-    write_answer(answer, json_to, show_scenario_answer)
+    loaded = load(scenario, *(set_keys or ()))
+    check_outputs(json_to, trace, reads=calibration)
+    answer = loaded.run(calibration=calibration, backend=backend, timeout=timeout, progress=TerminalProgress())
+
+    def write_trace() -> None:
+        if trace is not None and answer.trace is not None:
+            answer.trace.write(trace)
+
+    write_answer(answer, json_to, show_scenario_answer, write_trace)

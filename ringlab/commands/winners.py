@@ -1,16 +1,13 @@
 """The command ``ringlab winners``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from ringlab.terminal.console import make_console
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
-from ringlab.terminal.output import write_answer
-
-if TYPE_CHECKING:
-    from ringlab.answers.winner_maps import WinnersAnswer
+from ringlab.terminal.output import check_outputs, write_answer
 
 
 def winners(
@@ -46,22 +43,25 @@ def winners(
     from ringlab.scenario import load
     from ringlab.terminal.winners_table import show_winners
     from simcomm import star
+    from viz import check_file
 
+    if output is not None:
+        check_file(output, "a map of winners")
     sizes, algorithms = (begin, end, factor), algorithm or ()
     if scenario is not None:
         loaded = load(scenario, *(set_keys or ()))
+        check_outputs(json_to, output, reads=calibration)
         answer = loaded.winners(collective, ranks, sizes, algorithms, calibration=calibration)
     elif set_keys:
         raise InputError("--set changes a scenario, and none is given")
     else:
+        check_outputs(json_to, output)
         cluster = star(hosts, bandwidth, latency)
         answer = winner_maps.winners(collective or "all_reduce", cluster, ranks, sizes, algorithms)
-    if output is not None:
-        answer.draw(output)
 
-    def show(answer: "WinnersAnswer", console: Console) -> None:
-        show_winners(answer, console)
+    def draw() -> None:
         if output is not None:
-            console.print(f"The picture: {output}", markup=False, soft_wrap=True)
+            answer.draw(output)
+            make_console(quiet=json_to == "-").print(f"The picture: {output}", soft_wrap=True)
 
-    write_answer(answer, json_to, show)
+    write_answer(answer, json_to, show_winners, draw)

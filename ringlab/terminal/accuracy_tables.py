@@ -24,10 +24,10 @@ def show_accuracy(answer: AccuracyAnswer, console: Console) -> None:
     ]
     console.print(make_table("By system: median error (with its sign)", ["system", *CLASS_TITLES], systems, words=1))
     for note in answer.notes:
-        console.print(note, markup=False)
-    console.print(f"Parameters: {answer.fit}. An error is |predicted / measured - 1|.", markup=False)
+        console.print(note)
+    console.print(f"Parameters: {answer.fit}. An error is |predicted / measured - 1|.")
     if answer.file:
-        console.print(f"The picture: {answer.file}", markup=False, soft_wrap=True)
+        console.print(f"The picture: {answer.file}", soft_wrap=True)
 
 
 def _overview(answer: AccuracyAnswer) -> list[Row]:

@@ -27,7 +27,7 @@ def show_check(answer: CheckAnswer, console: Console) -> None:
         if len(verdicts) <= FEW and verdict.reports:
             name = verdict.algorithm.full_name
             console.print(make_table(name, ["ranks", *HEADINGS], _rows_by_size(verdict), words=0))
-        console.print(_sentence(verdict), markup=False, soft_wrap=True)
+        console.print(_sentence(verdict), soft_wrap=True)
 
 
 def _cells(costs: Costs) -> Row:

@@ -30,7 +30,7 @@ def _show_catalogue(answer: HardwareCatalogue, console: Console) -> None:
     console.print(make_table("Links: GB/s each way, of one lane or link", ["name", *SPEED_COLUMNS], links, words=1))
     nics = [[nic["name"], nic["ports"], nic["port"], nic.get("pcie", NOTHING)] for nic in answer.nics]
     console.print(make_table("NICs", ["name", "ports", "port", "PCIe"], nics, words=1))
-    console.print("Each with its sources: `ringlab hardware NAME`; a machine's picture: add -o FILE.png.", markup=False)
+    console.print("Each with its sources: `ringlab hardware NAME`; a machine's picture: add -o FILE.png.")
 
 
 def _show_part(answer: HardwarePart, console: Console) -> None:
@@ -39,9 +39,9 @@ def _show_part(answer: HardwarePart, console: Console) -> None:
     links = [[link["medium"], str(link["count"]), *_speed(link)] for link in answer.links]
     if links:
         console.print(make_table("Links: GB/s each way", ["", "number", *SPEED_COLUMNS], links, words=1))
-        console.print(f'In a scenario: preset = "{answer.name}"', markup=False)
+        console.print(f'In a scenario: preset = "{answer.name}"')
     if answer.file:
-        console.print(f"{answer.title}: {answer.file}", markup=False, soft_wrap=True)
+        console.print(f"{answer.title}: {answer.file}", soft_wrap=True)
 
 
 def _nics(machine: Entry) -> str:

@@ -36,7 +36,8 @@ def show_calibration(answer: CalibrationAnswer, console: Console) -> None:
     if compute:
         headings = ["model", "dataset", "batch", "processes\nx threads", "forward", "backward", "optimizer", "spread"]
         console.print(make_table("Training step without communication", headings, compute, words=2))
-    console.print(f"Kept in {answer.file}; predictions use it for a day.", markup=False)
+    if answer.file:
+        console.print(f"Kept in {answer.file}; predictions use it for a day.", soft_wrap=True)
 
 
 def show_doctor(answer: DoctorAnswer, console: Console) -> None:
@@ -44,4 +45,4 @@ def show_doctor(answer: DoctorAnswer, console: Console) -> None:
     rows = [[finding.subject, "yes" if finding.works else "no", finding.detail] for finding in answer.findings]
     console.print(make_table("This machine", ["", "works", ""], rows, words=3))
     missing = answer.missing
-    console.print(f"Missing: {', '.join(missing)}." if missing else "Everything is there.", markup=False)
+    console.print(f"Missing: {', '.join(missing)}." if missing else "Everything is there.")

@@ -13,4 +13,4 @@ def show_names(answer: Names, console: Console) -> None:
     for part in fields(answer):
         rows = [[name.name, name.about] for name in getattr(answer, part.name)]
         console.print(make_table(part.name.capitalize(), ["name", "about"], rows, words=2))
-    console.print("Use them as `ringlab check NAME` and `ringlab predict NAME`.", markup=False)
+    console.print("Use them as `ringlab check NAME` and `ringlab predict NAME`.")

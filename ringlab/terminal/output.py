@@ -1,13 +1,16 @@
-"""How a command hands over its answer: as JSON where it was asked for, and shown to the reader."""
+"""How a command hands over its answer: shown to the reader first, then written to the files that were asked for."""
 
 import json
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 from rich.console import Console
 
+from ringlab.terminal.console import make_console
 from ringlab.terminal.progress import is_first_rank
 
 if TYPE_CHECKING:
@@ -16,26 +19,77 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound="Record")
 
 
-def write_answer(answer: A, json_to: str | None, show: Callable[[A, Console], None]) -> None:
-    """Write the answer as JSON to a file or, for ``-``, to standard output; show it unless it went there.
+def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
+    """Raise InputError unless all files that a command is to write can be written, and no two are one.
 
-    Of several ranks only rank 0 writes.
+    To be called before what takes long, when all other input than the calibration that it ``reads`` is read. None and
+    ``-`` are no files.
+    """
+    from collectives.errors import InputError
+    from collectives.input_files import check_input
+    from collectives.output_files import check_output
+
+    if reads is not None:
+        check_input(reads)
+    if not is_first_rank():
+        return
+    named: dict[str, Path | str] = {}
+    for file in files:
+        if file is None or file == "-":
+            continue
+        check_output(file)
+        real = os.path.realpath(file)
+        if real in named and not Path(real).is_char_device():
+            raise InputError(f"{file} and {named[real]} are one file; give each output its own")
+        named[real] = file
+
+
+def write_answer(
+    answer: A, json_to: str | None, show: Callable[[A, Console], None], *writers: Callable[[], object]
+) -> None:
+    """Show the answer, write it as JSON to a file and call ``writers``; for ``-`` the JSON is all that is shown.
+
+    Of several ranks only rank 0 writes. Where a file cannot be written, the others still are. Raises OSError.
     """
     if not is_first_rank():
         return
-    write_json(answer, json_to)
     if json_to != "-":
-        show(answer, Console(highlight=False))
+        show(answer, make_console())
+    write_files(partial(write_json, answer, json_to), *writers)
+
+
+def write_files(*writers: Callable[[], object]) -> None:
+    """Call all writers. Raise the first one's OSError, with those of others as notes."""
+    errors = []
+    for write in writers:
+        try:
+            write()
+        except OSError as error:
+            errors.append(error)
+    for other in errors[1:]:
+        errors[0].add_note(describe_system_error(other))
+    if errors:
+        raise errors[0]
 
 
 def write_json(answer: "Record", json_to: str | None) -> None:
     """Write the answer as JSON to a file or, for ``-``, to standard output."""
     if json_to is None:
         return
+    from collectives.output_files import write_text
+
     text = json.dumps(answer.to_dict(), indent=2, allow_nan=False)
     if json_to == "-":
         typer.echo(text)
     else:
-        from collectives.records.files import write_text
+        write_text(json_to, text + "\n")
 
-        write_text(Path(json_to), text + "\n")
+
+def describe_system_error(error: OSError) -> str:
+    """Return an error of the system as a line: the file and the reason.
+
+    >>> describe_system_error(OSError(28, "No space left on device", "a.json"))
+    'a.json: No space left on device'
+    """
+    files = [os.fsdecode(file) for file in (error.filename, error.filename2) if isinstance(file, str | bytes)]
+    return ": ".join([" and ".join(files)] * bool(files) + [error.strerror or str(error)])

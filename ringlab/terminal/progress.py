@@ -10,6 +10,8 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from ringlab.answers.progress import Tick
+from ringlab.terminal.console import make_console
+from ringlab.terminal.plain_text import make_printable
 
 PLAIN_EVERY = 5.0  # seconds between plain lines of one task
 
@@ -18,7 +20,7 @@ class TerminalProgress:
     """Where a command says what it is doing: a ``ringlab.answers.progress.Progress``."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, quiet=not is_first_rank(), highlight=False)
+        self.console = console or make_console(stderr=True, quiet=not is_first_rank())
 
     @contextmanager
     def task(self, text: str) -> Iterator[Tick]:
@@ -28,30 +30,31 @@ class TerminalProgress:
 
     def note(self, text: str) -> None:
         """Print a line."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)
 
     @contextmanager
     def _bar(self, text: str) -> Iterator[Tick]:
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[now]}"))
+        words, now_doing = (TextColumn(field, markup=False) for field in ("{task.description}", "{task.fields[now]}"))
+        columns = (words, BarColumn(bar_width=24), now_doing)
         per_second = 2  # drawing takes a core from the ranks
         with Bars(*columns, TimeElapsedColumn(), console=self.console, refresh_per_second=per_second) as bars:
-            task = bars.add_task(text, total=None, now="")
+            task = bars.add_task(make_printable(text), total=None, now="")
 
             def tick(rank: int, done: int, total: int, now: str) -> None:
-                bars.update(task, completed=done, total=total, now=now)
+                bars.update(task, completed=done, total=total, now=make_printable(now))
 
             yield tick
 
     @contextmanager
     def _lines(self, text: str) -> Iterator[Tick]:
         begin = last = time.monotonic()
-        self.console.print(f"{text} ...")
+        self.console.print(f"{text} ...", soft_wrap=True)
 
         def tick(rank: int, done: int, total: int, now: str) -> None:
             nonlocal last
             if time.monotonic() - last >= PLAIN_EVERY:
                 last = time.monotonic()
-                self.console.print(f"  {done}/{total} {now}")
+                self.console.print(f"  {done}/{total} {now}", soft_wrap=True)
 
         yield tick
         self.console.print(f"  done in {time.monotonic() - begin:.1f} s")

@@ -6,13 +6,13 @@ from itertools import zip_longest
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from collectives.units import format_size, format_time
 from ringlab.answers.comparison import Comparison
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.scenario_answer import ScenarioAnswer
+from ringlab.terminal.plain_text import make_printable
 from ringlab.terminal.tables import NOTHING, Format, Row, format_or_dash, format_ratio, format_whole_percent, make_table
 
 CLUSTER_WIDTH = 15  # characters
@@ -40,7 +40,7 @@ def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console) -> None:
         headings = ["cluster", "", "size", *DISTRIBUTION]
         console.print(_make_grouped_table("Under trouble", headings, distributions, words=2))
     for sentence in answer.conclusions:
-        console.print(sentence, markup=False)
+        console.print(sentence)
 
 
 def _collectives_table(clusters: Clusters, is_compared: bool) -> Table:
@@ -126,6 +126,6 @@ def _make_grouped_table(
         lines = textwrap.wrap(name, CLUSTER_WIDTH)
         lines[len(rows) - 1 :] = [" ".join(lines[len(rows) - 1 :])]
         for line, row in zip_longest(lines[: len(rows)], rows, fillvalue=""):
-            table.add_row(*map(escape, (str(line), *row)))
+            table.add_row(*map(make_printable, (str(line), *row)))
         table.add_section()
     return table

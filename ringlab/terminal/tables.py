@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+from ringlab.terminal.plain_text import make_printable
 
 Row = list[str]
 Format = Callable[[float], str]
@@ -14,7 +16,7 @@ NOTHING = "-"
 def make_table(title: str, headings: Sequence[str], rows: Sequence[Row], words: int) -> Table:
     """Return a table whose first ``words`` columns are words and the others numbers."""
     table = Table(
-        title=title,
+        title=make_printable(title),
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
@@ -22,9 +24,9 @@ def make_table(title: str, headings: Sequence[str], rows: Sequence[Row], words: 
         collapse_padding=True,
     )
     for index, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if index < words else "right", overflow="fold")
+        table.add_column(Text(heading), justify="left" if index < words else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*map(make_printable, row))
     return table
 
 

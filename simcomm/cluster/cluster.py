@@ -7,6 +7,7 @@ import networkx as nx
 
 from collectives.checks import check_cluster, check_whole_number
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.transport import Transport
 from simcomm.cluster.routing import Router, Routing, shortest
 
@@ -40,9 +41,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.sharing not in SHARING:
-            raise InputError(f"sharing is {self.sharing!r}; there are {' and '.join(SHARING)}")
+            raise InputError(f"sharing is {quote(self.sharing)}; there are {' and '.join(SHARING)}")
         if self.transport is not None and not isinstance(self.transport, Transport):
-            raise InputError(f"transport is {self.transport!r}; give a Transport, or None for a calibrated one")
+            raise InputError(f"transport is {quote(self.transport)}; give a Transport, or None for a calibrated one")
 
     def __repr__(self) -> str:
         counts = f"{self.graph.number_of_nodes()} nodes, {self.graph.number_of_edges()} links"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import networkx as nx
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency
 from simcomm.cluster.cluster import IDEAL, Cluster
@@ -36,11 +37,11 @@ def from_links(
     <Cluster 2 hosts, 2 links: 2 ranks, 3 nodes, 4 links>
     """
     if not isinstance(links, Iterable):
-        raise InputError(f"links is {links!r}; give a list of links, each two nodes, a bandwidth and a latency")
+        raise InputError(f"links is {quote(links)}; give a list of links, each two nodes, a bandwidth and a latency")
     graph = empty_graph()
     for link in links:
         if not isinstance(link, list | tuple) or len(link) != 4:
-            raise InputError(f"link is {link!r}; give two nodes, a bandwidth and a latency")
+            raise InputError(f"link is {quote(link)}; give two nodes, a bandwidth and a latency")
         a, b, bandwidth, latency = link
         _check_link(graph, a, b)
         add_link(graph, a, b, link_spec(bandwidth, latency))
@@ -74,7 +75,7 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
     for node in (a, b):
         if not isinstance(node, str) or not re.fullmatch(r"[hs]\w*", node):
             raise InputError(
-                f"link {a} - {b}: node {node!r} leads nowhere; name hosts h0, h1, ... and switches s0, s1, ..."
+                f"link {a} - {b}: node {quote(node)} leads nowhere; name hosts h0, h1, ... and switches s0, s1, ..."
             )
     if a == b:
         raise InputError(f"link {a} - {b}: a link needs two different nodes")

@@ -9,12 +9,15 @@ import networkx as nx
 
 from collectives.checks import check_path
 from collectives.errors import InputError
+from collectives.input_files import MEBIBYTE, read_text
+from collectives.quoting import quote
 from collectives.transport import Transport
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import natural_key, rank_nodes
 from simcomm.cluster.graph_check import check_graph
 
 SUFFIXES = (".graphml", ".json")
+MOST_BYTES = 32 * MEBIBYTE  # some 200,000 links
 
 
 def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Cluster:
@@ -29,23 +32,16 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
     """
     path = check_path("path", path)
     if path.suffix not in SUFFIXES:
-        raise InputError(f"{path}: a topology is read from {' or '.join(SUFFIXES)} (node-link), not {path.suffix!r}")
+        raise InputError(
+            f"{path}: a topology is read from {' or '.join(SUFFIXES)} (node-link), not {quote(path.suffix)}"
+        )
     graph = check_graph((_from_graphml if path.suffix == ".graphml" else _from_json)(path), str(path))
     hosts = tuple(sorted(rank_nodes(graph), key=natural_key))
     return Cluster(f"{path.name}: {len(hosts)} hosts", graph, hosts, transport)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: it is not UTF-8 text") from error
-
-
 def _from_graphml(path: Path) -> "nx.Graph[Any]":
-    text = _text(path)
+    text = read_text(path, MOST_BYTES)
     try:
         return nx.parse_graphml(text)
     except (ParseError, nx.NetworkXException, LookupError, ValueError, TypeError) as error:
@@ -53,7 +49,7 @@ def _from_graphml(path: Path) -> "nx.Graph[Any]":
 
 
 def _from_json(path: Path) -> "nx.Graph[Any]":
-    text = _text(path)
+    text = read_text(path, MOST_BYTES)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -74,7 +70,7 @@ def _from_json(path: Path) -> "nx.Graph[Any]":
 def _add_node(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
     node = _name(where, entry, "id")
     if node in graph:
-        raise InputError(f"{where}: node {node!r} is there twice")
+        raise InputError(f"{where}: node {quote(node)} is there twice")
     assert isinstance(entry, dict)
     graph.add_node(node, **{key: value for key, value in entry.items() if key != "id"})
 
@@ -83,7 +79,7 @@ def _add_edge(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
     a, b = _name(where, entry, "source"), _name(where, entry, "target")
     for end in (a, b):
         if end not in graph:
-            raise InputError(f"{where}: node {end!r} is not among the nodes")
+            raise InputError(f"{where}: node {quote(end)} is not among the nodes")
     if graph.has_edge(a, b):
         raise InputError(f"{where}: link {a} - {b} is there twice")
     assert isinstance(entry, dict)
@@ -94,5 +90,5 @@ def _name(where: str, entry: object, key: str) -> str:
     """Return the name of a node under ``key`` of a node or link. Raise InputError where there is none."""
     name = entry.get(key) if isinstance(entry, dict) else None
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
-        raise InputError(f"{where}: {key} = {name!r}; the name of a node is needed")
+        raise InputError(f"{where}: {key} = {quote(name)}; the name of a node is needed")
     return str(name)

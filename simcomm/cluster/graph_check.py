@@ -8,6 +8,7 @@ import networkx as nx
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
+from collectives.quoting import quote
 from simcomm.cluster.graph import KINDS, P2P_LEVELS, check_connected, node_kind, rank_nodes
 
 NODE_KEYS = ("kind", "machine", "rail", "local", "p2p_level", "memory")
@@ -50,7 +51,7 @@ def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
     _check_keys(where, data, NODE_KEYS)
     for key, accepted in (("kind", KINDS), ("p2p_level", P2P_LEVELS)):
         if key in data and data[key] not in accepted:
-            raise InputError(f"{where}: {key} = {data[key]!r}; there are {', '.join(accepted)}")
+            raise InputError(f"{where}: {key} = {quote(data[key])}; there are {', '.join(accepted)}")
     for key in ("machine", "rail", "local"):
         if key in data:
             check_whole_number(f"{where}: {key}", data[key], at_least=0)
@@ -67,7 +68,7 @@ def _edge_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"{where}: {key} is missing; give {_WANTED[key]}")
     for key in (*RATES, "latency"):
         if key in data and not _is_quantity(data[key], above_zero=key in RATES):
-            raise InputError(f"{where}: {key} = {data[key]!r}; give {_WANTED.get(key, _WANTED['bandwidth'])}")
+            raise InputError(f"{where}: {key} = {quote(data[key])}; give {_WANTED.get(key, _WANTED['bandwidth'])}")
     return {key: value if key == "medium" else float(value) for key, value in data.items()}
 
 
@@ -90,9 +91,11 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
     for node, data in graph.nodes(data=True):
         memory = data.get("memory")
         if memory is not None and memory not in graph:
-            raise InputError(f"node {node}: memory = {memory!r}; there is no such node")
+            raise InputError(f"node {node}: memory = {quote(memory)}; there is no such node")
         if data.get("p2p_level", "SYS") != "SYS" and memory is None:
-            raise InputError(f"node {node}: p2p_level = {data['p2p_level']!r} needs memory, the node to go through")
+            raise InputError(
+                f"node {node}: p2p_level = {quote(data['p2p_level'])} needs memory, the node to go through"
+            )
         if "machine" not in data and node_kind(graph, node) == "gpu" and memory is not None:
             raise InputError(f"node {node}: memory without machine; number the machines from 0 on")
 

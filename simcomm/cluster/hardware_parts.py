@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.suggestions import suggest
 from collectives.units import parse_bandwidth, parse_latency
 from simcomm.cluster.graph import LinkSpec
@@ -63,7 +64,7 @@ def find_entry(known: Mapping[str, Entry], what: str, name: str) -> Entry:
     """Return the entry of this name. Raise InputError that suggests one of those ``known``."""
     if isinstance(name, str) and name in known:
         return known[name]
-    raise InputError(f"{what} {name!r} is not in the catalogue; {suggest(str(name), known)}")
+    raise InputError(f"{what} {quote(name)} is not in the catalogue; {suggest(str(name), known)}")
 
 
 def find_link(name: str) -> LinkSpec:

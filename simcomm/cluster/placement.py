@@ -9,6 +9,7 @@ from itertools import chain, zip_longest
 
 from collectives.checks import check_cluster, check_sequence
 from collectives.errors import InputError
+from collectives.quoting import quote
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import rank_nodes
 
@@ -45,9 +46,11 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
     known = rank_nodes(cluster.graph)
     for rank, host in enumerate(check_sequence("hosts", hosts, of="nodes")):
         if host not in known:
-            raise InputError(f"rank {rank} on {host!r}: no such host; there are {_shown(known)}")
+            raise InputError(f"rank {rank} on {quote(host)}: no such host; there are {_shown(known)}")
         if host in hosts[:rank]:
-            raise InputError(f"rank {rank} on {host!r}: rank {list(hosts).index(host)} is there, and a host holds one")
+            raise InputError(
+                f"rank {rank} on {quote(host)}: rank {list(hosts).index(host)} is there, and a host holds one"
+            )
     if not hosts:
         raise InputError(f"no rank is placed; name at least one of {_shown(known)}")
     return replace(cluster, hosts=tuple(hosts))

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from collectives.checks import check_sequence
 from collectives.errors import InputError
+from collectives.quoting import quote
 from simcomm.cluster.graph import P2P_LEVELS, check_is_graph, node_kind, node_kinds, rank_nodes
 from simcomm.cluster.paths import Ints, RouteLinks, ShortestPaths
 from simcomm.hashing import hash_numbers
@@ -206,7 +207,7 @@ def ecmp(seed: int = 0) -> Routing:
     ('h0', 's0', 'h1')
     """
     if type(seed) is not int or seed not in SEEDS:
-        raise InputError(f"seed {seed!r} is none; give a whole number from 0 to {SEEDS[-1]}")
+        raise InputError(f"seed {quote(seed)} is none; give a whole number from 0 to {SEEDS[-1]}")
     return partial(ShortestRouter, seed=seed)
 
 

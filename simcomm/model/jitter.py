@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from collectives.checks import check_number
 from collectives.errors import InputError
+from collectives.quoting import quote
 from simcomm.hashing import UNIT, hash_name, to_fraction
 
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
@@ -36,7 +37,9 @@ class Jitter:
 
     def __post_init__(self) -> None:
         if self.distribution not in DISTRIBUTIONS:
-            raise InputError(f"distribution {self.distribution!r} is not known; there are {', '.join(DISTRIBUTIONS)}")
+            raise InputError(
+                f"distribution {quote(self.distribution)} is not known; there are {', '.join(DISTRIBUTIONS)}"
+            )
         for key in ("mean", "deviation"):
             check_number(key, getattr(self, key))
         if not 0 <= self.mean < inf:

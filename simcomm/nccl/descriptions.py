@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
+from collectives.input_files import read_text
 from collectives.suggestions import suggest
 from simcomm.nccl.description_keys import NcclRelease, TomlFloat, read_keys
 from simcomm.nccl.gpus import Gpu, find_gpu, unlisted_gpu
@@ -122,11 +123,10 @@ def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    text = read_text(path)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=TomlFloat)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        content = tomllib.loads(text, parse_float=TomlFloat)
+    except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
         raise InputError(f"{path}: not a TOML file: {error}") from error
     unknown = content.keys() - {"machines", "systems"}
     if unknown:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from collectives.errors import InputError
+from collectives.input_files import read_text
 from collectives.suggestions import suggest
 from simcomm.nccl.tables import COLLECTIVES, Row, bus_factor
 
@@ -69,7 +70,7 @@ def read_nccl_tests(path: Path | str, collective: str | None = None) -> NcclTest
     path = Path(path)
     if collective is not None and collective not in COLLECTIVES:
         raise InputError(f"collective {collective!r} is not known; {suggest(collective, COLLECTIVES)}")
-    text = _read_text(path)
+    text = read_text(path, MOST_BYTES)
     read = _read_json if text.lstrip().startswith("{") else _read_table
     run = read(path, text, COLLECTIVES[collective] if collective else None)
     if not run.rows:
@@ -77,17 +78,6 @@ def read_nccl_tests(path: Path | str, collective: str | None = None) -> NcclTest
     if run.ranks % run.hosts:
         raise InputError(f"{path}: {run.ranks} ranks are not spread evenly over {run.hosts} hosts")
     return run
-
-
-def _read_text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(f"{path}: {path.stat().st_size} bytes; nccl-tests writes far fewer than {MOST_BYTES}")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not text: {error}") from error
 
 
 @dataclass

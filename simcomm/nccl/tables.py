@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import InputError
+from collectives.input_files import read_text
 from simcomm.nccl.descriptions import OWN_DATA
 
 COLUMNS = (
@@ -111,11 +112,8 @@ def read_table(path: Path | str) -> Table:
     """Return the rows of a table. Raise InputError that names file, line, column and what would be accepted."""
     path = Path(path)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file, strict=True))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
+        lines = list(csv.reader(read_text(path).splitlines(), strict=True))
+    except csv.Error as error:
         raise InputError(f"{path}: not a CSV file: {error}") from error
     if not lines or tuple(lines[0]) != COLUMNS:
         raise InputError(f"{path}: line 1: the columns must be {', '.join(COLUMNS)}")
@@ -157,7 +155,7 @@ def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
     15
     """
     path = Path(directory) / "put_aside.txt"
-    return frozenset(path.read_text(encoding="utf-8").split()) if path.is_file() else frozenset()
+    return frozenset(read_text(path).split()) if path.is_file() else frozenset()
 
 
 def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[str, Table]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from collectives import Algorithm, Kind, Operation, Transport, copy, find_algorithm, recv, recv_reduce, send
-from collectives.records.files import write_text
+from collectives.output_files import write_text
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
 from collectives.spec import find_spec

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from collectives.checks import check_number, check_path
+from collectives.checks import check_number
 from collectives.errors import InputError
-from collectives.records.files import write_bytes
+from collectives.output_files import write_bytes
 from collectives.records.trace import Trace
 from collectives.units import format_time
+from viz.file_types import check_file
 from viz.film.canvas import Bars, Canvas
 from viz.film.frame_times import frame_times
 from viz.film.gif import Pixels, encode_gif
@@ -44,9 +45,7 @@ def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float =
     ...     Path(folder, "one.gif").stat().st_size > 1000
     True
     """
-    path = check_path("path", path)
-    if path.suffix.lower() != ".gif":
-        raise InputError(f"{path}: an animation is written as .gif")
+    path = check_file(path, "an animation")
     count = _frame_count(seconds, fps)
     film = Film(trace, count, fps)
     write_bytes(path, encode_gif(film.frame, count, fps, HOLD))

@@ -8,7 +8,9 @@ from typing import Any
 
 from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.records.files import write_text
+from collectives.input_files import read_bytes
+from collectives.output_files import write_text
+from viz.file_types import check_file
 from viz.report.tables import collectives_table, training_tables
 
 _KINDS = {
@@ -35,9 +37,7 @@ def write_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path]
     ...     "<li>Ring is faster.</li>" in Path(folder, "report.html").read_text()
     True
     """
-    path = check_path("path", path)
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{path}: a report is written as .html")
+    path = check_file(path, "a report")
     write_text(path, render_report(answer, pictures))
 
 
@@ -107,15 +107,8 @@ def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 def _as_data_uri(caption: str, picture: bytes | Path) -> str:
     """Return the picture as a data URI."""
-    content = picture if isinstance(picture, bytes) else _read(check_path("picture", picture))
+    content = picture if isinstance(picture, bytes) else read_bytes(check_path("picture", picture))
     mime = next((mime for start, mime in _SIGNATURES.items() if content.startswith(start)), None)
     if mime is None:
         raise InputError(f"picture {caption!r} is neither PNG, GIF nor JPEG")
     return f"data:{mime};base64,{b64encode(content).decode()}"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,168 @@
+"""Files that are written: regular ones whole or not at all; pipes and devices are written to and stay what they are.
+
+A symbolic link stays, and what it leads to is written. Nothing that the same command has read is overwritten.
+"""
+
+import errno
+import os
+import secrets
+import select
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from collectives.errors import InputError
+from collectives.input_files import KINDS, is_input, is_made_by_kernel, reason
+
+MOST_LINKS = 40  # that lead to a file, as Linux has it
+WAIT_FOR_READER = 2.0  # seconds until a pipe that nobody has opened for reading is given up
+WAIT_FOR_ROOM = 4.0  # seconds until one from which nobody reads is
+PIECE = 4096  # bytes: what a pipe that has room takes at once, PIPE_BUF
+
+
+def check_output(path: Path | str) -> None:
+    """Raise InputError for a file that cannot be written: to be refused before there is anything to write.
+
+    Refused are directories, disks, sockets, what the kernel makes up, files that the same command has read, and what
+    permissions forbid. Nothing is created or changed.
+
+    >>> check_output("/")
+    Traceback (most recent call last):
+    collectives.errors.InputError: / is a directory; name a file to write
+    """
+    try:
+        target = _follow(Path(path))
+        if not isinstance(target, int):
+            _check_target(Path(path), target)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise InputError(f"{path} cannot be written: {reason(error)}") from error
+
+
+def _check_target(path: Path, target: Path) -> None:
+    """Raise InputError or OSError unless ``target``, which ``path`` leads to, can be written."""
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        _check_folder(target.parent)
+        return
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{path} is a directory; name a file to write")
+    if stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
+        kind = next(kind for is_kind, kind in KINDS if is_kind(status.st_mode))
+        raise InputError(f"{path} is {kind}; name a file to write")
+    if is_input(status):
+        raise InputError(f"{path} is read by this command; name another file to write")
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    if stat.S_ISREG(status.st_mode):
+        _check_folder(target.parent)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise OSError unless files can be made in ``folder``, or the folder itself, in one that is there."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, f"{there} is no directory")
+    if is_made_by_kernel(there, there.stat()):
+        raise OSError(errno.EACCES, f"the kernel makes up what is in {there}")
+    if not os.access(there, os.W_OK | os.X_OK):
+        is_read_only = os.statvfs(there).f_flag & os.ST_RDONLY
+        why = "is on a read-only file system" if is_read_only else "is a directory in which you may not write"
+        raise PermissionError(errno.EACCES, f"{there} {why}")
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write ``content`` to ``path``; of a regular file a reader sees the old one or the new one. Make its folder.
+
+    Raises InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
+    """
+    check_output(path)
+    try:
+        target = _follow(Path(path))
+        if isinstance(target, int):
+            _write_stream(os.dup(target), content, patience=None)
+        elif target.exists() and not target.is_file():
+            _write_stream(_open_stream(target), content, WAIT_FOR_ROOM)
+        else:
+            _replace(target, content)
+    except OSError as error:
+        raise OSError(error.errno, reason(error), str(path)) from error
+
+
+def write_text(path: Path | str, content: str) -> None:
+    """Write text to ``path`` as UTF-8, as ``write_bytes`` does; what UTF-8 cannot say is escaped.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_text(Path(folder, "new", "a.txt"), "whole")
+    ...     Path(folder, "new", "a.txt").read_text()
+    'whole'
+    """
+    write_bytes(path, content.encode(errors="backslashreplace"))
+
+
+def _follow(path: Path) -> Path | int:
+    """Return what is written for ``path``: the file at the end of its links, or the number of a file that is open.
+
+    ``/dev/stdout`` and ``/dev/fd/63`` are open: to replace the file behind them would leave the one that is open.
+    """
+    ours = os.path.realpath("/proc/self/fd")
+    for _ in range(MOST_LINKS):
+        folder = os.path.realpath(path.parent)
+        if folder == ours and path.name.isdecimal():
+            os.fstat(int(path.name))
+            return int(path.name)
+        if not path.is_symlink():
+            path.exists()  # raises for a name that is too long
+            return path
+        path = Path(folder, path.readlink())
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a new file beside ``path``, with its owner and permissions, and put it in its place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.parent / f".ringlab-{secrets.token_hex(8)}"
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if path.exists():
+                status = path.stat()
+                with suppress(OSError):
+                    os.fchown(handle, status.st_uid, status.st_gid)
+                os.fchmod(handle, status.st_mode & 0o777)
+            file.write(content)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _open_stream(path: Path) -> int:
+    """Open a pipe or device for writing. Raise OSError for a pipe that nobody reads."""
+    deadline = time.monotonic() + WAIT_FOR_READER
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > deadline:
+                raise OSError(errno.ENXIO, "nobody reads from this pipe") from error
+        time.sleep(0.02)
+
+
+def _write_stream(handle: int, content: bytes, patience: float | None) -> None:
+    """Write to an open pipe, device or file, and close it; ``patience`` is in seconds, None waits for ever."""
+    left, poll = memoryview(content), select.poll()
+    poll.register(handle, select.POLLOUT)
+    try:
+        while left:
+            if not poll.poll(None if patience is None else 1000 * patience):
+                raise TimeoutError(errno.ETIMEDOUT, f"nobody read from it for {patience:g} seconds")
+            left = left[os.write(handle, left[:PIECE]) :]
+    finally:
+        os.close(handle)

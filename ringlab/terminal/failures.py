@@ -1,0 +1,93 @@
+"""How a command that fails says so: one line on standard error, and the exit status."""
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from ringlab.terminal.output import describe_system_error
+from ringlab.terminal.plain_text import make_printable
+from ringlab.terminal.progress import is_first_rank
+
+MOST_LETTERS = 3000  # of a message
+PACKAGES = Path(__file__).parents[2]
+
+
+def exit_with_a_line(command: Callable[[], object]) -> None:
+    """Call ``command``; turn an exception into a line and an exit status, 2 for refused input and 1 for a failure.
+
+    Python's development mode (``python -X dev -m ringlab``) shows the traceback of a fault of Ringlab's.
+    """
+    _escape_what_cannot_be_written()
+    try:
+        try:
+            command()
+        finally:
+            _flush()
+    except Exception as error:
+        from collectives.errors import InputError
+
+        if _is_unexpected(error) and sys.flags.dev_mode:
+            raise
+        _say(error)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def describe_failure(error: Exception) -> str:
+    """Return what a command says about an error.
+
+    >>> describe_failure(OSError(28, "No space left on device", "a.json"))
+    'a.json: No space left on device'
+    """
+    if isinstance(error, OSError):
+        return "\n".join([describe_system_error(error), *getattr(error, "__notes__", ())])
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory for this{': ' * bool(str(error))}{error}"
+    if not _is_unexpected(error):
+        return str(error)
+    return f"a fault of Ringlab's: {type(error).__name__}: {error} ({_place(error)})"
+
+
+def _is_unexpected(error: Exception) -> bool:
+    from collectives.errors import InputError, RunFailed
+
+    return not isinstance(error, InputError | RunFailed | OSError | MemoryError)
+
+
+def _place(error: Exception) -> str:
+    """Return the innermost line of our own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGES)] or frames
+    return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else "nowhere"
+
+
+def _say(error: Exception) -> None:
+    """Print the error, except where a reader of standard output is gone, and except on ranks other than the first."""
+    if is_first_rank() and not (isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename):
+        print(  # noqa: T201
+            f"ringlab: {make_printable(describe_failure(error), keep=chr(10), most=MOST_LETTERS)}", file=sys.stderr
+        )
+
+
+def _escape_what_cannot_be_written() -> None:
+    """Have letters that the terminal's encoding lacks written as escapes, where Python would raise an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # there may be none, or one of a test's
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush() -> None:
+    """Write what is left for standard output. Raise OSError once where that fails: Python would try again at its end.
+
+    A closed standard output takes nothing, and is no error.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EBADF:
+            file = [] if error.errno == errno.EPIPE else ["standard output"]
+            raise OSError(error.errno, error.strerror, *file) from error

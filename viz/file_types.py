@@ -1,0 +1,34 @@
+"""Which suffixes the file of a picture may have."""
+
+from pathlib import Path
+
+from collectives.checks import check_path
+from collectives.errors import InputError
+from collectives.output_files import check_output
+
+FILE_TYPES = {
+    "an animation": (".gif",),
+    "a space-time picture": (".png",),
+    "a picture of messages": (".gif", ".png"),
+    "a picture of accuracy": (".png", ".svg", ".pdf"),
+    "a map of winners": (".png", ".svg", ".pdf"),
+    "a topology": (".png", ".svg", ".pdf"),
+    "a report": (".html", ".htm"),
+}
+
+
+def check_file(path: Path | str, what: str) -> Path:
+    """Return the path of a file in which ``what`` is to be drawn: one of ``FILE_TYPES``.
+
+    Raise InputError for another suffix, or a file that cannot be written; lets a caller check before long work.
+
+    >>> check_file("film.avi", "an animation")
+    Traceback (most recent call last):
+    collectives.errors.InputError: film.avi: an animation is written as .gif, not '.avi'
+    """
+    path = check_path("path", path)
+    suffixes = FILE_TYPES[what]
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"{path}: {what} is written as {' or '.join(suffixes)}, not {path.suffix!r}")
+    check_output(path)
+    return path
