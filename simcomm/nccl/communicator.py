@@ -20,7 +20,17 @@ GENERATION_YEAR = {  # of the first product of a GPU generation (makers' announc
     "hopper": 2022, "blackwell": 2025, "cdna": 2023, "cpu": 2021,
 }  # fmt: skip
 PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "slingshot")  # networks that NCCL reaches through a plug-in
-NIC_PORT = 25.0  # GB/s: more than that in one host is several NICs
+# GB/s of one NIC, to tell how many a host has: of a network where all have the same, else by GPU generation.
+NIC_OF_NETWORK = {
+    "efa1": 12.5,
+    "efa2": 50.0,
+    "efa3": 50.0,
+    "fastrak": 25.0,
+    "slingshot": 25.0,
+    "tcp": 12.5,
+    "opa": 12.5,
+}
+NIC_OF_GENERATION = {"ampere": 25.0, "ada": 25.0, "hopper": 50.0, "blackwell": 50.0, "cdna": 50.0}
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,7 @@ class Network:
     kind: str
     nic: float
     gdr: bool
+    ports: int = 1  # NICs of a node
     staging: float = inf  # GB/s of the PCIe links over which bytes go to host memory where there is no GPUDirect
 
 
@@ -43,6 +54,7 @@ class Communicator:
     hosts: int
     host: Host
     hops: tuple[Hop, ...]  # of a ring inside a node
+    chain: tuple[Hop, ...]  # of a chain inside a node: broadcast and reduce
     network: Network | None
     generation: str
     version: tuple[int, int]
@@ -107,11 +119,14 @@ def _make_network(system: "System", settings: NcclSettings, host: Host, hosts_a_
     gdr = system.gdr
     if settings.net_gdr_level is not None:
         gdr = gdr and level_rank(settings.net_gdr_level) >= level_rank("PIX")
-    ways = min(host.gpus, max(1, ceil(system.nic / NIC_PORT)))
+    port = NIC_OF_NETWORK.get(system.net) or NIC_OF_GENERATION.get(system.gpu.generation, 12.5)
+    ports = max(1, round(system.nic / port))
+    ways = min(host.gpus, ports)
     return Network(
         kind=system.net,
         nic=system.nic * hosts_a_node,
         gdr=gdr,
+        ports=ports * hosts_a_node,
         staging=inf if gdr else host.pcie_rate * ways * hosts_a_node,
     )
 
@@ -123,7 +138,7 @@ def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
     local = min(ranks, max(system.gpus, system.domain))
     nodes = ceil(ranks / local)
     host = make_host(system, settings)
-    inside = ring_hops(replace(host, gpus=local) if local > host.gpus else host)
+    joined = replace(host, gpus=local) if local > host.gpus else host
     network = _make_network(system, settings, host, max(1, local // system.gpus)) if nodes > 1 else None
     return Communicator(
         ranks=ranks,
@@ -131,7 +146,8 @@ def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
         local=local,
         hosts=system.nodes,
         host=host,
-        hops=inside,
+        hops=ring_hops(joined),
+        chain=ring_hops(joined, is_closed=False),
         network=network,
         generation=system.gpu.generation,
         version=settings.parsed_version() or system.version,

@@ -12,8 +12,8 @@ from math import log, sqrt
 import numpy as np
 
 from collectives.errors import InputError
+from simcomm.nccl.channels import Floats
 from simcomm.nccl.communicator import Communicator
-from simcomm.nccl.tuner import Floats
 
 SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of the small, the middle and the large class
 ONE_NODE = (0.32, 0.36, 0.30)  # half-widths of 80 % in log time at these sizes

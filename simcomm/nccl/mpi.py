@@ -4,11 +4,12 @@ from math import log2
 
 import numpy as np
 
+from simcomm.nccl.channels import Floats
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.timing import bus_factor
-from simcomm.nccl.tuner import Floats
 
+LONG_MESSAGE = 2048  # bytes from which on MPICH reduces and scatters, then gathers: twice the stages
 FULL_HOST = 32  # processes from which on they share the memory's bandwidth
 
 
@@ -25,6 +26,8 @@ def mpi_microseconds(comm: Communicator, collective: str, sizes: Floats, values:
             latency += values["mpi.mlsl"] * log2(comm.nodes)
         nic = comm.network.nic * values["mpi.nic"] * comm.nodes ** -values["mpi.hosts"]
         rates.append(min(nic, values["mpi.tcp_rate"]) if kind == "tcp" else nic)
+    stages = 1 + np.clip(np.log2(sizes / LONG_MESSAGE) / 2, 0, 1)
     load = sizes * bus_factor(collective, comm.ranks) / 1000 / min(rates)
-    times: Floats = latency + load + 0.3 * np.sqrt(latency * load)
+    wait = latency * stages
+    times: Floats = wait + load + values["mpi.ramp"] * np.sqrt(wait * load)
     return times

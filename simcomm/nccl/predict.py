@@ -14,16 +14,16 @@ from numpy.typing import ArrayLike
 
 from collectives.errors import InputError
 from collectives.suggestions import suggest
-from simcomm.nccl.channels import used_channels
+from simcomm.nccl.channels import Floats, used_channels
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.intervals import log_halfwidth
 from simcomm.nccl.mpi import mpi_microseconds
 from simcomm.nccl.parameters import Parameters, read_parameters
+from simcomm.nccl.same_hosts import host_factors
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.timing import PAIRWISE, allowed, candidates, predict_microseconds
 from simcomm.nccl.topology import ring_orders
-from simcomm.nccl.tuner import Floats
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *PAIRWISE)
 DEFAULTS = NcclSettings()
@@ -69,7 +69,8 @@ def predict_seconds(
     comm = make_communicator(system, settings)
     values = parameters or read_parameters()
     predict = mpi_microseconds if comm.generation == "cpu" else predict_microseconds
-    return predict(comm, collective, nbytes, values) / 1e6
+    factors = host_factors(system.cluster, comm.nodes, nbytes, values)
+    return predict(comm, collective, nbytes, values) * factors / 1e6
 
 
 def interval_log_halfwidth(
@@ -103,7 +104,7 @@ def predict_collective(
         high=seconds * width,
         algorithm=algorithm,
         protocol=protocol,
-        channels=used_channels(comm, algorithm, protocol, size_bytes) if chosen else 1,
+        channels=int(used_channels(comm, algorithm, protocol, sizes)[0]) if chosen else 1,
         candidates=found,
         rings=rank_rings(comm),
         notes=_notes(system, comm),

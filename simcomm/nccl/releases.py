@@ -24,11 +24,11 @@ def year_of(version: tuple[int, int]) -> float:
 
 
 def version_of(year: float) -> tuple[int, int]:
-    """Return the version in use at a time; a whole year stands for its middle.
+    """Return the version in use at a time; a whole year stands for just before its middle: users update late.
 
     >>> version_of(2023)
     (2, 18)
     """
-    when = year + 0.5 if year == int(year) else year
+    when = year + 0.45 if year == int(year) else year
     older = [release for release, appeared in RELEASES.items() if appeared <= when]
     return older[-1] if older else (2, 0)

@@ -16,12 +16,13 @@ from math import ceil, log2
 
 import numpy as np
 
-from simcomm.nccl.channels import open_channels
+from simcomm.nccl.channels import Floats, open_channels, used_channels
 from simcomm.nccl.communicator import PLUGINS, Communicator
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.topology import Hop, exchange_rate
-from simcomm.nccl.tuner import Choice, Floats, available, tuner_times
+from simcomm.nccl.tuner import Choice, available, tuner_times
 
+OVERLAP = 8.0  # of launches on the processor and work on the GPU: the larger counts
 SHARPNESS = 12.0  # of the tuner's choice between times that are almost equal, and of a maximum
 CHUNK = 2 * 2**20  # bytes of Simple that a channel sends a peer at once: four slots of 512 KiB
 PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # made of sends and receives
@@ -69,9 +70,15 @@ def hop_rate(comm: Communicator, hop: Hop, values: Parameters) -> float:
     return rate
 
 
-def inside_rate(comm: Communicator, values: Parameters) -> float:
-    """Return the GB/s of rings inside a node."""
-    return min((hop_rate(comm, hop, values) for hop in comm.hops if hop.count), default=float("inf"))
+def inside_rate(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> float:
+    """Return the GB/s of rings inside a node, or of chains.
+
+    Between two GPUs a chain sends one way only, and PCIe gives more of its rate than with traffic both ways.
+    """
+    if not is_chain or comm.nodes > 1:
+        return min((hop_rate(comm, hop, values) for hop in comm.hops if hop.count), default=float("inf"))
+    one_way = values["share.one_way"] if comm.local == 2 and not comm.is_nvlink else 1.0
+    return min((hop_rate(comm, hop, values) * one_way for hop in comm.chain if hop.count), default=float("inf"))
 
 
 def inside_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
@@ -94,6 +101,8 @@ def between_rate(comm: Communicator, values: Parameters) -> float:
         return float("inf")
     kind = "efa" if network.kind.startswith("efa") else "ib" if network.kind == "ib" else "other_net"
     rate = network.nic * values[f"share.{kind}"]
+    if comm.nic_is_guessed:
+        rate *= values["share.guessed"]
     if not network.gdr:
         slow = network.kind == "tcp" or network.kind.startswith("efa")
         rate = min(rate, network.staging * values["share.staged_slow" if slow else "share.staged"])
@@ -129,7 +138,8 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
     inside, between = inside_hop(comm, protocol, values), between_hop(comm, protocol, values)
     base = values[f"base.{protocol}"] * aged(comm, values)
     n, nodes = comm.ranks, comm.nodes
-    ring = min(inside_rate(comm, values), between_rate(comm, values))
+    is_chain = collective in ("broadcast", "reduce")
+    ring = min(inside_rate(comm, values, is_chain=is_chain), between_rate(comm, values))
     twice = 2 if collective == "all_reduce" else 1
     if algorithm == "ring":
         crossing = 0 if nodes == 1 else twice * (nodes - 1)
@@ -142,7 +152,8 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
         return _nvls_route(comm, algorithm, depth, values)
     if algorithm == "pat":
         return Route(base, ceil(log2(nodes)) * between, depth, 0.9 * ring)
-    return Route(base, twice * (comm.local - 1) * inside + between, between, ring)  # CollNet
+    offloaded = values["share.collnet"] * ring
+    return Route(base, twice * (comm.local - 1) * inside + between, between, offloaded)
 
 
 def tree_gain(comm: Communicator, values: Parameters) -> float:
@@ -159,7 +170,7 @@ def tree_gain(comm: Communicator, values: Parameters) -> float:
 def _nvls_route(comm: Communicator, algorithm: str, depth: float, values: Parameters) -> Route:
     name = "share.nvls_blackwell" if comm.generation == "blackwell" else "share.nvls"
     line, p = comm.hops[0].rate, comm.local
-    rate = line * min(values[name] * 2 * (p - 1) / (p + 1), 0.94)
+    rate = line * min(values[name] * 2 * (p - 1) / (p + 1), 0.94 if comm.generation == "blackwell" else 2.0)
     if comm.network is not None:
         rate = min(rate, between_rate(comm, values) * tree_gain(comm, values))
     return Route(values["base.nvls"] * aged(comm, values), depth, depth, rate)
@@ -168,16 +179,28 @@ def _nvls_route(comm: Communicator, algorithm: str, depth: float, values: Parame
 def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats, values: Parameters) -> Floats:
     """Return the microseconds of a candidate at sizes in bytes."""
     route = find_route(comm, collective, choice, values)
-    load = sizes * bus_factor(collective, comm.ranks) / 1000 / route.bandwidth
     algorithm, protocol = choice
+    bandwidth = route.bandwidth * (values["share.degraded"] if comm.degraded else 1.0)
+    load = sizes * bus_factor(collective, comm.ranks) / 1000 / bandwidth
     if protocol == "simple" and algorithm not in ("nvls", "nvls_tree"):
         return _simple_times(comm, algorithm, sizes, load, route, values)
     if protocol == "ll":
-        load = load / values["share.ll_inside" if comm.nodes == 1 else "share.ll_between"]
+        load = _ll_load(comm, choice, load, sizes, route, values)
     elif protocol == "ll128":
         load = load / values["share.ll128"]
     wait = route.base + route.hops
-    times: Floats = wait + load + values[f"ramp.{ramp_class(comm)}"] * np.sqrt(wait * load)
+    ramp = values["ramp.ll"] if protocol == "ll" and comm.nodes == 1 else values[f"ramp.{ramp_class(comm)}"]
+    times: Floats = wait + load + ramp * np.sqrt(wait * load)
+    return times
+
+
+def _ll_load(
+    comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: Route, values: Parameters
+) -> Floats:
+    """Return the us that LL's bytes take: each channel has its own rate, and a call opens channels with its size."""
+    share = values["share.ll_inside" if comm.nodes == 1 else "share.ll_between"]
+    channels = used_channels(comm, *choice, sizes)
+    times: Floats = load * np.maximum(1 / share, route.bandwidth / (channels * values["channel.ll"]))
     return times
 
 
@@ -213,16 +236,20 @@ def exchange_times(comm: Communicator, collective: str, sizes: Floats, values: P
         load = np.maximum(load, sizes * away * comm.local / 1000 / between_rate(comm, values))
     hop = between_hop(comm, "ll", values) if comm.nodes > 1 else inside_hop(comm, "ll", values)
     wait = values["base.all_to_all"] * aged(comm, values) + hop + values["peer"] * (peers - 1)
+    if comm.nodes > 1 and peers > 1:
+        wait += values["peer.net"] * (n - comm.local)
     times: Floats = wait + load + values[f"ramp.{ramp_class(comm)}"] * np.sqrt(wait * load)
     return times
 
 
-def host_time(comm: Communicator, collective: str, values: Parameters) -> float:
+def host_time(comm: Communicator, collective: str, channels: Floats, values: Parameters) -> Floats:
     """Return the us that one process takes to launch on all GPUs that it drives."""
     launch = values["launch"] * aged(comm, values) * (values["launch.desktop"] if comm.is_desktop else 1.0)
     if collective in ("all_to_all", "gather", "scatter"):
         launch += values["launch.peer"] * comm.ranks
-    return comm.one_process * launch
+    if comm.version < (2, 14):
+        return comm.one_process * (launch + values["launch.channel"] * channels)
+    return np.full(len(channels), comm.one_process * launch)
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
@@ -240,6 +267,11 @@ class Candidates:
     tuner: dict[Choice, Floats]
     times: dict[Choice, Floats]
     weights: dict[Choice, Floats]
+
+    def blend(self, figures: dict[Choice, Floats]) -> Floats:
+        """Return the mean of figures by choice, weighted by how likely NCCL takes each."""
+        weighted: Floats = np.sum([self.weights[choice] * one for choice, one in figures.items()], axis=0)
+        return weighted
 
 
 def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
@@ -277,10 +309,11 @@ def candidates(comm: Communicator, collective: str, sizes: Floats, values: Param
 def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
     """Return the microseconds of a collective at sizes in bytes."""
     if collective in PAIRWISE:
-        on_gpu = exchange_times(comm, collective, sizes, values)
+        on_gpu, channels = exchange_times(comm, collective, sizes, values), np.ones(len(sizes))
     else:
         found = candidates(comm, collective, sizes, values)
-        on_gpu = np.exp(sum(found.weights[choice] * np.log(found.times[choice]) for choice in found.times))
-    host = host_time(comm, collective, values)
-    result: Floats = (on_gpu**4 + host**4) ** 0.25 + call_time(comm, values)
+        on_gpu = np.exp(found.blend({choice: np.log(times) for choice, times in found.times.items()}))
+        channels = found.blend({choice: used_channels(comm, *choice, sizes) for choice in found.times})
+    host = host_time(comm, collective, channels, values)
+    result: Floats = (on_gpu**OVERLAP + host**OVERLAP) ** (1 / OVERLAP) + call_time(comm, values)
     return result

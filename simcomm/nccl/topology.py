@@ -224,8 +224,8 @@ def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 
 
 @cache
-def ring_hops(host: Host) -> tuple[Hop, ...]:
-    """Return the hops of a ring over the host's GPUs, by kind, and the rate of each kind.
+def ring_hops(host: Host, *, is_closed: bool = True) -> tuple[Hop, ...]:
+    """Return the hops of a ring over the host's GPUs, or of a chain, by kind, and the rate of each kind.
 
     The rate of NVLink is what all rings over the links together get: of an NVSwitch the GPU's line rate, of a mesh a
     brick for every ring in each direction, of xGMI the links to the GPUs in use.
@@ -237,7 +237,7 @@ def ring_hops(host: Host) -> tuple[Hop, ...]:
         return (Hop("one_gpu", 0, float("inf")),)
     if host.link in ("nvswitch", "xgmi") or (host.link == "mesh" and host.gpus > 1):
         return (Hop(host.link, host.gpus, _nvlink_rate(host)),)
-    order = [*range(host.gpus), 0]
+    order = [*range(host.gpus), *([0] if is_closed else [])]
     pairs = list(pairwise(order))
     kinds = [hop_kind(host, *pair) for pair in pairs]
     over_pcie = [pair for pair, kind in zip(pairs, kinds, strict=True) if kind != "bridge"]

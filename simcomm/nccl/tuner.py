@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 import numpy as np
-import numpy.typing as npt
 
+from simcomm.nccl.channels import Floats
 from simcomm.nccl.communicator import Communicator
 
-Floats = npt.NDArray[np.float64]
 Choice = tuple[str, str]  # algorithm, protocol
 PROTOCOL = {"ll": 0, "ll128": 1, "simple": 2}
 
@@ -42,55 +41,40 @@ NVLS_TREE_CAP = {
 NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
 
 
+Figures = tuple[float, float, float]  # of LL, LL128, Simple
+
+
 @dataclass(frozen=True)
 class Latencies:
-    """Latencies in us that a range of versions assumes; three figures: LL, LL128, Simple."""
+    """Latencies in us that a range of versions assumes."""
 
-    base_tree: tuple[float, float, float]
-    base_ring: tuple[float, float, float]
-    ring: dict[str, tuple[float, float, float]]  # by NCCL's classes of hardware
-    tree: dict[str, tuple[float, float, float]]
+    base_tree: Figures
+    base_ring: Figures
+    ring: Mapping[str, Figures]  # by NCCL's classes of hardware
+    tree: Mapping[str, Figures]
 
 
-_RING = {"nvlink": (0.6, 1.9, 3.4), "pci": (1.0, 2.5, 5.7)}
-_ERAS = (
-    (
-        (2, 14),
-        Latencies(
-            (4.4, 4.4, 0),
-            (3.6, 10, 8.4),
-            {"nvlink": (0.47, 1.9, 3.4), "pci": (1.0, 2.5, 5.7), "net": (2.7, 4.0, 9.6)},
-            {"nvlink": (0.52, 1.25, 28), "pci": (1.0, 1.9, 28), "net": (5.0, 8.5, 28)},
-        ),
-    ),
-    (
-        (2, 19),
-        Latencies(
-            (6.8, 14, 0),
-            (6.6, 14, 8.4),
-            {**_RING, "net": (2.7, 4.0, 14)},
-            {"nvlink": (0.6, 1.25, 4), "pci": (1.0, 1.9, 6), "net": (5.0, 8.5, 14)},
-        ),
-    ),
-    (
-        (2, 24),
-        Latencies(
-            (6.8, 14, 0),
-            (6.6, 14, 8.4),
-            {**_RING, "net": (2.7, 4.0, 14)},
-            {"nvlink": (0.6, 1.25, 28), "pci": (1.0, 1.9, 28), "net": (5.0, 8.5, 28)},
-        ),
-    ),
-    (
-        (99, 0),
-        Latencies(
-            (6.8, 14, 8.4),
-            (6.6, 14, 8.4),
-            {**_RING, "net": (2.7, 4.0, 14)},
-            {"nvlink": (0.6, 1.25, 4), "pci": (1.0, 1.9, 4), "net": (5.0, 8.5, 14)},
-        ),
-    ),
+_OLD_BASE = ((4.4, 4.4, 0), (3.6, 10, 8.4))
+_BASE = ((6.8, 14, 0), (6.6, 14, 8.4))
+_OLD_RING: dict[str, Figures] = {"nvlink": (0.47, 1.9, 3.4), "pci": (1.0, 2.5, 5.7), "net": (2.7, 4.0, 9.6)}
+_RING: dict[str, Figures] = {"nvlink": (0.6, 1.9, 3.4), "pci": (1.0, 2.5, 5.7), "net": (2.7, 4.0, 14)}
+_TREE: dict[str, Figures] = {"nvlink": (0.6, 1.25, 28), "pci": (1.0, 1.9, 28), "net": (5.0, 8.5, 28)}
+_FAST_TREE: dict[str, Figures] = {"nvlink": (0.6, 1.25, 4), "pci": (1.0, 1.9, 4), "net": (5.0, 8.5, 14)}
+_ERAS = (  # until which version
+    ((2, 10), Latencies(*_OLD_BASE, _OLD_RING, {**_TREE, "nvlink": (0.52, 1.2, 28), "net": (5.0, 8.5, 50)})),
+    ((2, 13), Latencies(*_OLD_BASE, _OLD_RING, _TREE)),
+    ((2, 18), Latencies(*_BASE, {**_OLD_RING, "nvlink": (0.6, 1.9, 3.4)}, _TREE)),
+    ((2, 22), Latencies(*_BASE, _RING, _TREE)),
+    ((2, 26), Latencies(*_BASE, _RING, _FAST_TREE)),
+    ((99, 0), Latencies((6.8, 14, 8.4), _BASE[1], _RING, _FAST_TREE)),
 )
+PLUGIN_LATENCY = {
+    "efa1": 75.0,
+    "efa2": 75.0,
+    "efa3": 35.0,
+}  # us that a plug-in tells NCCL (platform-aws.c, aws-ofi-nccl)
+PLUGIN_LATENCY_STAGED = 150.0  # of EFA without GPUDirect (p3dn)
+COUNTS_PLUGIN = (2, 14)  # from which version NCCL adds it
 
 
 def latencies(version: tuple[int, int]) -> Latencies:
@@ -199,7 +183,7 @@ def channels_found(comm: Communicator) -> int:
     """Return the channels of a ring or tree as the tuner sees them: before NCCL doubles them."""
     found = CHANNELS.get(comm.generation, 6) if comm.is_nvlink else 2
     if comm.network is not None:
-        found = min(found, 2 * max(1, round(comm.network.nic / 12.5))) if comm.local > 1 else 2
+        found = min(found, max(2 * comm.network.ports, 2))
     return found
 
 
@@ -211,7 +195,7 @@ def bandwidth(comm: Communicator, collective: str, choice: Choice) -> float:
     ring = min(inside_rate(comm), nic)
     channels = channels_found(comm)
     if algorithm == "ring":
-        bus = _ring_bus(comm, protocol, ring, channels)
+        bus = _ring_bus(comm, collective, protocol, ring, channels)
         return bus * (n / steps if collective not in ("broadcast", "reduce") else 1.0)
     if algorithm == "tree":
         wide = comm.nodes == 2 and comm.version >= (2, 12)
@@ -221,33 +205,50 @@ def bandwidth(comm: Communicator, collective: str, choice: Choice) -> float:
     return 0.75 * ring * n / steps if algorithm == "pat" else 0.85 * ring * 0.5
 
 
-def _ring_bus(comm: Communicator, protocol: str, bus: float, channels: int) -> float:
+def _ring_bus(comm: Communicator, collective: str, protocol: str, bus: float, channels: int) -> float:
     if protocol == "ll":
-        if comm.version < (2, 10):
-            return bus / 4
-        return min(_column(LL_CAP, comm), bus * 0.5)
+        whole = comm.nodes > 1 or collective in ("all_reduce", "reduce")
+        share = 0.5 if comm.version >= (2, 22) else 1 / 4 if whole else 1 / 3
+        return min(_ll_cap(comm), bus * share)
     if protocol == "ll128":
-        return min(bus * 0.92, channels * _column(RING_LL128_CAP, comm))
+        share = 0.7 if comm.local == 1 and comm.version < (2, 22) else 0.92
+        return min(bus * share, channels * _column(RING_LL128_CAP, comm))
     return bus
+
+
+def _ll_cap(comm: Communicator) -> float:
+    """Return the most that LL may reach: by the GPUs on one node, by the CPUs' maker (taken as AMD) on several."""
+    if comm.version < (2, 10):
+        return float("inf")
+    if comm.version < (2, 22):
+        return LL_CAP["ampere" if comm.generation in ("ampere", "hopper") else "volta"][min(comm.nodes, 3) - 1]
+    return _column(LL_CAP, comm)
 
 
 def _tree_bus(comm: Communicator, protocol: str, bus: float, channels: int) -> float:
     bus = min(bus * 0.92, channels * _column(TREE_CAP, comm))
     if protocol == "ll":
-        return min(bus / 3.8, _column(LL_CAP, comm))
+        return min(bus / 3.8, _ll_cap(comm))
     if protocol == "ll128":
         return min(bus * (7 / 9 if comm.nodes == 1 else 120 / 128), channels * _column(TREE_LL128_CAP, comm))
     return bus
 
 
 def _nvls_bandwidth(comm: Communicator, collective: str, algorithm: str, nic: float, channels: int) -> float:
-    inside = inside_rate(comm) * NVLS_EFFICIENCY[comm.generation] * (channels - 1) / channels
+    inside, p = inside_rate(comm), comm.local
+    if comm.version < (2, 26):
+        if algorithm == "nvls_tree":
+            inside = min(inside, nic if comm.nodes == 2 else nic / 2)
+        elif collective != "all_reduce":
+            return min(inside * (p - 1) / p, 0.9 * nic) * (1 if comm.version >= (2, 22) else 5 / 6)
+        return min(inside, nic) * 5 / 6
+    inside *= NVLS_EFFICIENCY[comm.generation] * (channels - 1) / channels
     if collective != "all_reduce":
-        return inside * (comm.local - 1) / comm.local * comm.ranks / (comm.ranks - 1)
-    bus = 2 * inside
+        return min(inside * (p - 1) / p, 0.9 * nic)
+    bus = min(2 * inside, nic * 2)
     if algorithm == "nvls_tree":
         bus = min(bus, nic * (2 if comm.nodes == 2 else 1), channels * _column(NVLS_TREE_CAP, comm))
-    return 0.5 * bus * (1.0 if algorithm == "nvls_tree" else comm.ranks / (comm.ranks - 1))
+    return 0.5 * bus
 
 
 def latency(comm: Communicator, collective: str, choice: Choice) -> float:
@@ -263,16 +264,40 @@ def latency(comm: Communicator, collective: str, choice: Choice) -> float:
         hop = figures.ring[inside][p] * (1.8 if comm.version < (2, 14) and comm.nodes > 1 and p == 0 else 1)
         if comm.nodes > 1 and comm.version >= (2, 18):
             hop = max(hop, 3.0 if protocol == "simple" else 1.0)
-        net = (figures.tree if comm.local == 1 else figures.ring)["net"][p]
+        table = figures.tree if comm.local == 1 and comm.version >= (2, 22) else figures.ring
+        net = table["net"][p] + plugin_latency(comm, protocol)
         return figures.base_ring[p] + (steps - between) * hop + between * net
     if algorithm == "tree":
         depth = 0.0 if comm.nodes == 1 else float(int(log2(comm.nodes)))
-        return figures.base_tree[p] + 2 * ((comm.local - 1) * figures.tree[inside][p] + depth * figures.tree["net"][p])
+        return figures.base_tree[p] + 2 * (
+            (comm.local - 1) * figures.tree[inside][p]
+            + depth * (figures.tree["net"][p] + plugin_latency(comm, protocol))
+        )
     if algorithm in ("nvls", "nvls_tree"):
-        return 25.0 + (0.0 if comm.nodes == 1 else 18.0 if algorithm == "nvls" else 2 * 20.9 * int(log2(comm.nodes)))
+        return _nvls_latency(comm, algorithm)
     if algorithm == "pat":
         return 8.0 + ceil(log2(comm.nodes)) * 14 / 3.5 + 2.8 * n
     return 2 * (comm.local - 1) * 2.8 + 30
+
+
+def _nvls_latency(comm: Communicator, algorithm: str) -> float:
+    inside = 25.0 if comm.version >= (2, 22) else 23.0
+    if comm.nodes == 1:
+        return inside
+    if algorithm == "nvls":
+        return inside + 18.0 + plugin_latency(comm, "simple")
+    hop = 20.9 if comm.version >= (2, 26) else 14.0
+    return inside + 2 * int(log2(comm.nodes)) * (hop + plugin_latency(comm, "simple"))
+
+
+def plugin_latency(comm: Communicator, protocol: str) -> float:
+    """Return the us that a network's plug-in reports for a message, twice where Simple flushes."""
+    if comm.network is None or comm.version < COUNTS_PLUGIN:
+        return 0.0
+    told = PLUGIN_LATENCY.get(comm.network.kind, 0.0)
+    if comm.network.kind == "efa1" and not comm.network.gdr:
+        told = PLUGIN_LATENCY_STAGED
+    return told * (2 if protocol == "simple" else 1)
 
 
 def tuner_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats) -> Floats:
