@@ -85,7 +85,10 @@ def test_off_by_one_step() -> None:
         yield from ring_all_gather(rank, world_size)
 
     message = refusal("all_reduce", wrong, 4)
-    assert message.endswith("world size 4: at the end chunk 0 of rank 0 misses the contribution of ranks 1, 2, 3")
+    assert message.endswith(
+        "world size 4: at the end chunk 0 of rank 0 misses the contribution of ranks 1, 2, 3: that of rank 1 came last "
+        "to rank 3, in step 1, which never sends it on; rank 0 never receives chunk 0"
+    )
 
 
 def test_double_count() -> None:
@@ -105,7 +108,8 @@ def test_wrong_root() -> None:
 
     assert verify(declared("reduce", wrong, chunks=1), 3, root=0).steps == 2
     assert refusal("reduce", wrong, 3, root=2, chunks=1) == (
-        "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1"
+        "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
+        "rank 0 never sends its own data; rank 2 never receives chunk 0"
     )
 
 
@@ -312,4 +316,4 @@ def test_many_ranks_are_not_all_listed() -> None:
         yield ()
 
     message = refusal("all_reduce", wrong, 17, chunks=1)
-    assert message.endswith("chunk 0 of rank 0 misses the contribution of ranks 1, 2, 3, 4, 5, 6, 7, 8 and 8 more")
+    assert "chunk 0 of rank 0 misses the contribution of ranks 1, 2, 3, 4, 5, 6, 7, 8 and 8 more: rank 1" in message

@@ -186,7 +186,7 @@ def test_check_of_a_wrong_program_is_status_1_and_says_where(ringlab, tmp_path):
     assert status == 1
     assert "WRONG" in out
     assert "deadlock" in out
-    assert "rank 0 in step 0 waits for rank 1" in out
+    assert "rank 0 in step 0 (line 5 of mine.py) waits for rank 1" in out
     scenario = tmp_path / "s.toml"
     scenario.write_text(STAR.replace('"naive", "ring"', '"mine.py:stuck"'))
     status, _, err = ringlab("predict", scenario)

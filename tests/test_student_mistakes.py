@@ -119,7 +119,8 @@ def test_broadcast_that_leaves_out_the_last_rank() -> None:
         yield from naive_broadcast(rank, world_size - 1, root) if rank < world_size - 1 else ()
 
     assert problem("broadcast", broadcast).endswith(
-        "at the end chunk 0 of rank 2 holds nothing; it should hold the data of rank 0"
+        "at the end chunk 0 of rank 2 holds nothing; it should hold the data of rank 0: it came last to rank 1, in "
+        "step 0, which never sends it on; rank 2 never receives chunk 0"
     )
 
 
@@ -171,7 +172,10 @@ def test_reduce_that_overwrites_instead_of_adding() -> None:
             elif rank == peer != root:
                 yield send(root, 0)
 
-    assert problem("reduce", reduce).endswith("at the end chunk 0 of rank 0 misses the contribution of ranks 0, 1")
+    assert problem("reduce", reduce).endswith(
+        "at the end chunk 0 of rank 0 misses the contribution of ranks 0, 1: rank 0 had that of rank 0 until step 0, "
+        "where recv(from rank 1, chunk 0) put the data of rank 1 in its place"
+    )
 
 
 def test_reduce_that_forgets_its_root() -> None:
@@ -179,7 +183,8 @@ def test_reduce_that_forgets_its_root() -> None:
         yield from naive_reduce(rank, world_size, 0)
 
     assert problem("reduce", reduce, root=2).endswith(
-        "root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1"
+        "root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
+        "rank 0 never sends its own data; rank 2 never receives chunk 0"
     )
 
 
@@ -191,7 +196,8 @@ def test_all_reduce_that_lacks_the_broadcast() -> None:
         yield from naive_reduce(rank, world_size, 0)
 
     assert problem("all_reduce", all_reduce) == (
-        "all_reduce/student, world size 3: at the end chunk 0 of rank 1 misses the contribution of ranks 0, 2"
+        "all_reduce/student, world size 3: at the end chunk 0 of rank 1 misses the contribution of ranks 0, 2: "
+        "rank 0 never sends its own data; rank 1 never receives chunk 0"
     )
 
 
@@ -200,7 +206,8 @@ def test_all_reduce_that_lacks_the_reduce() -> None:
         yield from naive_broadcast(rank, world_size, 0)
 
     assert problem("all_reduce", all_reduce).endswith(
-        "at the end chunk 0 of rank 0 misses the contribution of ranks 1, 2"
+        "at the end chunk 0 of rank 0 misses the contribution of ranks 1, 2: "
+        "rank 1 never sends its own data; rank 0 never receives chunk 0"
     )
 
 
@@ -222,7 +229,9 @@ def test_all_reduce_in_which_all_send_first() -> None:
 def test_ring_without_the_all_gather() -> None:
     message = problem("all_reduce", ring_reduce_scatter, chunks=None)
     assert message == (
-        "all_reduce/student, world size 3: at the end chunk 1 of rank 0 misses the contribution of rank 1"
+        "all_reduce/student, world size 3: at the end chunk 1 of rank 0 misses the contribution of rank 1: it came "
+        "last to rank 2, in step 1, which never sends it on; rank 0 receives chunk 1 last in step 0, where "
+        "recv_reduce(from rank 2, chunk 1) brings the data of rank 2"
     )
 
 

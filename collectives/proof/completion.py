@@ -95,4 +95,5 @@ def _deadlock(
 def _wait(schedule: Schedule, actors: list[tuple[int, int]], actor: int, step: int, met: Meeting) -> str:
     (rank, channel), peer = actors[actor], actors[met[0]][0]
     where = f"step {step} of channel {channel}" if schedule.channels > 1 else f"step {step}"
-    return f"rank {rank} in {where} waits for rank {peer} in {schedule.operation(met[2])}"
+    line = schedule.at_line(rank, channel, step)
+    return f"rank {rank} in {where}{line} waits for rank {peer} in {schedule.operation(met[2])}"

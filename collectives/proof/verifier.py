@@ -11,6 +11,7 @@ from operator import and_, or_
 from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
+from collectives.proof.missing import Landing, explain_missing, explain_other, name_ranks
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Contents, Contributors
@@ -65,6 +66,7 @@ class _SymbolicRun:
         self.who = [self._start(rank) for rank in range(schedule.world_size)]
         origins = [*range(schedule.chunks), *[-1] * schedule.scratch]
         self.origin = [list(origins) for _ in range(schedule.world_size)]
+        self.landings: list[Landing] | None = None  # kept only where a wrong end is to be explained
         self.in_flight: dict[int, tuple[list[int], list[int]]] = {}  # by index of the send
         for rank, channels in enumerate(schedule.programs):
             for channel in range(len(channels)):
@@ -111,12 +113,23 @@ class _SymbolicRun:
         for index, op, (values, origins) in landing:
             if op.kind in COMBINING:
                 values = self._reduce(rank, index, op, values, origins)
+            if self.landings is not None:
+                self._keep(rank, index, op, values)
             if op.count == 1:
                 who[op.into], origin[op.into] = values[0], origins[0]
             else:
                 chunks = slice(op.into, op.into + op.count)
                 who[chunks], origin[chunks] = values, origins
         self._post(rank, channel, step + 1)
+
+    def _keep(self, rank: int, index: int, op: Operation, values: list[int]) -> None:
+        """Keep what an operation writes, before it does; ``values`` are the contributors that its chunks get."""
+        assert self.landings is not None
+        for chunk, after in zip(op.target, values, strict=True):
+            before, brought = self.who[rank][chunk], after
+            if op.kind in COMBINING and not self.spec.repeats:
+                brought = after & ~before
+            self.landings.append(Landing(index, chunk, before, brought, after))
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
         """Return the contributors of chunks that others are reduced into.
@@ -137,8 +150,8 @@ class _SymbolicRun:
             if one & other and not self.spec.repeats:
                 raise self._wrong(
                     index,
-                    f"the contribution of {_ranks(one & other)} would be counted twice: chunk {chunk} already holds "
-                    f"{_ranks(one)} and {_ranks(other)} would be added",
+                    f"the contribution of {name_ranks(one & other)} would be counted twice: chunk {chunk} already "
+                    f"holds {name_ranks(one)} and {name_ranks(other)} would be added",
                 )
         raise AssertionError("one of the reasons above holds")
 
@@ -157,15 +170,27 @@ class _SymbolicRun:
         value, found = self.who[rank][chunk], self.origin[rank][chunk]
         if value == expected and found == origin:
             return
-        if value == 0:
-            raise self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}")
+        landings = self._replay() if self.schedule.steps else []
         if self.spec.moves:
-            problem = f"holds {self._data(value, found)}; it should hold {self._data(expected, origin)}"
-            raise self._wrong_end(rank, chunk, problem)
-        raise self._wrong_end(rank, chunk, f"misses the contribution of {_ranks(expected & ~value)}")
+            holds = self._data(value, found) if value else "nothing"
+            why = explain_other(self.schedule, landings, rank, chunk)
+            problem = f"holds {holds}; it should hold {self._data(expected, origin)}"
+            raise self._wrong_end(rank, chunk, problem, why)
+        why = f": {explain_missing(self.schedule, landings, rank, chunk, expected & ~value)}"
+        if value == 0:
+            raise self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}", why)
+        raise self._wrong_end(rank, chunk, f"misses the contribution of {name_ranks(expected & ~value)}", why)
+
+    def _replay(self) -> list[Landing]:
+        """Return what every operation wrote, from a second run."""
+        again = _SymbolicRun(self.schedule)
+        again.landings = []
+        for done in completion_order(self.schedule):
+            again.complete(*done)
+        return again.landings
 
     def _data(self, ranks: int, origin: int) -> str:
-        return f"chunk {origin} of {_ranks(ranks)}" if self.spec.moves else f"the data of {_ranks(ranks)}"
+        return f"chunk {origin} of {name_ranks(ranks)}" if self.spec.moves else f"the data of {name_ranks(ranks)}"
 
     def _empty(self, chunk: int) -> str:
         """Return why a chunk is empty: undefined data is never sent, so it has been so from the start."""
@@ -176,10 +201,12 @@ class _SymbolicRun:
     def _wrong(self, index: int, problem: str) -> ProgramError:
         return self.schedule.refuse(index, f": {problem}")
 
-    def _wrong_end(self, rank: int, chunk: int, problem: str) -> ProgramError:
+    def _wrong_end(self, rank: int, chunk: int, problem: str, why: str) -> ProgramError:
         schedule = self.schedule
-        hint = "" if schedule.steps else "; no rank yields a step (`yield` a step, `yield from` another program)"
-        message = f"{schedule.describe()}: at the end chunk {chunk} of rank {rank} {problem}{hint}"
+        if not schedule.steps:
+            line = schedule.algorithm.find_line(None, schedule.world_size, schedule.root)
+            why = "; no rank yields a step (`yield` a step, `yield from` another program)" + (line and f" ({line})")
+        message = f"{schedule.describe()}: at the end chunk {chunk} of rank {rank} {problem}{why}"
         return ProgramError(message, schedule.world_size, rank)
 
 
@@ -201,12 +228,3 @@ def _bits(ranks: Contributors | None) -> int:
     if not ranks:
         return 0
     return sum([1 << rank for rank in ranks]) if len(ranks) > 1 else 1 << next(iter(ranks))
-
-
-def _ranks(bits: int) -> str:
-    """Return ``rank 3``, or ``ranks 0, 2``; of many the first few."""
-    ranks = [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
-    first = ", ".join(map(str, ranks[:8]))
-    if len(ranks) == 1:
-        return f"rank {first}"
-    return f"ranks {first}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

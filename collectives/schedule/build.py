@@ -157,8 +157,8 @@ def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
     number = int((same & is_send)[:index].sum())
     return schedule.refuse(
         index,
-        f", message {number} of rank {src} to rank {dst}, meets in its step {schedule.step[other]} "
-        f"{schedule.operation(other)}: {problem}",
+        f", message {number} of rank {src} to rank {dst}, meets in its step {schedule.step[other]}"
+        f"{schedule.line(other)} {schedule.operation(other)}: {problem}",
     )
 
 

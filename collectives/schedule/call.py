@@ -31,6 +31,11 @@ class ProgramCall:
         root = f", root {self.root}" if self.algorithm.spec.rooted else ""
         return f"{self.algorithm.full_name}, world size {self.world_size}{root}"
 
+    def at_line(self, rank: int, channel: int, step: int) -> str:
+        """Return `` (line 9 of my.py)`` for the step of a user's program; nothing where it is not known."""
+        line = self.algorithm.find_line((rank, channel, step), self.world_size, self.root)
+        return f" ({line})" if line else ""
+
     def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
         """Return the steps of each channel of ``rank``, a number or a symbol for several.
 
@@ -56,8 +61,10 @@ def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCa
     check_ranks(world_size, root)
     call = ProgramCall(algorithm, world_size, root, algorithm.chunks(world_size), algorithm.scratch(world_size))
     if algorithm.spec.has_parts and call.chunks % world_size:
+        line = algorithm.find_line(None, world_size, root)
         raise InputError(
             f"{call.describe()}: it cuts the buffer into {call.chunks} chunk{'s' * (call.chunks > 1)}; "
             f"{algorithm.spec.name} needs a multiple of {world_size}, as each rank has a part of its own"
+            f"{line and f' ({line})'}"
         )
     return call

@@ -84,8 +84,13 @@ class Schedule(ProgramCall):
         return Operation(Kind(int(self.kind[index])), *numbers)
 
     def site(self, index: int) -> str:
-        """Return where an operation stands: ``all_reduce/ring, world size 4, rank 1, step 2``."""
-        return f"{self.describe()}, rank {self.rank[index]}{self.on_channel(index)}, step {self.step[index]}"
+        """Return where an operation stands: ``all_reduce/ring, world size 4, rank 1, step 2``, and its line."""
+        site = f"{self.describe()}, rank {self.rank[index]}{self.on_channel(index)}, step {self.step[index]}"
+        return site + self.line(index)
+
+    def line(self, index: int) -> str:
+        """Return `` (line 9 of my.py)`` for the step of an operation; nothing where it is not known."""
+        return self.at_line(int(self.rank[index]), int(self.channel[index]), int(self.step[index]))
 
     def on_channel(self, index: int) -> str:
         """Return ``, channel 1``; nothing where there is only one."""

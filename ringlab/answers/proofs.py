@@ -124,9 +124,13 @@ def roots_to_try(algorithm: Algorithm, world_size: int) -> list[int]:
 
 
 def prove(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
-    """Prove the algorithm at each world size, for several roots where it has one; stop at the first failure."""
+    """Prove the algorithm at each world size, for several roots where it has one; stop at the first failure.
+
+    What fails with one rank is told of the next world size if it fails there too, where there is more to see.
+    """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
+    alone: tuple[str, dict[str, int]] | None = None  # problem and counter-example with one rank
     for world_size in sorted(world_sizes):
         found: list[ProofReport] = []
         for root in roots_to_try(algorithm, world_size):
@@ -136,10 +140,17 @@ def prove(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
                 undefined[world_size] = str(why)
                 break
             except InputError as problem:
-                example = _counter_example(problem, world_size, root)
-                return Verdict(algorithm, tuple(reports), str(problem), example, undefined)
+                failure = str(problem), _counter_example(problem, world_size, root)
+                if world_size > 1:
+                    return Verdict(algorithm, tuple(reports), *failure, undefined)
+                alone = failure
+        if alone is not None and world_size > 1:
+            break
         if found:
             reports.append(max(found, key=lambda report: (report.sent_share, report.steps)))
+    if alone is not None:
+        hint = "".join(f"; with {report.world_size} ranks it is right" for report in found[:1])
+        return Verdict(algorithm, (), alone[0] + hint, alone[1], undefined)
     nowhere = None if reports or not undefined else next(iter(undefined.values()))
     return Verdict(algorithm, tuple(reports), nowhere, None, undefined)
 

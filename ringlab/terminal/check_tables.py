@@ -19,12 +19,12 @@ HEADINGS = [
 
 
 def show_check(answer: CheckAnswer, console: Console) -> None:
-    """Print what was found: of a few algorithms the costs at each world size, of many at the largest."""
+    """Print what was found: of a few right algorithms the costs at each world size, of many at the largest."""
     verdicts = answer.verdicts
-    if len(verdicts) > FEW:
+    if len(verdicts) > FEW and any(verdict.problem is None for verdict in verdicts):
         console.print(_largest_table(verdicts))
     for verdict in verdicts:
-        if len(verdicts) <= FEW and verdict.reports:
+        if len(verdicts) <= FEW and verdict.reports and verdict.problem is None:
             name = verdict.algorithm.full_name
             console.print(make_table(name, ["ranks", *HEADINGS], _rows_by_size(verdict), words=0))
         console.print(_sentence(verdict), soft_wrap=True)
@@ -48,7 +48,11 @@ def _rows_by_size(verdict: Verdict) -> list[Row]:
 
 
 def _largest_table(verdicts: Sequence[Verdict]) -> Table:
-    largest = [(verdict.algorithm.full_name, verdict.costs[-1]) for verdict in verdicts if verdict.reports]
+    largest = [
+        (verdict.algorithm.full_name, verdict.costs[-1])
+        for verdict in verdicts
+        if verdict.problem is None and verdict.reports
+    ]
     rows = [[name, str(costs.world_size), *_cells(costs)] for name, costs in largest]
     return make_table("Algorithms", ["algorithm", "ranks", *HEADINGS], rows, words=1)
 
