@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 import viz
 from collectives.checks import check_path
 from collectives.errors import InputError
+from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import Record
 from simcomm.nccl.accuracy.baselines import alpha_beta
+from simcomm.nccl.accuracy.calibration_gain import Gain, measure_gains
 from simcomm.nccl.accuracy.compare import compare_series, judged_series
+from simcomm.nccl.accuracy.leave_one_out import Folds, refit_without_each
 from simcomm.nccl.accuracy.predictors import model_predictor, tuner_formula
 from simcomm.nccl.accuracy.scoring import (
     ClassScore,
@@ -37,9 +40,10 @@ class AccuracyAnswer(Record):
     """Predictions beside measured times, series by series, and their scores."""
 
     directory: str
-    fit: str  # with which parameters: "frozen" or "each system left out"
+    fit: str  # with which parameters
     comparisons: Sequence[Comparison]
     notes: tuple[str, ...] = ()
+    gains: tuple[Gain, ...] = ()  # of a few measured rows, the best choice of sizes first
     file: str | None = None
     classes: dict[str, ClassScore] = field(init=False)
     systems: dict[str, dict[str, SystemScore]] = field(init=False)
@@ -78,20 +82,36 @@ class AccuracyAnswer(Record):
         }
 
 
-def accuracy(data: Path | str | None = None, *, only_put_aside: bool = False) -> AccuracyAnswer:
+def accuracy(
+    data: Path | str | None = None,
+    *,
+    only_put_aside: bool = False,
+    leave_one_out: bool = False,
+    calibrate: int = 0,
+    progress: Progress | None = None,
+) -> AccuracyAnswer:
     """Predict every table in a directory by its description; without one, the project's own tables.
 
     A directory holds ``systems_described.toml`` and ``<slug>.csv``. Systems that the project put aside are left out,
-    unless only they are asked for. Raises InputError.
+    unless only they are asked for. With ``leave_one_out`` each system is predicted by parameters fitted to the others
+    of the directory; ``calibrate`` says how many rows of each table may be known. Raises InputError.
 
     >>> accuracy().classes["large"].systems > 40
     True
     """
     directory = OWN_DATA if data is None else check_path("data", data)
+    if leave_one_out and only_put_aside:
+        raise InputError("--put-aside judges by the shipped parameters; --leave-one-out would fit to what is put aside")
     systems, tables, notes = read_judged(directory, only_put_aside)
+    folds, fit = Folds({}, 0), "as shipped"
+    if leave_one_out:
+        with (progress or NoProgress()).task("fitting without each system") as tick:
+            folds = refit_without_each(systems, tables, tick)
+        fit = f"fitted to the other systems ({folds.stalled} refits stalled)"
     baselines = {"torch": torch_estimate, "tuner": tuner_formula, "alpha-beta": alpha_beta}
-    compared = compare_series(judged_series(systems, tables), model_predictor(), baselines)
-    return AccuracyAnswer("its own tables" if data is None else str(data), "frozen", compared, notes)
+    compared = compare_series(judged_series(systems, tables), model_predictor(folds.parameters), baselines)
+    gains = measure_gains(systems, tables, calibrate, folds.parameters) if calibrate else []
+    return AccuracyAnswer("its own tables" if data is None else str(data), fit, compared, notes, tuple(gains))
 
 
 def read_judged(

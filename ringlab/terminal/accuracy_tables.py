@@ -1,13 +1,18 @@
 """The tables of ``accuracy``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
 
 from rich.console import Console
+from rich.table import Table
 
+from collectives.units import format_size
 from ringlab.answers.accuracy import CLASS_TITLES, AccuracyAnswer
 from ringlab.terminal.tables import NOTHING, Row, format_or_dash, make_table
+from simcomm.nccl.accuracy.calibration_gain import Gain
 from simcomm.nccl.accuracy.scoring import ClassScore, SystemScore
 
+SHOWN = 6  # choices of sizes to measure
 BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta, ring"}
 
 
@@ -23,6 +28,8 @@ def show_accuracy(answer: AccuracyAnswer, console: Console) -> None:
         for slug, scores in answer.systems.items()
     ]
     console.print(make_table("By system: median error (with its sign)", ["system", *CLASS_TITLES], systems, words=1))
+    if answer.gains:
+        console.print(_gains_table(answer.gains))
     for note in answer.notes:
         console.print(note)
     console.print(f"Parameters: {answer.fit}. An error is |predicted / measured - 1|.")
@@ -41,6 +48,19 @@ def _overview(answer: AccuracyAnswer) -> list[Row]:
     for name, medians in answer.baselines.items():
         rows.append([BASELINES.get(name, name), *(format_or_dash(median, _percent) for median in medians.values())])
     return rows
+
+
+def _gains_table(gains: Sequence[Gain]) -> Table:
+    """Return the errors on the other rows after a few are known, the best choices of sizes first."""
+    best = gains[0]
+    rows = [[_sizes(gain.sizes), *_cells(gain.after)] for gain in gains[:SHOWN]]
+    rows.append([f"none known, on the rows of {_sizes(best.sizes)}", *_cells(best.before)])
+    title = f"After {len(best.sizes)} measured rows: median error (systems) of the others"
+    return make_table(title, ["sizes to measure", *CLASS_TITLES], rows, words=1)
+
+
+def _sizes(sizes: Sequence[float]) -> str:
+    return ", ".join("the largest" if size == inf else format_size(size) for size in sizes)
 
 
 def _cells(scores: Mapping[str, ClassScore]) -> Row:

@@ -10,10 +10,10 @@ from simcomm.nccl.accuracy.baselines import Baseline
 from simcomm.nccl.accuracy.families import family_of
 from simcomm.nccl.accuracy.scoring import Comparison
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.predict import COLLECTIVES
 from simcomm.nccl.tables import Series, Table
 
 Floats = NDArray[np.float64]
-PREDICTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send_recv")
 
 
 class Times(NamedTuple):
@@ -32,7 +32,7 @@ def judged_series(systems: Mapping[str, System], tables: Mapping[str, Table]) ->
     for slug, table in tables.items():
         if not systems[slug].skip:
             for series in table.series(systems[slug].ranks).values():
-                if series.collective in PREDICTED:
+                if series.collective in COLLECTIVES:
                     yield systems[slug], series.evenly()
 
 

@@ -1,5 +1,7 @@
 """What is judged: NCCL's model with its frozen parameters, and NCCL's bare tuner formula as a baseline."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,11 +16,11 @@ from simcomm.nccl.tuner import available, tuner_times
 Floats = NDArray[np.float64]
 
 
-def model_predictor(parameters: Parameters | None = None) -> Predictor:
-    """Return the model with these parameters; None: those that it is shipped with."""
+def model_predictor(parameters: Mapping[str, Parameters]) -> Predictor:
+    """Return the model with the parameters of each system by slug; where a system has none, those that are shipped."""
 
     def predict(system: System, collective: str, nbytes: Floats) -> Times:
-        seconds = predict_seconds(system, collective, nbytes, parameters=parameters)
+        seconds = predict_seconds(system, collective, nbytes, parameters=parameters.get(system.slug))
         width = np.exp(interval_log_halfwidth(system, nbytes))
         return Times(seconds, seconds / width, seconds * width)
 

@@ -1,0 +1,36 @@
+"""Each system predicted by parameters that were fitted to all others."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from simcomm.nccl.descriptions import System
+from simcomm.nccl.fit import fit_parameters, observe_tables
+from simcomm.nccl.parameters import Parameters
+from simcomm.nccl.tables import Table
+
+Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
+
+
+class Folds(NamedTuple):
+    """The parameters of each system left out, and how many refits no step improved."""
+
+    parameters: dict[str, Parameters]
+    stalled: int
+
+
+def refit_without_each(systems: Mapping[str, System], tables: Mapping[str, Table], tick: Tick) -> Folds:
+    """Return for each system the parameters that a refit without it gives.
+
+    Refits begin at the fit to all systems. One that no step improves stays there, and has then seen the system that it
+    leaves out: they are counted.
+    """
+    observed = observe_tables(systems, tables)
+    everything = fit_parameters(observed).parameters
+    found: dict[str, Parameters] = {}
+    stalled = 0
+    for index, one in enumerate(observed):
+        fold = fit_parameters([other for other in observed if other is not one], everything)
+        found[one.system.slug] = fold.parameters
+        stalled += fold.is_stalled
+        tick(0, index + 1, len(observed), one.system.slug)
+    return Folds(found, stalled)
