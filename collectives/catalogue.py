@@ -89,8 +89,6 @@ def load_file(path: Path) -> list[Algorithm]:
     path = path.absolute()
     check_input(path, MOST_BYTES)
     path = path.resolve()
-    if path.suffix != ".py":
-        raise InputError(f"{path}: not a Python file (its name must end in .py)")
     found = user_file.execute_file(path) if user_file.is_guest else _load_in_guest(path)
     _check_names(path, found)
     if not found:

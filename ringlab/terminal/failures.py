@@ -4,26 +4,29 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from ringlab.terminal.output import describe_system_error
 from ringlab.terminal.plain_text import make_printable
 from ringlab.terminal.progress import is_first_rank
 
 MOST_LETTERS = 3000  # of a message
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of the click that typer brings along
 PACKAGES = Path(__file__).parents[2]
 
 
-def exit_with_a_line(command: Callable[[], object]) -> None:
-    """Call ``command``; turn an exception into a line and an exit status, 2 for refused input and 1 for a failure.
+def exit_with_a_line(app: typer.Typer) -> None:
+    """Run the command that the arguments name, and exit: with 2 and a line for refused input, with 1 for a failure.
 
     Python's development mode (``python -X dev -m ringlab``) shows the traceback of a fault of Ringlab's.
     """
     _escape_what_cannot_be_written()
     try:
         try:
-            command()
+            status = app(standalone_mode=False)  # its own way to show errors lets control characters through
         finally:
             _flush()
     except Exception as error:
@@ -32,7 +35,9 @@ def exit_with_a_line(command: Callable[[], object]) -> None:
         if _is_unexpected(error) and sys.flags.dev_mode:
             raise
         _say(error)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        sys.exit(2 if isinstance(error, InputError | UsageError) else 1)
+    if status:
+        sys.exit(status)
 
 
 def describe_failure(error: Exception) -> str:
@@ -45,15 +50,24 @@ def describe_failure(error: Exception) -> str:
         return "\n".join([describe_system_error(error), *getattr(error, "__notes__", ())])
     if isinstance(error, MemoryError):
         return f"there is not enough memory for this{': ' * bool(str(error))}{error}"
+    if isinstance(error, UsageError):
+        return _describe_usage(error)
     if not _is_unexpected(error):
         return str(error)
     return f"a fault of Ringlab's: {type(error).__name__}: {error} ({_place(error)})"
 
 
+def _describe_usage(error: Any) -> str:
+    """Return what is wrong with the arguments, and where help is; nothing where the help was shown already."""
+    said = make_printable(error.format_message().removesuffix("."), most=300)
+    command = error.ctx.command_path if error.ctx else "ringlab"
+    return f"{said} (`{command} --help` tells more)" if said else ""
+
+
 def _is_unexpected(error: Exception) -> bool:
     from collectives.errors import InputError, RunFailed
 
-    return not isinstance(error, InputError | RunFailed | OSError | MemoryError)
+    return not isinstance(error, InputError | RunFailed | UsageError | OSError | MemoryError)
 
 
 def _place(error: Exception) -> str:
@@ -65,10 +79,10 @@ def _place(error: Exception) -> str:
 
 def _say(error: Exception) -> None:
     """Print the error, except where a reader of standard output is gone, and except on ranks other than the first."""
-    if is_first_rank() and not (isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename):
-        print(  # noqa: T201
-            f"ringlab: {make_printable(describe_failure(error), keep=chr(10), most=MOST_LETTERS)}", file=sys.stderr
-        )
+    is_reader_gone = isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename
+    said = make_printable(describe_failure(error), keep="\n", most=MOST_LETTERS)
+    if said and is_first_rank() and not is_reader_gone:
+        print(f"ringlab: {said}", file=sys.stderr)  # noqa: T201
 
 
 def _escape_what_cannot_be_written() -> None:

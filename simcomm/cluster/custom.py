@@ -73,7 +73,7 @@ def from_graph(
 
 def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
     for node in (a, b):
-        if not isinstance(node, str) or not re.fullmatch(r"[hs]\w*", node):
+        if not isinstance(node, str) or not re.fullmatch(r"[hs]\w{,99}", node):
             raise InputError(
                 f"link {a} - {b}: node {quote(node)} leads nowhere; name hosts h0, h1, ... and switches s0, s1, ..."
             )

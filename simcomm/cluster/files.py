@@ -1,9 +1,9 @@
 """Clusters from files: GraphML, and JSON in networkx' node-link form."""
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import ParseError
 
 import networkx as nx
 
@@ -15,7 +15,9 @@ from collectives.transport import Transport
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import natural_key, rank_nodes
 from simcomm.cluster.graph_check import check_graph
+from simcomm.cluster.graphml import read_graphml
 
+KEYS = ("directed", "multigraph", "graph", "nodes")  # of a graph in node-link form, besides its edges
 SUFFIXES = (".graphml", ".json")
 MOST_BYTES = 32 * MEBIBYTE  # some 200,000 links
 
@@ -43,20 +45,31 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
 def _from_graphml(path: Path) -> "nx.Graph[Any]":
     text = read_text(path, MOST_BYTES)
     try:
-        return nx.parse_graphml(text)
-    except (ParseError, nx.NetworkXException, LookupError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: not GraphML: {error}") from error
+        graph = read_graphml(text)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    for node, data in graph.nodes(data=True):
+        _check_finite(f"{path}: node {quote(node)}", data)
+    for a, b, data in graph.edges(data=True):
+        _check_finite(f"{path}: link {a} - {b}", data)
+    return graph
 
 
 def _from_json(path: Path) -> "nx.Graph[Any]":
     text = read_text(path, MOST_BYTES)
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     edges = "links" if isinstance(content, dict) and "links" in content else "edges"
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("nodes", edges)):
         raise InputError(f'{path}: not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
+    for key in ("directed", "multigraph"):
+        if not isinstance(content.get(key, False), bool):
+            raise InputError(f"{path}: {key} = {quote(content[key])}; there are true and false")
+    for key in content:
+        if key not in (*KEYS, edges):
+            raise InputError(f"{path}: {quote(key)} is no known key; there are {', '.join((*KEYS, edges))}")
     if content.get("multigraph") is True:
         return nx.MultiGraph()  # check_graph refuses it, whatever it contains
     graph: nx.Graph[Any] = nx.DiGraph() if content.get("directed") is True else nx.Graph()
@@ -72,6 +85,7 @@ def _add_node(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
     if node in graph:
         raise InputError(f"{where}: node {quote(node)} is there twice")
     assert isinstance(entry, dict)
+    _check_finite(where, entry)
     graph.add_node(node, **{key: value for key, value in entry.items() if key != "id"})
 
 
@@ -83,7 +97,23 @@ def _add_edge(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
     if graph.has_edge(a, b):
         raise InputError(f"{where}: link {a} - {b} is there twice")
     assert isinstance(entry, dict)
+    _check_finite(where, entry)
     graph.add_edge(a, b, **{key: value for key, value in entry.items() if key not in ("source", "target")})
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raise ValueError for a key that is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {quote(next(key for key in keys if keys.count(key) > 1))} is there twice in one object")
+    return found
+
+
+def _check_finite(where: str, values: dict[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise InputError(f"{where}: {key} = {value}; give a finite number")
 
 
 def _name(where: str, entry: object, key: str) -> str:

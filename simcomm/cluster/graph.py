@@ -90,7 +90,8 @@ def natural_key(name: str) -> list[tuple[int, str]]:
     >>> sorted(["h10", "h2"], key=natural_key)
     ['h2', 'h10']
     """
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    parts = re.split(r"([0-9]+)", name)  # text and digits in turn; of two numbers the longer one is larger
+    return [(len(part.lstrip("0")), part.lstrip("0")) if at % 2 else (-1, part) for at, part in enumerate(parts)]
 
 
 def check_is_graph(graph: object) -> None:

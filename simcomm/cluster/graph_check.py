@@ -11,6 +11,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from simcomm.cluster.graph import KINDS, P2P_LEVELS, check_connected, node_kind, rank_nodes
 
+MOST_LETTERS = 100  # in the name of a node
 NODE_KEYS = ("kind", "machine", "rail", "local", "p2p_level", "memory")
 EDGE_KEYS = ("bandwidth", "latency", "shared_bandwidth", "usable_bandwidth", "medium")
 RATES = ("bandwidth", "shared_bandwidth", "usable_bandwidth")
@@ -33,6 +34,7 @@ def check_graph(graph: "nx.Graph[Any]", where: str = "") -> "nx.DiGraph[str]":
 def _converted(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
     found: nx.DiGraph[str] = nx.DiGraph()
     for node, data in graph.nodes(data=True):
+        _check_name(str(node))
         if str(node) in found:
             raise InputError(f"node {node}: there are two of this name")
         found.add_node(str(node), **_node_attributes(f"node {node}", data))
@@ -45,6 +47,12 @@ def _converted(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
     _check_memories(found)
     _check_reachable(found)
     return found
+
+
+def _check_name(node: str) -> None:
+    """Raise InputError for a name that a line of a message has no place for."""
+    if not node or len(node) > MOST_LETTERS or not node.isprintable():
+        raise InputError(f"node {quote(node)}: a name is 1 to {MOST_LETTERS} letters that can be shown on a line")
 
 
 def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:

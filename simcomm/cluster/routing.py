@@ -280,13 +280,12 @@ def _check_route(graph: "nx.DiGraph[str]", route: Sequence[str]) -> None:
     shown = f"route {' - '.join(map(str, route))}"
     if len(route) < 2 or route[0] == route[-1]:
         raise InputError(f"{shown}: a route leads from one node to another; name all on the way, both ends included")
-    crossed = set()
     for a, b in pairwise(route):
         if not graph.has_edge(a, b):
             raise InputError(f"{shown}: no link leads from {a} to {b}")
-        if (a, b) in crossed:
-            raise InputError(f"{shown}: it crosses the link from {a} to {b} twice")
-        crossed.add((a, b))
+    for node in route:
+        if list(route).count(node) > 1:
+            raise InputError(f"{shown}: it comes to {node} twice")
     for node in (route[0], route[-1]):
         if node not in rank_nodes(graph):
             raise InputError(f"{shown}: {node} holds no rank; a route begins and ends at a host or a GPU")
