@@ -158,7 +158,62 @@ WRONG_FILES = {
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwith": 1, "latency": 0}]}),
         "link s0 - h2: bandwith is no known key",
     ),
+    "directed.json": (json.dumps({**JSON, "directed": "yes"}), "directed = 'yes'; there are true and false"),
+    "infinite.json": (
+        json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwidth": 1e999, "latency": 0}]}),
+        "edges.0: bandwidth = inf; give a finite number",
+    ),
+    "object.json": ('{"nodes": [{"id": "h0", "id": "h1"}]}', "key 'id' is there twice in one object"),
 }  # fmt: skip
+
+
+def _graphml(before: str, after: str) -> str:
+    """A network of two hosts on a switch in which a text is changed."""
+    text = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+        <key id="b" for="edge" attr.name="bandwidth" attr.type="double" />
+        <key id="l" for="edge" attr.name="latency" attr.type="double" />
+        <graph edgedefault="undirected">
+        <node id="h0" /><node id="h1" /><node id="s0" />
+        <edge source="h0" target="s0"><data key="b">1e9</data><data key="l">0</data></edge>
+        <edge source="h1" target="s0"><data key="b">1e9</data><data key="l">0</data></edge>
+        </graph></graphml>"""
+    assert before in text
+    return text.replace(before, after, 1)
+
+
+WRONG_GRAPHML = {
+    "a document type is declared": ("<graphml", '<!DOCTYPE x [<!ENTITY e "boom">]><graphml'),
+    "it begins with <html>": ("<graphml", "<html/><graphml"),
+    "there are 2 graphs; one is needed": ("</graphml>", '<graph edgedefault="directed"/></graphml>'),
+    "edgedefault = 'yes'; there are directed and undirected": ('"undirected"', '"yes"'),
+    "edge 'h0' - 's0': node 's0' is not among the nodes": ('<node id="s0" />', ""),
+    "node 'h0' is there twice": ('id="h1"', 'id="h0"'),
+    "edge 'h0' - 's0' is there twice": ('source="h1"', 'source="h0"'),
+    "edge 'h0' - 's0': directed = 'true', unlike the graph": ('source="h0"', 'directed="true" source="h0"'),
+    "data of key 'x', which is not declared for edges": ('key="b">', 'key="x">'),
+    "edge 'h0' - 's0': 'bandwidth' is there twice": ('<data key="b">1e9</data>', '<data key="b">1</data>' * 2),
+    "<node> holds <graph>, which is not read": ('<node id="h1" />', '<node id="h1"><graph/></node>'),
+    "<graph> holds <hyperedge>, which is not read": ('<node id="h1" />', "<hyperedge/>"),
+    "link h0 - s0: bandwidth = inf; give a finite number": ("1e9", "inf"),
+    "key 'b': attr.type = 'complex'; there are boolean": ("double", "complex"),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_GRAPHML)
+def test_graphml_is_read_as_strictly_as_json(tmp_path: Path, message: str):
+    file = tmp_path / "net.graphml"
+    file.write_text(_graphml("", ""))
+    assert simcomm.read_cluster(file).world_size == 2
+    file.write_text(_graphml(*WRONG_GRAPHML[message]).replace("<html/>", "<html>") + "</html>" * ("html" in message))
+    with pytest.raises(InputError) as refusal:
+        simcomm.read_cluster(file)
+    assert str(refusal.value).startswith(f"{file}: ") and message in str(refusal.value)
+
+
+def test_names_that_a_line_has_no_place_for_are_refused():
+    for name in ("h\x1b[31m", "h" * 101, "h\n0"):
+        with pytest.raises(InputError, match="a name is 1 to 100 letters that can be shown on a line"):
+            simcomm.from_graph(nx.relabel_nodes(undirected(), {"h2": name}))
 
 
 @pytest.mark.parametrize("name", WRONG_FILES)

@@ -254,6 +254,7 @@ WRONG_ROUTES = {
     "route h0: a route leads from one node to another": [("h0",)],
     "route h0 - s0 - h0: a route leads from one node to another": [("h0", "s0", "h0")],
     "route h0 - s0: s0 holds no rank": [("h0", "s0")],
+    "it comes to s0 twice": [("h0", "s0", "h2", "s0", "h1")],
     "it comes to h0 twice": [("h0", "s0", "h0", "s0", "h1")],
     "there is already one from h0 to h1": [("h0", "s0", "h1"), ("h0", "s0", "h1")],
 }

@@ -1,0 +1,196 @@
+"""Files that are read and written: what they may be, what stays as it was, and what is said where it fails."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from collectives import InputError
+from collectives.input_files import inputs_protected, read_bytes
+from collectives.output_files import check_output, write_bytes, write_text
+from ringlab.terminal.plain_text import make_printable
+
+
+def test_a_file_is_replaced_with_its_permissions_and_nothing_is_left_beside_it(tmp_path: Path):
+    file = tmp_path / "a.json"
+    write_text(file, "old")
+    file.chmod(0o640)
+    write_text(file, "new")
+    assert file.read_text() == "new" and stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path: Path):
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "a.json", "new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("target", ["there", "not there"])
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path, target: str):
+    (tmp_path / "there").write_text("old")
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink() and (tmp_path / target).read_text() == "new"
+
+
+def test_a_pipe_is_written_to(tmp_path: Path):
+    pipe, heard = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()))
+    reader.start()
+    write_bytes(pipe, b"x" * 200_000)
+    reader.join(timeout=20)
+    assert heard == [b"x" * 200_000] and pipe.is_fifo()
+
+
+def test_a_pipe_that_nobody_reads_is_given_up(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="nobody reads from this pipe") as error:
+        write_text(tmp_path / "pipe", "x")
+    assert error.value.filename == str(tmp_path / "pipe")
+
+
+def test_a_device_stays_a_device(tmp_path: Path):
+    node = tmp_path / "node"
+    try:
+        os.mknod(node, 0o20666, os.makedev(1, 3))
+    except PermissionError:
+        node = Path("/dev/null")
+    write_text(node, "x")
+    assert node.is_char_device()
+
+
+def test_a_full_disk_is_named_with_the_file():
+    with pytest.raises(OSError, match="No space left on device") as error:
+        write_text("/dev/full", "x")
+    assert error.value.filename == "/dev/full"
+
+
+def test_a_file_that_is_open_is_written_to_and_not_replaced(tmp_path: Path):
+    with (tmp_path / "out").open("w+b") as file:
+        write_text(f"/dev/fd/{file.fileno()}", "new")
+        file.seek(0)
+        assert file.read() == b"new"
+
+
+UNWRITABLE = {
+    "is a directory; name a file to write": ".",
+    "the kernel makes up what is in /proc": "/proc/new",
+    "cannot be written: File name too long": "n" * 300,
+    "cannot be written: Not a directory": "file/new",
+    "cannot be written: embedded null byte": "a\0b",
+    "Too many levels of symbolic links": "loop",
+}
+
+
+@pytest.mark.parametrize("message", UNWRITABLE)
+def test_what_cannot_be_written_is_refused_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("precious")
+    Path("loop").symlink_to("loop")
+    for refuse in (check_output, lambda path: write_text(path, "x")):
+        with pytest.raises(InputError, match=message):
+            refuse(UNWRITABLE[message])
+    assert Path("file").read_text() == "precious"
+
+
+def test_nothing_that_was_read_is_overwritten_by_whatever_name(tmp_path: Path):
+    file = tmp_path / "a.toml"
+    file.write_text("precious")
+    (tmp_path / "link").symlink_to("a.toml")
+    (tmp_path / "hard").hardlink_to(file)
+    with inputs_protected():
+        read_bytes(file, 100)
+        for name in ("a.toml", "link", "hard", "../" + tmp_path.name + "/a.toml"):
+            with pytest.raises(InputError, match="is read by this command"):
+                write_text(tmp_path / name, "x")
+    write_text(file, "x")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/dev/zero", "is a device"),
+        ("/proc/self/maps", "the kernel makes it up"),
+        ("pipe", "is a pipe"),
+        (".", "is a directory"),
+        ("large", "is too large: 1024 MiB, 64 MiB at most"),
+        ("none", "no such file"),
+        ("a\0b", "embedded null byte"),
+    ],
+)
+def test_only_regular_files_of_sane_size_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str
+):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    Path("large").touch()
+    os.truncate("large", 1 << 30)
+    with pytest.raises(InputError, match=message):
+        read_bytes(Path(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain ✓ é 漢字", "plain ✓ é 漢字"),
+        ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
+        ("a\u202eb\u2066", "a\\u202eb\\u2066"),
+        ("a\nb\r", "a\\nb\\r"),
+        ("\udcff", "\\udcff"),
+    ],
+)
+def test_text_of_others_is_shown_and_not_obeyed(text: str, shown: str):
+    assert make_printable(text) == shown
+    assert len(make_printable("a" * 10**6)) < 1100
+
+
+def test_markup_and_escapes_in_a_title_reach_no_terminal(ringlab, tmp_path: Path):
+    file = tmp_path / "a.toml"
+    file.write_text("""title = "[red]r[/] \\u001b[31m \\u202e :smile:"
+[cluster]
+topology = "star"
+hosts = 2
+bandwidth = "1 Gbit/s"
+latency = "1 us"
+[[what_if]]
+title = "[bold]b[/] \\u001b[2J"
+[what_if.trouble]
+rank = [{ rank = 1, slowdown = 2.0 }]
+[collective]
+name = "all_reduce"
+algorithms = "ring"
+sizes = "1 KiB"
+""")
+    status, out, _ = ringlab("predict", file)
+    assert status == 0 and "\x1b" not in out and "\u202e" not in out
+    assert "[bold]b[/]" in out and "\\x1b[2J" in out
+
+
+def test_the_answer_is_shown_before_it_cannot_be_written(ringlab):
+    status, out, err = ringlab("predict", "star8", "--json", "/dev/full", "--trace", "/dev/full")
+    assert (status, err) == (1, "ringlab: /dev/full: No space left on device\n/dev/full: No space left on device\n")
+    assert "ring is" in out
+
+
+def test_two_outputs_are_two_files(ringlab, tmp_path: Path):
+    status, _, err = ringlab("predict", "star8", "--json", tmp_path / "a", "--trace", tmp_path / "." / "a")
+    assert status == 2 and "are one file; give each output its own" in err
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_is_refused_for_its_suffix_is_refused_before_measuring(ringlab, tmp_path: Path):
+    here = tmp_path / "here.toml"
+    here.write_text(
+        '[cluster]\npreset = "this-machine"\n[collective]\nname = "all_reduce"\nalgorithms = "ring"\nsizes = "1 KiB"\n'
+    )
+    status, _, err = ringlab("compare", here, "--report", tmp_path / "x.txt")
+    assert (status, "calibrating" in err) == (2, False)
+    assert "x.txt: a report is written as .html or .htm, not '.txt'" in err
