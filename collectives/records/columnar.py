@@ -97,8 +97,9 @@ class Columnar(ABC, Generic[Row]):
 
     @property
     def memory(self) -> int:
-        """The bytes that the columns take."""
-        return sum(0 if column.strides == (0,) else column.nbytes for column in self.kept.values())
+        """The bytes that the columns take; what several share counts once."""
+        columns = {id(column): column for column in self.kept.values()}
+        return sum(column.nbytes for column in columns.values() if column.strides != (0,))
 
     def _lists(self, rows: slice) -> dict[str, list[Any]]:
         return {name: column[rows].tolist() for name, column in self.kept.items()}
@@ -109,21 +110,40 @@ class Columnar(ABC, Generic[Row]):
 
 
 def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
-    """Return ``number`` entries in the smallest type that holds them; if all are equal they share one place."""
+    """Return ``number`` entries in the smallest type that holds them; if all are equal they share one place.
+
+    What is in the right type already is kept, not copied.
+    """
     column = np.asarray(values)
     if column.shape not in ((), (number,)):
         raise ValueError(f"a column of {len(column)} entries among columns of {number}")
     if number == 0:
         return np.zeros(0, kind)
-    column = _smallest(column.astype(kind))
-    if bool((column == column.flat[0]).all()):
-        return np.broadcast_to(column.flat[0], (number,))
-    column.setflags(write=False)
-    return column
+    if np.dtype(kind).kind != "i":
+        column = column.astype(kind, copy=False)
+    elif column.dtype.kind not in "iu":
+        column = column.astype(kind)
+    first = column.flat[0]
+    if bool((column == first).all()):
+        return np.broadcast_to(_smallest(np.array(first)), (number,))
+    kept = _smallest(column).view()
+    kept.setflags(write=False)
+    return kept
+
+
+def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the entries of a column of whole numbers at some places, in the smallest type that holds them all.
+
+    >>> shrink(np.array([7, 300, 9]), np.array([2, 0])).dtype
+    dtype('uint16')
+    """
+    found: npt.NDArray[Any] = (_smallest(column) if len(column) else column)[at]
+    return found
 
 
 def _smallest(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return whole numbers in the smallest type that holds them, others as they are."""
-    if column.dtype.kind != "i":
+    if column.dtype.kind not in "iu":
         return column
-    return column.astype(np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max())))
+    least = np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max()))
+    return column.astype(least, copy=False)

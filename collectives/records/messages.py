@@ -201,9 +201,8 @@ class Messages(Columnar[Message]):
         return type(self)(self.routes, **{name: column[which] for name, column in self.kept.items()})
 
     def sorted(self) -> Self:
-        """Return the messages in the order of a Trace: by ``begin``, sender, receiver, and place in the program."""
-        names = ("count", "chunk", "step", "channel", "dst", "src")
-        return self.select(np.lexsort((*(self.kept[name] for name in names), self.begin)))
+        """Return the messages in the order of a Trace: by ``begin``, then sender; of equal ones as they come."""
+        return self.select(np.lexsort((self.kept["src"], self.begin)))
 
     def edges(self, links: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
         """Return ``message`` and ``link``: each message beside each link that it crosses.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collectives.records.columnar import shrink
 from collectives.records.messages import Messages, Routes
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library
@@ -50,7 +51,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
     if not record:
         return found
     links = link_records(inputs, [timing], elapsed)
-    return replace(found, messages=trace_messages(inputs, timing).sorted(), spans=spans, links=links)
+    return replace(found, messages=trace_messages(inputs, timing), spans=spans, links=links)
 
 
 def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
@@ -72,24 +73,21 @@ def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
 
 
 def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:
-    """Return the messages that arrived, in no order; times count from ``base`` seconds before those of the timing."""
+    """Return the messages that arrived, in the order of a Trace; the timing counts from ``base`` seconds on."""
     times, posted = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
+    arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]
     columns, (sends, receives) = inputs.schedule.table().columns, _halves(inputs)
     send, receive = sends[arrived], receives[arrived]
     return Messages(
         pair_routes(inputs),
-        src=times.src[arrived],
-        dst=times.dst[arrived],
-        step=times.step[arrived],
-        chunk=times.chunk[arrived],
-        nbytes=times.nbytes[arrived],
+        **{name: shrink(getattr(times, name), arrived) for name in ("src", "dst", "step", "chunk", "channel")},
+        nbytes=shrink(times.nbytes.astype(np.int64), arrived),
         end=base + times.end[arrived],
-        route=inputs.schedule_plan.plan.messages["route"][arrived],
-        channel=times.channel[arrived],
-        dst_step=columns.step[receive],
-        count=columns.count[send],
-        into=columns.into[receive],
+        route=shrink(inputs.schedule_plan.plan.messages["route"], arrived),
+        dst_step=shrink(columns.step, receive),
+        count=shrink(columns.count, send),
+        into=shrink(columns.into, receive),
         reduces=columns.kind[receive] == Kind.RECV_REDUCE,
         src_posted=base + posted.src[arrived],
         dst_posted=base + posted.dst[arrived],
