@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from viz.accuracy import Dots, draw_accuracy
     from viz.file_types import check_file
     from viz.film.animation import animate
+    from viz.perfetto import write_perfetto
     from viz.pictures import draw
     from viz.report.document import write_report
     from viz.space_time import draw_space_time
@@ -26,6 +27,7 @@ _MODULES = {
     "draw_space_time": "viz.space_time",
     "draw_topology": "viz.topology",
     "draw_winners": "viz.winners",
+    "write_perfetto": "viz.perfetto",
     "write_report": "viz.report.document",
 }
 
@@ -39,6 +41,7 @@ __all__ = [
     "draw_space_time",
     "draw_topology",
     "draw_winners",
+    "write_perfetto",
     "write_report",
 ]
 

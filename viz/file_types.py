@@ -9,7 +9,8 @@ from collectives.output_files import check_output
 FILE_TYPES = {
     "an animation": (".gif",),
     "a space-time picture": (".png",),
-    "a picture of messages": (".gif", ".png"),
+    "a picture of messages": (".gif", ".png", ".perfetto.json"),
+    "a trace for Perfetto": (".perfetto.json",),
     "a picture of accuracy": (".png", ".svg", ".pdf"),
     "a map of winners": (".png", ".svg", ".pdf"),
     "a topology": (".png", ".svg", ".pdf"),
@@ -28,7 +29,7 @@ def check_file(path: Path | str, what: str) -> Path:
     """
     path = check_path("path", path)
     suffixes = FILE_TYPES[what]
-    if path.suffix.lower() not in suffixes:
+    if not any(path.name.lower().endswith(suffix) and path.stem for suffix in suffixes) or not path.suffix:
         raise InputError(f"{path}: {what} is written as {' or '.join(suffixes)}, not {path.suffix!r}")
     check_output(path)
     return path

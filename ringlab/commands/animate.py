@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 def animate(
     source: Annotated[str, typer.Argument(metavar="SCENARIO|TRACE", help="A scenario, or a .trace.json file.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help=".gif: messages moving; .png: ranks against time.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=".gif: messages moving; .png: ranks against time; .perfetto.json: for Perfetto.",
+        ),
     ],
     algorithm: Annotated[
         str | None, typer.Option(help="Which of the scenario's algorithms; the last unless said.")

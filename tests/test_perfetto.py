@@ -1,0 +1,182 @@
+"""The file for Perfetto: slices nest, arrows bind, what is left out is said, and its numbers are those of the Trace."""
+
+import json
+from collections import defaultdict
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import viz_traces
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ringlab
+import simcomm
+import viz
+from collectives import InputError, Message, Trace, Transport, find_algorithm
+from collectives.records.trace import ProgramFailure
+from collectives.workload import ComputePhases, Training
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from viz import perfetto
+from viz.perfetto import assign_tracks, write_perfetto
+
+STAR = simcomm.star(6, "10 Gbit/s", "5 us", Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10))
+TROUBLES = {
+    "thin": Trouble(links=(LinkTrouble(("h2", "s0"), 0.2),)),
+    "down": Trouble(links=(LinkTrouble(("h2", "s0"), 0.0, at=1e-5),)),
+    "stops": Trouble((RankTrouble(1, fails_at=3e-5),)),
+}
+NAMES = ("all_reduce/ring", "all_reduce/double_tree", "all_to_all/direct", "reduce/naive", "all_gather/bruck")
+CASES = [f"{name} {engine}" for name in NAMES for engine in ("simpy", "compiled")]
+CASES += ["thin", "down", "stops", "training", "this machine"]
+
+
+@cache
+def made(case: str) -> Trace:
+    """The trace of a case, made once."""
+    if case == "training":
+        job = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))
+        return simcomm.train(job, STAR)
+    if case == "this machine":
+        return viz_traces.this_machine(4)
+    if case in TROUBLES:
+        return simcomm.run("all_reduce/ring", STAR, 12_000, trouble=TROUBLES[case])
+    name, engine = case.split()
+    return simcomm.run(name, STAR, 12_000, engine=engine)
+
+
+def export(traces: Trace | list[Trace], folder: Path) -> dict[str, Any]:
+    write_perfetto(traces, folder / "run.perfetto.json")
+    content = json.loads((folder / "run.perfetto.json").read_text(), parse_constant=pytest.fail)
+    assert isinstance(content, dict)
+    return content
+
+
+def slices(content: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    """The slices of each track, in whole nanoseconds."""
+    found = defaultdict(list)
+    for event in content["traceEvents"]:
+        if event["ph"] == "X":
+            begin, lasting = round(event["ts"] * 1000), round(event["dur"] * 1000)
+            found[event["pid"], event["tid"]].append({**event, "begin": begin, "end": begin + lasting})
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_slices_nest_and_arrows_bind(case: str, tmp_path: Path):
+    trace = made(case)
+    content = export(trace, tmp_path)
+    by_track = slices(content)
+    for track in by_track.values():
+        open_until: list[int] = []
+        for one in sorted(track, key=lambda one: (one["begin"], -one["end"])):
+            open_until = [end for end in open_until if end > one["begin"]]
+            assert all(one["end"] <= end for end in open_until), "a slice reaches out of the one that it begins in"
+            open_until.append(one["end"])
+    arrows: dict[int, dict[str, Any]] = defaultdict(dict)
+    for event in content["traceEvents"]:
+        if event["ph"] in "sf":
+            at, track = round(event["ts"] * 1000), by_track[event["pid"], event["tid"]]
+            inside = [one for one in track if one["begin"] <= at < one["end"]]
+            assert event["ph"] not in arrows[event["id"]] and inside
+            arrows[event["id"]][event["ph"]] = min(inside, key=lambda one: one["end"] - one["begin"])
+            assert event["ph"] == "s" or event["bp"] == "e"
+    assert len(arrows) == len(trace.messages)
+    for ends in arrows.values():
+        assert (ends["s"]["cat"], ends["f"]["cat"]) == ("send", "receive")
+        assert ends["s"]["args"] == ends["f"]["args"]
+        assert ends["s"]["pid"] != ends["f"]["pid"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_numbers_are_those_of_the_trace(case: str, tmp_path: Path):
+    trace = made(case)
+    content = export(trace, tmp_path)
+    names = {event["pid"]: event["args"]["name"] for event in content["traceEvents"] if event["name"] == "process_name"}
+    assert [f"rank {rank}" for rank in range(trace.world_size)] == list(names.values())[: trace.world_size]
+    sent: dict[str, int] = defaultdict(int)
+    seconds: dict[str, float] = defaultdict(float)
+    for (pid, _), track in slices(content).items():
+        for one in track:
+            sent[names[pid]] += one["args"]["bytes"] if one["cat"] == "send" else 0
+            seconds[one["cat"]] += (one["end"] - one["begin"]) / 1e9
+    assert [sent[f"rank {rank}"] for rank in range(trace.world_size)] == trace.bytes_sent()
+    waited = sum(message.src_waited + message.dst_waited for message in trace.messages)
+    assert seconds["wait"] == pytest.approx(waited, abs=2e-9 * len(trace.messages))
+    for name in trace.spans.names:
+        own = trace.spans.select(trace.spans.named(name))
+        assert seconds[name] == pytest.approx(float((own.end - own.begin).sum()), abs=1e-9 * len(own))
+
+
+def test_counters_are_the_bytes_of_the_links(tmp_path: Path):
+    trace = simcomm.run("all_reduce/ring", STAR, 1_200_000)
+    loads = defaultdict(list)
+    for event in export(trace, tmp_path)["traceEvents"]:
+        if event["ph"] == "C":
+            loads[event["name"]].append((event["ts"] / 1e6, event["args"]["Gbit/s"] * 1e9 / 8))
+    assert len(loads) == 12
+    for link in trace.links:
+        own = loads[f"{link.src} to {link.dst}"]
+        carried = sum(load * (after - time) for (time, load), (after, _) in pairwise(own))
+        assert carried == pytest.approx(link.nbytes, rel=1e-3)
+
+
+def test_too_much_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(perfetto, "MOST_ARROWS", 7)
+    monkeypatch.setattr(perfetto, "MOST_MESSAGES", 20)
+    monkeypatch.setattr(perfetto, "MOST_COUNTERS", 3)
+    trace = simcomm.run("all_reduce/ring", STAR, 12_000)
+    content = export(trace, tmp_path)
+    phases = [event["ph"] for event in content["traceEvents"]]
+    assert (phases.count("s"), phases.count("f")) == (7, 7)
+    said = "without 40 of 60 messages  ·  without 13 of 20 arrows  ·  without 9 of 12 links"
+    assert said in content["otherData"]["notes"][0]
+    assert any(said in event["args"].get("name", "") for event in content["traceEvents"] if event["ph"] == "M")
+
+
+def test_what_never_ended_and_who_failed_is_shown(tmp_path: Path):
+    trace = simcomm.run("all_reduce/ring", STAR, 12_000, trouble=TROUBLES["stops"])
+    trace.failure = ProgramFailure(2, 1, "my.py:3", "it sends to itself")
+    events = export(trace, tmp_path)["traceEvents"]
+    stuck = [event for event in events if event.get("cat") == "unfinished"]
+    assert len(stuck) == len(trace.unfinished) > 0
+    assert all(event["ts"] + event["dur"] == pytest.approx(trace.elapsed * 1e6, abs=1e-3) for event in stuck)
+    assert [event["name"] for event in events if event["ph"] == "i"] == ["failed", "it sends to itself"]
+
+
+def test_predicted_and_measured_stand_one_below_the_other(tmp_path: Path):
+    one, other = viz_traces.ring(3), viz_traces.training(3)
+    names = [e["args"]["name"] for e in export([one, other], tmp_path)["traceEvents"] if e["name"] == "process_name"]
+    assert names[:3] == ["predicted, rank 0", "predicted, rank 1", "predicted, rank 2"]
+    assert "measured, rank 2" in names
+
+
+def test_the_command_and_the_suffix(tmp_path: Path):
+    assert ringlab.animate("star8", tmp_path / "ring.perfetto.json", "ring", "1 KiB").title == "all_reduce/ring"
+    assert json.loads((tmp_path / "ring.perfetto.json").read_text())["displayTimeUnit"] == "ns"
+    with pytest.raises(InputError, match=r"a trace for Perfetto is written as \.perfetto\.json"):
+        viz.write_perfetto(viz_traces.ring(3), tmp_path / "ring.json")
+    with pytest.raises(InputError, match="nothing to draw"):
+        viz.write_perfetto(Trace("all_reduce/ring", "predicted", 2, 0.0), tmp_path / "none.perfetto.json")
+
+
+def test_a_message_that_takes_no_time_has_no_arrow(tmp_path: Path):
+    trace = Trace("x", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.5, 0.5), Message(0, 1, 1, 0, 8, 0.5, 1.0)])
+    content = export(trace, tmp_path)
+    assert [event["ph"] for event in content["traceEvents"]].count("s") == 1
+    assert "without 1 of 2 arrows" in content["otherData"]["notes"][0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=40))
+def test_tracks_do_not_overlap_and_are_as_few_as_can_be(drawn: list[tuple[int, int]]):
+    intervals = [(begin, begin + lasting) for begin, lasting in drawn]
+    track = assign_tracks(intervals)
+    longest = [(begin, max(end, begin + 1)) for begin, end in intervals]
+    for one, (begin, end) in enumerate(longest):
+        for other in range(one):
+            if track[one] == track[other]:
+                assert end <= longest[other][0] or longest[other][1] <= begin
+    most = max((sum(begin <= time < end for begin, end in longest) for time in range(42)), default=0)
+    assert len(set(track)) == most

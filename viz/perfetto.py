@@ -1,0 +1,258 @@
+"""A Trace for Perfetto and chrome://tracing, which read the Trace Event Format: JSON with a list of events.
+
+The format: Google, "Trace Event Format", 2016. A rank is a process. What overlaps on a rank stands on tracks of its
+own, since slices of one track must nest; an arrow leads from each send to its receive. Perfetto hangs on very many
+arrows and slices (github.com/google/perfetto, issues 3224 and 7296), so both are capped, and the file says what it
+leaves out. Times are rounded to nanoseconds, as Perfetto does.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collectives.output_files import write_text
+from collectives.records.columnar import Ints
+from collectives.records.link_loads import link_loads
+from collectives.records.message_arrays import message_arrays
+from collectives.records.messages import Message, Messages
+from collectives.records.trace import Trace
+from collectives.records.waits import critical_path
+from viz.file_types import check_file
+from viz.style.captions import check_something_happens, describe_trace
+
+MOST_MESSAGES = 100_000  # of a trace, shown as two slices each
+MOST_SPANS = 100_000
+MOST_ARROWS = 5_000
+MOST_COUNTERS = 24  # links, those that carry the largest share of their bandwidth
+MOST_CHANGES = 100_000  # of all counters
+SHORTEST_ARROW = 2  # nanoseconds: one end at the first, the other at the last of a slice
+
+Event = dict[str, Any]
+
+
+class Slice(NamedTuple):
+    """Something that lasts, with what it waits for just before; times in nanoseconds."""
+
+    name: str
+    category: str
+    posted: int  # from when on it waited
+    begin: int
+    end: int
+    wait: str  # name of the waiting
+    args: Event
+    arrow: int = -1  # number of the arrow that begins or ends here
+
+
+def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
+    """Write one trace, or several one below the other, as a file that ui.perfetto.dev and chrome://tracing open.
+
+    Raises InputError for another suffix than ``.perfetto.json`` and for a trace in which nothing happens.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
+    >>> with TemporaryDirectory() as folder:
+    ...     write_perfetto(trace, Path(folder, "one.perfetto.json"))
+    ...     len(json.loads(Path(folder, "one.perfetto.json").read_text())["traceEvents"])
+    14
+    """
+    path = check_file(path, "a trace for Perfetto")
+    several = [traces] if isinstance(traces, Trace) else list(traces)
+    for trace in several:
+        check_something_happens(trace)
+    numbers, events, notes = _Numbers(), list[Event](), list[str]()
+    for trace in several:
+        prefix = f"{trace.kind}, " if len(several) > 1 else ""
+        found = _TraceEvents(trace, prefix, numbers)
+        events += found.events
+        notes.append(f"{trace.title}, {describe_trace(trace)}{found.left_out}")
+    events += _describe_process(numbers.next(), "  |  ".join(notes), -1)
+    content = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"notes": notes}}
+    write_text(path, json.dumps(content, allow_nan=False, separators=(",", ":")))
+
+
+class _Numbers:
+    """Numbers of processes, tracks and arrows, all different."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> int:
+        """Return a number that was not returned before, from 1 on."""
+        self._last += 1
+        return self._last
+
+
+class _TraceEvents:
+    """The events of one trace."""
+
+    def __init__(self, trace: Trace, prefix: str, numbers: _Numbers) -> None:
+        self.trace, self.numbers, self.events = trace, numbers, list[Event]()
+        self.left_out = ""
+        self.pid = [numbers.next() for _ in range(trace.world_size)]
+        for rank, pid in enumerate(self.pid):
+            self.events += _describe_process(pid, f"{prefix}rank {rank}", pid)
+        self._add_spans()
+        self._add_messages()
+        self._add_ends()
+        self._add_counters(prefix)
+
+    def _add_spans(self) -> None:
+        spans = self.trace.spans[:MOST_SPANS]
+        self._leave_out(len(self.trace.spans) - len(spans), len(self.trace.spans), "spans")
+        phases: dict[int, list[Slice]] = {}
+        reductions: dict[int, list[Slice]] = {}
+        for span in spans:
+            kind = reductions if span.name == "reduce" else phases
+            begin, args = _ns(span.begin), {"step": span.step}
+            one = Slice(span.name, span.name, begin, begin, _ns(span.end), "", args)
+            kind.setdefault(span.rank, []).append(one)
+        self._add_tracks(phases, "phases", 0)
+        self._add_tracks(reductions, "reduces", 100)
+
+    def _add_messages(self) -> None:
+        messages = self.trace.messages[:MOST_MESSAGES]
+        self._leave_out(len(self.trace.messages) - len(messages), len(self.trace.messages), "messages")
+        arrows = self._choose_arrows(messages)
+        sends: dict[int, list[Slice]] = {}
+        receives: dict[int, list[Slice]] = {}
+        for number, message in enumerate(messages):
+            args, arrow = _describe_message(message), arrows.get(number, -1)
+            begin, end = _ns(message.begin), _ns(message.end)
+            src_posted, dst_posted = min(begin, _ns(message.src_posted)), min(begin, _ns(message.dst_posted))
+            wait, verb = f"wait for rank {message.dst}", "reduce from" if message.reduces else "receive from"
+            send = Slice(f"send to rank {message.dst}", "send", src_posted, begin, end, wait, args, arrow)
+            sends.setdefault(message.src, []).append(send)
+            wait, name = f"wait for rank {message.src}", f"{verb} rank {message.src}"
+            receive = Slice(name, "receive", dst_posted, begin, end, wait, args, arrow)
+            receives.setdefault(message.dst, []).append(receive)
+        self._add_tracks(sends, "sends", 200)
+        self._add_tracks(receives, "receives", 300)
+
+    def _choose_arrows(self, messages: Messages) -> dict[int, int]:
+        """Return the number of each message's arrow: those of the critical path first, then as they come."""
+        lasting = np.array([_ns(end) - _ns(begin) for begin, end in zip(messages.begin, messages.end, strict=True)])
+        can = np.flatnonzero(lasting >= SHORTEST_ARROW).tolist()
+        chosen = can
+        if len(can) > MOST_ARROWS:
+            path = {leg.number for leg in critical_path(self.trace) if leg.name == "message"}
+            chosen = sorted(can, key=lambda number: number not in path)[:MOST_ARROWS]
+        self._leave_out(len(messages) - len(chosen), len(messages), "arrows")
+        return {number: self.numbers.next() for number in chosen}
+
+    def _add_ends(self) -> None:
+        """Add what never ended, and where ranks failed."""
+        end, stuck = _ns(self.trace.elapsed), dict[int, list[Slice]]()
+        for one in self.trace.unfinished:
+            verb = f"{'send to' if one.sends else 'receive from'} rank {one.peer}"
+            name = f"{verb}: {'stuck on its way' if one.is_under_way else 'never met'}"
+            since = min(_ns(one.since), end)
+            args = {"step": one.step, "chunk": one.chunk, "chunks": one.count, "channel": one.channel}
+            stuck.setdefault(one.rank, []).append(Slice(name, "unfinished", since, since, end, "", args))
+        self._add_tracks(stuck, "never ended", 400)
+        failures = [(rank, time, "failed") for rank, time in self.trace.failed.items() if time <= self.trace.elapsed]
+        if self.trace.failure is not None:
+            failures.append((self.trace.failure.rank, self.trace.elapsed, self.trace.failure.text))
+        for rank, time, text in failures:
+            event = {"ph": "i", "s": "p", "name": text, "cat": "failure", "pid": self.pid[rank], "ts": _ns(time) / 1000}
+            self.events.append({**event, "tid": self.pid[rank]})
+
+    def _add_tracks(self, slices: dict[int, list[Slice]], name: str, order: int) -> None:
+        """Add the slices of each rank, on as many tracks as they need so that none overlaps another on its track."""
+        for rank, own in slices.items():
+            track = assign_tracks([(one.posted, one.end) for one in own])
+            tids = [self.numbers.next() for _ in range(max(track) + 1)]
+            for number, tid in enumerate(tids):
+                label = f"{name} {number + 1}" if number else name
+                self.events += _describe_track(self.pid[rank], tid, label, order + number)
+            for one, number in zip(own, track, strict=True):
+                self.events += _slice_events(one, self.pid[rank], tids[number])
+
+    def _add_counters(self, prefix: str) -> None:
+        """Add the load of the links that carry the largest share of their bandwidth, over time."""
+        if not self.trace.links or not len(self.trace.messages):
+            return
+        loads = link_loads(self.trace, message_arrays(self.trace))
+        used = np.flatnonzero((loads.use > 0) & np.isfinite(loads.capacity))
+        chosen: Ints = used[np.argsort(-loads.use[used], kind="stable")][:MOST_COUNTERS]
+        while len(chosen) and np.diff(loads.first)[chosen].sum() > MOST_CHANGES:
+            chosen = chosen[:-1]
+        self._leave_out(len(used) - len(chosen), len(used), "links")
+        pid = self.numbers.next()
+        self.events += _describe_process(pid, f"{prefix}links", pid)
+        for number in chosen.tolist():
+            link, own = self.trace.links[number], slice(loads.first[number], loads.first[number + 1])
+            by_time = dict(zip(map(_ns, loads.time[own].tolist()), loads.load[own].tolist(), strict=True))
+            common = {"ph": "C", "name": f"{link.src} to {link.dst}", "pid": pid}
+            self.events += [
+                {**common, "ts": time / 1000, "args": {"Gbit/s": 8 * load / 1e9}} for time, load in by_time.items()
+            ]
+
+    def _leave_out(self, number: int, of: int, what: str) -> None:
+        if number:
+            self.left_out += f"  ·  without {number} of {of} {what}"
+
+
+def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
+    """Return a track for each interval, in order of their begins, so that no two on a track overlap.
+
+    Each takes the lowest track that is free.
+
+    >>> assign_tracks([(0, 10), (5, 8), (8, 12), (10, 11)])
+    [0, 1, 1, 0]
+    """
+    numbered = sorted((begin, end, number) for number, (begin, end) in enumerate(intervals))
+    found, busy, free = [0] * len(numbered), list[tuple[int, int]](), list[int]()
+    for begin, end, number in numbered:
+        while busy and busy[0][0] <= begin:
+            heappush(free, heappop(busy)[1])
+        found[number] = heappop(free) if free else len(busy)
+        heappush(busy, (max(end, begin + 1), found[number]))
+    return found
+
+
+def _slice_events(one: Slice, pid: int, tid: int) -> list[Event]:
+    """Return a slice, the waiting before it, and the end of its arrow."""
+    place = {"pid": pid, "tid": tid}
+    own: Event = {"ph": "X", "name": one.name, "cat": one.category, "ts": one.begin / 1000}
+    events = [{**own, "dur": (one.end - one.begin) / 1000, **place, "args": one.args}]
+    if one.posted < one.begin:
+        waited = (one.begin - one.posted) / 1000
+        events.append({"ph": "X", "name": one.wait, "cat": "wait", "ts": one.posted / 1000, "dur": waited, **place})
+    if one.arrow >= 0:
+        flow: Event = {"name": "message", "cat": "message", "id": one.arrow, **place}
+        leaves = {"ph": "s", "ts": one.begin / 1000}
+        comes = {"ph": "f", "bp": "e", "ts": (one.end - 1) / 1000}
+        events.append({**flow, **(leaves if one.category == "send" else comes)})
+    return events
+
+
+def _describe_message(message: Message) -> Event:
+    found = {"bytes": message.nbytes, "chunk": message.chunk, "chunks": message.count, "into": message.into}
+    found |= {"step of the sender": message.step, "step of the receiver": message.dst_step}
+    found |= {"channel": message.channel} if message.channel else {}
+    return found | ({"route": " > ".join(message.route)} if message.route else {})
+
+
+def _describe_process(pid: int, name: str, order: int) -> list[Event]:
+    about = {"ph": "M", "pid": pid, "tid": pid}
+    return [
+        {**about, "name": "process_name", "args": {"name": name}},
+        {**about, "name": "process_sort_index", "args": {"sort_index": order}},
+    ]
+
+
+def _describe_track(pid: int, tid: int, name: str, order: int) -> list[Event]:
+    about = {"ph": "M", "pid": pid, "tid": tid}
+    return [
+        {**about, "name": "thread_name", "args": {"name": name}},
+        {**about, "name": "thread_sort_index", "args": {"sort_index": order}},
+    ]
+
+
+def _ns(seconds: float) -> int:
+    """Return whole nanoseconds."""
+    return round(seconds * 1e9)
