@@ -16,6 +16,7 @@ from collectives.step import Program, Step, as_step
 CountRule = int | Callable[..., int] | None
 Programs = Program | tuple[Program, ...]  # several: one a channel
 AUTO = "auto"  # in place of an algorithm's name
+NCCL = "nccl"  # likewise: what NCCL itself does
 UNDECIDED = (
     "is no algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python ask "
     'simcomm.selection.choose("all_reduce", cluster, nbytes).algorithm and pass that'
@@ -61,6 +62,11 @@ class Algorithm:
     def is_auto(self) -> bool:
         """Whether it only stands for the algorithm that ``simcomm.selection`` will choose for a size and a cluster."""
         return self.function is _undecided
+
+    @property
+    def is_nccl(self) -> bool:
+        """Whether it stands for what NCCL itself does, which ``simcomm.nccl`` predicts; it has no rank program."""
+        return self.function is _inside_nccl
 
     @property
     def parameter_names(self) -> list[str]:
@@ -226,3 +232,18 @@ def auto(collective: str) -> Algorithm:
 
 def _undecided(*_: int) -> Programs:
     raise InputError(f"{AUTO!r} {UNDECIDED}")
+
+
+def nccl(collective: str) -> Algorithm:
+    """Return the algorithm ``nccl``: what NCCL itself does for a collective, which is predicted and has no program.
+
+    Raises InputError for an unknown collective.
+
+    >>> nccl("all_reduce").is_nccl
+    True
+    """
+    return Algorithm(find_spec(collective), NCCL, _inside_nccl, chunks_rule=1)
+
+
+def _inside_nccl(*_: int) -> Programs:
+    raise InputError(f"{NCCL!r} is what NCCL itself does: it is predicted for a described system, and has no program")

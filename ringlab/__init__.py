@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringlab.answers.benchmark import BenchAnswer, BenchOptions, bench
     from ringlab.answers.calibration_source import CalibrationAnswer, calibrate
     from ringlab.answers.comparison import Comparison
+    from ringlab.answers.explanation import Explanation
     from ringlab.answers.findings import DoctorAnswer, doctor
     from ringlab.answers.hardware_parts import HardwareCatalogue, HardwarePart, hardware
     from ringlab.answers.names import Names, list_names
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from ringlab.answers.proofs import CheckAnswer, check
     from ringlab.answers.real_run import RunAnswer
     from ringlab.answers.winner_maps import WinnersAnswer, winners
-    from ringlab.scenario import Scenario, animate, compare, load, predict, run
+    from ringlab.scenario import Scenario, animate, compare, explain, load, predict, run
 
 _MODULES = {
     "ringlab.answers.accuracy": ("AccuracyAnswer", "accuracy"),
     "ringlab.answers.benchmark": ("BenchAnswer", "BenchOptions", "bench"),
     "ringlab.answers.calibration_source": ("CalibrationAnswer", "calibrate"),
     "ringlab.answers.comparison": ("Comparison",),
+    "ringlab.answers.explanation": ("Explanation",),
     "ringlab.answers.findings": ("DoctorAnswer", "doctor"),
     "ringlab.answers.hardware_parts": ("HardwareCatalogue", "HardwarePart", "hardware"),
     "ringlab.answers.names": ("Names", "list_names"),
@@ -40,7 +42,7 @@ _MODULES = {
     "ringlab.answers.proofs": ("CheckAnswer", "check"),
     "ringlab.answers.real_run": ("RunAnswer",),
     "ringlab.answers.winner_maps": ("WinnersAnswer", "winners"),
-    "ringlab.scenario": ("Scenario", "animate", "compare", "load", "predict", "run"),
+    "ringlab.scenario": ("Scenario", "animate", "compare", "explain", "load", "predict", "run"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -52,6 +54,7 @@ __all__ = [
     "CheckAnswer",
     "Comparison",
     "DoctorAnswer",
+    "Explanation",
     "HardwareCatalogue",
     "HardwarePart",
     "Names",
@@ -67,6 +70,7 @@ __all__ = [
     "check",
     "compare",
     "doctor",
+    "explain",
     "hardware",
     "list_names",
     "load",

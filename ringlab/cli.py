@@ -11,6 +11,7 @@ from ringlab.commands.calibrate import calibrate
 from ringlab.commands.check import check
 from ringlab.commands.compare import compare
 from ringlab.commands.doctor import doctor
+from ringlab.commands.explain import explain
 from ringlab.commands.hardware import hardware
 from ringlab.commands.list import list_all
 from ringlab.commands.predict import predict
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (predict, run, compare, animate, check, bench, winners, calibrate, doctor, hardware, accuracy):
+for command in (predict, explain, run, compare, animate, check, bench, winners, calibrate, doctor, hardware, accuracy):
     app.command()(command)
 app.command(name="list")(list_all)
 

@@ -23,9 +23,11 @@ from ringlab.answers.pictures import Picture, draw_scenario, draw_trace
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.progress import NoProgress, Progress
+from ringlab.answers.workload import leave_nccl_out
 from simcomm.engine_choice import check_engine
 
 if TYPE_CHECKING:
+    from ringlab.answers.explanation import Explanation
     from ringlab.answers.real_run import RunAnswer
     from ringlab.answers.winner_maps import WinnersAnswer
 
@@ -71,14 +73,17 @@ class Scenario(scenarios.Scenario):
         from ringlab.answers import real_run
 
         progress = NoProgress() if progress is None else progress
+        runnable = leave_nccl_out(self)
         check_launch(self.cluster.world_size, backend, timeout)
         if not self.cluster.is_here:
             progress.note(
                 f"warning: {self.cluster.title} is not this machine; its {self.cluster.world_size} ranks run here, "
-                "over this machine's memory"
+                + ("over this machine's memory, by gloo on its CPUs" if backend == "gloo" else "by NCCL on its GPUs")
             )
-        found = calibration_to_choose(self, calibration, backend=backend, timeout=timeout, progress=progress)
-        return real_run.run(self, found, backend=backend, timeout=timeout, progress=progress)
+        if runnable != self:
+            progress.note('warning: "nccl", what NCCL itself would do there, is predicted only and not run')
+        found = calibration_to_choose(runnable, calibration, backend=backend, timeout=timeout, progress=progress)
+        return real_run.run(runnable, found, backend=backend, timeout=timeout, progress=progress)
 
     def compare(
         self,
@@ -197,6 +202,21 @@ class Scenario(scenarios.Scenario):
         """
         return calibrate_for(self, ranks, backend=backend, timeout=timeout, progress=progress)
 
+    def explain(self, path: Path | str | None = None) -> "Explanation":
+        """Return what NCCL would pick at each size and why, on those of its clusters that NCCL joins.
+
+        ``path`` is where its rings and trees are drawn: .png, .svg or .pdf. Raises InputError.
+
+        >>> load("two-p5").explain().clusters[0].sizes[0].algorithm
+        'tree'
+        """
+        from ringlab.answers import explanation  # other commands do without it
+
+        found = explanation.explain(self)
+        if path is not None:
+            found.draw(path)
+        return found
+
     def write_report(self, answer: Comparison, path: Path | str, *, calibration: Source = None) -> None:
         """Write a comparison as one HTML page with pictures. Raises InputError for another suffix than ``.html``.
 
@@ -258,6 +278,18 @@ def compare(
     <Comparison of 'two ranks here': 1 collective>
     """
     return _find(scenario).compare(calibration=calibration, backend=backend, timeout=timeout)
+
+
+def explain(scenario: Named, path: Path | str | None = None) -> "Explanation":
+    """Return what NCCL would pick for a scenario at each size and why; ``path`` is where its rings are drawn.
+
+    ``scenario`` is the name of a shipped one, a file, or what ``load`` returns. Raises InputError, also where none of
+    its clusters has ``transport = "nccl"``.
+
+    >>> explain("two-p5")
+    <Explanation of 'Two p5.48xlarge: NCCL and a plain ring over it': all_reduce, 2 clusters>
+    """
+    return _find(scenario).explain(path)
 
 
 def animate(source: Named, path: Path | str, algorithm: str | None = None, size: str | None = None) -> Picture:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -11,6 +11,7 @@ from collectives.quoting import quote
 from collectives.suggestions import suggest
 from collectives.transport import Transport
 from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section, check_known
+from scenarios.nccl_forms import SystemForm
 from scenarios.network_form import KINDS, ClusterForm, NetworkForm
 from scenarios.topology_forms import (
     TOPOLOGY_FORMS,
@@ -56,6 +57,7 @@ class MachineForm(NetworkForm):
     """Machines of the hardware catalogue, joined by their network."""
 
     label: ClassVar[str] = "a preset of the hardware catalogue"
+    knows_gpus: ClassVar[bool] = True
 
     preset: str
     nodes: Count = 1
@@ -64,6 +66,18 @@ class MachineForm(NetworkForm):
     latency: Latency | None = None
     nodes_per_leaf: Count | None = None
     oversubscription: Ratio | None = None
+    description: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _check_description(self) -> Self:
+        if self.transport != "nccl" and self.description is not None:
+            raise InputError('description has a meaning with transport = "nccl" only')
+        for key in ("latency", "nodes_per_leaf", "oversubscription") if self.transport == "nccl" else ():
+            if getattr(self, key) is not None:
+                raise InputError(
+                    f'{key} does not go with transport = "nccl", whose model of a network has no such thing'
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
@@ -72,6 +86,8 @@ class MachineForm(NetworkForm):
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
+        if self.transport == "nccl":
+            return self._build_nccl()
         return preset(
             self.preset,
             self.nodes,
@@ -82,6 +98,22 @@ class MachineForm(NetworkForm):
             oversubscription=self.oversubscription,
             transport=transport,
         )
+
+    def _build_nccl(self) -> Cluster:
+        """Return the cluster as NCCL sees it. Raise InputError where the catalogue does not say all that it needs."""
+        from simcomm.nccl.clusters import nccl_cluster
+        from simcomm.nccl.descriptions import describe_preset
+
+        machine = preset(self.preset, self.nodes, self.gpus_per_node)  # refuses more GPUs than there are
+        more = dict(self.description or {})
+        if self.bandwidth is not None:
+            nics = max(1, machine_entries()[self.preset].get("nics", 0))
+            more = {"nic": self.bandwidth * nics / 1e9} | more
+        try:
+            system = describe_preset(self.preset, self.nodes, machine.world_size // self.nodes, **more)
+        except (InputError, TypeError) as error:
+            raise InputError(f"{error}; [cluster.description] takes the keys of a described system") from error
+        return nccl_cluster(system, title=machine.title)
 
 
 class Link(Section):
@@ -108,6 +140,7 @@ CLUSTER_FORMS: dict[str, type[ClusterForm]] = {
     **TOPOLOGY_FORMS,
     "file": FileForm,
     "machine": MachineForm,
+    "system": SystemForm,
     "link": LinksForm,
     HERE: HereForm,
 }
@@ -124,9 +157,11 @@ def _check_kind(value: object) -> object:
         problem = f"{' and '.join(given)} exclude each other" if given else "nothing says what it is"
         raise InputError(
             f'{problem}; give exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth '
-            "and latency, or [[cluster.link]] tables"
+            "and latency, system with a described system, or [[cluster.link]] tables"
         )
     (kind,) = given
+    if kind == "system" and isinstance(value[kind], dict):
+        return value
     if kind != "link" and not isinstance(value[kind], str):
         raise InputError(f"{kind} = {quote(value[kind])} should be a text in quotes")
     if kind == "preset":
@@ -151,6 +186,8 @@ def _choose_form(value: object) -> str:
         return "star"  # any form refuses what is no table
     if "link" in value:
         return "link"
+    if "system" in value:
+        return "system"
     if "preset" in value:
         return HERE if value["preset"] == HERE else "machine"
     return value["topology"] if value["topology"] in TOPOLOGY_FORMS else "file"
@@ -166,6 +203,7 @@ AnyClusterForm = Annotated[
     | Annotated[DragonflyForm, Tag("dragonfly")]
     | Annotated[FileForm, Tag("file")]
     | Annotated[MachineForm, Tag("machine")]
+    | Annotated[SystemForm, Tag("system")]
     | Annotated[LinksForm, Tag("link")]
     | Annotated[HereForm, Tag("this-machine")],
     Discriminator(_choose_form),
@@ -175,7 +213,7 @@ AnyClusterForm = Annotated[
 
 def describe_foreign_key(form: type[ClusterForm], key: str) -> str | None:
     """Return why ``form`` does not take a key that other forms take; None for a key that none takes."""
-    forms: list[type[ClusterForm]] = [*TOPOLOGY_FORMS.values(), MachineForm]
+    forms: list[type[ClusterForm]] = [*TOPOLOGY_FORMS.values(), MachineForm, SystemForm]
     owners = [other.label for other in forms if key in other.key_names()]
     if not owners:
         return None

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from collectives.declaration import NCCL
 from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -15,7 +16,10 @@ from collectives.units import format_size
 from collectives.workload import DATASETS, MODEL_PARAMETERS
 from scenarios.cluster_forms import AnyClusterForm
 from scenarios.fields import Algorithms, Seconds, Section, Size, as_list, check_known
+from scenarios.nccl_forms import NcclForm
 from scenarios.trouble import TroubleForm
+
+NEEDS_NCCL = 'it has a meaning for a cluster with transport = "nccl" only'
 
 
 class CollectiveForm(Section):
@@ -108,16 +112,20 @@ class TrainingForm(Section):
 
 
 class WhatIfForm(Section):
-    """``[[what_if]]``: another cluster, other trouble or both."""
+    """``[[what_if]]``: another cluster, other trouble, other settings of NCCL, or several of these."""
 
     title: str = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
     cluster: AnyClusterForm | None = Field(None, description="a table like [cluster]; the scenario's own unless given")
     trouble: TroubleForm | None = Field(None, description="a table like [trouble]")
+    nccl: NcclForm | None = Field(None, description="a table like [nccl]; the scenario's own unless given")
 
     @model_validator(mode="after")
     def _check_difference(self) -> Self:
-        if self.cluster is None and self.trouble is None:
-            raise InputError("nothing differs from the scenario: give a [what_if.cluster], a [what_if.trouble] or both")
+        if self.cluster is None and self.trouble is None and self.nccl is None:
+            raise InputError(
+                "nothing differs from the scenario: give a [what_if.cluster], a [what_if.trouble] or both, "
+                "or a [what_if.nccl]"
+            )
         return self
 
 
@@ -129,10 +137,25 @@ class ScenarioForm(Section):
     collective: CollectiveForm | None = None
     training: TrainingForm | None = None
     trouble: TroubleForm | None = None
+    nccl: NcclForm | None = None
     what_if: list[WhatIfForm] = Field([])
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
         if self.collective is None and self.training is None:
             raise InputError("it asks nothing: add a [collective] or a [training] table")
+        return self
+
+    @model_validator(mode="after")
+    def _check_nccl(self) -> Self:
+        over_nccl = [(other.cluster or self.cluster).transport == NCCL for other in self.what_if]
+        if self.nccl is not None and self.cluster.transport != NCCL and True not in over_nccl:
+            raise InputError(f"[nccl]: {NEEDS_NCCL}")
+        for number, (other, fits) in enumerate(zip(self.what_if, over_nccl, strict=True)):
+            if other.nccl is not None and not fits:
+                raise InputError(f"what_if.{number}.nccl: {NEEDS_NCCL}")
+        asked = [*(self.collective.algorithms if self.collective else ())]
+        asked += [*(self.training.gradient_sync if self.training else ())]
+        if any(one.name == NCCL for one in asked) and (self.trouble or any(other.trouble for other in self.what_if)):
+            raise InputError(f'trouble: "{NCCL}" is predicted as a whole, without messages that trouble could meet')
         return self

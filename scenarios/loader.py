@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_sequence, check_text
-from collectives.declaration import AUTO, Algorithm, auto
+from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.elements import item_bytes
 from collectives.errors import InputError
 from collectives.request import Request, make_request
@@ -21,6 +21,7 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 if TYPE_CHECKING:
     from scenarios.fields import Reference
     from scenarios.forms import CollectiveForm, ScenarioForm, TrainingForm, WhatIfForm
+    from scenarios.nccl_forms import NcclForm
     from scenarios.network_form import ClusterForm
     from scenarios.trouble import TroubleForm
 
@@ -112,9 +113,9 @@ class _Builder:
             raise InputError(f"{self.where}: {key}: {error}") from error
 
     def scenario(self, form: "ScenarioForm") -> Scenario:
-        cluster = self._cluster(form.cluster, "cluster")
+        cluster = self._cluster(form.cluster, "cluster", form.nccl)
         what_ifs = tuple(
-            self._what_if(other, f"what_if.{number}", cluster) for number, other in enumerate(form.what_if)
+            self._what_if(other, f"what_if.{number}", form, cluster) for number, other in enumerate(form.what_if)
         )
         clusters = (cluster, *(other.cluster for other in what_ifs))
         collective = self._collective(form.collective, clusters) if form.collective else None
@@ -122,8 +123,11 @@ class _Builder:
         trouble = self._trouble(form.trouble, cluster, "trouble")
         return Scenario(form.title or self.path.stem, self.path, cluster, collective, trainings, what_ifs, trouble)
 
-    def _what_if(self, form: "WhatIfForm", key: str, own: Cluster) -> WhatIf:
-        cluster = own if form.cluster is None else self._cluster(form.cluster, f"{key}.cluster")
+    def _what_if(self, form: "WhatIfForm", key: str, whole: "ScenarioForm", own: Cluster) -> WhatIf:
+        cluster = own
+        if form.cluster is not None or form.nccl is not None:
+            place = "cluster" if form.cluster is None else f"{key}.cluster"
+            cluster = self._cluster(form.cluster or whole.cluster, place, form.nccl or whole.nccl)
         return WhatIf(form.title, cluster, self._trouble(form.trouble, cluster, f"{key}.trouble"))
 
     def _trouble(self, form: "TroubleForm | None", cluster: Cluster, key: str) -> Trouble:
@@ -138,12 +142,15 @@ class _Builder:
                 check_trouble(Trouble(links=(link,)), cluster.graph, cluster.world_size)
         return trouble
 
-    def _cluster(self, form: "ClusterForm", key: str) -> Cluster:
+    def _cluster(self, form: "ClusterForm", key: str, settings: "NcclForm | None" = None) -> Cluster:
         from scenarios.cluster_forms import LinksForm
         from scenarios.network_form import NetworkForm
 
         with self._at(f"{key}.link" if isinstance(form, LinksForm) else key):
             cluster = form.build(self.folder)
+        if settings is not None:
+            with self._at("nccl"):
+                cluster = _with_settings(cluster, settings)
         if not isinstance(form, NetworkForm):
             return cluster
         with self._at(f"{key}.route" if form.route else f"{key}.routing"):
@@ -184,6 +191,8 @@ class _Builder:
 
     def _algorithm(self, reference: "Reference", collective: str, clusters: Sequence[Cluster], key: str) -> Algorithm:
         with self._at(key):
+            if reference.name == NCCL and not reference.parameters:
+                return _find_nccl(collective, clusters)
             if reference.name == AUTO:
                 return auto(collective).with_parameters(**reference.parameters)
             found = find_algorithm(reference.name, collective, self.folder)
@@ -197,6 +206,28 @@ class _Builder:
     def _from_here(self, given: int | str) -> int | str:
         """Return a parameter; one that names an algorithm in a file, with that file's path from here."""
         return os.path.relpath(self.folder / given) if isinstance(given, str) and ".py" in given else given
+
+
+def _with_settings(cluster: Cluster, form: "NcclForm") -> Cluster:
+    """Return a cluster as NCCL sees it under the settings of a form; any other as it is."""
+    from simcomm.nccl.clusters import NcclCluster, with_settings
+
+    return with_settings(cluster, form.settings()) if isinstance(cluster, NcclCluster) else cluster
+
+
+def _find_nccl(collective: str, clusters: Sequence[Cluster]) -> Algorithm:
+    """Return what stands for NCCL's own. Raise InputError for a collective or a cluster that NCCL's model has not."""
+    from simcomm.nccl.clusters import NcclCluster
+    from simcomm.nccl.predict import COLLECTIVES
+
+    for cluster in clusters:
+        if not isinstance(cluster, NcclCluster):
+            raise InputError(
+                f'"{NCCL}" is what NCCL itself does, and needs transport = "nccl"; {cluster.title} has another'
+            )
+    if collective not in COLLECTIVES:
+        raise InputError(f'"{NCCL}" is not known of {collective}; it is of {", ".join(COLLECTIVES)}')
+    return nccl(collective)
 
 
 def _check_root(root: int, cluster: Cluster) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, model_validator
 
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -17,7 +17,12 @@ from simcomm.cluster.placement import place_in_blocks, place_on, place_round_rob
 from simcomm.cluster.routing import Routing, ecmp, listed_routes, rail_aware, shortest
 
 ROUTINGS = {"shortest": shortest, "rail-aware": rail_aware}
-KINDS = ("preset", "topology", "link")  # keys that say which sort of cluster it is; exactly one of them is given
+KINDS = (
+    "preset",
+    "system",
+    "topology",
+    "link",
+)  # keys that say which sort of cluster it is; exactly one of them is given
 PLACEMENTS = {"block": place_in_blocks, "round-robin": place_round_robin}
 Placement = Callable[[Cluster], Cluster]
 
@@ -86,12 +91,31 @@ class ClusterForm(Section):
 class NetworkForm(ClusterForm):
     """A ``[cluster]`` that describes a network; each sort of network adds its own keys and builds itself."""
 
+    knows_gpus: ClassVar[bool] = False  # what NCCL's model needs
+
     world_size: Count | None = None
     routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a Routing, which pydantic need not understand
     route: list[Route] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
     sharing: Literal["fair", "fifo"] | None = None
-    transport: Literal["ideal", "gloo-tcp"] = "ideal"
+    transport: Literal["ideal", "gloo-tcp", "nccl"] = "ideal"
+
+    @model_validator(mode="after")
+    def _check_nccl(self) -> Self:
+        if self.transport != "nccl":
+            return self
+        if not self.knows_gpus:
+            raise InputError(
+                'transport = "nccl" needs GPUs that are known: a preset of the hardware catalogue, or a described '
+                'system, system = "h100_2x8_aws_p5_efa" or a table with its keys'
+            )
+        for key in ("world_size", "placement", "route"):
+            if getattr(self, key) is not None:
+                raise InputError(
+                    f'{key} does not go with transport = "nccl", which puts a rank on each GPU, in order; '
+                    "nodes and gpus_per_node say how many"
+                )
+        return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
         """Return the network as it is, with this transport; None needs a calibration. Raise InputError."""

@@ -19,7 +19,7 @@ def shipped() -> dict[str, Path]:
     """Return the scenario files that come with this package, by name.
 
     >>> list(shipped())
-    ['quickstart', 'star8', 'trouble', 'two-racks']
+    ['dgx-h100', 'quickstart', 'rtx4090-4x', 'star8', 'trouble', 'two-p5', 'two-racks']
     """
     return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 

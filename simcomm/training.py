@@ -1,12 +1,13 @@
 """The training step as a timeline in virtual time: forward, backward, gradient sync, optimizer."""
 
 from dataclasses import replace
+from itertools import accumulate
 
 from collectives.checks import check_cluster
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import cores, threads_per_rank
-from collectives.records.spans import Span
+from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.schedule.schedule import Schedule
@@ -58,6 +59,9 @@ def train(
     if training.compute is None and calibration is None:
         calibration = cached_calibration(calibration_ranks(cluster))
     together, alone = phases(training, cluster, calibration)
+    if training.gradient_sync.is_nccl:
+        own = _with_nccl(training, cluster, together, STEPS if steps is None else steps)
+        return replace(own, facts=_facts(training, alone))
     cluster, transport = resolve_transport(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
     steps, found = STEPS if steps is None else steps, None
@@ -70,8 +74,39 @@ def train(
         inputs = EngineInput(request, program, cluster, transport, trouble)
         found = simulate_training(inputs, together, steps, record=record)
     found = found or _on_reference(training, cluster, transport, together, steps, trouble)
-    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
-    return replace(found, title=f"training/{training.sync_name}", facts=facts)
+    return replace(found, title=f"training/{training.sync_name}", facts=_facts(training, alone))
+
+
+def _facts(training: Training, alone: ComputePhases) -> dict[str, float]:
+    return {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
+
+
+def _with_nccl(training: Training, cluster: Cluster, compute: ComputePhases, steps: int) -> Trace:
+    """Return steps whose sync is NCCL's own all_reduce. Raise InputError for a cluster that NCCL does not join."""
+    from simcomm.nccl.clusters import NcclCluster  # trainings over other transports do without it
+    from simcomm.nccl.predict import predict_seconds
+
+    if not isinstance(cluster, NcclCluster):
+        raise InputError(f"gradient_sync 'nccl' needs a cluster that NCCL joins, and {cluster.title} is none")
+    settings = cluster.settings
+    sync = float(predict_seconds(cluster.system, "all_reduce", [training.gradient_bytes], settings=settings)[0])
+    lengths = {"forward": compute.forward, "backward": compute.backward, "sync": sync, "optimizer": compute.optimizer}
+    ends = list(accumulate(list(lengths.values()) * steps))
+    spans = [
+        Span(rank, name, number // len(lengths), begin, end)
+        for number, (name, begin, end) in enumerate(zip(list(lengths) * steps, [0.0, *ends], ends, strict=False))
+        for rank in range(cluster.world_size)
+    ]
+    hosts = list(cluster.hosts)
+    return Trace(
+        f"training/{training.sync_name}",
+        "predicted",
+        cluster.world_size,
+        ends[-1],
+        spans=Spans.of(spans),
+        nodes=hosts,
+        hosts=hosts,
+    )
 
 
 def _on_reference(

@@ -11,7 +11,7 @@ from scenarios import load
 UNITS = "write a number and one of bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s"
 FORMS = (
     'give exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth and latency, '
-    "or [[cluster.link]] tables"
+    "system with a described system, or [[cluster.link]] tables"
 )
 
 
@@ -35,7 +35,7 @@ WRONG = {
     ),
     "misspelt key of a what-if": (
         STAR + ASKS + '[[what_if]]\ntitle = "x"\n[what_if.cluster]\nprest = "this-machine"\n',
-        "what_if.0.cluster: prest is no known key; did you mean preset? (there are preset, topology, link",
+        "what_if.0.cluster: prest is no known key; did you mean preset? (there are preset, system, topology, link",
     ),
     "ambiguous bandwidth": (
         changed(STAR, "10 Gbit/s", "25 Gb/s") + ASKS,
@@ -141,7 +141,7 @@ WRONG = {
     ),
     "unknown transport": (
         STAR + 'transport = "tcp"\n' + ASKS,
-        "cluster.transport = \"tcp\" should be 'ideal' or 'gloo-tcp'",
+        "cluster.transport = \"tcp\" should be 'ideal', 'gloo-tcp' or 'nccl'",
     ),
     "ideal transport here": (
         HERE + 'transport = "ideal"\n' + ASKS,
@@ -199,12 +199,12 @@ def test_a_missing_file_is_refused_with_the_shipped_scenarios() -> None:
         load("quickstrat")
     assert str(refusal.value) == (
         "quickstrat: no such file; name a scenario file, or a shipped scenario; did you mean quickstart? "
-        "(there are quickstart, star8, trouble, two-racks)"
+        "(there are dgx-h100, quickstart, rtx4090-4x, star8, trouble, two-p5, two-racks)"
     )
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match="is a directory; name a scenario file, or a shipped scenario; there are quick"
+        InputError, match="is a directory; name a scenario file, or a shipped scenario; there are dgx-h100, quick"
     ):
         load(str(tmp_path))

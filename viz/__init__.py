@@ -13,17 +13,20 @@ if TYPE_CHECKING:
     from viz.perfetto import write_perfetto
     from viz.pictures import draw
     from viz.report.document import write_report
+    from viz.rings import Rings, draw_rings
     from viz.space_time import draw_space_time
     from viz.topology import draw_topology
     from viz.winners import Winners, draw_winners
 
 _MODULES = {
     "Dots": "viz.accuracy",
+    "Rings": "viz.rings",
     "Winners": "viz.winners",
     "check_file": "viz.file_types",
     "animate": "viz.film.animation",
     "draw": "viz.pictures",
     "draw_accuracy": "viz.accuracy",
+    "draw_rings": "viz.rings",
     "draw_space_time": "viz.space_time",
     "draw_topology": "viz.topology",
     "draw_winners": "viz.winners",
@@ -33,11 +36,13 @@ _MODULES = {
 
 __all__ = [
     "Dots",
+    "Rings",
     "Winners",
     "animate",
     "check_file",
     "draw",
     "draw_accuracy",
+    "draw_rings",
     "draw_space_time",
     "draw_topology",
     "draw_winners",

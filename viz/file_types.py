@@ -14,6 +14,7 @@ FILE_TYPES = {
     "a picture of accuracy": (".png", ".svg", ".pdf"),
     "a map of winners": (".png", ".svg", ".pdf"),
     "a topology": (".png", ".svg", ".pdf"),
+    "a picture of rings": (".png", ".svg", ".pdf"),
     "a report": (".html", ".htm"),
 }
 

@@ -43,6 +43,8 @@ class CollectiveFigures(Record, Generic[N]):
     engine: str | None = None  # of a prediction
     method: str | None = None
     trouble: TroubleFigures | None = None
+    interval_s: tuple[float, float] | None = None  # of a prediction of NCCL: 80 % of measurements should lie in it
+    choice: str | None = None  # what NCCL chose
 
 
 @dataclass(frozen=True, kw_only=True)

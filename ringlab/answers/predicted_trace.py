@@ -32,7 +32,7 @@ def predict_trace(
         trainings = {training.sync_name: training for training in predictable(scenario.trainings)}
         training = resolve_training(_find(algorithm, trainings, scenario), cluster, calibration)
         return simcomm.train(training, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
-    found = _find(algorithm, {candidate.label: candidate for candidate in comparison.algorithms}, scenario)
+    found = _find(algorithm, {one.label: one for one in comparison.algorithms if not one.is_nccl}, scenario)
     request = comparison.request(found, nbytes or max(comparison.sizes), cluster.world_size)
     request = resolve_auto(request, cluster, calibration)
     return simcomm.run(request, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
@@ -41,7 +41,7 @@ def predict_trace(
 def algorithm_names(scenario: Scenario) -> list[str]:
     """Return the names from which ``predict_trace`` takes the last, unless told another."""
     if scenario.collective is not None:
-        return [algorithm.label for algorithm in scenario.collective.algorithms]
+        return [algorithm.label for algorithm in scenario.collective.algorithms if not algorithm.is_nccl]
     return [training.sync_name for training in predictable(scenario.trainings)]
 
 

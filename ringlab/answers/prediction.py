@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import simcomm
-from collectives.declaration import Algorithm
+from collectives.declaration import NCCL, Algorithm
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
@@ -29,6 +29,9 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.training import STEPS
+
+if TYPE_CHECKING:
+    from simcomm.nccl.clusters import NcclCluster
 
 MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
 
@@ -57,7 +60,17 @@ def predict(scenario: Scenario, calibration: Calibration | None = None, engine: 
         training=own.training,
         what_ifs=what_ifs,
     )
-    return replace(answer, conclusions=conclude(answer, scenario))
+    return replace(answer, conclusions=(*conclude(answer, scenario), *_grounds(scenario)))
+
+
+def _grounds(scenario: Scenario) -> list[str]:
+    """Return of each cluster that NCCL joins what its predictions stand on."""
+    clusters = {scenario.cluster.title: scenario.cluster} | {one.title: one.cluster for one in scenario.what_ifs}
+    if not any(cluster.transport is not None and cluster.transport.name == NCCL for cluster in clusters.values()):
+        return []
+    from ringlab.answers.nccl_figures import grounds
+
+    return [f"{title}: {'; '.join(known)}." for title, cluster in clusters.items() if (known := grounds(cluster))]
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,10 @@ class _Simulator:
         )
 
     def _collective(self, request: Request, cluster: Cluster, trouble: Trouble) -> CollectiveFigures[Number]:
+        if request.algorithm.is_nccl:
+            from ringlab.answers.nccl_figures import nccl_figures  # other scenarios do without its model
+
+            return nccl_figures(request, cast("NcclCluster", cluster))
         simulate = partial(simcomm.run, request, cluster, calibration=self.calibration, engine=self.engine)
         if trouble == NO_TROUBLE:
             return collective_figures(simulate(record=False))

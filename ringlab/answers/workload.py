@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collectives.declaration import NCCL
+from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.workload import Training
@@ -31,6 +33,21 @@ def resolve_training(training: Training, cluster: Cluster, calibration: Calibrat
 def predictable(trainings: Sequence[Training]) -> list[Training]:
     """Return the trainings that can be predicted: all but torch's DistributedDataParallel, which is only measured."""
     return [training for training in trainings if training.gradient_sync is not None]
+
+
+def leave_nccl_out(scenario: Scenario) -> Scenario:
+    """Return the scenario without what NCCL itself does, which is only predicted. Raise InputError if none is left."""
+    collective = scenario.collective
+    if collective is not None:
+        left = tuple(algorithm for algorithm in collective.algorithms if not algorithm.is_nccl)
+        collective = replace(collective, algorithms=left) if left else None
+    trainings = tuple(one for one in scenario.trainings if one.gradient_sync is None or not one.gradient_sync.is_nccl)
+    if collective is None and not trainings:
+        raise InputError(
+            f'{scenario.path}: "{NCCL}" is what NCCL itself would do, which is predicted and not run; '
+            "add an algorithm of the library, such as ring"
+        )
+    return replace(scenario, collective=collective, trainings=trainings)
 
 
 def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:

@@ -44,22 +44,29 @@ def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console) -> None:
 
 
 def _collectives_table(clusters: Clusters, is_compared: bool) -> Table:
-    headings = ["cluster", "algorithm", "size", *(SIDES if is_compared else ["time", "algbw GB/s", "busbw GB/s"])]
+    of_nccl = any(entry.interval_s for cluster in clusters for entry in cluster.collectives)
+    measures = ["time", "busbw GB/s", "80 % interval", "choice"] if of_nccl else ["time", "algbw GB/s", "busbw GB/s"]
+    headings = ["cluster", "algorithm", "size", *(SIDES if is_compared else measures)]
     groups = []
     for cluster in clusters:
         rows = []
         for entry in cluster.collectives:
-            rates = [] if is_compared else [entry.algbw_GBps, entry.busbw_GBps]
+            rates = [] if is_compared else [entry.algbw_GBps, entry.busbw_GBps][of_nccl:]
             rows.append(
                 [
                     entry.algorithm,
                     format_size(entry.bytes),
                     *_cells(entry.time_s, format_time, is_compared),
                     *(format_or_dash(rate, format_ratio) for rate in rates),
+                    *([_interval(entry), entry.choice or NOTHING] if of_nccl else []),
                 ]
             )
         groups.append((cluster.title, rows))
     return _make_grouped_table("Collectives", headings, groups, words=2)
+
+
+def _interval(entry: CollectiveFigures[Any]) -> str:
+    return " to ".join(map(format_time, entry.interval_s)) if entry.interval_s else NOTHING
 
 
 def _training_table(clusters: Clusters) -> Table:

@@ -157,7 +157,8 @@ def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
 
 def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     """Return what a reader should know of the prediction's grounds."""
-    notes = [f"{key} is a guess" for key in system.guessed]
+    said = ("nccl",) if comm.settings.version else ()
+    notes = [f"{key} is a guess" for key in system.guessed if key not in said]
     notes += [f"{key} is not stated: taken as {getattr(system, key)}" for key in ("layout", "p2p", "procs")
               if key in system.defaulted and _matters(key, comm)]  # fmt: skip
     if system.degraded:

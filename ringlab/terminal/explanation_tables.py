@@ -1,0 +1,122 @@
+"""What ``explain`` prints: lines as of NCCL_DEBUG=INFO, and the tables of its tuner."""
+
+from itertools import groupby
+
+from rich.console import Console
+
+from collectives.units import format_size, format_time
+from ringlab.answers.explanation import ClusterExplained, Explanation, Option, SizeExplained, find_better
+from ringlab.terminal.tables import Row, format_or_dash, format_ratio, make_table
+
+MOST_DRAWN = 64  # ranks of a ring that are written out
+MOST_GPUS = 8  # of a host whose paths are shown as a table
+
+
+def show_explanation(answer: Explanation, console: Console) -> None:
+    """Print of each cluster what NCCL sees, its rings and trees, its choice at each size, and all candidates."""
+    for cluster in answer.clusters:
+        console.print(cluster.title, style="bold")
+        for line in cluster.system:
+            console.print(f"  {line}")
+        _show_paths(cluster, console)
+        for line in (*_ring_lines(cluster), *_tree_lines(cluster)):
+            console.print(f"  {line}", soft_wrap=True)
+        console.print()
+        console.print(_choices(answer.collective, cluster))
+        for size in cluster.sizes:
+            if size.options:
+                console.print(_candidates(size))
+        for line in (*_closed(cluster), *_better(cluster)):
+            console.print(f"  {line}")
+        for note in cluster.notes:
+            console.print(f"  note: {note}")
+
+
+def _show_paths(cluster: ClusterExplained, console: Console) -> None:
+    """Print how each pair of GPUs of a host talks, where not all pairs talk alike."""
+    kinds = {path for row in cluster.paths for path in row if path != "X"}
+    if len(kinds) > 1 and len(cluster.paths) <= MOST_GPUS:
+        rows = [[f"GPU{number}", *row] for number, row in enumerate(cluster.paths)]
+        headings = ["", *(f"GPU{number}" for number in range(len(cluster.paths)))]
+        console.print(make_table("Paths inside a host", headings, rows, words=len(headings)))
+    elif kinds:
+        console.print(f"  every two GPUs of a host: {' or '.join(sorted(kinds))}")
+
+
+def _ring_lines(cluster: ClusterExplained) -> list[str]:
+    """Return the rings as NCCL's log has them, with a bar between nodes."""
+    lines = [f"{cluster.channels} channels, which share these rings and trees in turn:"]
+    for number, ring in enumerate(cluster.rings):
+        shown = ring[:MOST_DRAWN]
+        nodes = [list(ranks) for _, ranks in groupby(shown, key=lambda rank: rank // cluster.ranks_per_node)]
+        text = " ==> ".join(" > ".join(map(str, ranks)) for ranks in nodes)
+        more = f" > ... {len(ring) - len(shown)} more" if len(shown) < len(ring) else ""
+        lines.append(f"ring {number}: {text}{more}{' ==> ' if len(nodes) > 1 else ' > '}{ring[0]}")
+    return lines
+
+
+def _tree_lines(cluster: ClusterExplained) -> list[str]:
+    """Return the trees, indented by depth, with a line for each chain of ranks that have one child each."""
+    lines = []
+    for number, tree in enumerate(cluster.trees):
+        children: dict[int | None, list[int]] = {}
+        for rank, parent in tree[:MOST_DRAWN]:
+            children.setdefault(parent, []).append(rank)
+        lines.append(f"tree {number}, a < b where b sends its sum to a:")
+        lines += [f"  {line}" for root in children[None] for line in _draw_tree(root, children, "")]
+    return lines
+
+
+def _draw_tree(root: int, children: dict[int | None, list[int]], indent: str) -> list[str]:
+    chain = [root]
+    while len(below := children.get(chain[-1], [])) == 1:
+        chain.append(below[0])
+    lines = [f"{indent}{' < '.join(map(str, chain))}"]
+    for child in children.get(chain[-1], []):
+        lines += _draw_tree(child, children, f"{indent}    ")
+    return lines
+
+
+def _choices(collective: str, cluster: ClusterExplained) -> object:
+    rows: list[Row] = [
+        [
+            format_size(size.bytes), size.algorithm, size.protocol, str(size.channels), format_time(size.time_s),
+            " to ".join(map(format_time, size.interval_s)), format_ratio(size.busbw_GBps),
+        ]
+        for size in cluster.sizes
+    ]  # fmt: skip
+    headings = ["size", "algorithm", "protocol", "channels", "time", "80 % interval", "busbw GB/s"]
+    return make_table(f"{collective}: what NCCL picks", headings, rows, words=3)
+
+
+def _candidates(size: SizeExplained) -> object:
+    rows = [_candidate(option) for option in size.options if option.tuner_s is not None]
+    headings = ["", "algorithm", "protocol", "tuner's time", "our time", "why"]
+    return make_table(f"Candidates at {format_size(size.bytes)}", headings, rows, words=3)
+
+
+def _candidate(option: Option) -> Row:
+    mark = ">" if option.is_chosen else ""
+    times = [format_or_dash(value, format_time) for value in (option.tuner_s, option.time_s)]
+    return [mark, option.algorithm, option.protocol, *times, option.reason]
+
+
+def _closed(cluster: ClusterExplained) -> list[str]:
+    """Return the candidates that NCCL cannot take here, by reason: it is the same at all sizes."""
+    closed = [one for size in cluster.sizes[:1] for one in size.options if one.tuner_s is None]
+    by_reason: dict[str, list[str]] = {}
+    for one in closed:
+        by_reason.setdefault(one.reason, []).append(f"{one.algorithm}/{one.protocol}")
+    return [f"not {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+
+
+def _better(cluster: ClusterExplained) -> list[str]:
+    """Return what would be faster by our model than what NCCL picks, a line a size."""
+    lines = []
+    for size in cluster.sizes:
+        if (better := find_better(size)) is not None and better.time_s is not None:
+            lines.append(
+                f"at {format_size(size.bytes)} our model finds {better.algorithm}/{better.protocol} faster than the "
+                f"tuner's {size.algorithm}/{size.protocol}: {format_time(better.time_s)}"
+            )
+    return lines

@@ -1,0 +1,108 @@
+"""``[nccl]``: what NCCL's environment variables say; and ``system = ...`` in ``[cluster]``, a described system."""
+
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from collectives.errors import InputError
+from collectives.transport import Transport
+from scenarios.fields import Count, Section
+from scenarios.network_form import NetworkForm
+from simcomm.cluster.cluster import MOST_RANKS, Cluster
+
+if TYPE_CHECKING:
+    from simcomm.nccl.settings import NcclSettings
+
+
+def _as_switch(value: object) -> object:
+    """Return whether a variable that is 0 or 1 is on; TOML's true and false will do."""
+    if isinstance(value, str) and value in ("0", "1"):
+        return value == "1"
+    return bool(value) if type(value) is int and value in (0, 1) else value
+
+
+def _as_number(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _as_text(value: object) -> object:
+    """Return a level by number, or a version as TOML's number, as the text that NCCL reads."""
+    return str(value) if type(value) in (int, float) else value
+
+
+Switch = Annotated[bool | None, BeforeValidator(_as_switch)]
+Number = Annotated[int | None, BeforeValidator(_as_number)]
+Text = Annotated[str | None, BeforeValidator(_as_text)]
+
+
+class NcclForm(Section):
+    """``[nccl]``: the version, and NCCL's variables by the names and with the values that its environment has."""
+
+    version: Text = None
+    NCCL_ALGO: Text = None
+    NCCL_PROTO: Text = None
+    NCCL_MIN_NCHANNELS: Number = None
+    NCCL_MAX_NCHANNELS: Number = None
+    NCCL_P2P_LEVEL: Text = None
+    NCCL_P2P_DISABLE: Switch = None
+    NCCL_SHM_DISABLE: Switch = None
+    NCCL_NET_GDR_LEVEL: Text = None
+    NCCL_NVLS_ENABLE: Switch = None
+    NCCL_COLLNET_ENABLE: Switch = None
+    NCCL_BUFFSIZE: Number = None
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        self.settings()
+        return self
+
+    def settings(self) -> "NcclSettings":
+        """Return the settings. Raise InputError for a value that NCCL would not take."""
+        from simcomm.nccl.settings import VARIABLES, NcclSettings
+
+        given = self.model_dump(exclude_none=True)
+        fields = {variable: name for name, variable in VARIABLES.items()} | {"version": "version"}
+        return NcclSettings(**{fields[key]: value for key, value in given.items()})
+
+
+class SystemForm(NetworkForm):
+    """A described system: one of the project's own by its name, or a table with the keys of a description."""
+
+    label: ClassVar[str] = "a described system"
+    knows_gpus: ClassVar[bool] = True
+
+    system: str | dict[str, Any]
+    nodes: Count | None = None
+    gpus_per_node: Count | None = None
+    transport: Literal["nccl"] = "nccl"
+
+    def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
+        from simcomm.nccl.clusters import nccl_cluster
+        from simcomm.nccl.descriptions import describe_system, read_systems
+
+        if isinstance(self.system, dict):
+            counts = {"nodes": self.nodes, "gpus": self.gpus_per_node}
+            given = {"nodes": 1} | self.system | {key: count for key, count in counts.items() if count}
+            described = describe_system("in this file", given)
+            _check_size(described.ranks)
+            return nccl_cluster(described)
+        known = read_systems()
+        if self.system not in known:
+            close = get_close_matches(self.system, known, n=4, cutoff=0.2)
+            shown = f"close are {', '.join(close)}; " if close else ""
+            raise InputError(
+                f"system {self.system!r} is none of the {len(known)} described ones; {shown}"
+                'or describe it here: system = {gpus = 4, gpu = "A100 SXM"}'
+            )
+        found = known[self.system]
+        changed = replace(found, nodes=self.nodes or found.nodes, gpus=self.gpus_per_node or found.gpus)
+        _check_size(changed.ranks)
+        return nccl_cluster(changed)
+
+
+def _check_size(ranks: int) -> None:
+    if ranks > MOST_RANKS:
+        raise InputError(f"{ranks} GPUs are too many: {MOST_RANKS} at most")

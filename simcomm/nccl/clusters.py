@@ -1,0 +1,135 @@
+"""A cluster whose ranks NCCL joins: a description for NCCL's own choice, and a network for programs over its messages.
+
+What NCCL itself does is predicted from the description (``predict.py``). A rank program over NCCL's send and receive is
+simulated on a network made of the same description: its links have the bandwidths that software reaches and the
+latencies of NCCL's hops for the protocol Simple, and each message costs the launch of a kernel (``parameters.toml``).
+Nobody has published times of such programs, so these predictions have no interval.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from collectives.errors import InputError
+from collectives.transport import Transport
+from collectives.units import parse_bandwidth
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.graph import LinkSpec
+from simcomm.cluster.hardware_parts import parts
+from simcomm.cluster.machines import AddNVLinks, Machine
+from simcomm.cluster.nvlinks import add_cube_mesh, add_nvlink_pairs, add_nvswitch
+from simcomm.cluster.racks import on_one_switch
+from simcomm.nccl.communicator import Communicator, make_communicator
+from simcomm.nccl.descriptions import System
+from simcomm.nccl.parameters import Parameters, read_parameters
+from simcomm.nccl.settings import NcclSettings
+from simcomm.nccl.timing import aged, between_hop, between_rate, hop_class, hop_rate
+from simcomm.nccl.topology import MESH_BRICKS, Hop
+
+GB = 1e9
+US = 1e-6
+PROTOCOL = "simple"  # of NCCL's send and receive, but for the smallest messages
+PASSES = 3  # over a GPU's memory to reduce a byte: two reads and a write
+
+
+@dataclass(frozen=True, repr=False)
+class NcclCluster(Cluster):
+    """A cluster with what NCCL knows of it."""
+
+    system: System = field(kw_only=True)
+    settings: NcclSettings = field(kw_only=True)
+    assumed: tuple[str, ...] = ()  # facts that nothing stated, in sentences
+
+
+def nccl_cluster(
+    system: System, settings: NcclSettings | None = None, title: str | None = None, assumed: tuple[str, ...] = ()
+) -> NcclCluster:
+    """Return the cluster of a description, a rank on each GPU. Raise InputError for MPI on processors, and for one GPU.
+
+    >>> from simcomm.nccl.descriptions import describe_system
+    >>> nccl_cluster(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}))
+    <Cluster 4 x RTX 4090: 4 ranks, 6 nodes, 10 links>
+    """
+    if system.gpu.generation == "cpu":
+        raise InputError(f"{system.slug} is MPI on processors, and NCCL needs GPUs")
+    if system.ranks < 2:
+        raise InputError(f"{system.slug} is one GPU alone, which leaves NCCL nothing to do; give two or more")
+    settings = settings or NcclSettings()
+    comm, values = make_communicator(system, settings), read_parameters()
+    overhead = values[f"base.{PROTOCOL}"] * aged(comm, values) * US
+    source = "fitted to published tables of nccl-tests: simcomm/nccl/parameters.toml"
+    transport = Transport("nccl", overhead, 1.0, _seconds_a_byte(system), source)
+    network = on_one_switch(_machine(system, comm, values), comm.nodes, transport=transport)
+    return NcclCluster(
+        title or name_system(system),
+        network.graph,
+        network.hosts,
+        transport,
+        system=system,
+        settings=settings,
+        assumed=assumed,
+    )
+
+
+def with_settings(cluster: NcclCluster, settings: NcclSettings) -> NcclCluster:
+    """Return the cluster as NCCL sees it under other settings; ``sharing`` stays. Raise InputError."""
+    found = nccl_cluster(cluster.system, settings, cluster.title, cluster.assumed)
+    return replace(found, sharing=cluster.sharing)
+
+
+def name_system(system: System) -> str:
+    """Return a description in a few words.
+
+    >>> from simcomm.nccl.descriptions import read_systems
+    >>> name_system(read_systems()["h100_2x8_aws_p5_efa"])
+    '2 hosts of 8 x H100 SXM'
+    """
+    hosts = f"{system.nodes} hosts of " if system.nodes > 1 else ""
+    return f"{hosts}{system.gpus} x {system.gpu.name}"
+
+
+def _seconds_a_byte(system: System) -> float:
+    """Return what reducing a byte takes on the GPU; 0 where the catalogue does not say its memory's bandwidth."""
+    figures = parts("GPU").get(system.gpu.name, {})
+    return PASSES / parse_bandwidth(figures["memory_bandwidth"].value) if "memory_bandwidth" in figures else 0.0
+
+
+def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
+    """Return a node in NCCL's sense, a host or an NVLink domain, with the bandwidths and latencies of NCCL's hops."""
+    host = comm.host
+    over_pcie = [Hop(hop.kind, 1, host.pcie_rate) for hop in comm.hops if hop.kind in ("p2p", "p2p_far", "shm")]
+    rates = {hop: hop_rate(comm, hop, values) for hop in over_pcie or [Hop("p2p", 1, host.pcie_rate)]}
+    slowest = min(rates, key=lambda hop: rates[hop])
+    pcie, wait = rates[slowest] * GB, _hop_seconds(comm, slowest, values) if over_pcie else 0.0
+    nics = min(comm.local, comm.network.ports) if comm.network else 0
+    port = max(0.0, between_hop(comm, PROTOCOL, values) * US - wait) / 2
+    return Machine(
+        f"{comm.local} x {system.gpu.name}",
+        comm.local,
+        LinkSpec(pcie, wait / 2, "PCIe"),
+        sockets=2 if comm.local > 1 and host.layout in ("two", "switches") else 1,
+        pcie_switches={"switch": 1, "switches": max(2, host.gpus // 4)}.get(host.layout, 0),
+        socket=LinkSpec(),
+        nics=nics,
+        nic_pcie=LinkSpec(),
+        nic=LinkSpec(between_rate(comm, values) * GB / nics, port, "NIC") if nics else None,
+        nvlinks=_nvlinks(comm, values),
+        p2p_level={"LOC": "NVL", "PIX": "PXB", "NODE": "PHB"}.get(host.p2p, host.p2p),
+    )
+
+
+def _hop_seconds(comm: Communicator, hop: Hop, values: Parameters) -> float:
+    return values[f"hop.{hop_class(hop)}.{PROTOCOL}"] * aged(comm, values) * US
+
+
+def _nvlinks(comm: Communicator, values: Parameters) -> AddNVLinks | None:
+    """Return what adds the NVLinks (or xGMI) of a node; None where there are none."""
+    hop = next((hop for hop in comm.hops if hop_class(hop) == "nvlink"), None)
+    if hop is None:
+        return None
+    wait = _hop_seconds(comm, hop, values)
+    line = hop_rate(comm, Hop(hop.kind, 1, comm.host.nvlink), values)
+    if hop.kind == "bridge":
+        return partial(add_nvlink_pairs, link=LinkSpec(line * GB, wait, "NVLink"))
+    if hop.kind == "mesh" and comm.local in (4, 8):
+        return partial(add_cube_mesh, brick=LinkSpec(line * GB / MESH_BRICKS, wait, "NVLink"), bricks=MESH_BRICKS)
+    return partial(add_nvswitch, link=LinkSpec(hop_rate(comm, hop, values) * GB, wait / 2, "NVLink"))

@@ -1,0 +1,77 @@
+"""NCCL's double binary tree over nodes, and the chain of GPUs that hangs on it inside each node.
+
+The parent of node r in a tree over N nodes follows from its lowest set bit: clear it and set the next higher one, or,
+where that is no node, clear it only. So node 0 is the root, and leaves are the odd nodes. The second tree is the first
+one mirrored (N even) or shifted by one (N odd), so that a leaf of one is an inner node of the other: then both
+together use every NIC both ways. Source: ``src/graph/trees.cc`` of NVIDIA/nccl.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A rank in a tree: whom it sends its sum up to, and from whom it receives; None and () at the ends."""
+
+    rank: int
+    parent: int | None
+    children: tuple[int, ...]
+
+
+def parents(nodes: int) -> tuple[int | None, ...]:
+    """Return the parent of each node in the first tree.
+
+    >>> parents(5)
+    (None, 2, 4, 2, 0)
+    """
+    found: list[int | None] = [None]
+    for node in range(1, nodes):
+        bit = node & -node
+        up = (node ^ bit) | (bit << 1)
+        found.append(up if up < nodes else node ^ bit)
+    return tuple(found)
+
+
+def second_parents(nodes: int) -> tuple[int | None, ...]:
+    """Return the parent of each node in the second tree.
+
+    >>> second_parents(4)
+    (1, 3, 1, None)
+    """
+    first = parents(nodes)
+    if nodes % 2:
+        return tuple(_moved(first[(node - 1) % nodes], 1, nodes) for node in range(nodes))
+    mirrored = [first[nodes - 1 - node] for node in range(nodes)]
+    return tuple(None if up is None else nodes - 1 - up for up in mirrored)
+
+
+def _moved(node: int | None, by: int, nodes: int) -> int | None:
+    return None if node is None else (node + by) % nodes
+
+
+def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], local: int) -> tuple[TreeNode, ...]:
+    """Return the tree over all ranks: in every node a chain in this ``order`` whose head joins the tree over nodes.
+
+    >>> [node.parent for node in rank_tree(parents(2), order=(0, 1), local=2)]
+    [None, 0, 0, 2]
+    """
+    up: dict[int, int | None] = {}
+    for node, parent in enumerate(node_parents):
+        chain = [node * local + gpu for gpu in order]
+        up[chain[0]] = None if parent is None else parent * local + order[0]
+        up |= dict(zip(chain[1:], chain, strict=False))
+    children: dict[int, list[int]] = {rank: [] for rank in up}
+    for rank, parent in sorted(up.items()):
+        if parent is not None:
+            children[parent].append(rank)
+    return tuple(TreeNode(rank, up[rank], tuple(children[rank])) for rank in sorted(up))
+
+
+def double_tree(nodes: int, order: tuple[int, ...]) -> tuple[tuple[TreeNode, ...], ...]:
+    """Return both trees over all ranks; on one node they are one chain.
+
+    >>> [len(tree) for tree in double_tree(2, order=(0, 1, 2))]
+    [6, 6]
+    """
+    both = (parents(nodes), second_parents(nodes)) if nodes > 1 else (parents(nodes),)
+    return tuple(rank_tree(one, order, len(order)) for one in both)

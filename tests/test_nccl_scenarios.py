@@ -1,0 +1,257 @@
+"""Scenarios about NCCL: read, predicted, explained, drawn and run; and what is refused, in readable words."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Ringlab
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scenario_texts import ASKS, STAR, check_refused, write
+
+import ringlab
+import simcomm
+from collectives import InputError
+from collectives.declaration import nccl
+from ringlab.answers.explanation import explain
+from ringlab.answers.prediction import predict
+from scenarios import Scenario, load
+from simcomm.nccl.clusters import NcclCluster, nccl_cluster, with_settings
+from simcomm.nccl.descriptions import describe_system, read_systems
+from simcomm.nccl.predict import predict_collective
+from simcomm.nccl.settings import NcclSettings
+from simcomm.nccl.trees import double_tree, parents, second_parents
+
+TWO = '[cluster]\npreset = "dgx-a100"\nnodes = 2\ntransport = "nccl"\n'
+BOX = '[cluster]\nsystem = {gpus = 4, gpu = "RTX 4090", p2p = true, p2p_level = "SYS", nccl = "2.21"}\n'
+OWN = '[collective]\nname = "all_reduce"\nalgorithms = ["nccl", "ring"]\nsizes = ["64 KiB", "64 MiB"]\n'
+SHIPPED = ("dgx-h100", "rtx4090-4x", "two-p5")
+
+
+def read(folder: Path, text: str) -> Scenario:
+    return load(write(folder, text))
+
+
+def own_cluster(scenario: Scenario) -> NcclCluster:
+    assert isinstance(scenario.cluster, NcclCluster)
+    return scenario.cluster
+
+
+def test_nccl_is_predicted_as_its_model_says_and_a_program_as_the_network_does(tmp_path: Path):
+    scenario = read(tmp_path, TWO + '[nccl]\nversion = "2.19"\n' + OWN)
+    cluster = own_cluster(scenario)
+    assert cluster.world_size == 16 and cluster.settings == NcclSettings(version="2.19")
+    for figures in predict(scenario).collectives:
+        if figures.algorithm == "nccl":
+            found = predict_collective(cluster.system, "all_reduce", figures.bytes, settings=cluster.settings)
+            assert (figures.time_s, figures.interval_s) == (found.seconds, (found.low, found.high))
+            assert figures.choice == f"{found.algorithm}/{found.protocol} x{found.channels}"
+            assert figures.busbw_GBps == pytest.approx(figures.bytes / found.seconds / 1e9 * 2 * 15 / 16)
+        else:
+            assert figures.time_s == simcomm.run("all_reduce/ring", cluster, figures.bytes, record=False).elapsed
+            assert figures.interval_s is None and figures.choice is None
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_scenarios_are_predicted_explained_and_drawn(name: str, ringlab: Ringlab, tmp_path: Path):
+    done = ringlab("predict", name, "--json", "-")
+    answer = json.loads(done.out)
+    assert done.status == 0 and answer["what_if"]
+    whole = [entry for entry in answer["collectives"] if entry["algorithm"] == "nccl"]
+    assert whole and all(low < entry["time_s"] < high for entry in whole for low, high in [entry["interval_s"]])
+    drawn = tmp_path / "rings.png"
+    said = ringlab("explain", name, "-o", drawn)
+    assert said.status == 0 and drawn.stat().st_size > 10_000
+    for word in ("ring 0: 0 > 1", "tree 0", "what NCCL picks", "Candidates at 8 KiB", "tuner's best", "The picture"):
+        assert word in said.out
+    explained = json.loads(ringlab("explain", name, "--json", "-").out)
+    first = explained["clusters"][0]["sizes"][0]
+    assert explained["kind"] == "explanation"
+    assert [one["algorithm"] for one in first["options"] if one["is_chosen"]] == [first["algorithm"]]
+    assert first["time_s"] == whole[0]["time_s"]
+
+
+def test_what_is_explained_is_what_is_predicted_at_each_size(tmp_path: Path):
+    scenario = read(tmp_path, BOX + OWN)
+    (cluster,) = explain(scenario).clusters
+    predicted = [one for one in predict(scenario).collectives if one.algorithm == "nccl"]
+    assert [(size.time_s, size.interval_s) for size in cluster.sizes] == [(p.time_s, p.interval_s) for p in predicted]
+    for size in cluster.sizes:
+        timed = {(one.algorithm, one.protocol): one.tuner_s for one in size.options if one.tuner_s is not None}
+        assert min(timed, key=lambda choice: timed[choice]) == (size.algorithm, size.protocol)
+        assert all(one.reason for one in size.options)
+
+
+def test_settings_mean_what_they_mean_to_nccl(tmp_path: Path):
+    forced = read(tmp_path, TWO + OWN + '[nccl]\nNCCL_ALGO = "Ring"\nNCCL_PROTO = "^LL"\nNCCL_MAX_NCHANNELS = 2\n')
+    (own,) = explain(forced).clusters
+    assert own.channels == 2 and "set: NCCL_ALGO=Ring NCCL_PROTO=^LL NCCL_MAX_NCHANNELS=2" in own.system
+    for size in own.sizes:
+        assert size.algorithm == "ring" and size.protocol != "ll" and size.channels <= 2
+    off = read(tmp_path, BOX + OWN + '[[what_if]]\ntitle = "off"\n[what_if.nccl]\nNCCL_P2P_DISABLE = 1\n')
+    assert off.what_ifs[0].cluster.settings.p2p_disable is True  # type: ignore[attr-defined]
+    on, without = explain(off).clusters
+    assert {path for row in on.paths for path in row} == {"X", "PHB P2P"}
+    assert {path for row in without.paths for path in row} == {"X", "PHB SHM"}
+    assert without.sizes[-1].time_s > on.sizes[-1].time_s
+    texts = read(tmp_path, BOX + OWN + '[nccl]\nNCCL_P2P_DISABLE = "0"\nNCCL_MAX_NCHANNELS = "4"\nNCCL_P2P_LEVEL = 5\n')
+    assert own_cluster(texts).settings == NcclSettings(p2p_disable=False, max_channels=4, p2p_level="5")
+
+
+def test_a_preset_is_what_the_catalogue_says_and_more_can_be_said(tmp_path: Path):
+    plain = own_cluster(read(tmp_path, TWO + OWN)).system
+    assert (plain.gpu.name, plain.nodes, plain.gpus, plain.net, plain.nic) == ("A100 SXM", 2, 8, "ib", 200.0)
+    halved = own_cluster(read(tmp_path, TWO + 'bandwidth = "100 Gbit/s"\ngpus_per_node = 4\n' + OWN)).system
+    assert (halved.nic, halved.gpus) == (100.0, 4)
+    more = own_cluster(read(tmp_path, TWO + 'description = {procs = "single", gdr = false}\n' + OWN)).system
+    assert (more.procs, more.gdr) == ("single", False)
+    said = predict(read(tmp_path, TWO + OWN)).conclusions[-1]
+    assert said.startswith("2 x NVIDIA DGX A100: ") and "nccl is a guess" in said and "procs is not stated" in said
+    known = own_cluster(read(tmp_path, '[cluster]\nsystem = "h100_2x8_aws_p5_efa"\nnodes = 4\n' + OWN))
+    assert known.world_size == 32 and known.system.net == "efa2"
+
+
+WRONG = {
+    "topology": (STAR + 'transport = "nccl"\n' + ASKS, 'cluster: transport = "nccl" needs GPUs that are known'),
+    "algorithm elsewhere": (STAR + OWN, 'algorithms.0: "nccl" is what NCCL itself does, and needs transport = "nccl"'),
+    "table elsewhere": (STAR + ASKS + '[nccl]\nversion = "2.21"\n', "[nccl]: it has a meaning for a cluster with"),
+    "what-if elsewhere": (
+        STAR + ASKS + '[[what_if]]\ntitle = "x"\n[what_if.nccl]\nversion = "2.21"\n',
+        "what_if.0.nccl: it has a meaning for a cluster with",
+    ),
+    "unknown system": (
+        '[cluster]\nsystem = "h100_2x8"\n' + OWN,
+        "cluster: system 'h100_2x8' is none of the 80 described",
+    ),
+    "key of a description": (
+        '[cluster]\nsystem = {gpus = 4, gpu = "A100 SXM", nick = 3}\n' + OWN,
+        "cluster: system in this file: unknown key 'nick'",
+    ),
+    "unknown GPU": ('[cluster]\nsystem = {gpus = 4, gpu = "A1000 SXM"}\n' + OWN, "cluster: system in this file: "),
+    "latency": (TWO + 'latency = "1 us"\n' + OWN, 'cluster: latency does not go with transport = "nccl"'),
+    "network unknown": (
+        '[cluster]\nsystem = {nodes = 2, gpus = 4, gpu = "RTX 4090"}\n' + OWN,
+        "cluster: system in this file: net is missing; with several nodes say for example net = 'ib'",
+    ),
+    "misspelt variable": (TWO + OWN + '[nccl]\nNCCL_ALGOS = "Ring"\n', "nccl.NCCL_ALGOS is no known key; did you mean"),
+    "unknown algorithm": (TWO + OWN + '[nccl]\nNCCL_ALGO = "Rings"\n', "nccl: algo = 'Rings': NCCL has no 'rings'"),
+    "no level": (TWO + OWN + '[nccl]\nNCCL_P2P_LEVEL = "FAR"\n', "nccl: p2p_level = 'FAR'; there are LOC, NVL, PIX"),
+    "no switch": (TWO + OWN + "[nccl]\nNCCL_P2P_DISABLE = 2\n", "nccl.NCCL_P2P_DISABLE = 2 should be true or false"),
+    "collective": (TWO + OWN.replace("all_reduce", "barrier"), '"nccl" is not known of barrier; it is of all_reduce'),
+    "ranks": (TWO + "world_size = 4\n" + OWN, 'cluster: world_size does not go with transport = "nccl"'),
+    "trouble": (
+        TWO + OWN + "[[trouble.rank]]\nrank = 1\nslowdown = 2.0\n",
+        'trouble: "nccl" is predicted as a whole, without messages that trouble could meet',
+    ),
+    "one GPU": (
+        '[cluster]\nsystem = {gpus = 1, gpu = "A100 SXM"}\n' + OWN,
+        "is one GPU alone, which leaves NCCL nothing",
+    ),
+    "processors": ('[cluster]\nsystem = "mpi_cpu_2procs_kind_onehost"\n' + OWN, "is MPI on processors"),
+    "description elsewhere": (
+        '[cluster]\npreset = "dgx-a100"\ndescription = {p2p = false}\n' + ASKS,
+        'cluster: description has a meaning with transport = "nccl" only',
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_is_refused(text: str, message: str, tmp_path: Path):
+    check_refused(tmp_path, text, message)
+
+
+def test_a_run_says_what_it_leaves_out_and_a_comparison_is_refused(
+    tmp_path: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[list[str]] = []
+
+    def instead(scenario: Scenario, *_: Any, **__: Any) -> None:
+        assert scenario.collective is not None
+        asked.append([algorithm.label for algorithm in scenario.collective.algorithms])
+        raise InputError("this test starts no ranks")
+
+    monkeypatch.setattr("ringlab.answers.real_run.run", instead)
+    alone = write(tmp_path, TWO + OWN.replace('["nccl", "ring"]', '["nccl"]'))
+    refused = ringlab("run", alone)
+    assert refused.status == 2 and "is predicted and not run; add an algorithm of the library" in refused.err
+    both = write(tmp_path, '[cluster]\nsystem = {gpus = 2, gpu = "A100 SXM"}\n' + OWN.replace('"64 MiB"', '"1 KiB"'))
+    done = ringlab("run", both)
+    assert asked == [["ring"]] and 'warning: "nccl", what NCCL itself would do there, is predicted only' in done.err
+    assert "by gloo on its CPUs" in done.err
+    compared = ringlab("compare", both)
+    assert compared.status == 2 and "is not this machine, so nothing of it can be measured" in compared.err
+    assert (
+        "no algorithm 'nccl' in it; there are ring"
+        in ringlab("animate", both, "--algorithm", "nccl", "-o", "x.gif").err
+    )
+
+
+def test_nothing_to_explain_where_nccl_joins_nothing(ringlab: Ringlab):
+    refused = ringlab("explain", "star8")
+    assert refused.status == 2 and 'no cluster in it has transport = "nccl"' in refused.err
+
+
+def test_a_training_over_nccl_has_its_all_reduce_after_backward(tmp_path: Path):
+    compute = '[training.compute]\nforward = "4 ms"\nbackward = "8 ms"\noptimizer = "1 ms"\n'
+    scenario = read(tmp_path, BOX + '[training]\ngradient_sync = ["nccl", "ring"]\n' + compute)
+    own, ring = predict(scenario).training
+    nbytes = scenario.trainings[0].gradient_bytes
+    sync = predict_collective(own_cluster(scenario).system, "all_reduce", nbytes).seconds
+    assert own.sync_s == pytest.approx(sync) and own.step_s == pytest.approx(0.013 + sync)
+    assert own.scaling_efficiency == pytest.approx(0.013 / (0.013 + sync))
+    assert ring.sync_s is not None and ring.sync_s > sync
+    with pytest.raises(InputError, match="needs a cluster that NCCL joins"):
+        simcomm.train(scenario.trainings[0], simcomm.star(4, "10 Gbit/s", "5 us"))
+
+
+def test_nccls_own_has_no_program():
+    with pytest.raises(InputError, match="predicted for a described system, and has no program"):
+        simcomm.run(nccl("all_reduce"), simcomm.star(4, "10 Gbit/s", "5 us"), 1024)
+
+
+def test_python_explains_too(tmp_path: Path):
+    found = ringlab.explain("dgx-h100", tmp_path / "rings.svg")
+    assert (tmp_path / "rings.svg").read_text().startswith("<?xml")
+    assert found.clusters[0].trees == (tuple((rank, rank - 1 if rank else None) for rank in range(8)),)
+
+
+@pytest.mark.parametrize("slug", [slug for slug, one in read_systems().items() if one.gpu.generation != "cpu"])
+def test_every_described_system_is_a_network_that_a_large_ring_fills_as_nccl_does(slug: str):
+    """On one host NCCL's ring and ours move the same bytes over the same links: large ones take about as long."""
+    system = replace(read_systems()[slug], cluster=None)  # without what is peculiar to hosts that were measured
+    cluster = nccl_cluster(system)
+    assert cluster.world_size == system.ranks
+    if system.nodes > 1 or system.gpus == 1 or system.link == "mesh":  # there NCCL has several rings
+        return
+    settings = NcclSettings(algo="ring", proto="simple")
+    own = predict_collective(system, "all_reduce", 1 << 30, settings=settings).seconds
+    ours = simcomm.run("all_reduce/ring", with_settings(cluster, settings), 1 << 30, record=False).elapsed
+    assert 0.8 < ours / own < 1.5
+
+
+@given(nodes=st.integers(1, 200))
+@settings(max_examples=50, deadline=None)
+def test_trees_reach_every_node_once_and_leaves_of_one_are_inside_the_other(nodes: int):
+    for one in (parents(nodes), second_parents(nodes)):
+        assert sum(parent is None for parent in one) == 1
+        for node in range(nodes):
+            steps: list[Any] = [node]
+            while one[steps[-1]] is not None:
+                steps.append(one[steps[-1]])
+                assert len(steps) <= 2 + nodes.bit_length()
+    if nodes % 2 == 0:
+        inner = [{parent for parent in one if parent is not None} for one in (parents(nodes), second_parents(nodes))]
+        assert not inner[0] & inner[1] - {0, nodes - 1}
+    for tree in double_tree(nodes, (0, 1, 2)):
+        assert [node.rank for node in tree] == list(range(3 * nodes))
+        assert all(tree[child].parent == node.rank for node in tree for child in node.children)
+
+
+def test_a_described_box_without_p2p_goes_through_host_memory():
+    line = {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "layout": "switch"}
+    far, near = (nccl_cluster(describe_system("box", line | {"p2p": p2p})) for p2p in (False, True))
+    through = [simcomm.run("all_reduce/ring", one, 1 << 16).links for one in (far, near)]
+    memory = [any("memory" in link.dst for link in links if link.nbytes) for links in through]
+    assert memory == [True, False]

@@ -1,0 +1,143 @@
+"""NCCL's rings and trees over GPUs, as a picture: a panel each, the nodes as circles of GPUs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from math import ceil, cos, pi, sin, sqrt
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyArrowPatch
+
+from collectives.errors import InputError
+from collectives.output_files import write_bytes
+from viz.file_types import check_file
+from viz.style.colours import FAINT, GREY, INK, PANE, PAPER, chunk_colours
+
+DPI = 150
+MOST_RANKS = 256  # more would be dots
+MOST_PANELS = 9
+RADIUS = 1.0  # of a node's circle of GPUs
+GAP = 3.1  # between the centres of nodes
+PANEL, NODE = 2.6, 1.7  # inches: the width of a panel at least, and of a node
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Rings:
+    """Orders of ranks round which rings go, and trees as pairs of a rank and its parent; ranks by node, in order."""
+
+    title: str
+    ranks_per_node: int
+    rings: Sequence[Sequence[int]]
+    trees: Sequence[Sequence[Pair]] = ()
+
+
+def draw_rings(found: Rings, path: Path | str) -> None:
+    """Write rings and trees as .png, .svg or .pdf. Raise InputError for another suffix, and for too many ranks.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_rings(Rings("two nodes", 2, [[0, 1, 2, 3]], [[(1, 0), (2, 0), (3, 2)]]), Path(folder, "rings.png"))
+    ...     Path(folder, "rings.png").stat().st_size > 1000
+    True
+    """
+    path = check_file(path, "a picture of rings")
+    if not isinstance(found, Rings):
+        raise InputError(f"found is {found!r}; give viz.Rings")
+    ranks = max((len(ring) for ring in found.rings), default=0)
+    if not 0 < ranks <= MOST_RANKS:
+        raise InputError(f"{path}: rings of {ranks} ranks cannot be drawn; from 1 to {MOST_RANKS} can")
+    content = BytesIO()
+    _figure(found, ranks).savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
+    write_bytes(path, content.getvalue())
+
+
+def list_panels(found: Rings) -> list[tuple[str, list[Pair]]]:
+    """Return the name and the arrows of each panel, as pairs of ranks; a ring and its reverse are one panel.
+
+    >>> [name for name, _ in list_panels(Rings("", 3, [[0, 1, 2], [0, 2, 1]], [[(1, 0), (2, 1)]]))]
+    ['ring 0, and back as ring 1', 'tree 0']
+    """
+    panels: list[tuple[str, list[Pair]]] = []
+    numbers: dict[frozenset[Pair], int] = {}
+    for number, ring in enumerate(found.rings):
+        arrows = list(zip(ring, [*ring[1:], ring[0]], strict=True)) if len(ring) > 1 else []
+        back = numbers.get(frozenset((b, a) for a, b in arrows))
+        numbers[frozenset(arrows)] = len(panels)
+        if back is None or len(ring) < 3:
+            panels.append((f"ring {number}", arrows))
+        else:
+            panels[back] = (f"{panels[back][0]}, and back as ring {number}", panels[back][1])
+    panels += [(f"tree {number}", list(tree)) for number, tree in enumerate(found.trees)]
+    return panels[:MOST_PANELS]
+
+
+def _figure(found: Rings, ranks: int) -> Figure:
+    panels, nodes = list_panels(found), ceil(ranks / found.ranks_per_node)
+    across = min(nodes, max(1, round(sqrt(nodes) * 1.3)))
+    columns = min(len(panels), 3 if across < 3 else 2 if across < 5 else 1)
+    rows, width = ceil(len(panels) / columns), max(PANEL, NODE * across)
+    height = NODE * ceil(nodes / across) + 0.4
+    figure = Figure(figsize=(columns * width + 0.4, rows * height + 0.7), dpi=DPI, facecolor=PAPER)
+    figure.suptitle(found.title, x=0.02, ha="left", fontsize=12, fontweight="bold", color=INK)
+    places = _places(ranks, found.ranks_per_node, across)
+    colours = chunk_colours(max(len(panels), 2))
+    for number, (name, arrows) in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        _draw_panel(axes, places, found.ranks_per_node, across)
+        _draw_arrows(axes, arrows, places, colours[number], found.ranks_per_node)
+        axes.set_title(name, fontsize=9.5, color=GREY)
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
+    return figure
+
+
+def _centre(node: int, across: int) -> tuple[float, float]:
+    return GAP * (node % across), -GAP * (node // across)
+
+
+def _places(ranks: int, per_node: int, across: int) -> list[tuple[float, float]]:
+    """Return where each rank is drawn: clockwise from the top round its node's centre."""
+    places = []
+    for rank in range(ranks):
+        x, y = _centre(rank // per_node, across)
+        angle, radius = pi / 2 - 2 * pi * (rank % per_node) / per_node, RADIUS if per_node > 1 else 0.0
+        places.append((x + radius * cos(angle), y + radius * sin(angle)))
+    return places
+
+
+def _draw_panel(axes: Axes, places: list[tuple[float, float]], per_node: int, across: int) -> None:
+    size = min(0.26, 2.2 / max(per_node, 4))
+    for node in range(ceil(len(places) / per_node)):
+        axes.add_patch(Circle(_centre(node, across), RADIUS + 0.38, facecolor=PANE, edgecolor=FAINT, zorder=0))
+    for rank, place in enumerate(places):
+        axes.add_patch(Circle(place, size, facecolor=PAPER, edgecolor=INK, linewidth=0.8, zorder=3))
+        if size > 0.12:
+            axes.text(*place, str(rank), ha="center", va="center", fontsize=22 * size + 1.5, color=INK, zorder=4)
+    axes.set_aspect("equal")
+    axes.autoscale_view()
+    axes.axis("off")
+
+
+def _draw_arrows(
+    axes: Axes, arrows: Sequence[Pair], places: list[tuple[float, float]], colour: str, per_node: int
+) -> None:
+    shrink = 24 * min(0.26, 2.2 / max(per_node, 4))
+    for a, b in arrows:
+        inside = a // per_node == b // per_node
+        axes.add_patch(
+            FancyArrowPatch(
+                places[a],
+                places[b],
+                arrowstyle="-|>",
+                mutation_scale=8,
+                shrinkA=shrink,
+                shrinkB=shrink,
+                color=colour,
+                linewidth=1.4 if inside else 1.8,
+                linestyle="-" if inside else (0, (4, 2)),
+                connectionstyle="arc3,rad=0.12",
+                zorder=2,
+            )
+        )
