@@ -7,6 +7,7 @@ as it is there. A collective without rows takes the mean correction of those tha
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,10 +16,12 @@ from collectives.errors import InputError
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.fit import fit_to_rows, observe
 from simcomm.nccl.parameters import Parameters, read_parameters
-from simcomm.nccl.predict import COLLECTIVES, predict_seconds
+from simcomm.nccl.predict import COLLECTIVES, DEFAULTS, interval_log_halfwidth, predict_seconds
+from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.tables import Row, Series, Table
 
 Floats = NDArray[np.float64]
+NEAR, PER_OCTAVE = 0.08, 0.05  # half-width of 80 % within a factor of two of a measured row, and for each one more
 SCALE = 0.12  # of a residual, in log time, that counts as much as a parameter moved by its spread
 
 
@@ -42,14 +45,35 @@ class Adapted:
     parameters: Parameters
     corrections: dict[str, Correction]
 
-    def seconds(self, collective: str, sizes: ArrayLike) -> Floats:
-        """Return the seconds of a collective at sizes in bytes. Raise InputError."""
+    def seconds(
+        self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
+    ) -> Floats:
+        """Return the seconds of a collective at sizes in bytes. Raise InputError.
+
+        ``system`` and ``settings`` may have another version, process or variable than when the rows were measured.
+        """
         nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
-        plain = predict_seconds(self.system, collective, nbytes, parameters=self.parameters)
+        plain = predict_seconds(
+            system or self.system, collective, nbytes, settings=settings, parameters=self.parameters
+        )
+        return plain * self.factors(collective, nbytes)
+
+    def factors(self, collective: str, nbytes: Floats) -> Floats:
+        """Return by what the times of the moved parameters are multiplied."""
         own = self.corrections.get(collective)
         used = [own] if own else list(self.corrections.values())
-        factor: Floats = np.exp(np.mean([correction.at(nbytes) for correction in used], axis=0))
-        return plain * factor
+        factors: Floats = np.exp(np.mean([correction.at(nbytes) for correction in used], axis=0))
+        return factors
+
+    def log_halfwidth(self, collective: str, nbytes: Floats) -> Floats:
+        """Return half the width of the 80 % interval in log time: the wider, the farther the nearest measured size."""
+        own = self.corrections.get(collective)
+        plain = interval_log_halfwidth(self.system, nbytes)
+        if own is None:
+            return plain
+        octaves = np.abs(np.log(nbytes)[:, None] - own.log_sizes[None, :]).min(axis=1) / log(2)
+        width: Floats = np.minimum(plain, NEAR + PER_OCTAVE * np.maximum(0, octaves - 1))
+        return width
 
 
 def adapt(system: System, rows: Sequence[Row], parameters: Parameters | None = None) -> Adapted:

@@ -70,6 +70,24 @@ def find_gpu(name: str) -> Gpu:
     return described_gpus()[name]
 
 
+def match_gpu(driver_name: str) -> Gpu | None:
+    """Return the GPU that the driver calls so, whatever its memory; None where the catalogue has none of that name.
+
+    >>> match_gpu("NVIDIA A100-SXM4-80GB").name, match_gpu("NVIDIA H100 80GB HBM3").name
+    ('A100 SXM', 'H100 SXM')
+    """
+    words = {re.sub(r"SXM\d", "SXM", word) for word in re.split(r"[\s-]+", driver_name.upper())}
+    named = {
+        name: {re.sub(r"SXM\d", "SXM", word) for word in name.upper().split()}
+        for name, gpu in described_gpus().items()
+        if gpu.name == name
+    }
+    fitting = [name for name, parts_of_name in named.items() if parts_of_name <= words]
+    if not fitting:  # an H100 on a board with NVSwitches is called neither PCIe nor SXM
+        fitting = [name for name, parts_of_name in named.items() if parts_of_name <= words | {"SXM"}]
+    return described_gpus()[max(fitting, key=lambda name: len(named[name]))] if fitting else None
+
+
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
     """Return a GPU that the catalogue does not have; whether it is a GeForce is read from its name.
 

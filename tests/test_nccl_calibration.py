@@ -1,0 +1,157 @@
+"""From a user's nccl-tests output to predictions that are adapted to it."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from command_line import Ringlab
+from nccl_tests_output import as_json, table
+
+from collectives import InputError
+from ringlab.answers.nccl_calibration import calibrate_nccl
+from simcomm.nccl.calibration import (
+    calibration_file,
+    find_calibration,
+    make_calibration,
+    predict_calibrated,
+    write_line,
+)
+from simcomm.nccl.descriptions import describe_system, read_systems
+from simcomm.nccl.gpus import match_gpu
+from simcomm.nccl.nccl_tests import read_nccl_tests
+from simcomm.nccl.predict import predict_collective, predict_seconds
+
+P4D = {"machine": "aws_p4d", "nodes": 2, "gpus": 8}
+SIZES = [4096, 4 << 20, 1 << 30]
+
+
+def slow_table(factor: float = 1.5, per_process: int = 1) -> str:
+    """A run on two p4d that takes so many times as long as predicted."""
+    system = describe_system("p4d", {**P4D, "nccl": "2.28"})
+    seconds = predict_seconds(system, "all_reduce", SIZES) * factor
+    rows = [(size, float(time) * 1e6) for size, time in zip(SIZES, seconds, strict=True)]
+    return table(rows, hosts=2, gpus=8, per_process=per_process)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.txt"
+    path.write_text(slow_table())
+    return path
+
+
+def test_a_calibration_is_found_by_every_prediction_for_that_hardware(ringlab: Ringlab, output: Path, tmp_path: Path):
+    system = describe_system("p4d", {**P4D, "nccl": "2.28"})
+    plain = predict_collective(system, "all_reduce", 4 << 20)
+    done = ringlab("calibrate", "--nccl-tests", output, "--system", "p4d.24xlarge", "--json", tmp_path / "a.json")
+    assert done.status == 0, done.err
+    assert "16 ranks on 2 hosts" in done.out and "-33%" in done.out
+    answer = json.loads((tmp_path / "a.json").read_text())
+    assert (answer["kind"], answer["ranks"], len(answer["rows"])) == ("nccl calibration", 16, 3)
+    assert answer["file"] == str(calibration_file(system))
+    found = predict_calibrated(system, "all_reduce", 4 << 20)
+    assert found.seconds == pytest.approx(1.5 * plain.seconds, rel=1e-3)
+    assert found.high / found.low < plain.high / plain.low
+    assert "adapted to measured rows of all_reduce" in found.notes[-1]
+    older = describe_system("p4d", {**P4D, "nccl": "2.9", "procs": "single"})
+    assert find_calibration(older) is not None
+    between = (
+        predict_calibrated(older, "all_reduce", 4 << 20).seconds
+        / predict_collective(older, "all_reduce", 4 << 20).seconds
+    )
+    assert between == pytest.approx(1.5, rel=0.2)
+    other = describe_system("p5", {"machine": "aws_p5", "nodes": 2, "gpus": 8})
+    assert find_calibration(other) is None
+    assert predict_calibrated(other, "all_reduce", 1024) == predict_collective(other, "all_reduce", 1024)
+
+
+def test_a_second_file_replaces_the_first(ringlab: Ringlab, output: Path):
+    system = describe_system("p4d", {**P4D, "nccl": "2.28"})
+    for factor in (1.5, 1.2):
+        output.write_text(slow_table(factor))
+        assert ringlab("calibrate", "--nccl-tests", output, "--system", "aws_p4d").status == 0
+        plain = predict_seconds(system, "all_reduce", [1 << 30])[0]
+        assert predict_calibrated(system, "all_reduce", 1 << 30).seconds == pytest.approx(factor * plain, rel=1e-3)
+
+
+def test_one_host_is_told_from_its_gpu(ringlab: Ringlab, output: Path):
+    output.write_text(as_json([(4096, 30.0), (1 << 30, 5000.0)]))
+    assert ringlab("calibrate", "--nccl-tests", output).status == 0
+    assert find_calibration(describe_system("x", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})) is not None
+
+
+def test_a_scenario_names_the_system(output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    system = describe_system("p4d", P4D)
+    scenario = SimpleNamespace(path="p4d.toml", cluster=SimpleNamespace(system=system))
+    calibrate_nccl(output, scenario)
+    assert find_calibration(system) is not None
+
+
+REFUSED = {
+    (): "what joins the 2 hosts? name the machine with --system, or give for example --set net=ib",
+    ("--system", "p4d"): "--system p4d: ",
+    ("--system", "a100_40g_1x8_p4d_issue527"): "measured on 2 hosts with 8 ranks each; a100_40g_1x8_p4d_issue527 is",
+    ("--set", "net=ib", "--set", "nic=lots"): "nic = 'lots'",
+    ("--set", "nic"): "--set nic: give KEY=VALUE",
+    ("star8",): 'nccl-tests measure NCCL; give a scenario with transport = "nccl"',
+    ("star8", "--system", "aws_p4d"): "the scenario names a system, and so does --system",
+    ("--collective", "all_gather", "--system", "aws_p4d"): None,  # the output says all_reduce
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_what_does_not_go_together_is_refused(ringlab: Ringlab, output: Path, tmp_path: Path, options: tuple[str, ...]):
+    done = ringlab("calibrate", "--nccl-tests", output, *options)
+    message = REFUSED[options]
+    assert done.status == (0 if message is None else 2)
+    assert (message or "") in done.err
+    assert message is None or not [*tmp_path.glob("cache/ringlab/nccl-*")]
+
+
+def test_the_options_of_a_file_need_one(ringlab: Ringlab):
+    done = ringlab("calibrate", "--system", "aws_p4d")
+    assert (done.status, "no such file is given" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "slug", ["h100_2x8_aws_p5_efa", "rtx4090_4x_kalavai", "gb200_18x4_coreweave_nvl72", "mi300x_1x8_rccl"]
+)
+def test_a_line_describes_the_same_hardware_again(slug: str):
+    system = read_systems()[slug]
+    again = describe_system(slug, write_line(system))
+    assert calibration_file(again) == calibration_file(system)
+    sizes = np.array([1024.0, 2.0**30])
+    changed = describe_system(
+        slug, {**write_line(system), "cluster": system.cluster} if system.cluster else write_line(system)
+    )
+    assert predict_seconds(changed, "all_reduce", sizes) == pytest.approx(predict_seconds(system, "all_reduce", sizes))
+
+
+def test_processes_and_version_are_those_of_the_run(output: Path):
+    output.write_text(slow_table(per_process=8))
+    calibration = make_calibration(describe_system("p4d", P4D), read_nccl_tests(output), "mine.txt")
+    assert (calibration.system["procs"], calibration.system["nccl"]) == ("single", "2.28")
+    with pytest.raises(InputError, match="no row with bytes to send"):
+        output.write_text(table([(0, 5.0)], hosts=2))
+        make_calibration(describe_system("p4d", P4D), read_nccl_tests(output), "mine.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("Tesla V100-SXM2-16GB", "V100 SXM2"), ("Tesla P100-PCIE-16GB", "P100 PCIe"), ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"), ("NVIDIA H200", "H200 SXM"), ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER"), ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("Quadro RTX 6000", "RTX 6000"), ("NVIDIA B200", "B200"), ("NVIDIA GH200 120GB", "GH200"), ("Tesla T4", "T4"),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_told_by_the_drivers_name(name: str, gpu: str):
+    found = match_gpu(name)
+    assert found is not None and found.name == gpu
+
+
+def test_a_gpu_of_no_known_name_is_none():
+    assert match_gpu("NVIDIA Z9000") is None
