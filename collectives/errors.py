@@ -12,11 +12,16 @@ class Undefined(InputError):  # noqa: N818 - what the algorithm is there
 
 
 class ProgramError(InputError):
-    """A rank program that cannot work. Names the rank, step and operation; ``world_size`` is the one it fails at."""
+    """A rank program that cannot work. Names the rank, step and operation; ``world_size`` is the one it fails at.
 
-    def __init__(self, message: str, world_size: int, rank: int | None = None, step: int | None = None) -> None:
+    ``lands`` is whether the step takes place, and what arrives in it is wrong.
+    """
+
+    def __init__(
+        self, message: str, world_size: int, rank: int | None = None, step: int | None = None, lands: bool = False
+    ) -> None:
         super().__init__(message)
-        self.world_size, self.rank, self.step = world_size, rank, step
+        self.world_size, self.rank, self.step, self.lands = world_size, rank, step, lands
 
 
 class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run failed"

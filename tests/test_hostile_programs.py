@@ -186,7 +186,7 @@ def test_an_interrupt_ends_the_keeper_and_the_next_file_has_another(tmp_path: Pa
     assert door._open is not before
 
 
-WHOLE = {"channels": [[1]], "steps": 1, "operations": 0, "shifted": 0, "vectors": 0, "odd": [], "failure": None}
+WHOLE = {"channels": [[1], [0]], "steps": 1, "operations": 0, "shifted": 0, "vectors": 0, "odd": [], "failures": []}
 
 
 @pytest.mark.parametrize(
@@ -198,11 +198,12 @@ WHOLE = {"channels": [[1]], "steps": 1, "operations": 0, "shifted": 0, "vectors"
         ({"channels": [["1"]]}, bytes(8)),
         ({"operations": 1}, bytes(28)),
         ({"operations": 1, "odd": [[0, 5]]}, bytes([0, 0, 0, 0, 1] + [0] * 23)),
-        ({"failure": {"at": [5, 0, 0], "how": "failed", "text": "x", "line": None}}, bytes(8)),
+        ({"failures": [{"at": [5, 0, 0], "how": "failed", "text": "x", "line": None}]}, bytes(8)),
+        ({"channels": [[1]]}, bytes(8)),
     ],
 )
 def test_what_is_no_recording_is_refused(changes: dict[str, object], body: bytes, tmp_path: Path) -> None:
-    assert read_recording(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1]]
+    assert read_recording(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1], [0]]
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
         read_recording(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
 

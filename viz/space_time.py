@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from textwrap import shorten
 from typing import Literal
 
 import numpy as np
@@ -21,14 +22,21 @@ from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.units import format_time
 from viz.file_types import check_file
-from viz.style.captions import check_something_happens, describe_busiest_link, describe_trace, time_unit
-from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, phase_colours
+from viz.style.captions import (
+    check_something_happens,
+    describe_busiest_link,
+    describe_failure,
+    describe_trace,
+    time_unit,
+)
+from viz.style.colours import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours
 
 DPI = 150
 WIDTH = 10.0  # inches
 TRAINING_STEPS = 4  # shown of a training
 MOST_MESSAGES = 20_000
 MOST_DOTTED = 500
+LINE = 125  # characters of small text that fit side by side
 MOST_KEYS = 16  # chunks that are listed one by one
 
 
@@ -61,6 +69,9 @@ def render_space_time(trace: Trace) -> bytes:
     sample = messages if len(messages) <= MOST_MESSAGES else messages[:: -(-len(messages) // MOST_MESSAGES)]
     _draw_spans(axes, spans, behind=len(messages) > 0)
     _draw_messages(axes, sample)
+    if trace.failure is not None:
+        at = [min(trace.failure.at, until)], [trace.failure.rank]
+        axes.scatter(*at, s=110, marker="X", color=WRONG, edgecolors=PAPER, linewidths=1, zorder=6, clip_on=False)
     _label_axes(axes, trace.world_size, until)
     _draw_heading(figure, trace, height, _describe_omissions(trace, until, len(sample), len(messages)))
     content = BytesIO()
@@ -159,4 +170,7 @@ def _draw_heading(figure: Figure, trace: Trace, height: float, shown: str) -> No
 
     line(0.32, trace.title, 14, INK, bold=True)
     line(0.54, f"{describe_trace(trace)}  ·  {format_time(trace.elapsed)}{shown}", 9, GREY)
-    line(0.73, describe_busiest_link(trace), 9, GREY)
+    if trace.failure is None:
+        line(0.73, describe_busiest_link(trace), 9, GREY)
+    else:
+        line(0.73, shorten(describe_failure(trace), LINE, placeholder=" …"), 9, WRONG)

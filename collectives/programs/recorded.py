@@ -61,13 +61,14 @@ class Recording:
     ends: Ints  # index of the operation after each step's last
     numbers: Ints  # [operations, 5]
     odd: dict[int, Any]  # by index, what stands in place of a number
-    failure: Failure | None
+    failures: dict[int, Failure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
         """Return the steps of each channel of a rank. Raise what the program raised, there or where it did."""
-        failure = self.failure
-        if failure is not None and (rank >= len(self.counts) or (failure.at[2] < 0 and failure.at[0] == rank)):
-            failure.raise_error()
+        if rank >= len(self.counts):
+            next(iter(self.failures.values())).raise_error()
+        if rank in self.failures and self.failures[rank].at[2] < 0:
+            self.failures[rank].raise_error()
         return tuple(self._steps(rank, channel) for channel in range(len(self.counts[rank])))
 
     def _steps(self, rank: int, channel: int) -> Iterator[Step]:
@@ -78,8 +79,8 @@ class Recording:
         for end in ends:
             yield tuple(self._operation(index) for index in range(begin, end))
             begin = end
-        if self.failure is not None and self.failure.at[:2] == (rank, channel):
-            self.failure.raise_error()
+        if rank in self.failures and self.failures[rank].at[1] == channel:
+            self.failures[rank].raise_error()
 
     def first_step(self, rank: int, channel: int) -> int:
         """Return the index of the first step of a channel."""
@@ -223,8 +224,10 @@ def read_recording(header: dict[str, Any], body: bytes, ranks: Any, world_size: 
         odd[index] = VectorRank(row)
     if any(index % 5 == 0 for index in odd):
         raise ValueError("a kind of operation that is none")
-    failure = _failure(header["failure"], counts, file)
-    return Recording(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failure)
+    failures = {failure.at[0]: failure for failure in (_failure(one, counts, file) for one in header["failures"])}
+    if len(counts) < (world_size if ranks == "all" else 1) and len(counts) - 1 not in failures:
+        raise ValueError("ranks of which nothing is said")
+    return Recording(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failures)
 
 
 def _odd(value: Any) -> Any:
@@ -238,12 +241,10 @@ def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank
     return ShiftedRank(shift, base, world_size, stride)
 
 
-def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> Failure | None:
-    """Return what ended a recording, with the line where there is one."""
-    if found is None:
-        return None
+def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> Failure:
+    """Return what ended the program of a rank, with the line where there is one."""
     rank, channel, step = (_whole(number, at_least=-1) for number in found["at"])
-    if rank != len(counts) - 1 or (step >= 0 and step != counts[rank][channel]):
+    if not 0 <= rank < len(counts) or (step >= 0 and step != counts[rank][channel]):
         raise ValueError("a failure where there is no step")
     text = escape(str(found["text"]))
     if found["how"] == "memory":

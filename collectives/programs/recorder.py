@@ -22,6 +22,10 @@ DEEPEST = 1000  # programs that run one another by ``yield from``
 Note = Callable[[int, int, int, int], None]  # told the rank, channel, step and line that a program is in
 
 
+class TooMuch(InputError):  # noqa: N818 - what is said
+    """A program that says more than any that ends."""
+
+
 class Recorder:
     """The steps of all ranks of one call so far."""
 
@@ -31,10 +35,10 @@ class Recorder:
         self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers an operation
         self.odd: list[list[Any]] = []  # index of a number, and a text or large number in its place
         self.shifted, self.vectors, self.values = array("q"), array("q"), list[Any]()
-        self.failure: dict[str, Any] | None = None
+        self.failures: list[dict[str, Any]] = []  # one of a rank at most
 
     def record(self, ranks: Iterable[Any], world_size: int, root: int) -> None:
-        """Run the program of each of these ranks, up to the first that fails."""
+        """Run the program of each of these ranks, also of those after one that fails: what they say is worth seeing."""
         for number, rank in enumerate(ranks):
             self.channels.append([])
             at = [number, 0, -1]
@@ -43,9 +47,7 @@ class Recorder:
                 self.note(number, 0, 0, 0)
                 programs = self.algorithm.start(rank, world_size, root)
                 if len(programs) > MOST_CHANNELS:
-                    raise InputError(
-                        f"it returns {len(programs)} programs; a rank has at most {MOST_CHANNELS} channels"
-                    )
+                    raise TooMuch(f"it returns {len(programs)} programs; a rank has at most {MOST_CHANNELS} channels")
                 self.channels[-1] = [0] * len(programs)
                 for channel, program in enumerate(programs):
                     at[1:] = channel, 0
@@ -53,15 +55,16 @@ class Recorder:
             except Diverges:
                 raise
             except BaseException as error:
-                self.failure = self._describe(error, at, program)
-                return
+                self.failures.append(self._describe(error, [*at], program))
+                if isinstance(error, MemoryError | TooMuch):
+                    return
 
     def _run(self, program: Any, at: list[int]) -> None:
         """Record one channel of a rank; ``at`` counts its steps."""
         rank, channel, step = at
         for yielded in program:
             if step == MOST_STEPS:
-                raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
+                raise TooMuch(f"the program does not end: it yields more than {MOST_STEPS} steps")
             line = find_line(program, self.file)
             self._add(as_step(yielded), line)
             at[2] = self.channels[-1][channel] = step = step + 1
@@ -73,7 +76,7 @@ class Recorder:
             if type(op.kind) is not Kind:
                 raise InputError(f"{shorten(op)} is no operation; make one by send, recv, recv_reduce, copy or reduce")
         if len(self.numbers) + len(numbers) > 5 * MOST_OPERATIONS:
-            raise InputError(f"the programs of all ranks yield more than {MOST_OPERATIONS} operations")
+            raise TooMuch(f"the programs of all ranks yield more than {MOST_OPERATIONS} operations")
         self.steps.extend((line, len(step)))
         if set(map(type, numbers)) <= PLAIN:
             try:
@@ -118,7 +121,7 @@ class Recorder:
         header = {
             "channels": self.channels, "steps": len(self.steps) // 2, "operations": len(self.numbers) // 5,
             "odd": self.odd, "shifted": len(self.shifted) // 4, "vectors": len(self.vectors),
-            "failure": self.failure,
+            "failures": self.failures,
         }  # fmt: skip
         parts = [part.tobytes() for part in (self.steps, self.numbers, self.shifted, self.vectors, *self.values)]
         return header, b"".join(parts)

@@ -199,7 +199,8 @@ class _SymbolicRun:
         return f"chunk {chunk} holds nothing yet ({why})"
 
     def _wrong(self, index: int, problem: str) -> ProgramError:
-        return self.schedule.refuse(index, f": {problem}")
+        receives = bool(self.schedule.kind[index] != SEND and self.schedule.match[index] >= 0)
+        return self.schedule.refuse(index, f": {problem}", lands=receives)
 
     def _wrong_end(self, rank: int, chunk: int, problem: str, why: str) -> ProgramError:
         schedule = self.schedule

@@ -67,7 +67,7 @@ class Unfinished(NamedTuple):
 
 
 class ProgramFailure(NamedTuple):
-    """Where a rank program goes wrong; the trace of such a run ends at that moment.
+    """Where a rank program goes wrong; the other ranks go on until they wait for that one.
 
     >>> ProgramFailure(rank=0, step=1, where="my.py:9", text="its contribution would be counted twice").where
     'my.py:9'
@@ -77,6 +77,7 @@ class ProgramFailure(NamedTuple):
     step: int  # of its program; as many as it has where all of them end and the result is wrong
     where: str  # file and line that yields the step, such as "my.py:9"; empty where it is not known
     text: str
+    at: float = 0.0  # seconds; from then on the rank does nothing
 
 
 @dataclass(repr=False)

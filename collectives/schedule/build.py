@@ -35,7 +35,7 @@ def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -
     algorithm = as_algorithm(algorithm)
     call = make_call(algorithm, world_size, root)
     programs, failure = _run_programs(call)
-    columns, wrong = _columns(call, programs)
+    columns, wrong = columns_of(call, programs)
     schedule = Schedule(
         algorithm, world_size, root, call.chunks, call.scratch,
         tuple(tuple(tuple(program) for program in channels) for channels in programs), *columns,
@@ -89,7 +89,7 @@ def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, i
     return ProgramError(f"{call.describe()}, rank {rank}{on_channel}, step {step}: {what}", call.world_size, rank, step)
 
 
-def _columns(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramError | None]:
+def columns_of(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramError | None]:
     """Return all operations, unmatched. If one has what is no whole number, those before it, and the error for it."""
     sites: list[int] = []  # flat lists are quick
     lengths: list[int] = []

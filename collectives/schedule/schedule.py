@@ -96,7 +96,7 @@ class Schedule(ProgramCall):
         """Return ``, channel 1``; nothing where there is only one."""
         return f", channel {self.channel[index]}" if self.channels > 1 else ""
 
-    def refuse(self, index: int, problem: str) -> ProgramError:
-        """Return the error that names an operation and where it stands."""
+    def refuse(self, index: int, problem: str, lands: bool = False) -> ProgramError:
+        """Return the error that names an operation and where it stands; ``lands`` is whether it takes place."""
         rank, step = int(self.rank[index]), int(self.step[index])
-        return ProgramError(f"{self.site(index)}: {self.operation(index)}{problem}", self.world_size, rank, step)
+        return ProgramError(f"{self.site(index)}: {self.operation(index)}{problem}", self.world_size, rank, step, lands)

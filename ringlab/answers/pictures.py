@@ -7,10 +7,11 @@ from typing import Any
 import viz
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
-from ringlab.answers.predicted_trace import algorithm_names, predict_trace
+from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario
+from viz.style.captions import describe_failure
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Picture(Record):
 
     title: str
     file: str
+    problem: str | None = None  # why the program is wrong; what is drawn then ends there
 
     def to_dict(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, "kind": "picture", **super().to_dict()}
@@ -27,7 +29,7 @@ class Picture(Record):
 def draw_trace(trace: Trace, path: Path | str) -> Picture:
     """Draw a trace: messages moving as ``.gif``, ranks against time as ``.png``. Raises InputError."""
     viz.draw(trace, path)
-    return Picture(trace.title, str(path))
+    return Picture(trace.title, str(path), describe_failure(trace) or None)
 
 
 def draw_scenario(
@@ -41,10 +43,12 @@ def draw_scenario(
 ) -> Picture:
     """Simulate one of the scenario's algorithms and draw it; ``progress`` is told which, where it was not said.
 
+    A program that is wrong is drawn as far as it comes, with a mark where it goes wrong.
+
     Raises InputError for an algorithm that is not in the scenario, and for a suffix that is none of a picture.
     """
     viz.check_file(path, "a picture of messages")
-    trace = predict_trace(scenario, calibration, algorithm, nbytes)
+    trace = predict_to_failure(scenario, calibration, algorithm, nbytes)
     names = algorithm_names(scenario)
     if algorithm is None and len(names) > 1:
         note = f"drawn is {names[-1]}, the last of {', '.join(names)}; --algorithm NAME draws another"

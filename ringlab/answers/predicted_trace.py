@@ -4,12 +4,15 @@ from typing import TypeVar
 
 import simcomm
 from collectives.checks import check_text
-from collectives.errors import InputError
+from collectives.errors import InputError, ProgramError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
+from collectives.request import Request
 from ringlab.answers.workload import predictable, resolve_training
 from scenarios import Scenario
+from scenarios.loader import CollectiveComparison
+from simcomm.failing_run import run_to_failure
 from simcomm.selection import resolve_auto
 
 T = TypeVar("T")
@@ -32,10 +35,37 @@ def predict_trace(
         trainings = {training.sync_name: training for training in predictable(scenario.trainings)}
         training = resolve_training(_find(algorithm, trainings, scenario), cluster, calibration)
         return simcomm.train(training, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
-    found = _find(algorithm, {one.label: one for one in comparison.algorithms if not one.is_nccl}, scenario)
-    request = comparison.request(found, nbytes or max(comparison.sizes), cluster.world_size)
-    request = resolve_auto(request, cluster, calibration)
+    request = _find_request(scenario, comparison, calibration, algorithm, nbytes)
     return simcomm.run(request, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
+
+
+def predict_to_failure(
+    scenario: Scenario, calibration: Calibration | None = None, algorithm: str | None = None, nbytes: int | None = None
+) -> Trace:
+    """Return what ``predict_trace`` does or, of a program that is wrong, what happens until it goes wrong.
+
+    Raises InputError for what ``predict_trace`` refuses otherwise.
+    """
+    try:
+        return predict_trace(scenario, calibration, algorithm, nbytes)
+    except ProgramError as error:
+        if scenario.collective is None:
+            raise
+        request = _find_request(scenario, scenario.collective, calibration, algorithm, nbytes)
+        return run_to_failure(request, scenario.cluster, error, calibration=calibration)
+
+
+def _find_request(
+    scenario: Scenario,
+    comparison: CollectiveComparison,
+    calibration: Calibration | None,
+    algorithm: str | None,
+    nbytes: int | None,
+) -> Request:
+    """Return the request for one of a scenario's algorithms, ``auto`` resolved."""
+    found = _find(algorithm, {one.label: one for one in comparison.algorithms if not one.is_nccl}, scenario)
+    request = comparison.request(found, nbytes or max(comparison.sizes), scenario.cluster.world_size)
+    return resolve_auto(request, scenario.cluster, calibration)
 
 
 def algorithm_names(scenario: Scenario) -> list[str]:

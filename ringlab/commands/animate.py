@@ -33,7 +33,10 @@ def animate(
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Draw the messages of a collective: moving over the topology, or ranks against time."""
+    """Draw the messages of a collective: moving over the topology, or ranks against time.
+
+    A wrong program is drawn up to where it goes wrong.
+    """
     from ringlab.scenario import animate, load
     from viz import check_file
 
@@ -48,4 +51,6 @@ def animate(
 
 
 def _show(answer: "Picture", console: Console) -> None:
+    if answer.problem is not None:
+        console.print(f"WRONG  {answer.title} {answer.problem}", soft_wrap=True)
     console.print(f"{answer.title}: {answer.file}", soft_wrap=True)

@@ -3,12 +3,12 @@
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace, name_in_library
-from collectives.schedule.schedule import Schedule
+from collectives.schedule.call import ProgramCall
 from simcomm.model.traced_links import trace_links
 from simcomm.reference.engine import Simulation
 
 
-def make_trace(simulation: Simulation, schedule: Schedule, elapsed: float, facts: dict[str, float]) -> Trace:
+def make_trace(simulation: Simulation, schedule: ProgramCall, elapsed: float, facts: dict[str, float]) -> Trace:
     """Return what a simulation recorded: messages and spans in order of time, links, and what never ended."""
     cluster, transport = simulation.cluster, simulation.transport
     carried = [simulation.network.carried[edge] for edge in cluster.graph.edges]

@@ -2,6 +2,7 @@
 
 from math import isfinite
 from pathlib import Path
+from textwrap import wrap
 
 import numpy as np
 from matplotlib.patches import Rectangle
@@ -21,11 +22,18 @@ from viz.film.progress import Progress
 from viz.film.scene import MOST_DOTS, Scene
 from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
-from viz.style.captions import check_something_happens, describe_busiest_link, describe_trace, format_clock
-from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, phase_colours, text_colour, use_colour
+from viz.style.captions import (
+    check_something_happens,
+    describe_busiest_link,
+    describe_failure,
+    describe_trace,
+    format_clock,
+)
+from viz.style.colours import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours, text_colour, use_colour
 
 WIDTH, HEIGHT = 720, 480
 MOST_FRAMES = 600
+LINE = 104  # characters of small text that fit side by side
 HOLD = 2.0  # seconds that the last frame stays
 CHUNK_ZERO = chunk_colours(1)[0]
 BAR = Box(24, 22, WIDTH - 24, 30)
@@ -85,15 +93,28 @@ class Film:
         draw, trace = self._canvas, self._trace
         draw.fit(draw.text(24, 456, trace.title, 18, INK, bold=True), 480)
         draw.fit(draw.text(24, 434, describe_trace(trace), 11, GREY), 560)
-        draw.fit(draw.text(24, 417, describe_busiest_link(trace), 11, GREY), 640)
+        if trace.failure is None:
+            draw.fit(draw.text(24, 417, describe_busiest_link(trace), 11, GREY), 640)
+        else:
+            self._draw_failure()
         self._clock = draw.add_moving(draw.text(WIDTH - 24, 456, "", 20, INK, "right", bold=True))
         draw.text(WIDTH - 24, 434, f"of {format_time(trace.elapsed)}", 11, GREY, "right")
+
+    def _draw_failure(self) -> None:
+        """Write where the program goes wrong, on two lines at most."""
+        first, *more = wrap(describe_failure(self._trace), LINE)
+        self._canvas.text(24, 417, first, 11, WRONG)
+        if more:
+            self._canvas.fit(self._canvas.text(24, 402, " ".join(more), 11, WRONG), WIDTH - 48)
 
     def _draw_footer(self) -> None:
         draw = self._canvas
         draw.box(BAR.left, BAR.bottom, BAR.right - BAR.left, BAR.top - BAR.bottom, FAINT)
         for share in self._progress.marks():
             draw.axes.plot([BAR.at(share, 0)[0]] * 2, [BAR.bottom - 4, BAR.bottom - 1], color=GREY, linewidth=0.8)
+        if self._trace.failure is not None:
+            x = BAR.at(min(self._trace.failure.at / self._trace.elapsed, 1.0), 0)[0]
+            draw.axes.plot([x, x], [BAR.bottom - 6, BAR.top + 6], color=WRONG, linewidth=2.5)
         self._bar = Bars(draw, np.array([(BAR.left, BAR.bottom)]), [INK])
         self._step = draw.add_moving(draw.text(BAR.left, 46, "", 12, INK, bold=True))
         self._speed = draw.add_moving(draw.text(WIDTH / 2 - 20, 46, "", 11, GREY, "center"))

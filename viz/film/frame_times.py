@@ -24,6 +24,8 @@ def frame_times(trace: Trace, count: int) -> Floats:
     events = trace.messages if len(trace.messages) else trace.spans
     begin, end = events.begin, events.end
     even = np.linspace(0.0, trace.elapsed, count)
+    if not len(events):
+        return even
     if np.quantile(_frames_covered(even, begin, end), 0.1) >= FRAMES_TO_FOLLOW:
         return even
     busy = _slow_where_busy(_distinct_moments(begin, end, trace.elapsed), count)

@@ -31,7 +31,7 @@ class Progress:
             self._begin, self._end = _merge(step if in_step else np.arange(len(messages)), messages.begin, messages.end)
         reducing = trace.spans.select(trace.spans.named("reduce"))
         self._reducing = reducing.begin, reducing.end
-        self._elapsed = trace.elapsed
+        self._elapsed, self._failure = trace.elapsed, trace.failure
 
     def describe(self, time: float) -> str:
         """Return such as ``step 3 of 14`` or ``messages 4 to 6 of 12``; ``reducing``, ``done`` or "" between them."""
@@ -45,6 +45,8 @@ class Progress:
         begin, end = self._reducing
         if ((begin <= time) & (time < end)).any():
             return "reducing"
+        if self._failure is not None and time >= self._failure.at:
+            return f"rank {self._failure.rank} has gone wrong"
         return "done" if time >= self._elapsed else ""
 
     def marks(self) -> npt.NDArray[np.float64]:

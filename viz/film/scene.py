@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.collections import EllipseCollection, LineCollection
 
 from collectives.records.trace import Trace
@@ -10,7 +11,7 @@ from collectives.units import format_bandwidth
 from viz.film.canvas import POINTS, Canvas
 from viz.film.motion import Ints, Motion, length, link_use, phases_at
 from viz.layout.geometry import Edge, Layout, natural_order
-from viz.style.colours import BUSY, FAINT, GREY, INK, PANE, PAPER, chunk_colours, rgb, text_colour, use_colour
+from viz.style.colours import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colours, rgb, text_colour, use_colour
 
 LONGEST_QUEUE = 6  # dots one behind the other at one position; further ones hide each other
 MOST_DOTS = 256  # in one frame
@@ -70,10 +71,19 @@ class Scene:
             transOffset=axes.transData, facecolors="none", linewidths=4,
         )  # fmt: skip
         canvas.add_moving(axes.add_collection(self._rings, autolim=False))
+        self._mark = self._add_mark(canvas)
         self._dots = canvas.add_moving(axes.scatter([], [], edgecolors=PAPER, linewidths=1.0))
         self._numbers = [
             canvas.add_moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(MOST_NUMBERED_DOTS)
         ]
+
+    def _add_mark(self, canvas: Canvas) -> Artist | None:
+        """Return the cross over the rank that goes wrong, if one does; it is shown from then on."""
+        if self._trace.failure is None:
+            return None
+        x, y = self._layout.positions[self._layout.hosts[self._trace.failure.rank]]
+        size = (1.9 * max(self._layout.radius, 5) * POINTS) ** 2
+        return canvas.add_moving(canvas.axes.scatter([x], [y], s=size, marker="x", color=WRONG, linewidths=4, zorder=9))
 
     def _draw_nodes(self, canvas: Canvas) -> None:
         positions, radius = self._layout.positions, self._layout.radius
@@ -121,6 +131,8 @@ class Scene:
 
     def show(self, frame: int) -> int:
         """Move everything to where it is at a frame. Return how many messages are under way."""
+        if self._mark is not None and self._trace.failure is not None:
+            self._mark.set_visible(bool(self._motion.times[frame] >= self._trace.failure.at))
         active = self._motion.active(frame)
         self._show_use(active)
         self._show_phases(float(self._motion.times[frame]))

@@ -10,10 +10,13 @@ from viz.layout.traced_graph import is_through_memory
 
 
 def check_something_happens(trace: object) -> None:
-    """Raise InputError for what is no Trace, for one without messages and spans, and for one that takes no time."""
+    """Raise InputError for what is no Trace, for one that takes no time, and for one in which nothing happens.
+
+    That a program goes wrong is something.
+    """
     if not isinstance(trace, Trace):
         raise InputError(f"trace is {trace!r}; give a Trace, for example what simcomm.run returns")
-    if not len(trace.messages) and not len(trace.spans):
+    if not len(trace.messages) and not len(trace.spans) and trace.failure is None:
         raise InputError(f"{trace.title}: nothing to draw: the trace has no messages and no spans")
     if not 0 < trace.elapsed < inf:
         raise InputError(f"{trace.title}: nothing to draw: the trace takes {trace.elapsed} seconds")
@@ -47,6 +50,20 @@ def describe_trace(trace: Trace) -> str:
     if rates and isfinite(usual := max(set(rates), key=rates.count)):
         parts.append(f"links of {format_bandwidth(usual)}")
     return "  ·  ".join(parts)
+
+
+def describe_failure(trace: Trace) -> str:
+    """Return where the program of a trace goes wrong and how; "" where it does not.
+
+    >>> from collectives.records.trace import ProgramFailure
+    >>> describe_failure(Trace("x", "predicted", 2, 1.0, failure=ProgramFailure(0, 1, "my.py:9", "deadlock")))
+    'goes wrong at rank 0, step 1 (my.py:9): deadlock'
+    """
+    failure = trace.failure
+    if failure is None:
+        return ""
+    where = f" ({failure.where})" if failure.where else ""
+    return f"goes wrong at rank {failure.rank}, step {failure.step}{where}: {failure.text}"
 
 
 def describe_busiest_link(trace: Trace) -> str:

@@ -3,6 +3,7 @@
 import colorsys
 
 INK, GREY, FAINT, PAPER = "#1b2433", "#5f6b7d", "#d9dee6", "#ffffff"
+WRONG = "#c4161c"  # where a program goes wrong
 PANE, BUSY = "#eef1f5", "#9aa7bb"  # an empty area; a link in use whose bandwidth is not known
 
 # Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002, 2021): "muted", in an order that keeps neighbours far apart.

@@ -1,0 +1,97 @@
+"""A wrong program is simulated up to where it goes wrong, and drawn with a mark there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Ringlab
+from test_broken_gallery import CAUGHT, GALLERY
+
+import simcomm
+from collectives import Algorithm, ProgramError, Trace, algorithm, make_request, read_trace, recv_reduce, send
+from collectives.catalogue import load_file
+from simcomm.failing_run import run_to_failure
+from viz.film.animation import Film
+from viz.style.colours import WRONG, rgb
+
+# mypy: allow-untyped-defs
+
+DRAWN = sorted(CAUGHT.keys() - {"too_few_chunks"})  # that names no rank
+
+
+def failing(found: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, ProgramError]:
+    cluster, request = simcomm.star(ranks, "10 Gbit/s", "5 us"), make_request(found, ranks, 6400, root=root)
+    with pytest.raises(ProgramError) as problem:
+        simcomm.run(request, cluster)
+    return run_to_failure(request, cluster, problem.value), problem.value
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_gallery_goes_as_far_as_it_comes(name: str, tmp_path: Path) -> None:
+    ((ranks, root), _), (found,) = CAUGHT[name], load_file(GALLERY / f"{name}.py")
+    trace, error = failing(found, ranks, root)
+    failure = trace.failure
+    assert failure is not None and (failure.rank, not trace.is_complete) == (error.rank, True)
+    assert failure.where.startswith(f"{name}.py:") and failure.text in str(error)
+    own = (trace.messages.src == failure.rank) | (trace.messages.dst == failure.rank)
+    assert 0 <= failure.at <= trace.elapsed and not (trace.messages.end[own] > failure.at).any()
+    trace.write(tmp_path / "wrong.trace.json")
+    assert read_trace(tmp_path / "wrong.trace.json").failure == failure
+
+
+def test_others_go_on_until_they_wait_for_the_rank_that_goes_wrong() -> None:
+    def wrong(rank, world_size):
+        yield send(rank ^ 1, 0), recv_reduce(rank ^ 1, 0)
+        if rank == 0:
+            raise ZeroDivisionError
+        yield send(rank ^ 2, 0), recv_reduce(rank ^ 2, 0)
+
+    trace, _ = failing(algorithm("all_reduce", chunks=1)(wrong).__algorithm__, 4)  # type: ignore[attr-defined]
+    assert trace.failure is not None
+    assert (trace.failure.rank, trace.failure.step) == (0, 1)
+    assert sorted((message.src, message.dst) for message in trace.messages if message.step == 1) == [(1, 3), (3, 1)]
+    assert trace.failure.at < trace.elapsed
+    assert {waiting.rank for waiting in trace.unfinished} == {2}
+
+
+def test_what_lands_wrong_is_seen_to_land() -> None:
+    (found,) = load_file(GALLERY / "double_count.py")
+    trace, error = failing(found, 3)
+    assert error.lands and trace.failure is not None
+    assert {int(step) for step in trace.messages.step} == {0, 1} and trace.failure.at == trace.elapsed
+
+
+def red_pixels(frame: np.ndarray) -> int:
+    colour = np.round(np.array(rgb(WRONG)) * 255)
+    return int((np.abs(frame[80:372].astype(float) - colour).sum(axis=2) < 12).sum())
+
+
+def test_the_rank_that_goes_wrong_is_crossed_out_from_then_on() -> None:
+    (found,) = load_file(GALLERY / "double_count.py")
+    film = Film(failing(found, 3)[0], 3, 1)
+    assert [red_pixels(film.frame(index)[20:]) > 100 for index in range(3)] == [False, False, True]
+
+
+def test_a_deadlock_at_once_is_drawn_too(tmp_path: Path, ringlab: Ringlab) -> None:
+    scenario = tmp_path / "wrong.toml"
+    file = GALLERY / "send_before_receive.py"
+    scenario.write_text(f"""
+[cluster]
+topology = "ring"
+hosts = 3
+bandwidth = "1 Gbit/s"
+latency = "1 us"
+[collective]
+name = "all_reduce"
+algorithms = ["{file}"]
+sizes = ["1 KiB"]
+""")
+    done = ringlab("animate", scenario, "-o", tmp_path / "wrong.png")
+    assert (done.status, done.err) == (0, "")
+    said = (
+        "WRONG  all_reduce/wrong goes wrong at rank 0, step 0 (send_before_receive.py:10): deadlock: rank 0 in step 0"
+    )
+    assert done.out.startswith(said)
+    assert (tmp_path / "wrong.png").stat().st_size > 1000
+    film = Film(failing(load_file(file)[0], 3)[0], 2, 1)
+    assert red_pixels(film.frame(0)[20:]) > 100
