@@ -19,6 +19,7 @@ GENERATION_YEAR = {  # of the first product of a GPU generation (makers' announc
     "kepler": 2013, "maxwell": 2015, "pascal": 2016, "volta": 2017, "turing": 2018, "ampere": 2020, "ada": 2022,
     "hopper": 2022, "blackwell": 2025, "cdna": 2023, "cpu": 2021,
 }  # fmt: skip
+DESKTOP_LANES = 16  # for graphics cards, of consumer processors (Intel ARK, AMD product pages)
 PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "slingshot")  # networks that NCCL reaches through a plug-in
 # GB/s of one NIC, to tell how many a host has: of a network where all have the same, else by GPU generation.
 NIC_OF_NETWORK = {
@@ -101,16 +102,23 @@ def _plain_level(level: str) -> str:
 def make_host(system: "System", settings: NcclSettings) -> Host:
     """Return the host of a description, with what the settings change."""
     reach = _pcie_reach(system, settings)
-    uses_nvlink = reach != "LOC" and system.link in ("nvswitch", "mesh", "bridge", "xgmi")
+    uses_nvlink = reach != "LOC" and system.nvlink > 0 and system.link in ("nvswitch", "mesh", "bridge", "xgmi")
     return Host(
         gpus=system.gpus,
         link=system.link if uses_nvlink else "pcie",
         nvlink=system.nvlink,
         pcie=system.pcie,
-        lanes=system.lanes,
+        lanes=_lanes(system),
         layout=system.layout,
         p2p=reach,
     )
+
+
+def _lanes(system: "System") -> int:
+    """Return the PCIe lanes of a GPU: on a desktop, unless stated, its share of the 16 that the processor has."""
+    if system.host == "desktop" and "lanes" in system.defaulted and system.gpus > 1:
+        return max(4, DESKTOP_LANES // system.gpus)
+    return system.lanes
 
 
 def _make_network(system: "System", settings: NcclSettings, host: Host, hosts_a_node: int) -> Network:
@@ -135,9 +143,9 @@ def _make_network(system: "System", settings: NcclSettings, host: Host, hosts_a_
 def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
     """Return what NCCL knows of a described system. Raise InputError where the description does not suffice."""
     ranks = system.nodes * system.gpus
-    local = min(ranks, max(system.gpus, system.domain))
-    nodes = ceil(ranks / local)
     host = make_host(system, settings)
+    local = min(ranks, max(system.gpus, system.domain if host.link == "nvswitch" else 1))
+    nodes = ceil(ranks / local)
     joined = replace(host, gpus=local) if local > host.gpus else host
     network = _make_network(system, settings, host, max(1, local // system.gpus)) if nodes > 1 else None
     return Communicator(

@@ -17,7 +17,7 @@ from collectives.suggestions import suggest
 from simcomm.nccl.channels import Floats, used_channels
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.intervals import log_halfwidth
+from simcomm.nccl.intervals import is_checked, log_halfwidth
 from simcomm.nccl.mpi import mpi_microseconds
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.same_hosts import host_factors
@@ -78,7 +78,7 @@ def interval_log_halfwidth(
 ) -> Floats:
     """Return half the width of the interval in log time; a share ``coverage`` of measurements should lie in it."""
     comm = make_communicator(system, settings)
-    return log_halfwidth(comm, np.asarray(sizes, np.float64), coverage=coverage)
+    return log_halfwidth(comm, np.asarray(sizes, np.float64), has_like=is_checked(system), coverage=coverage)
 
 
 def predict_collective(
@@ -161,9 +161,16 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     notes = [f"{key} is a guess" for key in system.guessed if key not in said]
     notes += [f"{key} is not stated: taken as {getattr(system, key)}" for key in ("layout", "p2p", "procs")
               if key in system.defaulted and _matters(key, comm)]  # fmt: skip
+    if not is_checked(system):
+        notes.append(f"no system with {_words(system)} was checked: the interval is wider")
     if system.degraded:
         notes.append("the source says that this system is slower than it should be")
     return tuple(notes)
+
+
+def _words(system: System) -> str:
+    inside = f"{system.link} inside a host"
+    return f"{system.net} between hosts and {inside}" if system.nodes > 1 else inside
 
 
 def _matters(key: str, comm: Communicator) -> bool:

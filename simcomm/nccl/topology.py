@@ -27,6 +27,7 @@ from simcomm.model.sharing import fair
 PCIE_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.877}  # GB/s a lane after line coding (PCI-SIG)
 XGMI_PEERS = 7  # a GPU's links in a fully joined board of eight (MI300X platform data sheet)
 MESH_BRICKS = 6  # NVLinks of a V100
+MESH_GPUS = 8
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ def ring_hops(host: Host, *, is_closed: bool = True) -> tuple[Hop, ...]:
 def _nvlink_rate(host: Host) -> float:
     if host.link == "xgmi":
         return host.nvlink * min(1.0, (host.gpus - 1) / XGMI_PEERS)
-    if host.link == "nvswitch":
+    if host.link == "nvswitch" or host.gpus > MESH_GPUS:
         return host.nvlink
     brick = host.nvlink / MESH_BRICKS
     if host.gpus == 2:
