@@ -36,6 +36,10 @@ demo: $(STAMP) ## predict, run, compare and animate the quickstart on two ranks 
 test: $(STAMP) ## run the test suite, but for the sweeps through everything (minutes)
 	$(BIN)/python -m pytest
 
+.PHONY: fit-nccl
+fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables again (under a minute)
+	$(BIN)/python -m simcomm.nccl.fit
+
 .PHONY: test-fast
 test-fast: $(STAMP) ## run the tests of proofs, engines, scenarios and the command line (about a minute)
 	$(BIN)/python -m pytest $(FAST:%=tests/test_%.py)

@@ -1,14 +1,24 @@
 """What NCCL's model says of described systems: limits that no run passes, and settings that are obeyed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from collectives.errors import InputError
-from simcomm.nccl.descriptions import describe_system
-from simcomm.nccl.predict import predict_collective, predict_seconds
+from simcomm.nccl.channels import used_channels
+from simcomm.nccl.communicator import make_communicator
+from simcomm.nccl.descriptions import describe_system, read_systems
+from simcomm.nccl.fit import fit_parameters, observe_tables
+from simcomm.nccl.parameters import read_parameters
+from simcomm.nccl.predict import interval_log_halfwidth, predict_collective, predict_seconds
 from simcomm.nccl.settings import NcclSettings
+from simcomm.nccl.tables import read_tables
 from simcomm.nccl.timing import bus_factor
+from simcomm.nccl.topology import Host, mesh_rings, ring_hops
+from simcomm.nccl.tuner import available, bandwidth, latency
 
+NONE = NcclSettings()
 SIZES = 2.0 ** np.arange(3, 34)
 LINES = {
     "a100": {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"},
@@ -72,3 +82,66 @@ def test_what_cannot_be_is_refused():
     for wrong in ({"algo": "rings"}, {"proto": "LL256"}, {"p2p_level": "FAR"}, {"max_channels": 0}, {"version": "two"}):
         with pytest.raises(InputError):
             NcclSettings(**wrong)
+
+
+def test_the_tuner_has_the_closed_form_of_its_source():
+    one_host = make_communicator(describe_system("a", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM", "nccl": "2.21"}), NONE)
+    # ring, Simple: 8.4 us, 14 steps of 3.4 us; 12 channels of 20 GB/s, 8 / 14 of it as algorithm bandwidth
+    assert latency(one_host, "all_reduce", ("ring", "simple")) == pytest.approx(8.4 + 14 * 3.4)
+    assert bandwidth(one_host, "all_reduce", ("ring", "simple")) == pytest.approx(240 * 8 / 14)
+    # tree, LL: 6.8 us, a chain of seven GPUs up and down; before 2.13 another base
+    assert latency(one_host, "all_reduce", ("tree", "ll")) == pytest.approx(6.8 + 14 * 0.6)
+    older = replace(one_host, version=(2, 9))
+    assert latency(older, "all_reduce", ("tree", "ll")) == pytest.approx(4.4 + 14 * 0.52)
+    # NVLS on Hopper: nothing before 2.17, 23 us until 2.22, then 25
+    hopper = make_communicator(describe_system("h", {"nodes": 1, "gpus": 8, "gpu": "H100 SXM", "nccl": "2.21"}), NONE)
+    assert latency(hopper, "all_reduce", ("nvls", "simple")) == 23
+    assert latency(replace(hopper, version=(2, 26)), "all_reduce", ("nvls", "simple")) == 25
+    assert "2.17" in available(replace(hopper, version=(2, 16)), "all_reduce")["nvls", "simple"]
+
+
+def test_a_plug_in_tells_nccl_its_latency_and_efa_before_p5_allows_simple_only():
+    line = {"machine": "aws_p4d", "nodes": 2, "gpus": 8, "nccl": "2.18"}
+    comm = make_communicator(describe_system("p4d", line), NONE)
+    assert latency(comm, "all_reduce", ("ring", "simple")) == pytest.approx(8.4 + 28 * 3.4 + 2 * (14 + 2 * 75))
+    assert {proto for (_, proto), reason in available(comm, "all_reduce").items() if not reason} == {"simple"}
+
+
+def test_channels_open_with_the_size_and_obey_the_settings():
+    comm = make_communicator(SYSTEMS["a100"], NONE)
+    assert used_channels(comm, "ring", "ll", np.array([1024.0, 2**16, 2**30])).tolist() == [1, 2, 24]
+    few = make_communicator(SYSTEMS["a100"], NcclSettings(max_channels=4))
+    assert used_channels(few, "ring", "simple", np.array([2.0**30])).tolist() == [4]
+
+
+def test_gpus_behind_one_switch_without_p2p_share_its_uplink():
+    apart = ring_hops(Host(2, "pcie", pcie=4, layout="socket"))
+    together = ring_hops(Host(2, "pcie", pcie=4, layout="switch"))
+    assert together[0].kind == apart[0].kind == "shm"
+    assert together[0].rate == pytest.approx(apart[0].rate / 2)
+    assert ring_hops(Host(2, "pcie", pcie=4, layout="switch", p2p="PXB"))[0].kind == "p2p"
+    assert ring_hops(Host(2, "pcie", pcie=4, layout="socket", p2p="PXB"))[0].kind == "shm"
+
+
+def test_rings_of_the_cube_mesh_share_no_link_and_visit_all():
+    rings = mesh_rings(8)
+    used = [tuple(sorted(pair)) for ring in rings for pair in zip(ring, (*ring[1:], ring[0]), strict=True)]
+    assert len(rings) == 3 and all(sorted(ring) == list(range(8)) for ring in rings)
+    assert len(used) == 24  # 24 NVLinks, each used once in each direction
+    assert max(used.count(pair) for pair in used) <= 2
+
+
+def test_intervals_widen_with_coverage_and_with_what_is_not_known():
+    sizes = np.array([2.0**13])
+    half, most = (interval_log_halfwidth(SYSTEMS["a100"], sizes, coverage=share)[0] for share in (0.5, 0.9))
+    assert half < interval_log_halfwidth(SYSTEMS["a100"], sizes)[0] < most
+    guessed = describe_system("g", {**LINES["h100 of two hosts"], "nic_guess": True})
+    assert interval_log_halfwidth(guessed, sizes) > interval_log_halfwidth(SYSTEMS["h100 of two hosts"], sizes)
+
+
+def test_the_frozen_parameters_are_where_the_fit_ends():
+    systems = read_systems()
+    observed = observe_tables(systems, read_tables(systems))
+    frozen = read_parameters()
+    again = fit_parameters(observed, frozen, most=1).parameters
+    assert max(abs(np.log(again[name] / frozen[name])) for name in frozen) < 0.05
