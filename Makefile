@@ -65,6 +65,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
 	$(BIN)/ringlab winners --hosts 256 -o docs/pictures/winners.png
 	$(BIN)/ringlab hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
+	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 
 .PHONY: tables
 tables: $(STAMP) ## write the tables of algorithms, of winners, of the engines and of the executor into docs

@@ -46,6 +46,8 @@ class NcclForm(Section):
     NCCL_PROTO: Text = None
     NCCL_MIN_NCHANNELS: Number = None
     NCCL_MAX_NCHANNELS: Number = None
+    NCCL_MIN_CTAS: Number = None  # newer names of the same
+    NCCL_MAX_CTAS: Number = None
     NCCL_P2P_LEVEL: Text = None
     NCCL_P2P_DISABLE: Switch = None
     NCCL_SHM_DISABLE: Switch = None
@@ -64,6 +66,11 @@ class NcclForm(Section):
         from simcomm.nccl.settings import VARIABLES, NcclSettings
 
         given = self.model_dump(exclude_none=True)
+        for newer, name in (("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"), ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS")):
+            if newer in given and name in given:
+                raise InputError(f"{newer} and {name} are two names of one setting; give one of them")
+            if newer in given:
+                given[name] = given.pop(newer)
         fields = {variable: name for name, variable in VARIABLES.items()} | {"version": "version"}
         return NcclSettings(**{fields[key]: value for key, value in given.items()})
 

@@ -96,7 +96,7 @@ def test_settings_mean_what_they_mean_to_nccl(tmp_path: Path):
     assert {path for row in on.paths for path in row} == {"X", "PHB P2P"}
     assert {path for row in without.paths for path in row} == {"X", "PHB SHM"}
     assert without.sizes[-1].time_s > on.sizes[-1].time_s
-    texts = read(tmp_path, BOX + OWN + '[nccl]\nNCCL_P2P_DISABLE = "0"\nNCCL_MAX_NCHANNELS = "4"\nNCCL_P2P_LEVEL = 5\n')
+    texts = read(tmp_path, BOX + OWN + '[nccl]\nNCCL_P2P_DISABLE = "0"\nNCCL_MAX_CTAS = "4"\nNCCL_P2P_LEVEL = 5\n')
     assert own_cluster(texts).settings == NcclSettings(p2p_disable=False, max_channels=4, p2p_level="5")
 
 
@@ -137,6 +137,10 @@ WRONG = {
     ),
     "misspelt variable": (TWO + OWN + '[nccl]\nNCCL_ALGOS = "Ring"\n', "nccl.NCCL_ALGOS is no known key; did you mean"),
     "unknown algorithm": (TWO + OWN + '[nccl]\nNCCL_ALGO = "Rings"\n', "nccl: algo = 'Rings': NCCL has no 'rings'"),
+    "one setting twice": (
+        TWO + OWN + "[nccl]\nNCCL_MAX_CTAS = 2\nNCCL_MAX_NCHANNELS = 2\n",
+        "nccl: NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS are two names of one setting; give one of them",
+    ),
     "no level": (TWO + OWN + '[nccl]\nNCCL_P2P_LEVEL = "FAR"\n', "nccl: p2p_level = 'FAR'; there are LOC, NVL, PIX"),
     "no switch": (TWO + OWN + "[nccl]\nNCCL_P2P_DISABLE = 2\n", "nccl.NCCL_P2P_DISABLE = 2 should be true or false"),
     "collective": (TWO + OWN.replace("all_reduce", "barrier"), '"nccl" is not known of barrier; it is of all_reduce'),

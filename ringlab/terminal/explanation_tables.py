@@ -19,7 +19,10 @@ def show_explanation(answer: Explanation, console: Console) -> None:
         for line in cluster.system:
             console.print(f"  {line}")
         _show_paths(cluster, console)
-        for line in (*_ring_lines(cluster), *_tree_lines(cluster)):
+        trees = (
+            _tree_lines(cluster) if answer.collective == "all_reduce" else []
+        )  # the only one that NCCL has trees for
+        for line in (*_ring_lines(cluster), *trees):
             console.print(f"  {line}", soft_wrap=True)
         console.print()
         console.print(_choices(answer.collective, cluster))
