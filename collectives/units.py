@@ -119,6 +119,15 @@ def format_size(nbytes: float) -> str:
     return f"{nbytes:.4g} B"
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number and what it counts, in the singular or plural.
+
+    >>> count(1, "host"), count(8, "host")
+    ('1 host', '8 hosts')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def format_time(seconds: float) -> str:
     """Return seconds in the unit that suits them, with three digits.
 

@@ -1,6 +1,7 @@
 """Prediction and measurement side by side, and what is said of them."""
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,18 @@ from rich.console import Console
 import simcomm
 from collectives import InputError, find_algorithm
 from collectives.declaration import auto
+from collectives.records.calibration import Calibration, Line
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
 from ringlab.answers.comparison import Comparison, make_comparison
+from ringlab.answers.conclusions import conclude
+from ringlab.answers.figures import side_by_side
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction, predict
 from ringlab.answers.real_run import RunAnswer
+from ringlab.scenario import load
 from ringlab.terminal.scenario_tables import PHASES, show_scenario_answer
+from ringlab.terminal.tables import format_digits
 from scenarios import CollectiveComparison, Scenario, WhatIf
 from simcomm.selection import choose
 
@@ -25,7 +31,9 @@ JOBS = tuple(
     Training(sync and find_algorithm(f"all_reduce/{sync}"), compute=ComputePhases(0.01, 0.02, 0.005))
     for sync in ("naive", "ring", None)
 )
-RING = find_algorithm("all_reduce/ring")
+NAIVE, RING = (find_algorithm(f"all_reduce/{name}") for name in ("naive", "ring"))
+LINE = Line(2e-5, 1e-9, 0.0)
+MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
 SCENARIO = Scenario("two", Path("two.toml"), STAR2, None, JOBS, (WhatIf("eight hosts", STAR8),))
 
 
@@ -67,19 +75,78 @@ def test_the_what_if_stands_in_the_same_table(compared):
     shown = io.StringIO()
     console = Console(file=shown, width=80)
     show_scenario_answer(compared, console)
-    tables = shown.getvalue().partition(compared.conclusions[0][:20])[0]
+    tables = shown.getvalue().rpartition("Scaling efficiency")[0]
     assert tables.count("Training step") == 1
     assert "eight hosts" in tables
-    assert tables.count("-20%") == 2 * len(PHASES)
+    assert tables.count(" -20 ") == 2 * len(PHASES)
     step = compared.what_ifs[0].training[0].step_s
-    assert any({"naive", "step", *format_time(step).split(), "-"} <= {*line.split()} for line in tables.splitlines())
+    shown = {"naive", "step", format_digits(1e3 * step), "-"}
+    assert any(shown <= {*line.split()} for line in tables.splitlines())
 
 
 def test_one_sentence_says_why_two_ranks_differ_from_eight(compared):
-    why = compared.conclusions[-1]
-    assert "here the busiest one sends 1 buffers (naive) or 1 (ring)" in why
-    assert "there the busiest one sends 7 buffers (naive) or 1.75 (ring)" in why
-    assert "eight hosts" in why
+    (why,) = (sentence for sentence in compared.conclusions if sentence.startswith("Why"))
+    assert "here the busiest sends 1 times the buffer (naive) or 1 times (ring), and every rank has a link" in why
+    assert "there the busiest sends 7 times the buffer (naive) or 1.75 times (ring)" in why
+    assert "eight hosts" in why and "memory" not in why
+
+
+def test_both_directions_share_one_memory_where_they_do():
+    here = replace(SCENARIO, cluster=simcomm.this_machine(2))
+    predicted = predict(here, MEASURED)
+    (why,) = (sentence for sentence in predicted.conclusions if sentence.startswith("Why"))
+    first, second = why.split("; ")
+    assert first.endswith("1 times (ring), and both directions share one memory")
+    assert second.endswith("1.75 times (ring), and every rank has a link of its own.")
+
+
+def test_the_worst_error_is_that_of_the_worst_row(compared):
+    naive, ring, ddp = compared.training
+    off = replace(ring, sync_s=side_by_side(1.44, 1.0))
+    found = conclude(replace(compared, training=(naive, off, ddp)), SCENARIO).conclusions
+    assert "The predictions are off by at most 44%, for sync with ring." in found
+
+
+def test_the_sentence_about_a_size_is_about_that_size():
+    comparison = CollectiveComparison("all_reduce", (RING, NAIVE), (64, 8 << 20), "float32", "sum", 0)
+    predicted = predict(Scenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ()))
+    (ring, naive), (sentence,) = predicted.collectives[2:], predicted.conclusions
+    assert (ring.bytes, naive.bytes) == (8 << 20, 8 << 20)
+    times = format_time(ring.time_s), format_time(naive.time_s)
+    assert sentence == (
+        f"{STAR8.title}, 8 MiB: ring takes {times[0]} and is {naive.time_s / ring.time_s:.2f} times as fast as naive, "
+        f"which takes {times[1]}."
+    )
+
+
+def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained():
+    predicted = load("trouble").predict()
+    assert len(predicted.conclusions) < 5 and predicted.explanations
+    assert any(
+        "3.27 times" in one and "over h3 - s0, which has 0.1 of its bandwidth" in one for one in predicted.conclusions
+    )
+    assert any(one.endswith("never ends, as rank 2 failed at 5 ms.") for one in predicted.conclusions)
+    for explain in (False, True):
+        shown = io.StringIO()
+        show_scenario_answer(predicted, Console(file=shown, width=200), explain)
+        lines = shown.getvalue().splitlines()
+        assert lines[0] == predicted.title
+        sentences = lines[max(number for number, line in enumerate(lines) if not line.strip()) + 1 :]
+        assert (len(sentences) > 5) == explain
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_every_column_has_one_unit_and_a_wide_terminal_wraps_nothing(width):
+    shown = io.StringIO()
+    predicted = load("trouble").predict()
+    show_scenario_answer(predicted, Console(file=shown, width=width))
+    text = shown.getvalue()
+    tables = text[: text.rindex("Under trouble")]
+    assert max(map(len, text.splitlines())) <= width
+    titles = [other.title for other in predicted.what_ifs]
+    numbers = re.sub("|".join(map(re.escape, titles)), "", tables)
+    assert width == 80 or not re.search(r"\d (us|ms|s|KiB|MiB)\b", numbers)
+    assert all(title in tables for title in titles) == (width == 200)
 
 
 def test_no_reason_is_given_where_nothing_is_compared():

@@ -168,7 +168,7 @@ def test_a_run_that_never_ends_is_worse_than_any_that_does():
     jittered = Trouble(messages=Jitter("uniform", 1.0), repetitions=3)
     for never, found in ((0, [2.0, 2.0, 2.0]), (1, [2.0, None, None]), (2, [None, None, None])):
         runs = iter([stuck] * never + [ended] * (3 - never))
-        _, about = repeat(jittered, partial(next_of, runs), lambda trace: trace.elapsed, record=False)
+        _, about = repeat(jittered, STAR, partial(next_of, runs), lambda trace: trace.elapsed, record=False)
         assert about.distribution is not None
         assert [about.distribution.median_s, about.distribution.p95_s, about.distribution.worst_s] == found
         assert about.never_ended == never
@@ -185,7 +185,7 @@ def test_predict_shows_it(tmp_path: Path, ringlab: Ringlab):
     done = ringlab("predict", "trouble", "--set", "collective.sizes=16 MiB", "--json", str(tmp_path / "out.json"))
     assert done.status == 0, done.err
     shown = " ".join(done.out.split())
-    for words in ("Under trouble", "never", "rank 2 failed at 5 ms", "Its end waited for: backward of rank 5"):
+    for words in ("Under trouble", "never", "rank 2 failed at 5 ms", "the largest part is backward of rank 5"):
         assert words in shown
     assert json.loads((tmp_path / "out.json").read_text())["what_if"][3]["training"][0]["step_s"] is None
 

@@ -21,7 +21,7 @@ from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
 from realcomm.launching.failures import Failure, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.interrupts import HeldInterrupts
-from realcomm.launching.server import server_folder, start_server
+from realcomm.launching.server import server_folder, start_server, wait_for_server
 from realcomm.launching.status import Board, Slot
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Progress, Worker
@@ -65,13 +65,15 @@ def launch(
     if under_torchrun():
         return run_under_torchrun(worker, world_size, args, backend, threads, timeout, progress)
     payload = pickle.dumps((worker, args), protocol=pickle.HIGHEST_PROTOCOL)
-    with HeldInterrupts() as interrupts, _temporary_folder() as folder:
-        processes = _Processes(folder, world_size, timeout, progress, interrupts)
-        try:
-            processes.start(payload, backend, threads or threads_per_rank(world_size))
-            return processes.results()
-        finally:
-            processes.end()
+    with HeldInterrupts() as interrupts:
+        start_server()
+        with _temporary_folder() as folder:
+            processes = _Processes(folder, world_size, timeout, progress, interrupts)
+            try:
+                processes.start(payload, backend, threads or threads_per_rank(world_size))
+                return processes.results()
+            finally:
+                processes.end()
 
 
 def check_launch(world_size: int, backend: str, timeout: float) -> None:
@@ -130,7 +132,7 @@ class _Processes:
         """Start one process a rank. Raise TimedOut if that takes too long."""
         context = get_context("forkserver")
         with _without_main(payload):
-            start_server(self.interrupts, self.deadline)
+            wait_for_server(self.interrupts, self.deadline)
             for rank in range(self.world_size):
                 self.interrupts.check()
                 self._check_time()

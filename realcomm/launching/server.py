@@ -23,10 +23,10 @@ class _Known:
     answers: bool = False  # whether the server has forked a process yet
 
 
-def start_server(interrupts: HeldInterrupts, deadline: float) -> None:
-    """Start the server unless it runs, out of the reach of ^C in the terminal, and wait until it has imported all.
+def start_server() -> None:
+    """Start the server unless it runs, out of the reach of ^C in the terminal.
 
-    An interrupt ends the wait, and so does ``deadline``, in seconds as ``time.monotonic`` has them.
+    Between the making of its folder and its start, less than a millisecond, nobody would remove the folder.
     """
     wanted = (name for name in _PRELOADED_WITH_LAUNCHER if name in sys.modules)
     forkserver.set_forkserver_preload([server_preload.__name__, *_PRELOADED, *wanted])
@@ -37,8 +37,6 @@ def start_server(interrupts: HeldInterrupts, deadline: float) -> None:
             forkserver.ensure_running()
     finally:
         pthread_sigmask(SIG_SETMASK, before)
-    if not _Known.answers:
-        _wait_for_answer(interrupts, deadline)
 
 
 def server_folder() -> Path:
@@ -60,8 +58,13 @@ def _environment() -> Iterator[None]:
             del os.environ[name]
 
 
-def _wait_for_answer(interrupts: HeldInterrupts, deadline: float) -> None:
-    """Wait until the server forks, in a thread of its own, so that an interrupt is not held up."""
+def wait_for_server(interrupts: HeldInterrupts, deadline: float) -> None:
+    """Wait until the server has imported all and forks; an interrupt ends the wait, and so does ``deadline``.
+
+    The deadline is in seconds as ``time.monotonic`` has them. A thread waits, so that an interrupt is not held up.
+    """
+    if _Known.answers:
+        return
     thread = Thread(target=_have_nothing_done, daemon=True)
     thread.start()
     with interrupts.allowed():

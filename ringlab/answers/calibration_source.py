@@ -9,6 +9,7 @@ from typing import Any
 from collectives.checks import check_path, check_sequence, check_whole_number
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cache_file, is_cached, read_calibration
+from collectives.units import count
 from collectives.workload import Training, check_training
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import Record
@@ -105,7 +106,7 @@ def calibrate(
     for training in check_sequence("trainings", trainings, of="trainings"):
         check_training(training)
     progress = NoProgress() if progress is None else progress
-    with progress.task(f"calibrating this machine with {ranks} ranks") as tick:
+    with progress.task(f"calibrating this machine with {count(ranks, 'rank')}") as tick:
         calibration = realcomm.calibrate(ranks, trainings, backend=backend, timeout=timeout, progress=tick)
     return CalibrationAnswer(calibration, _keep(calibration, progress))
 

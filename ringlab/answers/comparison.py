@@ -54,7 +54,7 @@ def make_comparison(scenario: Scenario, predicted: Prediction, measured: RunAnsw
         ),
         what_ifs=predicted.what_ifs,
     )
-    return replace(answer, conclusions=conclude(answer, scenario))
+    return replace(answer, **conclude(answer, scenario)._asdict())
 
 
 def _identity(one: CollectiveFigures[Number]) -> tuple[str, str, int, int]:

@@ -1,31 +1,47 @@
 """What an answer comes to, in sentences; every number in them is in the answer or follows from the algorithms."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
 from collectives.units import format_size, format_time
 from ringlab.answers.figures import CollectiveFigures, SideBySide, TrainingFigures
-from ringlab.answers.reasons import reasons
+from ringlab.answers.reasons import effect, reasons
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.workload import predictable
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 
+MOST_SENTENCES = 5  # under the tables; a line that says that there are more is one of them
+PHASES = ("step_s", "forward_s", "backward_s", "sync_s", "optimizer_s", "scaling_efficiency")
 
-def conclude(answer: ScenarioAnswer[Any], scenario: Scenario) -> tuple[str, ...]:
-    """Return sentences: the fastest algorithm and sync, the reasons under trouble, and why what-if clusters differ."""
-    sentences = []
-    if answer.collectives:
-        sentences.append(_fastest_collective(answer))
-    if answer.training:
-        sentences.append(_fastest_training(answer))
-    sentences += reasons(answer.own)
-    for other in answer.what_ifs:
-        sentences += reasons(other, other.title)
-    return (*sentences, *_why_clusters_differ(answer, scenario))
+
+class Conclusions(NamedTuple):
+    """What matters most, in a few sentences, and the rest."""
+
+    conclusions: tuple[str, ...]
+    explanations: tuple[str, ...]
+
+
+def conclude(answer: ScenarioAnswer[Any], scenario: Scenario, grounds: Sequence[str] = ()) -> Conclusions:
+    """Return the fastest algorithm and sync, why clusters differ, the worst error, and what trouble does.
+
+    Last are the ``grounds`` of the predictions. Where these are too many, the first are among what explains the rest,
+    such as who waited for whom.
+    """
+    sentences = [
+        *_fastest_collective(answer),
+        *_fastest_training(answer),
+        *_why_clusters_differ(answer, scenario),
+        *_worst_error(answer),
+        *filter(None, (effect(answer.own), *(effect(other, answer.own) for other in answer.what_ifs))),
+        *grounds,
+    ]
+    details = [*reasons(answer.own), *(line for other in answer.what_ifs for line in reasons(other, other.title))]
+    hidden = 0 if len(sentences) <= MOST_SENTENCES and not details else max(0, len(sentences) - MOST_SENTENCES + 1)
+    return Conclusions(tuple(sentences[hidden:]), (*sentences[:hidden], *details))
 
 
 def _number(value: float | SideBySide | None) -> float:
@@ -35,61 +51,79 @@ def _number(value: float | SideBySide | None) -> float:
     return inf if value is None else value
 
 
-def _ratio(fast: float, slow: float) -> str:
-    return f"{slow / fast:.2f} times as fast as" if fast > 0 and slow / fast > 1.05 else "no faster than"
-
-
-def _fastest_collective(answer: ScenarioAnswer[Any]) -> str:
+def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
     entries: Sequence[CollectiveFigures[Any]] = answer.collectives
+    if not entries:
+        return []
     largest = max(entry.bytes for entry in entries)
     ranked = sorted((entry for entry in entries if entry.bytes == largest), key=lambda entry: _number(entry.time_s))
     best, last = ranked[0], ranked[-1]
-    where = f"{answer.cluster}, {format_size(largest)}"
-    takes = f"{best.algorithm} takes {format_time(_number(best.time_s))}"
-    if _number(best.time_s) == inf:
-        return f"{where}: no run comes to its end."
-    if _number(last.time_s) == inf:
-        return f"{where}: {takes}, {last.algorithm} never ends."
+    where = f"{answer.place}, {format_size(largest)}"
+    fast, slow = _number(best.time_s), _number(last.time_s)
+    if fast == inf:
+        return [f"{where}: no run comes to its end."]
+    takes = f"{best.algorithm} takes {_describe_time(best.time_s)}"
     if best is last:
-        return f"{where}: {takes}."
-    ratio = _ratio(_number(best.time_s), _number(last.time_s))
-    return f"{where}: {best.algorithm} is {ratio} {last.algorithm}.{_worst_error(entry.time_s for entry in entries)}"
+        return [f"{where}: {takes}."]
+    if slow == inf:
+        return [f"{where}: {takes}, {last.algorithm} never ends."]
+    ratio = f"{slow / fast:.2f} times as fast as" if fast > 0 and slow / fast > 1.05 else "no faster than"
+    return [f"{where}: {takes} and is {ratio} {last.algorithm}, which takes {_describe_time(last.time_s)}."]
 
 
-def _worst_error(values: Iterable[Any]) -> str:
-    errors = [abs(one.error) for one in values if isinstance(one, SideBySide) and one.error is not None]
-    return f" The predictions are off by at most {max(errors):.0%}." if errors else ""
+def _describe_time(value: float | SideBySide | None) -> str:
+    shown = format_time(_number(value))
+    if isinstance(value, SideBySide) and value.predicted is not None and value.measured is not None:
+        return f"{shown} (predicted {format_time(value.predicted)})"
+    return shown
 
 
-def _fastest_training(answer: ScenarioAnswer[Any]) -> str:
+def _fastest_training(answer: ScenarioAnswer[Any]) -> list[str]:
     entries: Sequence[TrainingFigures[Any]] = answer.training
+    if not entries:
+        return []
     best = min(entries, key=lambda entry: _number(entry.step_s))
     if _number(best.step_s) == inf:
-        return f"{answer.cluster}: training never comes to its end."
+        return [f"{answer.place}: training never comes to its end."]
     share = _number(best.sync_s) / _number(best.step_s)
-    step = format_time(_number(best.step_s))
-    return (
-        f"{answer.cluster}: with {best.gradient_sync} a step takes {step}, "
-        f"{share:.0%} of it gradient sync; {best.world_size} ranks do {_number(best.scaling_efficiency):.0%} of "
-        f"{best.world_size} times one rank's work.{_worst_error(entry.step_s for entry in entries)}"
-    )
+    ranks, efficiency = best.world_size, _number(best.scaling_efficiency)
+    work = f"; {ranks} ranks do {efficiency:.0%} of {ranks} times one rank's work" if ranks > 1 else ""
+    return [
+        f"{answer.place}: with {best.gradient_sync} a step takes {_describe_time(best.step_s)}, "
+        f"{share:.0%} of it gradient sync{work}."
+    ]
+
+
+def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
+    """Return which of all rows of the tables is predicted worst."""
+    collectives: Sequence[CollectiveFigures[Any]] = answer.collectives
+    rows = [(one.time_s, f"{one.algorithm} at {format_size(one.bytes)}") for one in collectives]
+    for training in answer.training:
+        for key in PHASES:
+            name = key.removesuffix("_s").replace("_", " ")
+            rows.append((getattr(training, key), f"{name} with {training.gradient_sync}"))
+    compared = [(value.error, name) for value, name in rows if isinstance(value, SideBySide)]
+    errors = [(abs(error), name) for error, name in compared if error is not None]
+    if not errors:
+        return []
+    worst, name = max(errors)
+    return [f"The predictions are off by at most {worst:.0%}, for {name}."]
 
 
 def _why_clusters_differ(answer: ScenarioAnswer[Any], scenario: Scenario) -> list[str]:
     """Return why the ring gains more on one cluster than on another, from what the busiest rank sends."""
     syncs = {one.sync_name: one.gradient_sync for one in predictable(scenario.trainings) if one.gradient_sync}
-    if len(syncs) < 2 or not {"naive", "ring"} <= set(syncs):
-        return []
     here = _ring_gain(answer.training)
+    if not {"naive", "ring"} <= set(syncs) or here is None:
+        return []
     sentences = []
     for other, entry in zip(scenario.what_ifs, answer.what_ifs, strict=False):
         there = _ring_gain(entry.training)
-        if here is None or there is None:
+        if there is None or other.cluster is scenario.cluster:
             continue
         sentences.append(
             f"Why the ring gains {_format_gain(here)} here and {_format_gain(there)} on {other.title}: "
-            f"{_describe_sent(syncs, scenario.cluster, 'here')}, and both directions share one memory; "
-            f"{_describe_sent(syncs, other.cluster, 'there')}, and every rank has a link of its own."
+            f"{_describe_sent(syncs, scenario.cluster, 'here')}; {_describe_sent(syncs, other.cluster, 'there')}."
         )
     return sentences
 
@@ -112,6 +146,17 @@ def _describe_sent(syncs: dict[str, Algorithm], cluster: Cluster, where: str) ->
         schedule = build_schedule(syncs[name], cluster.world_size)
         shares[name] = int(schedule.elements_sent(schedule.chunks).max(initial=0)) / schedule.chunks
     return (
-        f"with {cluster.world_size} ranks {where} the busiest one sends {shares['naive']:.3g} buffers "
-        f"(naive) or {shares['ring']:.3g} (ring)"
+        f"of {cluster.world_size} ranks {where} the busiest sends {shares['naive']:.3g} times the buffer (naive) or "
+        f"{shares['ring']:.3g} times (ring){_describe_links(cluster)}"
     )
+
+
+def _describe_links(cluster: Cluster) -> str:
+    """Return what the ranks' messages share, where that is one memory or nothing next to a host."""
+    if cluster.is_here:
+        return ", and both directions share one memory"
+    graph, hosts = cluster.graph, cluster.hosts
+    alone = len(set(hosts)) == len(hosts) and all(graph.out_degree(host) == 1 for host in hosts)
+    if alone and not any(after in set(hosts) for host in hosts for after in graph.successors(host)):
+        return ", and every rank has a link of its own"
+    return ""

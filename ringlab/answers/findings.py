@@ -11,6 +11,7 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
+from collectives.units import count
 from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
 
 
@@ -111,7 +112,7 @@ def _calibration() -> Finding:
             calibration = read_calibration(file)
         except InputError:
             continue
-        found.append(f"{calibration.ranks} ranks ({'fresh' if calibration.is_fresh() else 'stale'})")
+        found.append(f"{count(calibration.ranks, 'rank')} ({'fresh' if calibration.is_fresh() else 'stale'})")
     return Finding("calibration", bool(found), ", ".join(found) or "none yet: `ringlab calibrate` makes one")
 
 

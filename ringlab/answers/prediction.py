@@ -60,7 +60,8 @@ def predict(scenario: Scenario, calibration: Calibration | None = None, engine: 
         training=own.training,
         what_ifs=what_ifs,
     )
-    return replace(answer, conclusions=(*conclude(answer, scenario), *_grounds(scenario)))
+    concluded = conclude(answer, scenario, _grounds(scenario))
+    return replace(answer, **concluded._asdict())
 
 
 def _grounds(scenario: Scenario) -> list[str]:
@@ -102,7 +103,7 @@ class _Simulator:
         if trouble == NO_TROUBLE:
             return collective_figures(simulate(record=False))
         messages = _message_count(request.algorithm, cluster, request.root)
-        trace, about = _repeat(trouble, simulate, lambda trace: trace.elapsed, messages)
+        trace, about = _repeat(trouble, cluster, simulate, lambda trace: trace.elapsed, messages)
         if trouble.slows_ranks and cluster.transport is not None and cluster.transport.gamma == 0:
             about = replace(about, computing="free")
         return collective_figures(trace, about)
@@ -113,14 +114,18 @@ class _Simulator:
             return training_figures(simulate(record=False), training)
         assert training.gradient_sync is not None
         messages = STEPS * _message_count(training.gradient_sync, cluster)
-        trace, about = _repeat(trouble, simulate, partial(_step_seconds, training), messages)
+        trace, about = _repeat(trouble, cluster, simulate, partial(_step_seconds, training), messages)
         return training_figures(trace, training, about)
 
 
 def _repeat(
-    trouble: Trouble, simulate: Callable[..., Trace], seconds: Callable[[Trace], float], messages: int
+    trouble: Trouble,
+    cluster: Cluster,
+    simulate: Callable[..., Trace],
+    seconds: Callable[[Trace], float],
+    messages: int,
 ) -> tuple[Trace, TroubleFigures]:
-    return repeat(trouble, simulate, seconds, record=messages * trouble.runs <= MOST_RECORDED)
+    return repeat(trouble, cluster, simulate, seconds, record=messages * trouble.runs <= MOST_RECORDED)
 
 
 def _step_seconds(training: Training, trace: Trace) -> float:

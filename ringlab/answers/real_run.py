@@ -25,6 +25,11 @@ class RunAnswer(ScenarioAnswer[Number]):
     is_here: bool = True  # whether the scenario's cluster is this machine
     trace: Trace | None = field(default=None, compare=False)
 
+    @property
+    def place(self) -> str:
+        """Where the figures are from: this machine, whatever the scenario's cluster is."""
+        return self.cluster if self.is_here else "this machine"
+
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
         del found["what_if"]  # is predicted only
@@ -72,7 +77,7 @@ def run(
         is_here=scenario.cluster.is_here,
         trace=_last_of_the_largest(traces),
     )
-    return replace(answer, conclusions=conclude(answer, scenario))
+    return replace(answer, **conclude(answer, scenario)._asdict())
 
 
 def _last_of_the_largest(traces: list[Trace]) -> Trace | None:

@@ -19,6 +19,19 @@ class Record:
         return found
 
 
+def shorten(value: Any) -> Any:
+    """Return plain JSON with seven significant digits of each number that is no whole one: no measurement has more.
+
+    >>> shorten({"time_s": 0.012345678912, "bytes": 123456789})
+    {'time_s': 0.01234568, 'bytes': 123456789}
+    """
+    if isinstance(value, dict):
+        return {key: shorten(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [shorten(one) for one in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
 def to_plain(value: Any) -> Any:
     """Return ``value`` as what JSON knows: records and named tuples as dicts, sequences as lists."""
     if isinstance(value, Record):

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from math import inf
 from statistics import fmean
 from typing import Any, TypeVar
@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from collectives.records.trace import Trace, Unfinished
-from collectives.records.waits import critical_path, waiting_seconds
+from collectives.records.waits import Leg, critical_path, waiting_seconds
 from ringlab.answers.record import Record, to_plain
+from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import Trouble
 
 MOST_SHOWN = 5  # of ranks that others waited for, and of the critical path
@@ -79,12 +80,22 @@ class PathPart(Record):
 
 
 @dataclass(frozen=True)
+class LinkPart(Record):
+    """Seconds of the critical path in messages that cross a link in trouble, and its share of its bandwidth."""
+
+    between: tuple[str, str]
+    share: float
+    s: float
+
+
+@dataclass(frozen=True)
 class Waiting(Record):
     """Whom the ranks waited for, and what the end waited for: means over all runs, the largest first."""
 
     waited_for: tuple[WaitedFor, ...]
     critical_path: tuple[PathPart, ...]
     critical_path_s: float
+    troubled_links: tuple[LinkPart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,12 @@ class TroubleFigures(Record):
 
 
 def repeat(
-    trouble: Trouble, simulate: Callable[..., Trace], seconds: Callable[[Trace], float], *, record: bool
+    trouble: Trouble,
+    cluster: Cluster,
+    simulate: Callable[..., Trace],
+    seconds: Callable[[Trace], float],
+    *,
+    record: bool,
 ) -> tuple[Trace, TroubleFigures]:
     """Simulate with every seed of ``trouble``; return the run with the median ``seconds``, and how all of them went.
 
@@ -121,7 +137,7 @@ def repeat(
         never_ended=len(stuck),
         stuck=_stuck_run(stuck[0], trouble) if stuck else None,
         distribution=_distribution([found for found, _ in ended], len(traces)) if ended else None,
-        waiting=_waiting([trace for _, trace in ended]) if ended and record else None,
+        waiting=_waiting([trace for _, trace in ended], trouble, cluster) if ended and record else None,
     )
     return ended[(len(ended) - 1) // 2][1] if ended else traces[0], about
 
@@ -143,7 +159,7 @@ def _stuck_run(trace: Trace, trouble: Trouble) -> StuckRun:
     )
 
 
-def _waiting(traces: Sequence[Trace]) -> Waiting:
+def _waiting(traces: Sequence[Trace], trouble: Trouble, cluster: Cluster) -> Waiting:
     paths = [critical_path(trace) for trace in traces]
     late = _mean([waiting_seconds(trace).items() for trace in traces])
     by_peer = _mean([((peer, seconds) for (_, peer), seconds in late.items())])
@@ -152,7 +168,24 @@ def _waiting(traces: Sequence[Trace]) -> Waiting:
         tuple(WaitedFor(peer, seconds, _longest(late, peer)) for peer, seconds in islice(by_peer.items(), MOST_SHOWN)),
         tuple(PathPart(what, seconds) for what, seconds in islice(parts.items(), MOST_SHOWN)),
         fmean(sum(leg.seconds for leg in path) for path in paths),
+        _troubled_links(paths, trouble, cluster),
     )
+
+
+def _troubled_links(paths: Sequence[Sequence[Leg]], trouble: Trouble, cluster: Cluster) -> tuple[LinkPart, ...]:
+    """Return the links in trouble that messages of the critical path cross, the longest waited for first."""
+    if not trouble.links:
+        return ()
+    router = cluster.router()
+    legs = [leg for path in paths for leg in path if leg.name == "message"]
+    pairs = {(leg.src, leg.dst) for leg in legs}
+    routes = {pair: router.route(*(cluster.hosts[rank] for rank in pair)) for pair in pairs}
+    crossed = {pair: {frozenset(link) for link in pairwise(route)} for pair, route in routes.items()}
+    parts = []
+    for link in trouble.links:
+        seconds = sum(leg.seconds for leg in legs if frozenset(link.between) in crossed[leg.src, leg.dst])
+        parts.append(LinkPart(link.between, link.share, seconds / len(paths)))
+    return tuple(sorted((part for part in parts if part.s > 0), key=lambda part: -part.s))
 
 
 def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, ...]:

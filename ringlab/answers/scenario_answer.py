@@ -21,12 +21,18 @@ class ScenarioAnswer(Record, Generic[N]):
     training: tuple[TrainingFigures[N], ...]
     what_ifs: tuple[ClusterFigures[Number], ...] = ()
     environment: dict[str, str | int] = field(default_factory=describe_environment)
-    conclusions: tuple[str, ...] = ()
+    conclusions: tuple[str, ...] = ()  # a few sentences
+    explanations: tuple[str, ...] = ()  # further ones
 
     def __repr__(self) -> str:
         counted = ((self.collectives, "collective"), (self.training, "training"), (self.what_ifs, "what-if"))
         parts = [f"{len(found)} {noun}{'s' * (len(found) != 1)}" for found, noun in counted if found]
         return f"<{type(self).__name__} of {self.title!r}: {', '.join(parts)}>"
+
+    @property
+    def place(self) -> str:
+        """Where the scenario's own figures are from."""
+        return self.cluster
 
     @property
     def own(self) -> ClusterFigures[N]:
@@ -46,4 +52,5 @@ class ScenarioAnswer(Record, Generic[N]):
             "training": to_plain(self.training),
             "what_if": to_plain(self.what_ifs),
             "conclusions": list(self.conclusions),
+            "explanations": list(self.explanations),
         }

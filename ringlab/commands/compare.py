@@ -1,11 +1,12 @@
 """The command ``ringlab compare``."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ringlab.terminal.options import BackendOpt, CalibrationOpt, JsonOpt, ScenarioArg, SetOpt, TimeoutOpt
+from ringlab.terminal.options import BackendOpt, CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TimeoutOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
@@ -16,6 +17,7 @@ def compare(
     calibration: CalibrationOpt = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
     timeout: TimeoutOpt = 600.0,
+    explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
@@ -34,4 +36,4 @@ def compare(
         if report is not None:
             loaded.write_report(answer, report, calibration=calibration)
 
-    write_answer(answer, json_to, show_scenario_answer, write_report)
+    write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_report)

@@ -1,10 +1,11 @@
 """The command ``ringlab predict``."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from ringlab.terminal.options import CalibrationOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
+from ringlab.terminal.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
 from ringlab.terminal.output import check_outputs, write_answer
 
 
@@ -15,6 +16,7 @@ def predict(
     ] = None,
     calibration: CalibrationOpt = None,
     trace: TraceOpt = None,
+    explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
@@ -30,4 +32,4 @@ def predict(
         if trace is not None:
             loaded.trace(calibration=calibration, engine=engine).write(trace)
 
-    write_answer(answer, json_to, show_scenario_answer, write_trace)
+    write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace)

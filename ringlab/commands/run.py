@@ -1,6 +1,17 @@
 """The command ``ringlab run``."""
 
-from ringlab.terminal.options import BackendOpt, CalibrationOpt, JsonOpt, ScenarioArg, SetOpt, TimeoutOpt, TraceOpt
+from functools import partial
+
+from ringlab.terminal.options import (
+    BackendOpt,
+    CalibrationOpt,
+    ExplainOpt,
+    JsonOpt,
+    ScenarioArg,
+    SetOpt,
+    TimeoutOpt,
+    TraceOpt,
+)
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
@@ -11,6 +22,7 @@ def run(
     calibration: CalibrationOpt = None,
     timeout: TimeoutOpt = 600.0,
     trace: TraceOpt = None,
+    explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
@@ -26,4 +38,4 @@ def run(
         if trace is not None and answer.trace is not None:
             answer.trace.write(trace)
 
-    write_answer(answer, json_to, show_scenario_answer, write_trace)
+    write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace)

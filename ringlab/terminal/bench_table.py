@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
+from collectives.units import count
 from ringlab.answers.benchmark import BenchAnswer, Benchmark, BenchRow
 
 WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
@@ -24,7 +25,7 @@ class BenchTable:
     def show_head(self) -> None:
         """Print the headings."""
         options = self._benchmark.options
-        self._print(f"# {options.collective} on {options.ranks} ranks of this machine, in place", "#")
+        self._print(f"# {options.collective} on {count(options.ranks, 'rank')} of this machine, in place", "#")
         self._print(*(_align(titles, self._widths) for titles in HEADINGS))
 
     def show_row(self, row: BenchRow) -> None:
@@ -35,8 +36,7 @@ class BenchTable:
         """Print what it comes to, in nccl-tests' words."""
         options, rows = self._benchmark.options, answer.collectives
         busbw = [row.busbw_GBps for row in rows if row.busbw_GBps is not None]
-        is_checked = options.check and (busbw or not rows)
-        outcome = ("FAILED" if answer.wrong else "OK") if is_checked else "not checked"
+        outcome = ("FAILED" if answer.wrong else "OK") if options.check and busbw else "not checked"
         self._print(f"# Out of bounds values : {answer.wrong} {outcome}")
         if busbw:
             self._print(f"# Avg bus bandwidth    : {sum(busbw) / len(busbw):g} GB/s")

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from collectives.units import format_time
+from collectives.units import count, format_time
 from ringlab.answers.calibration_source import CalibrationAnswer
 from ringlab.answers.findings import DoctorAnswer
 from ringlab.terminal.tables import NOTHING, format_ratio, format_whole_percent, make_table
@@ -25,7 +25,7 @@ def show_calibration(answer: CalibrationAnswer, console: Console) -> None:
         ]
         for name, line in lines
     ]
-    title = f"This machine, {calibration.ranks} ranks of {calibration.threads} threads"
+    title = f"This machine, {count(calibration.ranks, 'rank')} of {count(calibration.threads, 'thread')}"
     console.print(make_table(title, ["", "fixed", "GB/s", "worst residual"], rows, words=1))
     compute = [
         [point.model, point.dataset, str(point.batch_size), f"{point.processes} x {point.threads}"]

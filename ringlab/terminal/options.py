@@ -19,3 +19,4 @@ CalibrationOpt = Annotated[
 ]
 TimeoutOpt = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End each real run after so long.")]
 BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")]
+ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known, such as who waited for whom.")]

@@ -77,8 +77,9 @@ def write_json(answer: "Record", json_to: str | None) -> None:
     if json_to is None:
         return
     from collectives.output_files import write_text
+    from ringlab.answers.record import shorten
 
-    text = json.dumps(answer.to_dict(), indent=2, allow_nan=False)
+    text = json.dumps(shorten(answer.to_dict()), indent=2, allow_nan=False)
     if json_to == "-":
         typer.echo(text)
     else:

@@ -1,138 +1,212 @@
 """The tables of ``predict``, ``run`` and ``compare``: a section for each cluster, so that what-ifs stand beside."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 
-from collectives.units import format_size, format_time
 from ringlab.answers.comparison import Comparison
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.terminal.plain_text import make_printable
-from ringlab.terminal.tables import NOTHING, Format, Row, format_or_dash, format_ratio, format_whole_percent, make_table
+from ringlab.terminal.tables import (
+    NOTHING,
+    Format,
+    Row,
+    format_digits,
+    format_or_dash,
+    make_table,
+    size_unit,
+    time_unit,
+)
 
-CLUSTER_WIDTH = 15  # characters
-SIDES = ["predicted", "measured", "error"]
-DISTRIBUTION = ["runs", "median", "p95", "worst", "never end"]
-PHASES: tuple[tuple[str, str, Format], ...] = (
-    ("step", "step_s", format_time),
-    ("forward", "forward_s", format_time),
-    ("backward", "backward_s", format_time),
-    ("sync", "sync_s", format_time),
-    ("optimizer", "optimizer_s", format_time),
+LEAST_WIDTH = 15  # characters of the column of clusters
+SIDES = ("predicted", "measured")
+PHASES: tuple[tuple[str, str], ...] = (
+    ("step", "step_s"),
+    ("forward", "forward_s"),
+    ("backward", "backward_s"),
+    ("sync", "sync_s"),
+    ("optimizer", "optimizer_s"),
 )
 Clusters = Sequence[ClusterFigures[Any]]
+Value = float | SideBySide | None
+Groups = list[tuple[str, list[Row]]]  # rows by the name of a cluster
 
 
-def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console) -> None:
-    """Print the tables of an answer and, under them, its conclusions."""
+class Heading(NamedTuple):
+    """What stands above a column: its name and, in a second line, its unit."""
+
+    name: str
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}\n({self.unit})" if self.unit else self.name
+
+
+def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console, explain: bool = False) -> None:
+    """Print the title, the tables of an answer and, under them, its conclusions; with ``explain`` all there are."""
     clusters = [answer.own, *answer.what_ifs]
     is_compared = isinstance(answer, Comparison)
+    show = partial(_print_grouped, console)
+    console.print(answer.title, style="bold", soft_wrap=True)
+    if not answer.what_ifs:
+        console.print(answer.place, soft_wrap=True)
+    console.print()
     if any(cluster.collectives for cluster in clusters):
-        console.print(_collectives_table(clusters, is_compared))
+        show("Collectives", *_collectives_table(clusters, is_compared), words=2)
     if any(cluster.training for cluster in clusters):
-        console.print(_phases_table(clusters) if is_compared else _training_table(clusters))
-    if distributions := [(cluster.title, rows) for cluster in clusters if (rows := _distribution_rows(cluster))]:
-        headings = ["cluster", "", "size", *DISTRIBUTION]
-        console.print(_make_grouped_table("Under trouble", headings, distributions, words=2))
-    for sentence in answer.conclusions:
+        if is_compared:
+            show("Training step", *_phases_table(clusters), words=3)
+            show("Scaling efficiency", *_efficiency_table(clusters), words=2)
+        else:
+            show("Training step", *_training_table(clusters), words=2)
+    if any(_repeated(cluster) for cluster in clusters):
+        show("Under trouble", *_distributions_table(clusters), words=2)
+    for sentence in (*answer.conclusions, *(answer.explanations if explain else ())):
         console.print(sentence)
+    if answer.explanations and not explain:
+        console.print(f"--explain says more ({len(answer.explanations)}).", style="dim")
 
 
-def _collectives_table(clusters: Clusters, is_compared: bool) -> Table:
-    of_nccl = any(entry.interval_s for cluster in clusters for entry in cluster.collectives)
-    measures = ["time", "busbw GB/s", "80 % interval", "choice"] if of_nccl else ["time", "algbw GB/s", "busbw GB/s"]
-    headings = ["cluster", "algorithm", "size", *(SIDES if is_compared else measures)]
-    groups = []
-    for cluster in clusters:
-        rows = []
-        for entry in cluster.collectives:
-            rates = [] if is_compared else [entry.algbw_GBps, entry.busbw_GBps][of_nccl:]
-            rows.append(
-                [
-                    entry.algorithm,
-                    format_size(entry.bytes),
-                    *_cells(entry.time_s, format_time, is_compared),
-                    *(format_or_dash(rate, format_ratio) for rate in rates),
-                    *([_interval(entry), entry.choice or NOTHING] if of_nccl else []),
-                ]
-            )
-        groups.append((cluster.title, rows))
-    return _make_grouped_table("Collectives", headings, groups, words=2)
+def _collectives_table(clusters: Clusters, is_compared: bool) -> tuple[list[Heading], Groups]:
+    entries = [entry for cluster in clusters for entry in cluster.collectives]
+    of_nccl = any(entry.interval_s for entry in entries)
+    unit, form = time_unit(_seconds(entry.time_s for entry in entries))
+    size, write_size = size_unit(entry.bytes for entry in entries)
+    rates = () if is_compared else ("algbw", "busbw")[of_nccl:]
+
+    def row(entry: CollectiveFigures[Any]) -> Row:
+        shown = [getattr(entry, f"{rate}_GBps") for rate in rates]
+        time = _cells(entry.time_s, form, is_compared)
+        interval = " to ".join(map(form, entry.interval_s)) if entry.interval_s else NOTHING
+        more = [interval, entry.choice or NOTHING] if of_nccl else []
+        rated = [format_or_dash(one, format_digits) for one in shown]
+        return [entry.algorithm, write_size(entry.bytes), *time, *rated, *more]
+
+    headings = [Heading("algorithm"), Heading("size", size), *_headings("time", unit, is_compared)]
+    headings += [Heading(rate, "GB/s") for rate in rates]
+    headings += [Heading("80 % interval", unit), Heading("choice")] if of_nccl else []
+    return headings, [(cluster.title, [row(entry) for entry in cluster.collectives]) for cluster in clusters]
 
 
-def _interval(entry: CollectiveFigures[Any]) -> str:
-    return " to ".join(map(format_time, entry.interval_s)) if entry.interval_s else NOTHING
-
-
-def _training_table(clusters: Clusters) -> Table:
+def _training_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
     """Return a row for each algorithm: the step by phase."""
-    groups = []
-    for cluster in clusters:
-        rows = []
-        for entry in cluster.training:
-            phases = [format_or_dash(getattr(entry, key), form) for _, key, form in PHASES]
-            rows.append([entry.gradient_sync, *phases, format_or_dash(entry.scaling_efficiency, format_whole_percent)])
-        groups.append((cluster.title, rows))
-    headings = ["cluster", "sync", *(name for name, _, _ in PHASES), "scaling"]
-    return _make_grouped_table("Training step", headings, groups, words=2)
+    unit, form = _phase_unit(clusters)
+
+    def row(entry: TrainingFigures[Any]) -> Row:
+        phases = [_cells(getattr(entry, key), form, is_compared=False)[0] for _, key in PHASES]
+        return [entry.gradient_sync, *phases, *_cells(entry.scaling_efficiency, _percent, is_compared=False)]
+
+    headings = [Heading("sync"), *(Heading(name, unit) for name, _ in PHASES), Heading("scaling", "%")]
+    return headings, [(cluster.title, [row(entry) for entry in cluster.training]) for cluster in clusters]
 
 
-def _phases_table(clusters: Clusters) -> Table:
+def _phases_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
     """Return a row for each phase: predicted, measured and error."""
-    groups = []
+    unit, form = _phase_unit(clusters)
+    groups: Groups = []
     for cluster in clusters:
         rows = []
         for entry in cluster.training:
-            for name, key, form in (*PHASES, ("scaling efficiency", "scaling_efficiency", format_whole_percent)):
+            for name, key in PHASES:
                 first = entry.gradient_sync if name == "step" else ""
                 rows.append([first, name, *_cells(getattr(entry, key), form, is_compared=True)])
         groups.append((cluster.title, rows))
-    return _make_grouped_table("Training step", ["cluster", "algorithm", "", *SIDES], groups, words=3)
+    return [Heading("sync"), Heading("phase"), *_headings("", unit, is_compared=True)], groups
 
 
-def _distribution_rows(cluster: ClusterFigures[Any]) -> list[Row]:
+def _efficiency_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
+    def row(entry: TrainingFigures[Any]) -> Row:
+        return [entry.gradient_sync, *_cells(entry.scaling_efficiency, _percent, is_compared=True)]
+
+    headings = [Heading("sync"), *_headings("", "%", is_compared=True)]
+    return headings, [(cluster.title, [row(entry) for entry in cluster.training]) for cluster in clusters]
+
+
+def _distributions_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
     """Return how the repetitions of each collective and training went, where there were several."""
-    rows = []
-    entries: list[CollectiveFigures[Any] | TrainingFigures[Any]] = [*cluster.collectives, *cluster.training]
-    for entry in entries:
-        about = entry.trouble
-        if about is None or about.repetitions <= 1:
-            continue
+    repeated = {cluster.title: _repeated(cluster) for cluster in clusters}
+    entries = [entry for found in repeated.values() for entry in found]
+    unit, form = time_unit(value for entry in entries for value in _quantiles(entry))
+    collectives = [entry for entry in entries if isinstance(entry, CollectiveFigures)]
+    size, write_size = size_unit(entry.bytes for entry in collectives)
+
+    def row(entry: CollectiveFigures[Any] | TrainingFigures[Any]) -> Row:
+        assert entry.trouble is not None
         if isinstance(entry, CollectiveFigures):
-            name, size = entry.algorithm, format_size(entry.bytes)
+            name, written = entry.algorithm, write_size(entry.bytes)
         else:
-            name, size = f"step with {entry.gradient_sync}", ""
-        found = about.distribution
-        seconds = (found.median_s, found.p95_s, found.worst_s) if found else (None, None, None)
-        times = [format_or_dash(value, format_time) for value in seconds]
-        rows.append([name, size, str(about.repetitions), *times, str(about.never_ended)])
-    return rows
+            name, written = f"step with {entry.gradient_sync}", ""
+        times = [format_or_dash(value, form) for value in _quantiles(entry)]
+        return [name, written, str(entry.trouble.repetitions), *times, str(entry.trouble.never_ended)]
+
+    sized = Heading("size", size) if collectives else Heading("")
+    timed = (Heading(name, unit) for name in ("median", "p95", "worst"))
+    headings = [Heading(""), sized, Heading("runs"), *timed, Heading("never end")]
+    return headings, [(title, [row(entry) for entry in found]) for title, found in repeated.items() if found]
 
 
-def _cells(value: float | SideBySide | None, form: Format, is_compared: bool) -> Row:
+def _repeated(cluster: ClusterFigures[Any]) -> list[CollectiveFigures[Any] | TrainingFigures[Any]]:
+    entries: list[CollectiveFigures[Any] | TrainingFigures[Any]] = [*cluster.collectives, *cluster.training]
+    return [entry for entry in entries if entry.trouble is not None and entry.trouble.repetitions > 1]
+
+
+def _quantiles(entry: CollectiveFigures[Any] | TrainingFigures[Any]) -> tuple[float | None, ...]:
+    found = entry.trouble.distribution if entry.trouble else None
+    return (found.median_s, found.p95_s, found.worst_s) if found else (None, None, None)
+
+
+def _phase_unit(clusters: Clusters) -> tuple[str, Format]:
+    entries = [entry for cluster in clusters for entry in cluster.training]
+    return time_unit(_seconds(getattr(entry, key) for entry in entries for _, key in PHASES))
+
+
+def _seconds(values: Iterable[Value]) -> Iterable[float | None]:
+    for value in values:
+        yield from (value.predicted, value.measured) if isinstance(value, SideBySide) else (value,)
+
+
+def _headings(name: str, unit: str, is_compared: bool) -> list[Heading]:
+    return [*(Heading(side, unit) for side in SIDES), Heading("error", "%")] if is_compared else [Heading(name, unit)]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def _cells(value: Value, form: Format, is_compared: bool) -> Row:
     """Return one number, or predicted, measured and error; a prediction alone leaves the other two open."""
     if isinstance(value, SideBySide):
-        error = NOTHING if value.error is None else f"{value.error:+.0%}"
+        error = NOTHING if value.error is None else f"{100 * value.error:+.0f}"
         return [format_or_dash(value.predicted, form), format_or_dash(value.measured, form), error]
     if is_compared:
         return [format_or_dash(value, form), NOTHING, NOTHING]
     return ["never" if value is None else form(value)]
 
 
-def _make_grouped_table(
-    title: str, headings: Sequence[str], groups: Sequence[tuple[str, list[Row]]], words: int
-) -> Table:
-    """Return a table with one section a cluster, whose name runs down beside its rows."""
-    table = make_table(title, headings, [], words)
-    for name, rows in groups:
-        lines = textwrap.wrap(name, CLUSTER_WIDTH)
-        lines[len(rows) - 1 :] = [" ".join(lines[len(rows) - 1 :])]
-        for line, row in zip_longest(lines[: len(rows)], rows, fillvalue=""):
+def _print_grouped(console: Console, title: str, headings: Sequence[Heading], groups: Groups, words: int) -> None:
+    """Print a table with a section for each cluster; its name runs down beside its rows where the width asks for it."""
+    if len(groups) == 1:
+        console.print(make_table(title, [*map(str, headings)], groups[0][1], words - 1))
+        return
+    table = make_table(title, ["cluster", *map(str, headings)], [], words)
+    rows = [row for _, found in groups for row in found]
+    columns = zip(*rows, strict=True)
+    width = console.width - sum(_width(heading, column) for heading, column in zip(headings, columns, strict=True)) - 3
+    for name, found in groups:
+        lines = textwrap.wrap(name, max(LEAST_WIDTH, width))
+        lines[len(found) - 1 :] = [" ".join(lines[len(found) - 1 :])]  # the table wraps what is left
+        for line, row in zip_longest(lines[: len(found)], found, fillvalue=""):
             table.add_row(*map(make_printable, (str(line), *row)))
         table.add_section()
-    return table
+    console.print(table)
+
+
+def _width(heading: Heading, column: Iterable[str]) -> int:
+    """Return the characters that a column takes, with the space before it."""
+    return 2 + max(map(cell_len, (heading.name, f"({heading.unit})", *column)))

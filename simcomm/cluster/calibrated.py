@@ -10,6 +10,7 @@ from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.transport import Transport
+from collectives.units import count
 from simcomm.cluster.cluster import Cluster
 
 BORROWED_RANKS = 2  # with which this machine is measured for a cluster of other machines that run its software
@@ -29,7 +30,7 @@ def this_machine(ranks: int) -> Cluster:
     2
     """
     hosts = tuple(f"h{i}" for i in range(check_whole_number("ranks", ranks, at_least=1)))
-    return Cluster(f"{ranks} ranks of this machine", _memory_graph(hosts, inf, inf), hosts, None, is_here=True)
+    return Cluster(f"{count(ranks, 'rank')} of this machine", _memory_graph(hosts, inf, inf), hosts, None, is_here=True)
 
 
 def with_calibration(cluster: Cluster, calibration: Calibration) -> Cluster:

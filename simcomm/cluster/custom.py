@@ -8,7 +8,7 @@ import networkx as nx
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.transport import Transport
-from collectives.units import Bandwidth, Latency
+from collectives.units import Bandwidth, Latency, count
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import (
     add_link,
@@ -47,7 +47,7 @@ def from_links(
         add_link(graph, a, b, link_spec(bandwidth, latency))
     hosts = sorted(rank_nodes(graph), key=natural_key)
     check_connected(graph)
-    title = title or f"{len(hosts)} hosts, {graph.number_of_edges() // 2} links"
+    title = title or f"{count(len(hosts), 'host')}, {count(graph.number_of_edges() // 2, 'link')}"
     cluster = Cluster(title, graph, tuple(hosts), transport)
     return cluster if world_size is None else cluster.on_first(world_size)
 
@@ -68,7 +68,9 @@ def from_graph(
     check_is_graph(graph)
     directed = check_graph(graph)
     hosts = tuple(sorted(rank_nodes(directed), key=natural_key))
-    return Cluster(title or f"{len(hosts)} hosts, {directed.number_of_nodes()} nodes", directed, hosts, transport)
+    return Cluster(
+        title or f"{count(len(hosts), 'host')}, {count(directed.number_of_nodes(), 'node')}", directed, hosts, transport
+    )
 
 
 def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:

@@ -12,6 +12,7 @@ from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, read_text
 from collectives.quoting import quote
 from collectives.transport import Transport
+from collectives.units import count
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import natural_key, rank_nodes
 from simcomm.cluster.graph_check import check_graph
@@ -39,7 +40,7 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
         )
     graph = check_graph((_from_graphml if path.suffix == ".graphml" else _from_json)(path), str(path))
     hosts = tuple(sorted(rank_nodes(graph), key=natural_key))
-    return Cluster(f"{path.name}: {len(hosts)} hosts", graph, hosts, transport)
+    return Cluster(f"{path.name}: {count(len(hosts), 'host')}", graph, hosts, transport)
 
 
 def _from_graphml(path: Path) -> "nx.Graph[Any]":

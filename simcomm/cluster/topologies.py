@@ -14,7 +14,7 @@ import networkx as nx
 from collectives.checks import check_number, check_sequence, check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
-from collectives.units import Bandwidth, Latency, format_bandwidth
+from collectives.units import Bandwidth, Latency, count, format_bandwidth
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph, link_spec
 
@@ -31,7 +31,7 @@ def star(
     graph, link = empty_graph(), link_spec(bandwidth, latency)
     for host in range(hosts):
         add_link(graph, f"h{host}", "s0", link)
-    return _cluster(f"star of {hosts} hosts", graph, hosts, link, transport)
+    return _cluster(f"star of {count(hosts, 'host')}", graph, hosts, link, transport)
 
 
 def ring(
@@ -46,7 +46,7 @@ def ring(
     graph, link = empty_graph(_names("h", hosts)), link_spec(bandwidth, latency)
     for host in range(hosts):
         _add_link_once(graph, f"h{host}", f"h{(host + 1) % hosts}", link)
-    return _cluster(f"ring of {hosts} hosts", graph, hosts, link, transport)
+    return _cluster(f"ring of {count(hosts, 'host')}", graph, hosts, link, transport)
 
 
 def fully_connected(
@@ -61,7 +61,7 @@ def fully_connected(
     graph, link = empty_graph(_names("h", hosts)), link_spec(bandwidth, latency)
     for a, b in combinations(_names("h", hosts), 2):
         add_link(graph, a, b, link)
-    return _cluster(f"{hosts} hosts, fully connected", graph, hosts, link, transport)
+    return _cluster(f"{count(hosts, 'host')}, fully connected", graph, hosts, link, transport)
 
 
 def torus(
@@ -114,7 +114,7 @@ def two_level_tree(
         add_link(graph, f"h{host}", f"s{host // hosts_per_rack}", link)
     for rack in range(racks):
         add_link(graph, f"s{rack}", f"s{racks}", link.times(hosts_per_rack / oversubscription))
-    title = f"{racks} racks of {hosts_per_rack} hosts, {oversubscription:g}:1"
+    title = f"{count(racks, 'rack')} of {count(hosts_per_rack, 'host')}, {oversubscription:g}:1"
     return _cluster(title, graph, hosts, link, transport)
 
 
@@ -143,7 +143,7 @@ def fat_tree(
     for pod, low, high in product(range(ports), range(half), range(half)):
         add_link(graph, f"s{pod * half + low}", f"s{edges + pod * half + high}", link)
         add_link(graph, f"s{edges + pod * half + high}", f"s{2 * edges + high * half + low}", link)
-    return _cluster(f"fat tree of {ports}-port switches, {hosts} hosts", graph, hosts, link, transport)
+    return _cluster(f"fat tree of {ports}-port switches, {count(hosts, 'host')}", graph, hosts, link, transport)
 
 
 def dragonfly(
@@ -183,7 +183,7 @@ def dragonfly(
     for a, b in combinations(range(groups), 2):
         low, high = a * routers_per_group + (b - a - 1) // global_links, b * routers_per_group
         add_link(graph, f"s{low}", f"s{high + (groups - b + a - 1) // global_links}", link)
-    title = f"dragonfly of {groups} groups, {routers * hosts_per_router} hosts"
+    title = f"dragonfly of {count(groups, 'group')}, {count(routers * hosts_per_router, 'host')}"
     return _cluster(title, graph, routers * hosts_per_router, link, transport)
 
 
