@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 import simcomm
 from collectives import InputError, find_algorithm
@@ -21,6 +20,7 @@ from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction, predict
 from ringlab.answers.real_run import RunAnswer
 from ringlab.scenario import load
+from ringlab.terminal.console import PlainConsole
 from ringlab.terminal.scenario_tables import PHASES, show_scenario_answer
 from ringlab.terminal.tables import format_digits
 from scenarios import CollectiveComparison, Scenario, WhatIf
@@ -73,7 +73,7 @@ def test_errors_are_relative_to_what_was_measured(compared):
 
 def test_the_what_if_stands_in_the_same_table(compared):
     shown = io.StringIO()
-    console = Console(file=shown, width=80)
+    console = PlainConsole(file=shown, width=80)
     show_scenario_answer(compared, console)
     tables = shown.getvalue().rpartition("Scaling efficiency")[0]
     assert tables.count("Training step") == 1
@@ -128,7 +128,7 @@ def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained():
     assert any(one.endswith("never ends, as rank 2 failed at 5 ms.") for one in predicted.conclusions)
     for explain in (False, True):
         shown = io.StringIO()
-        show_scenario_answer(predicted, Console(file=shown, width=200), explain)
+        show_scenario_answer(predicted, PlainConsole(file=shown, width=200), explain)
         lines = shown.getvalue().splitlines()
         assert lines[0] == predicted.title
         sentences = lines[max(number for number, line in enumerate(lines) if not line.strip()) + 1 :]
@@ -139,7 +139,7 @@ def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained():
 def test_every_column_has_one_unit_and_a_wide_terminal_wraps_nothing(width):
     shown = io.StringIO()
     predicted = load("trouble").predict()
-    show_scenario_answer(predicted, Console(file=shown, width=width))
+    show_scenario_answer(predicted, PlainConsole(file=shown, width=width))
     text = shown.getvalue()
     tables = text[: text.rindex("Under trouble")]
     assert max(map(len, text.splitlines())) <= width
@@ -178,7 +178,7 @@ def test_variants_of_one_algorithm_are_told_apart():
     asked = Scenario("chains", Path("chains.toml"), STAR8, comparison, (), ())
     predicted = predict(asked)
     shown = io.StringIO()
-    console = Console(file=shown, width=80)
+    console = PlainConsole(file=shown, width=80)
     show_scenario_answer(predicted, console)
     assert all(f"chain[slices={slices}]" in shown.getvalue() for slices in (2, 4))
     assert predict_trace(asked, None, "chain[slices=2]").title == "all_reduce/chain[slices=2]"
