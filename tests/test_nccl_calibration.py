@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from command_line import Ringlab
 from nccl_tests_output import as_json, table
 
 from collectives import InputError
-from ringlab.answers.nccl_calibration import calibrate_nccl
 from simcomm.nccl.calibration import (
     calibration_file,
     find_calibration,
@@ -82,12 +80,21 @@ def test_one_host_is_told_from_its_gpu(ringlab: Ringlab, output: Path):
     assert find_calibration(describe_system("x", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})) is not None
 
 
-def test_a_scenario_names_the_system(output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    system = describe_system("p4d", P4D)
-    scenario = SimpleNamespace(path="p4d.toml", cluster=SimpleNamespace(system=system))
-    calibrate_nccl(output, scenario)
-    assert find_calibration(system) is not None
+def test_a_scenario_names_the_system_and_is_predicted_by_it(ringlab: Ringlab, output: Path, tmp_path: Path):
+    scenario = tmp_path / "p4d.toml"
+    scenario.write_text(
+        'title = "two"\n[cluster]\npreset = "p4d.24xlarge"\nnodes = 2\ntransport = "nccl"\n[nccl]\nversion = "2.28"\n'
+        '[collective]\nname = "all_reduce"\nalgorithms = ["nccl"]\nsizes = ["4 MiB"]\n'
+    )
+    times = []
+    for measured in (False, True):
+        if measured:
+            done = ringlab("calibrate", scenario, "--nccl-tests", output)
+            assert done.status == 0, done.err
+        done = ringlab("predict", scenario, "--json", "-")
+        assert done.status == 0, done.err
+        times.append(json.loads(done.out)["collectives"][0]["time_s"])
+    assert times[1] == pytest.approx(1.5 * times[0], rel=0.05)
 
 
 REFUSED = {

@@ -11,10 +11,11 @@ from collectives.units import format_bandwidth
 from ringlab.answers.nccl_figures import grounds
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario
+from simcomm.nccl.calibration import predict_calibrated
 from simcomm.nccl.channels import open_channels
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.communicator import Communicator, make_communicator
-from simcomm.nccl.predict import COLLECTIVES, NcclPrediction, predict_collective, rank_rings
+from simcomm.nccl.predict import COLLECTIVES, NcclPrediction, rank_rings
 from simcomm.nccl.settings import VARIABLES
 from simcomm.nccl.topology import find_path, hop_kind, ring_orders
 from simcomm.nccl.trees import TreeNode, double_tree
@@ -183,7 +184,7 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
 
 
 def _explain_size(cluster: NcclCluster, collective: str, nbytes: int) -> SizeExplained:
-    found = predict_collective(cluster.system, collective, nbytes, settings=cluster.settings)
+    found = predict_calibrated(cluster.system, collective, nbytes, settings=cluster.settings)
     return SizeExplained(
         bytes=nbytes,
         algorithm=found.algorithm,

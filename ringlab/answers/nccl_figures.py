@@ -4,15 +4,16 @@ from collectives.costs.bounds import bus_factor
 from collectives.request import Request
 from ringlab.answers.figures import CollectiveFigures, Number
 from simcomm.cluster.cluster import Cluster
+from simcomm.nccl.calibration import predict_calibrated
 from simcomm.nccl.clusters import NcclCluster
-from simcomm.nccl.predict import NcclPrediction, predict_collective
+from simcomm.nccl.predict import NcclPrediction
 
 MODEL = "nccl model"  # in place of an engine
 
 
 def predict_request(request: Request, cluster: NcclCluster) -> NcclPrediction:
     """Return what NCCL does with a request on a cluster. Raise InputError."""
-    return predict_collective(cluster.system, request.spec.name, request.nbytes, settings=cluster.settings)
+    return predict_calibrated(cluster.system, request.spec.name, request.nbytes, settings=cluster.settings)
 
 
 def nccl_figures(request: Request, cluster: NcclCluster) -> CollectiveFigures[Number]:
@@ -50,4 +51,4 @@ def grounds(cluster: Cluster) -> tuple[str, ...]:
     """
     if not isinstance(cluster, NcclCluster):
         return ()
-    return (*cluster.assumed, *predict_collective(cluster.system, "all_reduce", 1024, settings=cluster.settings).notes)
+    return (*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=cluster.settings).notes)
