@@ -100,6 +100,16 @@ def test_the_tuner_has_the_closed_form_of_its_source():
     assert "2.17" in available(replace(hopper, version=(2, 16)), "all_reduce")["nvls", "simple"]
 
 
+def test_the_tuner_says_what_nccl_printed_and_maintainers_saw():
+    line = {"nodes": 3, "gpus": 8, "gpu": "H100 SXM", "net": "ib", "nic": 400, "nccl": "2.21"}
+    found = predict_collective(describe_system("three", line), "all_reduce", 32768)
+    assert (found.algorithm, found.protocol) == ("tree", "ll")
+    assert found.candidates[0].tuner_seconds == pytest.approx(30.6e-6, rel=0.03)  # NVIDIA/nccl issue 1453
+    eight = describe_system("eight", {"nodes": 1, "gpus": 8, "gpu": "H100 SXM", "nccl": "2.26"})
+    choices = [predict_collective(eight, "all_reduce", size).algorithm for size in (2**20, 2**21)]
+    assert choices == ["ring", "nvls"]  # nccl-tests issue 309
+
+
 def test_a_plug_in_tells_nccl_its_latency_and_efa_before_p5_allows_simple_only():
     line = {"machine": "aws_p4d", "nodes": 2, "gpus": 8, "nccl": "2.18"}
     comm = make_communicator(describe_system("p4d", line), NONE)
