@@ -173,7 +173,8 @@ class Scenario(scenarios.Scenario):
     ) -> Picture:
         """Draw the messages of ``trace``: moving over the topology as ``.gif``, ranks against time as ``.png``.
 
-        ``algorithm`` and ``size`` are as of ``trace``. Raises InputError, also for another suffix.
+        As ``.html`` it is a player of all algorithms, unless one is said. ``algorithm`` and ``size`` are as of
+        ``trace``. Raises InputError, also for another suffix.
 
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
@@ -295,8 +296,8 @@ def explain(scenario: Named, path: Path | str | None = None) -> "Explanation":
 def animate(source: Named, path: Path | str, algorithm: str | None = None, size: str | None = None) -> Picture:
     """Draw a trace from a ``.json`` file, or one of a scenario's algorithms: the last at the largest size, unless said.
 
-    The suffix of ``path`` says what is drawn: messages moving over the topology as ``.gif``, ranks against time as
-    ``.png``. Returns the title and the file. Raises InputError.
+    The suffix of ``path`` says what is drawn: a player of all algorithms as ``.html``, messages moving over the
+    topology as ``.gif``, ranks against time as ``.png``. Returns the title and the file. Raises InputError.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -183,9 +183,9 @@ def test_a_trace_in_which_nothing_happens_is_refused(tmp_path: Path, trace: Trac
         viz.draw(trace, tmp_path / f"nothing.{suffix}")
 
 
-@pytest.mark.parametrize("name", ["film.bmp", "film.html", "film"])
+@pytest.mark.parametrize("name", ["film.bmp", "film.htmlx", "film"])
 def test_other_suffixes_are_refused_with_the_accepted_ones(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"\.gif or \.png"):
+    with pytest.raises(InputError, match=r"\.html or \.gif or \.png"):
         viz.draw(viz_traces.ring(2), tmp_path / name)
 
 

@@ -1,4 +1,4 @@
-"""Pictures and films of a Trace, of a topology, of winners and of accuracy, and the report of an answer as HTML.
+"""Players, pictures and films of a Trace, pictures of a topology, of winners and of accuracy, and the report as HTML.
 
 A function is loaded, with the drawing libraries that it needs, when it is first used.
 """
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from viz.film.animation import animate
     from viz.perfetto import write_perfetto
     from viz.pictures import draw
+    from viz.player.data import PlayedRun
+    from viz.player.page import write_player
     from viz.report.document import write_report
     from viz.rings import Rings, draw_rings
     from viz.space_time import draw_space_time
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Dots": "viz.accuracy",
+    "PlayedRun": "viz.player.data",
     "Rings": "viz.rings",
     "Winners": "viz.winners",
     "check_file": "viz.file_types",
@@ -31,11 +34,13 @@ _MODULES = {
     "draw_topology": "viz.topology",
     "draw_winners": "viz.winners",
     "write_perfetto": "viz.perfetto",
+    "write_player": "viz.player.page",
     "write_report": "viz.report.document",
 }
 
 __all__ = [
     "Dots",
+    "PlayedRun",
     "Rings",
     "Winners",
     "animate",
@@ -47,6 +52,7 @@ __all__ = [
     "draw_topology",
     "draw_winners",
     "write_perfetto",
+    "write_player",
     "write_report",
 ]
 

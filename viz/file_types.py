@@ -9,7 +9,8 @@ from collectives.output_files import check_output
 FILE_TYPES = {
     "an animation": (".gif",),
     "a space-time picture": (".png",),
-    "a picture of messages": (".gif", ".png", ".perfetto.json"),
+    "a player": (".html",),
+    "a picture of messages": (".html", ".gif", ".png", ".perfetto.json"),
     "a trace for Perfetto": (".perfetto.json",),
     "a picture of accuracy": (".png", ".svg", ".pdf"),
     "a map of winners": (".png", ".svg", ".pdf"),

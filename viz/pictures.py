@@ -6,13 +6,21 @@ from collectives.records.trace import Trace
 from viz.file_types import check_file
 from viz.film.animation import animate
 from viz.perfetto import write_perfetto
+from viz.player.data import PlayedRun
+from viz.player.page import write_player
 from viz.space_time import draw_space_time
 
-_WRITERS = {".gif": animate, ".png": draw_space_time, ".json": write_perfetto}  # the last is .perfetto.json
+
+def _play(trace: Trace, path: Path) -> None:
+    write_player(trace.title, [PlayedRun(trace, trace.title.partition("/")[2] or trace.title)], path)
+
+
+_WRITERS = {".html": _play, ".gif": animate, ".png": draw_space_time, ".json": write_perfetto}  # of .perfetto.json
 
 
 def draw(trace: Trace, path: Path | str) -> None:
-    """Write the picture that the suffix of ``path`` asks for: ``.gif`` the animation, ``.png`` ranks against time.
+    """Write what the suffix of ``path`` asks for: ``.html`` the player, ``.gif`` messages moving, ``.png`` ranks
+    against time.
 
     ``.perfetto.json`` is for ui.perfetto.dev and chrome://tracing.
     Raises InputError for any other suffix and for a trace in which nothing happens.

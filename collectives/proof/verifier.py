@@ -46,7 +46,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     24
     """
     schedule = build_schedule(algorithm, world_size, root)
-    run = _SymbolicRun(schedule)
+    run = SymbolicRun(schedule)
     for rank, channel, step in completion_order(schedule):
         run.complete(rank, channel, step)
     run.check_end()
@@ -55,7 +55,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     return ProofReport(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports)
 
 
-class _SymbolicRun:
+class SymbolicRun:
     """The contributors and origins of every rank's chunks, while the steps complete one after the other."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -75,11 +75,11 @@ class _SymbolicRun:
     def _start(self, rank: int) -> list[int]:
         """Return the contributors of each chunk of a rank at the start, scratch included."""
         spec, p = self.spec, self.schedule.world_size
-        parts = self._parts(spec.start, rank)
+        parts = self.parts(spec.start, rank)
         chunks = self.schedule.chunks
         return [*(parts[chunk * p // chunks] for chunk in range(chunks)), *[0] * self.schedule.scratch]
 
-    def _parts(self, contents: Contents, rank: int) -> list[int]:
+    def parts(self, contents: Contents, rank: int) -> list[int]:
         """Return the contributors of each part of a rank's buffer."""
         p, root = self.schedule.world_size, self.schedule.root
         if not self.spec.has_parts:
@@ -159,7 +159,7 @@ class _SymbolicRun:
         """Raise ProgramError unless every rank holds what the spec says."""
         spec, p, chunks = self.spec, self.schedule.world_size, self.schedule.chunks
         for rank in range(p):
-            wanted = self._parts(spec.end, rank)
+            wanted = self.parts(spec.end, rank)
             for chunk in range(chunks):
                 part = chunk * p // chunks
                 if wanted[part]:
@@ -183,7 +183,7 @@ class _SymbolicRun:
 
     def _replay(self) -> list[Landing]:
         """Return what every operation wrote, from a second run."""
-        again = _SymbolicRun(self.schedule)
+        again = SymbolicRun(self.schedule)
         again.landings = []
         for done in completion_order(self.schedule):
             again.complete(*done)

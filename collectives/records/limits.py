@@ -1,4 +1,4 @@
-"""What limits a run: a cable that is slow, one that sets the pace, latency, or none of them.
+"""What limits a run: ranks that are stuck, a cable that is slow, one that sets the pace, latency, or none of them.
 
 The rule looks at what happened only, so it serves a simulated network whose troubles are known, to see whether they
 show, as well as one whose troubles nobody knows. Report, terminal and player all ask here.
@@ -9,7 +9,7 @@ stands out only if at most a quarter of the cables in use are like it. ``tests/t
 hundreds of random networks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,7 +19,7 @@ from collectives.records.link_loads import LinkLoads, link_loads
 from collectives.records.message_arrays import MessageArrays, message_arrays
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path
-from collectives.units import format_bandwidth
+from collectives.units import format_bandwidth, format_time
 
 LEAST_USE = 0.005  # of a cable's bandwidth: below, it is not in use
 BUSY = 0.1  # of the time: what is less busy may wait for others
@@ -51,7 +51,7 @@ class Cable:
 class Limits:
     """What limits a run, in words, with the cables in use: those that stand out first, then by use."""
 
-    kind: Literal["slow", "full", "latency", "none", "unknown"]
+    kind: Literal["stuck", "slow", "full", "latency", "none", "unknown"]
     heading: str
     sentence: str
     cables: tuple[Cable, ...] = ()
@@ -59,12 +59,14 @@ class Limits:
 
 
 def find_limits(trace: Trace, messages: MessageArrays | None = None, loads: LinkLoads | None = None) -> Limits:
-    """Return what limits a run; ``unknown`` where the trace knows no links, as measured ones do.
+    """Return what limits a run: ``stuck`` if it never ends, ``unknown`` if no links are known, as of measured ones.
 
     >>> find_limits(Trace("broadcast/naive", "measured", 2, 1.0)).kind
     'unknown'
     """
-    if not trace.links or not trace.messages:
+    if not trace.is_complete:
+        return Limits("stuck", *_stuck_words(trace))
+    if not trace.links or not len(trace.messages):
         return Limits("unknown", "No links are known", "Which links the messages crossed was not recorded.")
     messages = messages or message_arrays(trace)
     loads = loads or link_loads(trace, messages)
@@ -103,13 +105,14 @@ def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
     both: dict[tuple[str, ...], list[int]] = {}
     for number, link in enumerate(trace.links):
         both.setdefault(tuple(sorted((link.src, link.dst))), []).append(number)
+    ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     cables = []
     for numbers in both.values():
         use, peak, most = (column[numbers].max() for column in (loads.use, loads.peak, loads.most))
         busy = min(1.0, loads.busy[numbers].sum())
         if use > LEAST_USE:
             bandwidth = trace.links[numbers[0]].bandwidth
-            name = _cable_name(trace, numbers)
+            name = _cable_name(trace, numbers, ranks)
             cables.append(Cable(tuple(numbers), name, bandwidth, float(use), float(busy), float(peak), int(most)))
     return sorted(cables, key=lambda cable: (-cable.use, -cable.peak))
 
@@ -199,14 +202,33 @@ def _blame(
     return found, latency
 
 
-def _cable_name(trace: Trace, numbers: Sequence[int]) -> str:
-    """Return the name of a cable, such as ``rank 0 ↔ s0``."""
-    ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
+def _cable_name(trace: Trace, numbers: Sequence[int], ranks: Mapping[str, str]) -> str:
+    """Return the name of a cable, such as ``rank 0 ↔ s0``; ``ranks`` has the names of hosts."""
     link = trace.links[numbers[0]]
     a, b = ranks.get(link.src, link.src), ranks.get(link.dst, link.dst)
     if len(numbers) > 1 and link.dst in ranks and link.src not in ranks:
         a, b = b, a
     return f"{a} {'↔' if len(numbers) > 1 else '→'} {b}"
+
+
+def _stuck_words(trace: Trace) -> tuple[str, str]:
+    """Return where a program goes wrong, which rank failed, or which ranks wait for each other and how many more."""
+    if trace.failure is not None:
+        where = f"{trace.failure.where}: " if trace.failure.where else ""
+        return f"Rank {trace.failure.rank} goes wrong in step {trace.failure.step + 1}", f"{where}{trace.failure.text}"
+    waits = sorted(trace.unfinished, key=lambda wait: wait.since)
+    words = [
+        f"Rank {wait.rank} waits in step {wait.step + 1} "
+        f"to {'send to' if wait.sends else 'receive from'} rank {wait.peer}."
+        for wait in waits[:2]
+    ]
+    others = len({wait.rank for wait in waits} - {wait.rank for wait in waits[:2]})
+    words += [f"{others} more {'rank waits' if others == 1 else 'ranks wait'} for them."] if others else []
+    failed = [f"{rank} at {format_time(time)}" for rank, time in sorted(trace.failed.items(), key=lambda item: item[1])]
+    if not failed:
+        return "The run never ends", " ".join(words)
+    heading = f"Rank {failed[0].split()[0]} fails" if len(failed) == 1 else f"{len(failed)} ranks fail"
+    return heading, " ".join([f"Rank {', '.join(failed)}: nothing that needs it goes on.", *words])
 
 
 def _slow_words(trace: Trace, slow: Sequence[Cable]) -> tuple[str, str]:

@@ -98,7 +98,7 @@ def _greatest_rate(link: Ints, start: Floats, end: Floats, nbytes: Ints, count: 
     The bytes of messages that follow each other, from when the first begins to flow to when the last has arrived, have
     all crossed the link in that time. Rates of single messages do not add up so: each is a mean over another time.
     """
-    order = np.lexsort((start, link))
+    order = _order(link, start, count)
     link, start, end, nbytes = link[order], start[order], end[order], nbytes[order]
     best, last, total = np.zeros(count), end.copy(), nbytes.astype(float)
     for apart in range(min(TOGETHER, len(link))):
@@ -112,11 +112,18 @@ def _greatest_rate(link: Ints, start: Floats, end: Floats, nbytes: Ints, count: 
 
 def _events(link: Ints, start: Floats, end: Floats, rate: Floats, count: int) -> tuple[Floats, Floats, Ints, Ints]:
     """Return time, load and messages after each event, link by link, and where the events of each link begin."""
-    links, times = np.concatenate([link, link]), np.concatenate([start, end])
-    changes = np.concatenate([rate, -rate])
-    order = np.lexsort((changes, times, links))
+    links, times = np.concatenate([link, link]), np.concatenate([end, start])  # at one time ends come first
+    changes = np.concatenate([-rate, rate])
+    order = _order(links, times, count)
     first = np.concatenate([[0], np.cumsum(np.bincount(links, minlength=count))])
-    owner = links[order]
-    load, held = np.cumsum(changes[order]), np.cumsum(np.where(changes[order] > 0, 1, -1))
+    load, held = np.cumsum(changes[order]), np.cumsum(np.where(order < len(link), -1, 1))
     before = np.where(first > 0, load[first - 1], 0.0) if len(load) else np.zeros(count + 1)
-    return times[order], np.maximum(load - before[owner], 0.0), held, first
+    load -= np.repeat(before[:-1], np.diff(first))
+    return times[order], np.maximum(load, 0.0), held, first
+
+
+def _order(link: Ints, time: Floats, count: int) -> Ints:
+    """Return the order by link, then by time, then as given; short numbers of links are sorted much faster."""
+    by_time = np.argsort(time, kind="stable")
+    short = link[by_time].astype(np.min_scalar_type(count))
+    return np.asarray(by_time[np.argsort(short, kind="stable")])

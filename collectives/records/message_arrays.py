@@ -26,6 +26,11 @@ class MessageArrays:
     end: Floats
     route: Ints
     routes: list[list[int]]  # numbers of the Trace's links from src to dst
+    dst_step: Ints
+    count: Ints
+    into: Ints
+    reduces: npt.NDArray[np.bool_]
+    collective: Ints
 
     def crossings(self) -> tuple[Ints, Ints]:
         """Return the message and the link of each crossing of a link, message by message.
@@ -57,8 +62,9 @@ def message_arrays(trace: Trace) -> MessageArrays:
     for number in used.tolist():
         links = link[first[number] : first[number + 1]].tolist()
         routes.append([] if -1 in links else links)
-    whole = (messages.src, messages.dst, messages.step, messages.chunk, messages.channel, messages.nbytes)
-    return MessageArrays(*whole, messages.begin, messages.end, route.reshape(-1) + 1, routes)
+    columns = (messages.src, messages.dst, messages.step, messages.chunk, messages.channel, messages.nbytes)
+    more = (messages.dst_step, messages.count, messages.into, messages.reduces, messages.collective)
+    return MessageArrays(*columns, messages.begin, messages.end, route.reshape(-1) + 1, routes, *more)
 
 
 __all__ = ["Message", "MessageArrays", "message_arrays"]

@@ -1,10 +1,11 @@
 """``Comparison``: a prediction and the run that it is of, side by side."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from collectives.errors import InputError
 from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
+from collectives.records.trace import Trace
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
 from ringlab.answers.prediction import Prediction
@@ -16,9 +17,14 @@ from simcomm.model.trouble import NO_TROUBLE
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(ScenarioAnswer[SideBySide]):
-    """What ``compare`` found: each time and rate as predicted, as measured, and the error; what-ifs are predicted."""
+    """What ``compare`` found: each time and rate as predicted, as measured, and the error; what-ifs are predicted.
+
+    ``traces`` are of what was measured at the largest size; they are no part of the JSON.
+    """
 
     kind: ClassVar[str] = "comparison"
+
+    traces: tuple[Trace, ...] = field(default=(), compare=False)
 
 
 def check_comparable(scenario: Scenario) -> None:
@@ -53,6 +59,7 @@ def make_comparison(scenario: Scenario, predicted: Prediction, measured: RunAnsw
             for one in measured.training
         ),
         what_ifs=predicted.what_ifs,
+        traces=measured.traces,
     )
     return replace(answer, **conclude(answer, scenario)._asdict())
 

@@ -7,6 +7,7 @@ from typing import Any
 import viz
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
+from ringlab.answers.played_runs import predict_runs
 from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
@@ -27,7 +28,10 @@ class Picture(Record):
 
 
 def draw_trace(trace: Trace, path: Path | str) -> Picture:
-    """Draw a trace: messages moving as ``.gif``, ranks against time as ``.png``. Raises InputError."""
+    """Draw a trace: a player as ``.html``, messages moving as ``.gif``, ranks against time as ``.png``.
+
+    Raises InputError.
+    """
     viz.draw(trace, path)
     return Picture(trace.title, str(path), describe_failure(trace) or None)
 
@@ -43,11 +47,16 @@ def draw_scenario(
 ) -> Picture:
     """Simulate one of the scenario's algorithms and draw it; ``progress`` is told which, where it was not said.
 
-    A program that is wrong is drawn as far as it comes, with a mark where it goes wrong.
+    A player shows all of them, unless one is said. A program that is wrong is drawn as far as it comes, with a mark
+    where it goes wrong.
 
     Raises InputError for an algorithm that is not in the scenario, and for a suffix that is none of a picture.
     """
-    viz.check_file(path, "a picture of messages")
+    if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":
+        runs = predict_runs(scenario, calibration, algorithm, nbytes)
+        viz.write_player(scenario.title, runs, path)
+        failures = (describe_failure(run.trace) for run in runs)
+        return Picture(scenario.title, str(path), next(filter(None, failures), None))
     trace = predict_to_failure(scenario, calibration, algorithm, nbytes)
     names = algorithm_names(scenario)
     if algorithm is None and len(names) > 1:

@@ -17,13 +17,18 @@ from scenarios import Scenario
 class RunAnswer(ScenarioAnswer[Number]):
     """What ``run`` measured: times in seconds of this machine.
 
-    ``trace`` is of the last algorithm at the largest size, else of the last training; it is no part of the JSON.
+    ``traces`` are of the algorithms at the largest size, else of the last training; they are no part of the JSON.
     """
 
     kind: ClassVar[str] = "measurement"
 
     is_here: bool = True  # whether the scenario's cluster is this machine
-    trace: Trace | None = field(default=None, compare=False)
+    traces: tuple[Trace, ...] = field(default=(), compare=False)
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the last algorithm at the largest size, else of the last training."""
+        return self.traces[-1] if self.traces else None
 
     @property
     def place(self) -> str:
@@ -75,10 +80,12 @@ def run(
         collectives=tuple(collectives),
         training=tuple(training),
         is_here=scenario.cluster.is_here,
-        trace=_last_of_the_largest(traces),
+        traces=_of_the_largest(traces),
     )
     return replace(answer, **conclude(answer, scenario)._asdict())
 
 
-def _last_of_the_largest(traces: list[Trace]) -> Trace | None:
-    return max(reversed(traces), key=lambda trace: trace.facts.get("nbytes", 0.0), default=None)
+def _of_the_largest(traces: list[Trace]) -> tuple[Trace, ...]:
+    """Return the traces of the largest size."""
+    most = max((trace.facts.get("nbytes", 0.0) for trace in traces), default=0.0)
+    return tuple(trace for trace in traces if trace.facts.get("nbytes", 0.0) == most)

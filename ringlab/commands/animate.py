@@ -22,18 +22,19 @@ def animate(
             "-o",
             "--output",
             metavar="FILE",
-            help=".gif: messages moving; .png: ranks against time; .perfetto.json: for Perfetto.",
+            help=".html: a player of all algorithms; .gif: messages moving; .png: ranks against time; "
+            ".perfetto.json: for Perfetto.",
         ),
     ],
     algorithm: Annotated[
-        str | None, typer.Option(help="Which of the scenario's algorithms; the last unless said.")
+        str | None, typer.Option(help="Which of the scenario's algorithms; the last unless said, all in a player.")
     ] = None,
     size: Annotated[str | None, typer.Option(help="How large a buffer; the scenario's largest unless said.")] = None,
     calibration: CalibrationOpt = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Draw the messages of a collective: moving over the topology, or ranks against time.
+    """Show the messages of a collective: in a player, moving over the topology, or ranks against time.
 
     A wrong program is drawn up to where it goes wrong.
     """

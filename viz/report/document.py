@@ -25,11 +25,14 @@ _KINDS = {
 _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
 
 
-def write_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path], path: Path | str) -> None:
+def write_report(
+    answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path], path: Path | str, player: str = ""
+) -> None:
     """Write the answer of ``predict``, ``run`` or ``compare``, and pictures by caption, as one HTML file.
 
-    The file needs nothing from outside. Raises InputError for another suffix than ``.html``, an unknown kind of
-    answer, and a picture that cannot be read or is neither PNG, GIF nor JPEG.
+    ``player`` is a page of ``render_player``, shown within. The file needs nothing from outside. Raises InputError for
+    another suffix than ``.html``, an unknown kind of answer, and a picture that cannot be read or is neither PNG, GIF
+    nor JPEG.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -38,10 +41,10 @@ def write_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path]
     True
     """
     path = check_file(path, "a report")
-    write_text(path, render_report(answer, pictures))
+    write_text(path, render_report(answer, pictures, player))
 
 
-def render_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path]) -> str:
+def render_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path], player: str = "") -> str:
     """Return the report as HTML text. Raises InputError as ``write_report`` does."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -52,7 +55,7 @@ def render_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.jinja").render(_content(answer, pictures))
+    return environment.get_template("report.html.jinja").render(_content(answer, pictures), player=player)
 
 
 def _content(answer: object, pictures: Mapping[str, bytes | Path]) -> dict[str, Any]:

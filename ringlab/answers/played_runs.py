@@ -1,0 +1,82 @@
+"""The runs that a player shows of a scenario: its algorithms, each with what would be without what limits it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collectives.records.calibration import Calibration
+from collectives.records.limits import Limits, find_limits
+from collectives.records.trace import Trace
+from collectives.units import format_time
+from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure, predict_trace
+from scenarios import Scenario
+from simcomm.model.trouble import NO_TROUBLE
+from viz.player.data import MOST_RUNS, PlayedRun
+
+WIDER = 2.0  # times the bandwidth of a full link, in the simulation that says what it would bring
+
+
+def predict_runs(
+    scenario: Scenario, calibration: Calibration | None, algorithm: str | None = None, nbytes: int | None = None
+) -> list[PlayedRun]:
+    """Simulate the scenario's algorithms, or the one that is named, at one size, the largest unless said.
+
+    Of one algorithm under trouble there is also the run without. Raises InputError for a name that is not there.
+    """
+    names: list[str | None] = [algorithm]
+    if algorithm is None:
+        names = [*algorithm_names(scenario)[-MOST_RUNS:]] or [None]
+    runs = []
+    for name in names:
+        trace = predict_to_failure(scenario, calibration, name, nbytes)
+        what_if = _say_what_if(scenario, calibration, name, nbytes, trace)
+        runs.append(PlayedRun(trace, short_name(trace), what_if))
+    if len(runs) == 1 and scenario.trouble != NO_TROUBLE:
+        quiet = predict_trace(replace(scenario, trouble=NO_TROUBLE), calibration, names[0], nbytes)
+        runs.append(PlayedRun(quiet, f"{short_name(quiet)} without trouble"))
+    return runs
+
+
+def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
+    """Return the measured runs, each before its prediction; the newest measured ones where there are too many."""
+    runs = []
+    for trace in measured:
+        runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))
+        runs += [replace(run, name=f"{run.name}, predicted") for run in predicted if run.trace.title == trace.title]
+    return runs[-(MOST_RUNS - MOST_RUNS % 2) :]
+
+
+def short_name(trace: Trace) -> str:
+    """Return the algorithm's name without its collective: ``ring`` for ``all_reduce/ring``."""
+    return trace.title.partition("/")[2] or trace.title
+
+
+def _say_what_if(
+    scenario: Scenario, calibration: Calibration | None, name: str | None, nbytes: int | None, trace: Trace
+) -> str:
+    """Return what the run would take if the cables that stand out were as good as the others, or wider."""
+    limits = find_limits(trace)
+    if not limits.standing_out or not trace.is_complete:
+        return ""
+    cables = {
+        frozenset((trace.links[link].src, trace.links[link].dst))
+        for cable in limits.cables[: limits.standing_out]
+        for link in cable.links
+    }
+    then = predict_trace(_mend(scenario, cables, limits), calibration, name, nbytes).elapsed
+    where = "there" if limits.standing_out == 1 else "on all of them"
+    what = "At full speed" if limits.kind == "slow" else f"With {WIDER:g} times the bandwidth {where}"
+    return f"{what}: {format_time(trace.elapsed)} → {format_time(then)}."
+
+
+def _mend(scenario: Scenario, cables: set[frozenset[str]], limits: Limits) -> Scenario:
+    """Return the scenario with its slow cables mended, or its full ones wider."""
+    troubled = [one for one in scenario.trouble.links if frozenset(one.between) in cables]
+    if limits.kind == "slow" and troubled:
+        kept = tuple(one for one in scenario.trouble.links if one not in troubled)
+        return replace(scenario, trouble=replace(scenario.trouble, links=kept))
+    graph = scenario.cluster.graph.copy()
+    factor = WIDER if limits.kind == "full" else 1 / limits.cables[0].peak
+    for src, dst, link in graph.edges(data=True):
+        if frozenset((src, dst)) in cables:
+            link |= {key: link[key] * factor for key in ("bandwidth", "shared_bandwidth") if key in link}
+    return replace(scenario, cluster=replace(scenario.cluster, graph=graph))

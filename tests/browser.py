@@ -1,0 +1,101 @@
+"""Headless Chromium for tests: found, or installed from Debian where that is possible; what goes wrong is collected."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageColor
+from playwright.sync_api import Browser, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+SHOTS = Path(__file__).parent.parent / "out" / "player"  # pictures to look at
+
+
+def find_chromium() -> str | None:
+    """The browser's program, installed first where it is missing and this may install packages."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        for arguments in (["update", "-q"], ["install", "-y", "-q", "--no-install-recommends", "chromium"]):
+            subprocess.run(["apt-get", *arguments], capture_output=True, timeout=300, check=False)
+        found = shutil.which("chromium")
+    return found
+
+
+@contextmanager
+def running_browser() -> Iterator[Browser]:
+    """Chromium without a window; skips the test where there is none."""
+    program = find_chromium()
+    if program is None:
+        pytest.skip("there is no Chromium here, and it cannot be installed")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+class Player:
+    """A page of the player in a browser; ``problems`` are messages on the console, errors and requests."""
+
+    def __init__(self, browser: Browser, path: Path, hash_: str = "#still=1", **options: Any) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
+        self.page: Page = self.context.new_page()
+        self.problems: list[str] = []
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(error.message))
+        self.page.on("request", self._note_request)
+        self.page.goto(f"file://{path}{hash_}")
+        self.page.locator('html[data-ready="1"]').wait_for(state="attached", timeout=20_000)
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith(("file:", "blob:", "data:")):
+            self.problems.append(request.url)
+
+    def __enter__(self) -> "Player":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.context.close()
+        if kind is None and self.problems:
+            pytest.fail(f"the page says: {self.problems}")
+
+    def ask(self, expression: str, argument: object = None) -> Any:
+        """What a JavaScript function of one argument, or an expression, comes to in the page."""
+        return self.page.evaluate(expression, argument)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.draw()
+
+    def draw(self) -> None:
+        """Wait until what has changed is drawn."""
+        self.ask("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    @property
+    def x(self) -> float:
+        return float(self.ask("player.view.x"))
+
+    def text(self, element: str) -> str:
+        return self.page.text_content(f"#{element}") or ""
+
+    def pixels(self, canvas: str) -> bytes:
+        return self.page.locator(f"#{canvas}").screenshot()
+
+    def colour_count(self, canvas: str, colour: str) -> int:
+        """How many pixels of a canvas have a colour of the style, such as ``full``."""
+        style = "name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()"
+        wanted = ImageColor.getrgb(self.ask(style, colour))
+        pixels = np.asarray(Image.open(BytesIO(self.pixels(canvas))).convert("RGB")).astype(int)
+        return int((abs(pixels - wanted).max(axis=2) < 3).sum())
+
+    def shoot(self, name: str) -> None:
+        """Keep a picture of the page in ``out/player``."""
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SHOTS / f"{name}.png")

@@ -1,0 +1,71 @@
+"""Runs whose pages the tests of the player open."""
+
+from dataclasses import replace
+
+import simcomm
+from collectives.records.messages import Message
+from collectives.records.spans import Span
+from collectives.records.trace import Trace, TracedLink
+from simcomm.cluster.topologies import two_level_tree
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from viz.player.data import PlayedRun
+
+ALGORITHMS = ("naive", "ring", "double_tree", "halving_doubling", "torus", "hierarchical")
+OTHERS = (
+    "broadcast/binomial", "reduce/binomial", "scatter/binomial", "gather/binomial", "all_gather/ring",
+    "reduce_scatter/ring", "all_to_all/direct",
+)  # fmt: skip
+
+EVIL = "</script><img src=x onerror=alert(1)><!--"
+
+
+def star(algorithms: tuple[str, ...] = ALGORITHMS, nbytes: int = 8 << 20) -> list[PlayedRun]:
+    """All-reduces on eight hosts of one switch."""
+    cluster = simcomm.star(8, "10 Gbit/s", "5 us")
+    return [PlayedRun(simcomm.run(f"all_reduce/{name}", cluster, nbytes), name) for name in algorithms]
+
+
+def other_collectives() -> list[PlayedRun]:
+    cluster = simcomm.star(8, "10 Gbit/s", "5 us")
+    return [PlayedRun(simcomm.run(name, cluster, 1 << 20), name) for name in OTHERS]
+
+
+def racks(hosts: int = 8) -> list[PlayedRun]:
+    """A ring in four racks with one bad cable."""
+    cluster = two_level_tree(4, hosts, "10 Gbit/s", "5 us", 1.0)
+    trouble = Trouble(links=(LinkTrouble(("h13", "s1"), 0.2),))
+    return [PlayedRun(simcomm.run("all_reduce/ring", cluster, 32 << 20, trouble=trouble), "ring", "Mended: 53 ms.")]
+
+
+def failing() -> list[PlayedRun]:
+    """A ring in which rank 3 fails in the middle."""
+    trouble = Trouble(ranks=(RankTrouble(3, fails_at=4e-3),))
+    cluster = simcomm.star(8, "10 Gbit/s", "5 us")
+    return [PlayedRun(simcomm.run("all_reduce/ring", cluster, 8 << 20, trouble=trouble), "ring")]
+
+
+def training() -> list[PlayedRun]:
+    """A training step whose gradients go in three buckets while backward is still under way."""
+    ring = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 8 << 20)
+    spans = [
+        Span(rank, name, 0, share * ring.elapsed, end * ring.elapsed)
+        for rank in range(4)
+        for name, share, end in (
+            ("forward", 0.0, 0.15), ("backward", 0.15, 0.7), ("optimizer", 0.9, 1.0),
+            ("bucket 0", 0.3, 0.5), ("bucket 1", 0.5, 0.7), ("bucket 2", 0.7, 0.9),
+        )
+    ]  # fmt: skip
+    return [PlayedRun(replace(ring, title="training/ring", spans=spans), "ring")]
+
+
+def hostile() -> list[PlayedRun]:
+    """Names that would be markup, a script and the end of the data, were they not taken as text."""
+    hosts = [f"{name}{EVIL}" for name in "ab"]
+    links = [TracedLink(a, b, 1e9, 1e-6, 1e6) for a, b in (hosts, hosts[::-1])]
+    messages = [
+        Message(0, 1, 0, 0, 10**6, 0.0, 1e-3, tuple(hosts)),
+        Message(1, 0, 0, 0, 10**6, 0.0, 2e-3, tuple(hosts[::-1])),
+    ]
+    spans = [Span(0, EVIL, 0, 0.0, 1e-3)]
+    trace = Trace(EVIL, "predicted", 2, 2e-3, messages, spans, links, hosts, hosts)
+    return [PlayedRun(trace, f"{EVIL}\u2028 & \"'", EVIL)]

@@ -1,0 +1,344 @@
+"""The player in a browser: what a person would check, on pages made of simulated and measured runs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import player_pages
+import pytest
+from browser import Player, running_browser
+from playwright.sync_api import Browser
+
+import realcomm
+import simcomm
+from collectives import find_algorithm
+from collectives.records.trace import Trace
+from collectives.request import make_request
+from simcomm.cluster.topologies import two_level_tree
+from simcomm.model.trouble import LinkTrouble, Trouble
+from viz.player import runs as player_runs
+from viz.player.data import PlayedRun
+from viz.player.page import write_player
+
+pytestmark = pytest.mark.browser
+
+BUFFERS = """([index, x]) => {
+    const run = player.data.runs[index];
+    return Array.from(player.buffersAt(run, x));
+}"""
+CROSSED = """index => {
+    const run = player.data.runs[index], crossed = new Float64Array(player.data.links.src.length);
+    for (let i = 0; i < run.n; i++) for (const link of run.routes[run.c.route[i]]) crossed[link] += run.c.bytes[i];
+    return Array.from(crossed);
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("players")
+
+
+@pytest.fixture(scope="module")
+def star(folder: Path) -> tuple[Path, list[PlayedRun]]:
+    runs = player_pages.star()
+    write_player("Eight hosts on one switch", runs, folder / "star.html")
+    return folder / "star.html", runs
+
+
+def page_of(folder: Path, name: str, runs: list[PlayedRun]) -> Path:
+    write_player(name, runs, folder / f"{name}.html")
+    return folder / f"{name}.html"
+
+
+def check_runs(player: Player, runs: list[PlayedRun]) -> None:
+    """Messages, bytes on links, and buffers that are complete at the end, and not before, of each run."""
+    for index, run in enumerate(runs):
+        player.ask("index => player.showRun(index)", index)
+        assert player.ask("index => player.data.runs[index].n", index) == len(run.trace.messages)
+        if run.trace.links:
+            assert player.ask(CROSSED, index) == [link.nbytes for link in run.trace.links]
+        done = "([i, x]) => player.completeness(player.data.runs[i], player.buffersAt(player.data.runs[i], x))"
+        start, end = (player.ask(done, [index, x]) for x in (0.0, run.trace.elapsed))
+        assert end["complete"] == end["wanted"] > 0, run.name
+        assert start["complete"] < start["wanted"], run.name
+
+
+def test_six_algorithms_from_the_first_message_to_complete_buffers(browser: Browser, star: Any) -> None:
+    path, runs = star
+    with Player(browser, path) as player:
+        check_runs(player, runs)
+        player.press("2", "Home")
+        assert not any(value >= 1 << 30 for value in player.ask(BUFFERS, [1, 0.0]))
+
+
+def test_every_other_collective_ends_as_promised(browser: Browser, folder: Path) -> None:
+    runs = player_pages.other_collectives()
+    with Player(browser, page_of(folder, "others", runs)) as player:
+        check_runs(player, runs)
+
+
+def test_measured_beside_predicted(browser: Browser, folder: Path) -> None:
+    request = make_request(find_algorithm("all_reduce/ring"), 2, 1 << 20)
+    measured = realcomm.run(request, simcomm.this_machine(2), timeout=120.0, repetitions=1, warmup=0)
+    predicted = simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), 1 << 20)
+    runs = [PlayedRun(measured, "ring, measured"), PlayedRun(predicted, "ring, predicted")]
+    with Player(browser, page_of(folder, "measured", runs)) as player:
+        check_runs(player, runs[:1])
+        assert player.text("limit-head").startswith("The prediction is ")
+        assert "Predicted: " in player.text("say")
+        player.shoot("measured")
+
+
+def test_play_moves_and_pause_holds(browser: Browser, star: Any) -> None:
+    with Player(browser, star[0]) as player:
+        before = player.pixels("stage")
+        player.press(" ")
+        player.page.wait_for_timeout(500)
+        player.press(" ")
+        held = player.x
+        assert held > 0
+        assert player.pixels("stage") != before
+        player.page.wait_for_timeout(150)
+        assert player.x == held
+        player.press("End")
+        assert player.text("caption") == "Done after 11.9 ms: every rank holds the sum of all 8."
+        player.press(" ")  # from the start again
+        player.page.wait_for_timeout(100)
+        assert player.x < held
+
+
+def test_steps_land_on_the_right_state(browser: Browser, star: Any) -> None:
+    with Player(browser, star[0]) as player:
+        player.press("Home", *["Shift+ArrowRight"] * 3)
+        assert player.x == pytest.approx(player.ask("player.data.runs[1].stepEnd[2]"))
+        held = player.ask(BUFFERS, [1, player.x])[:8]
+        assert sorted(value.bit_count() for value in held) == [1, 1, 1, 1, 1, 2, 3, 4]
+        player.press("ArrowLeft")
+        assert player.x < player.ask("player.data.runs[1].stepEnd[2]")
+        player.press("Shift+ArrowRight", "l")
+        assert (player.ask("player.view.clock"), player.x) == ("steps", 3)
+        player.press("Shift+ArrowRight", "l")
+        assert player.x == pytest.approx(player.ask("player.data.runs[1].stepEnd[3]"))
+        assert player.text("caption").startswith("Step 5 of 14. 8 messages of 1 MiB at once, each to the next rank")
+
+
+def test_keys_choose_views_runs_and_ranks(browser: Browser, star: Any) -> None:
+    with Player(browser, star[0]) as player:
+        player.press("v")
+        assert player.ask("player.view.kind") == "wires"
+        player.press("r", "End")
+        assert player.ask("player.view.shown") == [1, 0]
+        assert player.text("say") == "ring is 7.9 times as fast as naive: its busiest rank sends 14 MiB, not 56 MiB."
+        player.shoot("race")
+        player.press("r", "/", "5")
+        assert player.ask("player.view.rank") == 5
+        player.press("Escape", "Escape")
+        assert player.ask("player.view.rank") == -1
+        player.press("3")
+        assert player.ask("player.view.shown") == [2]
+        player.press("?")
+        assert player.ask("document.getElementById('help').open")
+        player.press("Escape", "c", "d")
+        assert player.ask("[player.view.path, document.documentElement.className]") == [True, "dark"]
+        player.shoot("dark")
+
+
+def test_hover_names_a_message(browser: Browser, star: Any) -> None:
+    with Player(browser, star[0], "#t=0.3") as player:
+        player.page.mouse.move(566, 560)
+        player.draw()
+        assert "added" in player.text("tip")
+        assert "1 MiB in 8" in player.text("tip")
+        player.page.mouse.move(490, 188)
+        player.draw()
+        assert player.text("tip").startswith("rank 0 on h0")
+        player.shoot("ring")
+
+
+def test_wheel_and_drag_zoom_time_and_the_network(browser: Browser, star: Any) -> None:
+    with Player(browser, star[0]) as player:
+        lanes, stage = (player.page.locator(f"#{name}").bounding_box() for name in ("lanes", "stage"))
+        assert lanes and stage
+        player.page.mouse.move(lanes["x"] + 500, lanes["y"] + 120)
+        player.page.mouse.wheel(0, -600)
+        player.draw()
+        assert player.ask("player.view.to - player.view.from") < 0.6
+        player.page.mouse.click(lanes["x"] + 600, lanes["y"] + 120)
+        assert player.x > 0
+        where = (stage["x"] + 490, stage["y"] + 80)  # rank 0
+        player.page.mouse.move(*where)
+        player.page.mouse.wheel(0, -600)
+        player.draw()
+        assert player.ask("player.view.zoom.scale") > 2
+        player.page.mouse.click(*where)
+        assert player.ask("player.view.rank") == 0, "what is under the pointer stays there"
+        player.page.mouse.move(stage["x"] + 300, stage["y"] + 300)
+        player.page.mouse.down()
+        player.page.mouse.move(stage["x"] + 340, stage["y"] + 280, steps=4)
+        player.page.mouse.up()
+        moved = player.ask("player.view.zoom")
+        player.press("0")
+        assert player.ask("[player.view.from, player.view.to, player.view.zoom.scale]") == [0, 1, 1]
+        assert moved["scale"] > 2
+
+
+def test_two_fingers_zoom(browser: Browser, star: Any) -> None:
+    with Player(browser, star[0], has_touch=True) as player:
+        session = player.context.new_cdp_session(player.page)
+        for spread in (20, 60, 100):
+            points = [{"x": 490 - spread, "y": 300, "id": 0}, {"x": 490 + spread, "y": 300, "id": 1}]
+            kind = "touchStart" if spread == 20 else "touchMove"
+            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        player.draw()
+        assert player.ask("player.view.zoom.scale") == pytest.approx(5, rel=0.2)
+
+
+def test_the_slow_cable_is_red_and_nothing_else_is(browser: Browser, folder: Path, star: Any) -> None:
+    with Player(browser, page_of(folder, "slow", player_pages.racks()), "#t=0.3") as player:
+        assert player.text("limit-head") == "rank 13 ↔ s1 is slow"
+        assert player.text("limit").startswith(
+            "Never more than 20 % of its 10 Gbit/s, though in use 100 % of the time."
+        )
+        assert player.text("limit").endswith("Mended: 53 ms.")
+        assert player.colour_count("stage", "full") > 500
+        player.shoot("slow")
+    with Player(browser, star[0], "#t=0.3") as player:
+        assert player.text("limit-head") == "No link stands out"
+        player.press("v")
+        assert player.colour_count("stage", "full") == 0
+
+
+def test_a_failed_rank_is_crossed_and_what_waits_for_it_dangles(browser: Browser, folder: Path) -> None:
+    runs = player_pages.failing()
+    assert runs[0].trace.unfinished
+    with Player(browser, page_of(folder, "failing", runs), "#t=0.1") as player:
+        assert player.colour_count("stage", "full") == 0
+        player.press("End")
+        assert player.colour_count("stage", "full") > 100
+        assert player.text("limit-head") == "Rank 3 fails"
+        assert "Rank 3 failed. For ever: rank 2 waits in step 6 to send to rank 3" in player.text("caption")
+        player.shoot("failing")
+
+
+def test_a_training_shows_its_phases_and_the_buckets_under_backward(browser: Browser, folder: Path) -> None:
+    with Player(browser, page_of(folder, "training", player_pages.training()), "#t=0.4") as player:
+        assert player.text("caption").startswith("Backward and bucket 0. ")
+        player.page.mouse.move(500, 540)
+        player.draw()
+        assert player.text("tip")
+        player.shoot("training")
+
+
+def test_hostile_names_stay_text(browser: Browser, folder: Path) -> None:
+    with Player(browser, page_of(folder, player_pages.EVIL.replace("/", "|"), player_pages.hostile())) as player:
+        assert player.ask("document.images.length") == 0
+        assert player_pages.EVIL.replace("/", "|") in player.text("title")
+        assert player_pages.EVIL in player.text("say")
+        assert player_pages.EVIL in player.text("story")
+        for key in ("v", "End", "Home", "l", "c"):
+            player.press(key)
+        player.problems.clear()
+        make = "const it = document.createElement('script'); it.textContent = 'window.hacked = 1';"
+        assert player.ask(f"() => {{ {make} document.body.append(it); return window.hacked === undefined; }}")
+        player.page.wait_for_timeout(50)
+        assert player.problems, "the policy says that it has stopped a script"
+        player.problems.clear()
+
+
+def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, star: Any) -> None:
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    with Player(browser, star[0], "#t=0.3", **phone) as player:
+        assert player.ask("document.documentElement.scrollWidth") <= 390
+        assert player.page.locator("#play").is_visible()
+        player.shoot("phone")
+
+
+def test_reduced_motion_waits_and_goes_step_by_step(browser: Browser, star: Any) -> None:
+    with Player(browser, star[0], "", reduced_motion="reduce") as player:
+        assert not player.ask("player.view.playing")
+        player.press(" ")
+        player.page.wait_for_timeout(1100)
+        steps = player.ask("player.data.runs[1].stepEnd.slice(0, 3)")
+        assert player.x in [pytest.approx(end) for end in steps]
+
+
+def test_what_happens_is_said_and_written(browser: Browser, star: Any) -> None:
+    with Player(browser, star[0], "#t=0.3") as player:
+        assert player.page.get_by_role("status").text_content() == player.text("caption")
+        assert "Step 14, done at 11.9 ms: 8 messages" in player.text("story")
+        player.page.emulate_media(media="print")
+        assert player.page.locator("#story").is_visible()
+        assert not player.page.locator("#play").is_visible()
+
+
+def test_many_ranks_open_by_groups(browser: Browser, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 ranks, shown as a thousand would be: by aggregates, in which the bad cable's rank is the darkest row."""
+    monkeypatch.setattr(player_runs, "MOST_IN_FULL", 100)
+    with Player(browser, page_of(folder, "groups", player_pages.racks()), "#t=0.5") as player:
+        assert player.text("limit-head") == "rank 13 ↔ s1 is slow"
+        assert player.ask("player.data.runs[0].aggregate.groups") == ["s0", "s1", "s2", "s3"]
+        most = np.array(player.ask("player.data.runs[0].aggregate.most")).reshape(32, -1)
+        assert set(np.argsort(-most.mean(axis=1))[:2].tolist()) == {13, 14}
+        x, y = player.ask("player.data.runs[0].circle.at[1].slice(0, 2)")
+        box = player.page.locator("#stage").bounding_box()
+        assert box
+        player.page.mouse.click(box["x"] + x, box["y"] + y)
+        assert player.ask("player.view.group") == 1
+        player.draw()
+        player.shoot("group")
+        player.press("Escape")
+        assert player.ask("player.view.group") == -1
+
+
+def opened(browser: Browser, path: Path, name: str) -> dict[str, float]:
+    """Milliseconds to open a page, and of script in a frame while it plays."""
+    with Player(browser, path, "") as player:
+        player.page.wait_for_timeout(2500)
+        stats: dict[str, float] = player.ask("player.stats")
+        player.shoot(name)
+        return {"opened": stats["opened"], "frame": stats["script"] / stats["frames"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["wires", "talk"])
+def test_a_frame_of_256_ranks_takes_little_script(browser: Browser, folder: Path, view: str) -> None:
+    trace = simcomm.run("all_reduce/ring", two_level_tree(8, 32, "100 Gbit/s", "2 us", 4.0), 256 << 20)
+    with Player(browser, page_of(folder, "many256", [PlayedRun(trace, "ring")])) as player:
+        player.ask("view => player.setView(view)", view)
+        player.press(" ")
+        player.page.wait_for_timeout(500)
+        before = player.ask("({...player.stats})")
+        player.page.wait_for_timeout(2000)
+        after = player.ask("({...player.stats})")
+        assert (after["script"] - before["script"]) / (after["frames"] - before["frames"]) < 12
+        player.shoot(f"256-{view}")
+
+
+@pytest.mark.slow
+def test_a_thousand_ranks_open_at_once_and_name_the_bad_cable(browser: Browser, folder: Path) -> None:
+    trouble = Trouble(links=(LinkTrouble(("h500", "s15"), 0.3),))
+    cluster = two_level_tree(32, 32, "100 Gbit/s", "2 us", 4.0)
+    trace: Trace = simcomm.run("all_reduce/ring", cluster, 256 << 20, trouble=trouble)
+    path = page_of(folder, "many1024", [PlayedRun(trace, "ring")])
+    assert opened(browser, path, "1024")["opened"] < 3000
+    with Player(browser, path) as player:
+        assert player.text("limit-head") == "rank 500 ↔ s15 is slow"
+
+
+def test_the_page_of_a_trace_file_is_what_the_command_writes(browser: Browser, ringlab: Any, tmp_path: Path) -> None:
+    trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
+    trace.write(tmp_path / "ring.trace.json")
+    status, out, _ = ringlab("animate", tmp_path / "ring.trace.json", "-o", tmp_path / "ring.html")
+    assert (status, "ring.html" in out) == (0, True)
+    with Player(browser, tmp_path / "ring.html") as player:
+        check_runs(player, [PlayedRun(trace, "ring")])
+        assert json.loads(player.ask("JSON.stringify(player.data.runs[0].elapsed)")) == trace.elapsed

@@ -1,0 +1,255 @@
+"""The data of the player: columns, depths, buffers, places and aggregates; and the page that holds them."""
+
+import json
+import re
+from base64 import b64decode
+from hashlib import sha256
+from importlib.resources import files
+from itertools import pairwise
+from math import dist
+from pathlib import Path
+from zlib import decompress
+
+import numpy as np
+import player_pages
+import pytest
+import viz_traces
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simcomm
+from collectives import library
+from collectives.errors import InputError
+from collectives.records.limits import find_limits
+from collectives.records.link_loads import link_loads
+from collectives.records.message_arrays import message_arrays
+from collectives.records.trace import Trace
+from ringlab.answers.played_runs import predict_runs
+from scenarios import load
+from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
+from viz.player import page
+from viz.player.aggregate import aggregate
+from viz.player.buffers import COMPLETE, follow_buffers
+from viz.player.data import PlayedRun, export
+from viz.player.depths import find_depths
+from viz.player.packing import pack, ticks
+from viz.player.placement import find_groups, place
+
+WEB = files("viz.player") / "web"
+
+
+def unpack(column):
+    """What columns.js makes of a packed column."""
+    planes = np.frombuffer(decompress(b64decode(column["text"])), np.uint8)
+    kind = np.dtype(column["type"]).newbyteorder("<")
+    return np.ascontiguousarray(planes.reshape(kind.itemsize, -1).T).view(kind).reshape(-1)
+
+
+@given(st.lists(st.integers(-(2**40), 2**40)) | st.lists(st.floats(allow_nan=False)))
+def test_a_column_comes_out_as_it_went_in(values):
+    column = pack(np.array(values))
+    assert column["length"] == len(values)
+    assert unpack(column).tolist() == values if values else column["text"]
+
+
+def test_times_are_ticks_of_the_run():
+    assert ticks(np.array([0.0, 1e-3, 2e-3, 3e-3]), 2e-3).tolist() == [0, 1 << 29, 1 << 30, 1 << 30]
+
+
+@pytest.mark.parametrize("ranks", [2, 5, 8])
+def test_a_ring_has_as_many_columns_as_steps(ranks):
+    trace = simcomm.run("all_reduce/ring", simcomm.star(ranks, "10 Gbit/s", "5 us"), 1 << 20)
+    messages = message_arrays(trace)
+    assert find_depths(messages).tolist() == messages.step.tolist()
+
+
+def test_depth_counts_the_longest_chain_of_steps_of_both_ranks():
+    """In the naive algorithm the root's steps count, each rank has only two."""
+    trace = simcomm.run("all_reduce/naive", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
+    assert sorted(set(find_depths(message_arrays(trace)).tolist())) == list(range(len(set(trace.messages.begin))))
+
+
+def programs():
+    return [name for name in library() if not name.startswith("barrier/")]
+
+
+@pytest.mark.parametrize("name", programs())
+def test_the_buffers_of_every_algorithm_end_as_promised(name):
+    trace = simcomm.run(name, simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 16)
+    messages = message_arrays(trace)
+    buffers = follow_buffers(trace, messages)
+    assert buffers is not None
+    cells = buffers.start.copy()
+    ends = messages.end[buffers.message]
+    assert (np.diff(ends) >= 0).all()
+    cells[buffers.cell] = 0
+    for cell, value in zip(buffers.cell.tolist(), buffers.value.tolist(), strict=True):
+        cells[cell] = value
+    wanted = buffers.wanted > 0
+    assert (cells[wanted] == buffers.wanted[wanted] + COMPLETE).all()
+    assert len(buffers.carried) == messages.count.sum()
+
+
+def test_more_ranks_are_counted_and_many_not_followed():
+    def follow(ranks):
+        trace = simcomm.run("all_reduce/ring", simcomm.star(ranks, "10 Gbit/s", "5 us"), 1 << 20)
+        return follow_buffers(trace, message_arrays(trace))
+
+    assert follow(17).wanted.tolist() == [17] * 17**2
+    assert follow(65) is None
+
+
+def test_a_name_from_a_file_runs_no_program(tmp_path):
+    """A trace may come from anybody; its title must not have a file executed."""
+    script = tmp_path / "mine.py"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    trace = Trace(f"all_reduce/{script}:mine", "predicted", 2, 1.0, viz_traces.ring(2).messages, algorithm=str(script))
+    assert follow_buffers(trace, message_arrays(trace)) is None
+    assert not (tmp_path / "ran").exists()
+
+
+CLUSTERS = {
+    "star": simcomm.star(8, "10 Gbit/s", "5 us"),
+    "racks": load("two-racks").cluster,
+    "tiers": fat_tree(4, "10 Gbit/s", "5 us"),
+    "grid": torus([4, 4], "10 Gbit/s", "5 us"),
+    "circle": simcomm.preset("dgx-1-v100"),
+}
+
+
+@pytest.mark.parametrize("kind", CLUSTERS)
+def test_nodes_stand_apart_inside_the_box(kind):
+    cluster = CLUSTERS[kind]
+    trace = simcomm.run("all_reduce/ring", cluster, 1 << 20)
+    used = {node for message in trace.messages for node in message.route}
+    found = place(trace, trace.hosts, used)
+    assert found.kind == kind
+    assert set(trace.hosts) <= found.at.keys() <= {*trace.hosts, *used}
+    assert all(-0.001 <= value <= 1.001 for at in found.at.values() for value in at)
+    places = list(found.at.values())
+    assert min(dist(a, b) for i, a in enumerate(places) for b in places[:i]) > 0.03
+
+
+def test_groups_are_machines_or_switches_in_the_order_of_ranks():
+    cluster = two_level_tree(4, 8, "10 Gbit/s", "5 us", 1.0)
+    trace = simcomm.run("all_reduce/ring", cluster, 1 << 20)
+    assert find_groups(trace, trace.hosts) == [("s0", 8), ("s1", 8), ("s2", 8), ("s3", 8)]
+
+
+def test_aggregates_count_what_the_messages_do():
+    trace = simcomm.run("all_reduce/ring", two_level_tree(4, 2, "10 Gbit/s", "5 us", 1.0), 8 << 20)
+    messages = message_arrays(trace)
+    loads = link_loads(trace, messages)
+    groups = find_groups(trace, trace.hosts)
+    found = aggregate(trace, messages, loads, find_limits(trace), groups)
+    most = unpack(found["most"]).reshape(8, found["bins"]) / 255
+    received = np.bincount(messages.dst, messages.end - messages.begin, 8) / trace.elapsed
+    assert most.mean(axis=1) == pytest.approx(received, abs=0.005)
+    assert unpack(found["flow"]).sum() == messages.nbytes.sum()
+    assert (unpack(found["got"]).reshape(4, -1)[:, -1] == 255).all()
+    assert unpack(found["reached"])[-1] == messages.step.max()
+    link = found["links"][0]
+    series = unpack(found["series"]).reshape(len(found["links"]), -1)[0] / 255
+    assert series.mean() == pytest.approx(loads.use[link], abs=0.01)
+
+
+def test_the_data_is_that_of_the_trace():
+    runs = player_pages.star(("ring",))
+    [run], trace = export("ring", runs)["runs"], runs[0].trace
+    columns = {name: unpack(column) for name, column in run["columns"].items()}
+    assert columns["bytes"].sum() == trace.messages.nbytes.sum()
+    assert columns["end"] / (1 << 30) * trace.elapsed == pytest.approx(trace.messages.end, abs=1e-9 * trace.elapsed)
+    assert columns["reduces"].tolist() == trace.messages.reduces.tolist()
+    crossed = np.zeros(len(trace.links))
+    for route, nbytes in zip(columns["route"], columns["bytes"], strict=True):
+        crossed[run["routes"][route]] += nbytes
+    assert crossed.tolist() == [link.nbytes for link in trace.links]
+    assert run["limits"]["heading"] == find_limits(trace).heading
+
+
+def test_runs_on_different_networks_are_refused():
+    one = simcomm.run("all_reduce/ring", CLUSTERS["star"], 1 << 10)
+    with pytest.raises(InputError, match="8 and 4 ranks; a player shows runs of one network"):
+        export("x", [PlayedRun(one, "a"), PlayedRun(viz_traces.ring(4), "b")])
+    with pytest.raises(InputError, match="on different networks"):
+        export("x", [PlayedRun(one, "a"), PlayedRun(simcomm.run("all_reduce/ring", CLUSTERS["racks"], 1 << 10), "b")])
+    with pytest.raises(InputError, match="0 runs; a player shows from 1 to 9"):
+        export("x", [])
+    with pytest.raises(InputError, match=r"x\.txt: a player is written as \.html"):
+        page.write_player("x", [PlayedRun(one, "a")], "x.txt")
+
+
+def test_a_scenario_shows_all_its_algorithms_and_what_a_wider_trunk_would_bring():
+    runs = predict_runs(load("two-racks"), None)
+    assert [run.name for run in runs][-1] == "ring"
+    found = re.fullmatch(r"With 2 times the bandwidth there: (\S+) (\S+) → (\S+) (\S+)\.", runs[-1].what_if)
+    assert found, runs[-1].what_if
+
+
+def modules() -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(str(WEB)).glob("*.js"))}
+
+
+def declared_in(text: str) -> set[str]:
+    """What a module declares at its top: one name a statement, or several in braces."""
+    single = re.findall(r"^(?:export )?(?:async )?(?:function|const|let) (\w+)", text, re.MULTILINE)
+    groups = re.findall(r"^export const \{([^}]*)\}", text, re.MULTILINE)
+    return {*single, *(name for group in groups for name in re.findall(r"\w+", group))}
+
+
+def test_modules_declare_each_name_once_and_import_what_there_is():
+    """They share one scope in the page, so that two functions of one name would be one."""
+    home: dict[str, str] = {}
+    for name, text in modules().items():
+        for found in declared_in(text):
+            assert found not in home, f"{found} is in {home[found]} and {name}"
+            home[found] = name
+    for name, text in modules().items():
+        for names, module in re.findall(r"import \{([^}]*)\} from './(\w+)\.js';", text):
+            missing = set(re.findall(r"\w+", names)) - declared_in(modules()[f"{module}.js"])
+            assert not missing, f"{name} imports {missing} from {module}.js"
+
+
+def test_modules_use_what_they_import():
+    for name, text in modules().items():
+        body = page.IMPORT.sub("", text)
+        for names in re.findall(r"^import \{([^}]*)\}", text, re.MULTILINE):
+            unused = [one for one in re.findall(r"\w+", names) if not re.search(rf"\b{one}\b", body)]
+            assert not unused, f"{name}: {unused}"
+
+
+def test_modules_can_be_read():
+    for name, text in modules().items():
+        assert text.startswith("// "), f"{name} does not say what it is"
+        long = [number for number, line in enumerate(text.splitlines(), 1) if len(line) > 120]
+        assert not long, f"{name}: lines {long} are longer than 120"
+
+
+def test_the_page_is_small_and_allows_only_itself():
+    text = page.render_player("Title", player_pages.star(("ring",), 1 << 10))
+    script, style, body = page.read_sources()
+    assert sum(len(part.encode()) for part in (script, style, body)) < 60 * 1024
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules.pop("default-src") == rules.pop("base-uri") == rules.pop("form-action") == "'none'"
+    for kind, element in (("script-src", "script"), ("style-src", "style")):
+        [inside] = re.findall(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
+        digest = b64decode(rules.pop(kind).removeprefix("'sha256-").removesuffix("'"))
+        assert digest == sha256(inside.encode()).digest()
+    assert rules == {}
+    assert not re.search(r"""https?://|style=["']|\ssrc=|@import|url\(""", text)
+
+
+def test_the_data_ends_no_element_and_is_json():
+    text = page.render_player(player_pages.EVIL, player_pages.hostile())
+    assert text.count("</script>") == 2
+    [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert json.loads(data)["title"] == player_pages.EVIL
+    assert not set("<>&\u2028\u2029") & set(data)
+
+
+def test_each_step_of_a_ring_comes_after_the_one_before():
+    trace = simcomm.run("all_reduce/ring", CLUSTERS["star"], 8 << 20)
+    depths = find_depths(message_arrays(trace))
+    ends = [trace.messages.end[depths == depth].max() for depth in range(depths.max() + 1)]
+    assert all(one < other for one, other in pairwise(ends))

@@ -1,0 +1,64 @@
+// What is in the buffers, and the glyph of a chunk: a slot a rank from top to bottom, filled when its data is in.
+
+import {area, fade} from './canvas.js';
+import {endsOf, total} from './clock.js';
+import {colour} from './colours.js';
+import {bitsIn, contributors, hueOf, isComplete} from './run.js';
+import {data, view} from './state.js';
+import {max} from './format.js';
+
+/** The cells of all ranks at a time, and in `run.changed` when each changed; null where it is not known. */
+export function buffersAt(run, x) {
+  if (!run.buffers) return null;
+  const order = run.order[view.clock],
+    {message, cell, value, start} = run.buffers,
+    ends = endsOf(run);
+  if (!run.cells || run.cellsClock !== view.clock || x < run.cellsX) {
+    run.cells = Int32Array.from(start);
+    run.changed = new Float64Array(start.length).fill(-1);
+    run.next = 0;
+  }
+  const until = x + total() * 1e-9;
+  while (run.next < order.length && ends[message[order[run.next]]] <= until) {
+    const change = order[run.next++];
+    run.cells[cell[change]] = value[change];
+    run.changed[cell[change]] = ends[message[change]];
+  }
+  run.cellsClock = view.clock;
+  run.cellsX = x;
+  return run.cells;
+}
+
+/** Of the cells about which the collective promises something, how many there are and how many are as promised. */
+export function completeness(run, cells) {
+  let wanted = 0,
+    complete = 0;
+  run.buffers.wanted.forEach((bits, i) => {
+    if (bits) wanted++;
+    if (isComplete(cells[i])) complete++;
+  });
+  return {wanted, complete};
+}
+
+export function drawChunk(g, run, box, chunk, held, ground = colour.cell) {
+  const [x, y, w, h] = box,
+    hue = hueOf(run, chunk);
+  area(g, ground, x, y, w, h);
+  if (isComplete(held)) return area(g, hue, x, y, w, h);
+  const who = contributors(held);
+  if (run.buffers.exact) {
+    const slot = h / data.ranks;
+    for (let rank = 0; rank < data.ranks; rank++) {
+      if ((who >> rank) & 1) area(g, hue, x, y + rank * slot + 0.35, w, max(1, slot - 0.7));
+    }
+  } else {
+    const filled = (h * who) / data.ranks;
+    fade(g, 0.6);
+    area(g, hue, x, y + h - filled, w, filled);
+    fade(g, 1);
+  }
+}
+
+/** How much of a chunk is there, from 0 to 1. */
+export const shareOf = (run, held) =>
+  isComplete(held) ? 1 : (run.buffers.exact ? bitsIn(contributors(held)) : contributors(held)) / data.ranks;

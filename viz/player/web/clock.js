@@ -1,0 +1,93 @@
+// One clock for all runs on the page, in seconds or in steps.
+
+import {abs, ceil, clamp, floor, max} from './format.js';
+import {firstRun, isRacing, partner, shownRuns, tell, view} from './state.js';
+
+export const isTimed = () => view.clock === 'time';
+export const lengthOf = run => (isTimed() ? run.elapsed : run.steps);
+export const total = () => max(...shownRuns().map(lengthOf));
+export const beginsOf = run => (isTimed() ? run.begin : run.depthBegin);
+export const endsOf = run => (isTimed() ? run.end : run.depthEnd);
+export const isOver = run => view.x >= lengthOf(run) * 0.99999;
+
+/** How far the lanes reach: to the end of the longest run, and of the one that is laid over it. */
+export function reach() {
+  const other = isTimed() && !isRacing() && partner(firstRun());
+  return other ? max(total(), other.elapsed) : total();
+}
+
+/** Seconds of watching for the whole: a little more than one a step, from 10 to 30. */
+export const watchingSeconds = () => clamp(max(...shownRuns().map(run => run.steps)) * 1.1, 10, 30);
+
+export function seek(x) {
+  view.x = clamp(x, 0, total());
+  tell.draw();
+}
+
+export function play() {
+  if (view.x >= total() * 0.9999) view.x = 0;
+  view.playing = true;
+  tell.controls();
+  tell.draw();
+}
+
+export function pause() {
+  view.playing = false;
+  tell.controls();
+  tell.draw();
+}
+
+export const toggle = () => (view.playing ? pause() : play());
+
+/** The messages that are under way at a time. */
+export function activeAt(run, x) {
+  const key = `${x} ${view.clock}`;
+  if (run.activeKey === key) return run.active;
+  const begins = beginsOf(run),
+    ends = endsOf(run),
+    active = [];
+  for (let i = 0; i < run.n; i++) if (begins[i] <= x && x < ends[i]) active.push(i);
+  run.activeKey = key;
+  run.active = active;
+  return active;
+}
+
+const wholeStep = way => (way > 0 ? floor(view.x + 1e-6) + 1 : ceil(view.x - 1e-6) - 1);
+
+/** The nearest of sorted times after or before now. */
+function nearest(times, way) {
+  const slack = total() * 1e-7;
+  if (way > 0) return times.find(time => time > view.x + slack) ?? total();
+  return times.findLast(time => time < view.x - slack) ?? 0;
+}
+
+/** On or back to where the next message ends. */
+export function stepMessage(way) {
+  pause();
+  if (!isTimed()) return seek(wholeStep(way));
+  const run = firstRun();
+  if (run.aggregate) return seek(view.x + (way * run.elapsed) / run.aggregate.bins);
+  const found = shownRuns().map(shown => nearest(shown.ends, way));
+  seek(found.reduce((best, x) => (abs(x - view.x) < abs(best - view.x) ? x : best)));
+}
+
+/** On or back to where a step ends. */
+export function stepProgram(way) {
+  pause();
+  const run = firstRun();
+  if (!isTimed()) return seek(wholeStep(way));
+  seek(run.aggregate ? view.x + (way * run.elapsed) / 20 : nearest([0, ...run.stepEnd], way));
+}
+
+/** The same moment on the other clock. */
+export function setClock(kind) {
+  const run = firstRun();
+  if (kind === view.clock || run.aggregate) return;
+  const step = run.stepEnd.findIndex(end => end > view.x);
+  const x = kind === 'steps' ? (step < 0 ? run.steps : step) : view.x > 0 ? run.stepEnd[ceil(view.x) - 1] : 0;
+  view.clock = kind;
+  view.from = 0;
+  view.to = 1;
+  seek(x);
+  tell.controls();
+}

@@ -1,0 +1,37 @@
+// Vermilion is kept for the link that sets the pace; chunks have the other hues, phases of a training their own.
+
+import {round} from './format.js';
+
+const NINE = ['#4477aa', '#66b8d8', '#228855', '#a3b324', '#d6a92b', '#aa3377', '#e58fa8', '#3fb3a0', '#8d78cf'];
+const PHASES = {forward: '#66b8d8', backward: '#4477aa', optimizer: '#228855', sync: '#d6a92b'};
+const NAMES = ['ink', 'grey', 'faint', 'pane', 'paper', 'full', 'go', 'cell', 'link'];
+
+/** The colours of the page by name, as player.css sets them. */
+export const colour = {};
+
+export function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of NAMES) colour[name] = style.getPropertyValue(`--${name}`).trim();
+}
+
+export const chunkColours = count =>
+  count <= 9
+    ? NINE
+    : Array.from({length: count}, (_, i) => {
+        const share = i / (count - 1);
+        return `hsl(${round(275 - 225 * share)} 52% ${round(40 + 18 * share)}%)`;
+      });
+
+/** A phase of a training; buckets of gradients are gold by turns, lighter and darker. */
+export function phaseColour(name) {
+  const bucket = /bucket\D*(\d+)/.exec(name);
+  return bucket ? ['#d6a92b', '#b98d14'][bucket[1] % 2] : PHASES[name] || colour.ink;
+}
+
+export const isSync = name => name === 'sync' || name.includes('bucket');
+
+const rgb = hex => [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16));
+export const mix = (one, other, share) => {
+  const to = rgb(other);
+  return rgb(one).map((value, i) => round(value + (to[i] - value) * share));
+};

@@ -1,0 +1,315 @@
+// A lane a rank against time: what it receives, sends and computes; all runs on one axis.
+
+import {area, clear, clipTo, cross, dot, fade, line, pen, write} from './canvas.js';
+import {beginsOf, endsOf, isTimed, lengthOf, reach} from './clock.js';
+import {colour, isSync, phaseColour} from './colours.js';
+import {ceil, clamp, floor, log10, max, round, time} from './format.js';
+import {paintHeat, rowsOf} from './heat.js';
+import {hueOf} from './run.js';
+import {data, find, isFar, isRacing, onWires, partner, shownRuns, view} from './state.js';
+
+export const GUTTER = 66;
+export const RULER = 20;
+const GAP = 18,
+  RIGHT = 16,
+  MOST_LINES = 1600;
+
+/** The area of each run, and how high a lane is. */
+export const onLanes = {boxes: []};
+
+let painted = null,
+  paintedFor = '';
+export const repaint = () => {
+  paintedFor = '';
+};
+
+function boxes(w, h) {
+  const runs = shownRuns(),
+    rows = runs.map(run => (run.aggregate ? 64 : data.ranks));
+  const all = rows.reduce((sum, one) => sum + one, 0),
+    room = h - RULER - 4 - GAP * runs.length;
+  let y = RULER + GAP;
+  return runs.map((run, i) => {
+    const height = (room * rows[i]) / all,
+      count = run.aggregate ? rowsOf(run).count : data.ranks;
+    const box = {run, x: GUTTER, y, w: w - GUTTER - RIGHT, h: height, lane: height / count};
+    y += height + GAP;
+    return box;
+  });
+}
+
+export const toPixel = (box, x) => box.x + ((x / reach() - view.from) / (view.to - view.from)) * box.w;
+export const fromPixel = (box, px) => (((px - box.x) / box.w) * (view.to - view.from) + view.from) * reach();
+
+export function drawLanes() {
+  const canvas = find('lanes'),
+    [g, w, h] = clear(canvas);
+  onLanes.boxes = boxes(w, h);
+  paintOnce(canvas, w);
+  g.drawImage(painted, 0, 0, w, h);
+  const box = onLanes.boxes[0],
+    now = toPixel(box, view.x),
+    from = clamp(now, box.x, box.x + box.w);
+  fade(g, 0.58);
+  area(g, colour.paper, from, RULER, box.x + box.w - from + 14, h - RULER);
+  fade(g, 1);
+  for (const each of onLanes.boxes) writeAbove(g, each, w);
+  drawRuler(g, box);
+  outlineHovered(g);
+  if (now < box.x - 1 || now > box.x + box.w + 1) return;
+  area(g, colour.go, now - 1, RULER - 4, 2, h - RULER + 4);
+  g.beginPath();
+  for (const [dx, y] of [
+    [-6, RULER - 10],
+    [6, RULER - 10],
+    [0, RULER - 2],
+  ])
+    g.lineTo(now + dx, y);
+  g.fill();
+}
+
+/** Paint what does not move off the screen, once for each zoom and choice. */
+function paintOnce(canvas, w) {
+  const {width, height} = canvas;
+  const key = [
+    width,
+    height,
+    view.from,
+    view.to,
+    view.shown,
+    view.clock,
+    view.path,
+    view.rank,
+    view.group,
+    view.kind,
+    colour.paper,
+  ].join();
+  if (key === paintedFor) return;
+  painted ||= document.createElement('canvas');
+  painted.width = width;
+  painted.height = height;
+  const g = painted.getContext('2d');
+  g.setTransform(width / w, 0, 0, width / w, 0, 0);
+  for (const box of onLanes.boxes) {
+    g.save();
+    clipTo(g, 0, box.y - 2, box.x + box.w + 14, box.h + 4);
+    if (box.run.aggregate) paintHeat(g, box, toPixel);
+    else paintLanes(g, box);
+    g.restore();
+  }
+  paintedFor = key;
+}
+
+function writeAbove(g, box, w) {
+  const {run} = box,
+    left = isRacing() || run.aggregate ? run.name : '';
+  write(g, left, box.x, box.y - 9, 11.5, colour.ink, 'left', true);
+  if (w < 700 || box !== onLanes.boxes[0]) return;
+  const over = !isRacing() && partner(run);
+  const words = run.aggregate
+    ? rowsOf(run).words
+    : run.hasPhases
+      ? `above: ${phaseNames(run)}   below: messages`
+      : `strong: receives   pale: sends   empty: waits${over ? `   dashed: ${over.kind}` : ''}`;
+  write(g, words, box.x + box.w, box.y - 9, 11, colour.grey, 'right');
+}
+
+const phaseNames = run => [...new Set(run.spans.map(span => span.name))].join(', ');
+
+function drawRuler(g, box) {
+  const whole = reach(),
+    from = view.from * whole,
+    to = view.to * whole,
+    least = (to - from) / max(2, box.w / 110);
+  const power = 10 ** floor(log10(least)),
+    nice = [1, 2, 5, 10].map(k => k * power).find(step => step >= least);
+  const step = isTimed() ? nice : max(1, round(nice));
+  for (let at = ceil(from / step) * step; at <= to * 1.0001; at += step) {
+    const x = toPixel(box, at),
+      isFirst = at < step / 2;
+    area(g, colour.faint, x, RULER - 3, 1, 4);
+    const words = isTimed() ? (isFirst ? '0' : time(at)) : isFirst ? 'step' : String(round(at));
+    write(g, words, x, 8, 11, colour.grey, isFirst ? 'left' : 'center');
+  }
+}
+
+function outlineHovered(g) {
+  const box = view.hover && onLanes.boxes.find(each => each.run === view.hover.run);
+  if (!box || box.run.aggregate) return;
+  const {run} = box,
+    i = view.hover.index,
+    x1 = toPixel(box, beginsOf(run)[i]),
+    x2 = toPixel(box, endsOf(run)[i]);
+  pen(g, colour.ink, 2);
+  g.strokeRect(x1, box.y + run.c.dst[i] * box.lane, max(2, x2 - x1), box.lane);
+  line(g, x1, box.y + (run.c.src[i] + 0.5) * box.lane, x2, box.y + (run.c.dst[i] + 0.5) * box.lane);
+}
+
+function paintLanes(g, box) {
+  const {run, x, y, w, h} = box;
+  paintGround(g, box);
+  clipTo(g, x, y - 2, w + 14, h + 4);
+  const begins = beginsOf(run),
+    ends = endsOf(run),
+    whole = reach(),
+    inView = [];
+  const from = view.from * whole,
+    to = view.to * whole,
+    scale = w / (view.to - view.from) / whole;
+  const at = value => x + (value - from) * scale;
+  for (let i = 0; i < run.n; i++) if (ends[i] >= from && begins[i] <= to) inView.push(i);
+  const lanes = {...tracks(run, box.lane), at, begins, ends, inView};
+  if (run.spans && isTimed()) paintSpans(g, box, lanes);
+  paintBars(g, box, lanes);
+  if (inView.length < MOST_LINES && box.lane >= 4) paintLines(g, box, lanes);
+  else if (onWires() && run.bad.size) paintHot(g, box, lanes);
+  const other = !isRacing() && isTimed() && partner(run);
+  if (other && !lanes.isSmall) paintOver(g, box, lanes, other);
+  if (isTimed()) paintTrouble(g, box, lanes);
+  fade(g, 1);
+  const end = at(lengthOf(run));
+  if (isRacing() && end < x + w - 4) {
+    area(g, colour.go, end, y - 1, 2, h + 2);
+    write(g, isTimed() ? time(run.elapsed) : `${run.steps} steps`, end + 7, y + h / 2, 13, colour.go, 'left', true);
+  }
+}
+
+/** Where in a lane its bars are, as shares of its height: phases of a training need the upper half. */
+function tracks(run, lane) {
+  if (lane < 7) return {isSmall: true, send: 0, receive: 0, bar: 1};
+  if (run.hasPhases) return {isSmall: false, phase: 0.06, sync: 0.3, send: 0.56, receive: 0.76, bar: 0.18};
+  return {isSmall: false, send: 0.1, receive: 0.54, bar: 0.38};
+}
+
+function paintGround(g, {run, x, y, w, lane}) {
+  const every = lane >= 11 ? 1 : ceil(11 / lane / 5) * 5;
+  for (let rank = 0; rank < data.ranks; rank++) {
+    const top = y + rank * lane,
+      isChosen = view.rank === rank;
+    if (lane > 5) area(g, isChosen ? `${colour.go}29` : rank % 2 ? colour.paper : colour.pane, x, top, w, lane);
+    if (rank % every) continue;
+    const failed = run.failed.some(([who]) => who === rank);
+    write(
+      g,
+      every > 1 ? String(rank) : `rank ${rank}`,
+      x - 8,
+      top + lane / 2,
+      clamp(lane * 0.72, 9, 11.5),
+      failed ? colour.full : isChosen ? colour.go : colour.grey,
+      'right',
+      isChosen || failed,
+    );
+  }
+}
+
+/** Phases above, buckets of gradients below them; of a collective the reductions in the middle. */
+function paintSpans(g, {run, y, lane}, {at, isSmall, phase, sync}) {
+  if (isSmall && !run.hasPhases) return;
+  for (const {rank, name, begin, end} of run.spans) {
+    const top = y + rank * lane,
+      width = max(1, at(end) - at(begin) - 0.6),
+      isBelow = isSync(name);
+    fade(g, name === 'reduce' ? 0.75 : isSmall ? 0.8 : 1);
+    if (name === 'reduce')
+      area(
+        g,
+        colour.ink,
+        at(begin),
+        top + lane * (run.hasPhases ? 0.5 : 0.3),
+        width,
+        lane * (run.hasPhases ? 0.06 : 0.4),
+      );
+    else if (isSmall) area(g, phaseColour(name), at(begin), top, width, lane);
+    else {
+      area(g, phaseColour(name), at(begin), top + lane * (isBelow ? sync : phase), width, lane * 0.22);
+      if (lane * 0.22 > 9 && width > 52)
+        write(g, name, at(begin) + 5, top + lane * ((isBelow ? sync : phase) + 0.11), 9.5, '#10151f');
+    }
+  }
+  fade(g, 1);
+}
+
+function paintBars(g, {run, y, lane}, {at, begins, ends, inView, isSmall, send, receive, bar}) {
+  const painted = new Float64Array(data.ranks).fill(-1e9),
+    {src, dst, chunk} = run.c;
+  if (isSmall && run.hasPhases) return;
+  for (const i of inView) {
+    const left = at(begins[i]),
+      right = at(ends[i]),
+      hue = hueOf(run, chunk[i]),
+      width = right - left;
+    const strength = isFar(run, i) ? 0.12 : 1,
+      top = y + dst[i] * lane + lane * receive;
+    fade(g, strength);
+    if (right > painted[dst[i]] + 0.4) {
+      // one bar a pixel
+      const from = isSmall ? max(left, painted[dst[i]]) : left;
+      area(g, hue, from, top, max(right - from - (width > 3 ? 0.8 : 0), 0.5), lane * bar);
+      painted[dst[i]] = right;
+    }
+    if (isSmall) continue;
+    fade(g, strength * 0.38);
+    area(g, hue, left, y + src[i] * lane + lane * send, max(width - 0.8, 0.5), lane * bar);
+  }
+  fade(g, 1);
+}
+
+/** A line from who sends to who receives; those over a link that stands out in its colour. */
+function paintLines(g, {run, y, lane}, {at, begins, ends, inView, send, receive, bar}) {
+  for (const i of inView) {
+    const {src, dst, chunk} = run.c,
+      isHot = run.crosses[i] && onWires(),
+      isPath = view.path && run.isCritical[i];
+    fade(g, isFar(run, i) ? 0.08 : isPath ? 1 : isHot ? 0.9 : view.path ? 0.15 : 0.6);
+    pen(
+      g,
+      isPath ? colour.ink : isHot ? colour.full : hueOf(run, chunk[i]),
+      isPath ? 3 : isHot ? 1.8 : lane > 9 ? 1.2 : 0.7,
+    );
+    line(g, at(begins[i]), y + (src[i] + send + bar / 2) * lane, at(ends[i]), y + (dst[i] + receive + bar / 2) * lane);
+  }
+}
+
+function paintHot(g, {run, y, lane}, {at, begins, ends, inView}) {
+  fade(g, 0.9);
+  for (const i of inView) {
+    if (!run.crosses[i]) continue;
+    const left = at(begins[i]);
+    area(g, colour.full, left, y + (run.c.dst[i] + 0.5) * lane - 1, max(1, at(ends[i]) - left), max(2, lane * 0.6));
+  }
+}
+
+/** The other run, predicted or measured, as dashed outlines. */
+function paintOver(g, {y, lane, h}, {at, receive, bar}, other) {
+  pen(g, colour.ink, 1);
+  fade(g, 0.55);
+  g.setLineDash([2, 2]);
+  for (let i = 0; i < other.n; i++) {
+    const left = at(other.begin[i]);
+    g.strokeRect(
+      left,
+      y + (other.c.dst[i] + receive - 0.03) * lane,
+      max(1, at(other.end[i]) - left),
+      (bar + 0.06) * lane,
+    );
+  }
+  line(g, at(other.elapsed), y, at(other.elapsed), y + h);
+  g.setLineDash([]);
+}
+
+/** A cross where a rank failed; a rank that waits for ever waits to the right end. */
+function paintTrouble(g, {run, x, y, w, lane}, {at}) {
+  fade(g, 1);
+  for (const [rank, , , , since] of run.unfinished) {
+    const middle = y + (rank + 0.5) * lane;
+    pen(g, colour.full, 1.5);
+    g.setLineDash([4, 3]);
+    line(g, at(since), middle, x + w, middle);
+    g.setLineDash([]);
+    dot(g, at(since), middle, 3, colour.paper, colour.full, 1.5);
+  }
+  for (const [rank, when] of run.failed) {
+    pen(g, colour.full, 3);
+    cross(g, at(when), y + (rank + 0.5) * lane, clamp(lane * 0.3, 3, 7));
+  }
+}

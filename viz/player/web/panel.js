@@ -1,0 +1,134 @@
+// What limits the run, as limits.py says, with the links to compare it with; or the measured run beside its prediction.
+
+import {area, clear, write} from './canvas.js';
+import {isTimed} from './clock.js';
+import {colour} from './colours.js';
+import {abs, clamp, digits, floor, max, min, percent, rate, time} from './format.js';
+import {areGroups, data, find, firstRun, linkName, partner, tell, view} from './state.js';
+
+const LISTED = 6,
+  SAMPLES = 140;
+
+export const element = (tag, words = '') => {
+  const made = document.createElement(tag);
+  made.textContent = words;
+  return made;
+};
+
+function row(name, value, share) {
+  const button = element('button'),
+    meter = element('meter');
+  meter.value = clamp(share, 0, 1);
+  button.append(element('span', name), element('span', value), meter);
+  return button;
+}
+
+export function writePanel() {
+  const run = firstRun(),
+    other = partner(run),
+    isMeasured = run.limits.kind === 'unknown';
+  const [heading, words] =
+    isMeasured && other ? againstPrediction(run, other) : [run.limits.heading, run.limits.sentence];
+  find('limit-head').textContent = heading;
+  find('limit-head').classList.toggle('full', run.standing.length > 0 || run.limits.kind === 'stuck');
+  find('limit').textContent = words;
+  find('links').replaceChildren(...(isMeasured ? pairRows(run) : cableRows(run)));
+  const more = run.used - LISTED;
+  const rest = more > 0 ? `and ${more} more links. ` : '';
+  const use = `${rest}Share of what a link could carry in its busier direction over the whole run.`;
+  const pairs = 'Of each pair, slowest first: bytes over the time from begin to end.';
+  find('fine').textContent = isMeasured ? pairs : run.used ? use : '';
+  drawUse();
+}
+
+function cableRows(run) {
+  return run.cables.slice(0, LISTED).map((cable, at) => {
+    const button = row(cable.name, `${rate(cable.bandwidth)} · ${percent(cable.use)}`, cable.use);
+    button.classList.toggle('full', at < run.standing.length);
+    const isChosen = cable.links.includes(view.link);
+    button.setAttribute('aria-pressed', isChosen);
+    button.onclick = () => {
+      view.link = isChosen ? -1 : cable.links[0];
+      if (view.link >= 0 && !areGroups()) view.kind = 'wires';
+      writePanel();
+      tell.controls();
+      tell.draw();
+    };
+    return button;
+  });
+}
+
+function pairRows(run) {
+  const pairs = new Map();
+  for (let i = 0; i < run.n; i++) {
+    const name = `rank ${run.c.src[i]} → ${run.c.dst[i]}`,
+      pair = pairs.get(name) || {bytes: 0, seconds: 0};
+    pair.bytes += run.c.bytes[i];
+    pair.seconds += run.end[i] - run.begin[i];
+    pairs.set(name, pair);
+  }
+  const rates = [...pairs].map(([name, {bytes, seconds}]) => [name, bytes / seconds]).sort((a, b) => a[1] - b[1]);
+  return rates.slice(0, LISTED).map(([name, speed]) => row(name, rate(speed), speed / rates.at(-1)[1]));
+}
+
+/** How far a measured run is from its prediction, and which message is latest. Ends are compared. */
+function againstPrediction(run, other) {
+  const [measured, predicted] = run.kind === 'measured' ? [run, other] : [other, run];
+  const key = (c, i) => [c.src[i], c.dst[i], c.step[i], c.chunk[i]].join();
+  const ends = new Map(Array.from(predicted.end, (end, i) => [key(predicted.c, i), end]));
+  let late = 0,
+    latest = -1;
+  for (let i = 0; i < measured.n; i++) {
+    const by = measured.end[i] - (ends.get(key(measured.c, i)) ?? Infinity);
+    if (by > late) [late, latest] = [by, i];
+  }
+  const off = predicted.elapsed / measured.elapsed - 1;
+  const heading = `The prediction is ${digits(abs(off) * 100, 2)} % ${off < 0 ? 'short' : 'long'}`;
+  const times = `${time(predicted.elapsed)} predicted, ${time(measured.elapsed)} measured.`;
+  if (latest < 0) return [heading, `${times} No message ends later than predicted.`];
+  const {src, dst, step} = measured.c;
+  const which = `rank ${src[latest]} → ${dst[latest]} in step ${step[latest] + 1}, by ${time(late)}`;
+  return [heading, `${times} Latest against its prediction: ${which}.`];
+}
+
+/** Use over time of the chosen link; else of the one that stands out or is used most. */
+export function drawUse() {
+  const run = firstRun(),
+    canvas = find('spark'),
+    link = view.link >= 0 ? view.link : (run.cables[0]?.links[0] ?? -1);
+  canvas.hidden = link < 0;
+  if (link < 0 || !canvas.clientWidth) return;
+  const [g, w, h] = clear(canvas),
+    top = 14,
+    series = run.aggregate ? keptSeries(run, link) : seriesOf(run, link);
+  write(g, `${linkName(link)} over time`, 0, 6, 11, colour.grey);
+  if (!series) return;
+  area(g, colour.cell, 0, top, w, h - top);
+  g.fillStyle = run.bad.has(link) ? colour.full : colour.grey;
+  series.forEach((share, i) => {
+    const height = (h - top) * clamp(share, 0, 1);
+    g.fillRect((i * w) / series.length, h - height, w / series.length + 0.3, height);
+  });
+  if (isTimed()) area(g, colour.go, (view.x / run.elapsed) * w - 1, top, 2, h - top);
+}
+
+function keptSeries({aggregate: {links, series, bins}}, link) {
+  const at = links.indexOf(link);
+  return at < 0 ? null : Array.from(series.subarray(at * bins, (at + 1) * bins), value => value / 255);
+}
+
+function seriesOf(run, link) {
+  run.series ||= {};
+  if (run.series[link]) return run.series[link];
+  const series = (run.series[link] = new Float64Array(SAMPLES)),
+    through = run.routes.map(route => route.includes(link));
+  for (let i = 0; i < run.n; i++) {
+    if (!through[run.c.route[i]]) continue;
+    const from = (run.begin[i] / run.elapsed) * SAMPLES,
+      to = (run.end[i] / run.elapsed) * SAMPLES;
+    const share = run.c.bytes[i] / max(run.end[i] - run.begin[i], 1e-15) / data.links.bandwidth[link];
+    for (let at = floor(from); at <= min(SAMPLES - 1, floor(to)); at++)
+      series[at] += share * max(0, min(to, at + 1) - max(from, at));
+  }
+  return series;
+}

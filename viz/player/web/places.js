@@ -1,0 +1,156 @@
+// Where everything stands on the stage: ranks, switches, links, buffers, and a message on its way.
+
+import {abs, clamp, cos, floor, hypot, min, PI, sin, sqrt} from './format.js';
+import {data, isRank, onWires, view} from './state.js';
+
+const ROUND = ['circle', 'star', 'memory']; // layouts that may be wider than high
+
+/** Whether buffers stand beside their ranks; of more ranks a matrix stands beside the stage. */
+export const hasStrips = run => data.ranks <= 10 && Boolean(run.buffers);
+
+function stripSize(pane) {
+  if (pane.h > 330 && pane.w > 560) return [data.ranks > 8 ? 96 : 112, 38];
+  return pane.w < 420 ? [58, 24] : [84, 30];
+}
+
+/** The places of one run on its pane of the stage; kept until something about it changes. */
+export function placesOf(run, pane) {
+  const {scale, x, y} = view.zoom;
+  const key = [pane.x, pane.y, pane.w, pane.h, view.kind, scale, x, y].join();
+  if (run.placesKey === key) return run.places;
+  run.placesKey = key;
+  const strips = hasStrips(run),
+    places = {pane, at: [], strips: [], lines: [], pairs: new Set()};
+  places.matrix = !strips && run.buffers && pane.w > 500 ? min(pane.h - 60, pane.w * 0.36) : 0;
+  places.size = stripSize(pane);
+  measure(places, pane, strips);
+  placeNodes(places, strips);
+  if (strips) placeStrips(places);
+  if (onWires()) placeLinks(places);
+  else for (let i = 0; i < run.n; i++) places.pairs.add(run.c.src[i] * data.ranks + run.c.dst[i]);
+  run.places = places;
+  return places;
+}
+
+/** The middle of what is left beside the matrix, and how far from it things may stand. */
+function measure(places, pane, strips) {
+  const w = pane.w - (places.matrix ? places.matrix + 26 : 0),
+    [sw, sh] = places.size;
+  places.middle = [pane.x + w / 2, pane.y + pane.h / 2 + 8];
+  places.rx = Math.max(40, w / 2 - (strips ? sw + 34 : 26));
+  places.ry = Math.max(40, pane.h / 2 - (strips ? sh + 36 : 28));
+  places.ring = min(places.rx, places.ry);
+  places.wide = min(places.rx, places.ring * (strips ? 1.7 : 1.35));
+}
+
+function zoomed(places, x, y) {
+  const [cx, cy] = places.middle,
+    {scale} = view.zoom;
+  return [cx + (x - cx) * scale + view.zoom.x, cy + (y - cy) * scale + view.zoom.y];
+}
+
+function placeNodes(places, strips) {
+  const [cx, cy] = places.middle,
+    {rx, ry, ring, wide} = places,
+    p = data.ranks,
+    wires = onWires();
+  if (wires) {
+    const isRound = ROUND.includes(data.layout),
+      isRacks = data.layout === 'racks';
+    const [w, h] = isRound ? [wide, ring] : [isRacks ? min(rx, ry * 2.4) : rx, ry];
+    data.at.forEach((at, node) => {
+      if (at) places.at[node] = zoomed(places, cx + (at[0] - 0.5) * 2 * w, cy + (at[1] - 0.5) * 2 * h);
+    });
+  } else {
+    for (let rank = 0; rank < p; rank++) {
+      const angle = -PI / 2 + (2 * PI * rank) / p;
+      places.at[rank] = zoomed(places, cx + cos(angle) * wide, cy + sin(angle) * ring);
+    }
+  }
+  const room = !wires ? (2 * PI * ring) / p : data.layout === 'grid' ? (2 * ry) / sqrt(p) : (2 * rx) / p;
+  places.radius = strips ? 15 : clamp(0.36 * room * view.zoom.scale, 1.5, 11);
+  places.round = wires ? 0 : ring * view.zoom.scale;
+}
+
+/** A buffer stands outside its rank, seen from the middle. */
+function placeStrips(places) {
+  const [w, h] = places.size,
+    [cx, cy] = zoomed(places, ...places.middle),
+    racks = onWires() && data.layout === 'racks';
+  for (let rank = 0; rank < data.ranks; rank++) {
+    const [x, y] = places.at[rank],
+      far = hypot(x - cx, y - cy) || 1;
+    const dx = racks ? Math.sign(x - cx) : (x - cx) / far,
+      dy = racks ? 0 : (y - cy) / far;
+    const off = min((w / 2 + 4) / abs(dx || 1e-9), (h / 2 + 7) / abs(dy || 1e-9)) + 17;
+    places.strips[rank] = [x + dx * off - w / 2, y + dy * off - h / 2, w, h];
+  }
+}
+
+/** Each direction of a link is a line of its own; in a grid the links round the back are bowed. */
+function placeLinks(places) {
+  const columns = new Set(data.at.map(at => at && at[0])).size,
+    aside = min(4, places.radius * 0.4);
+  data.links.src.forEach((src, link) => {
+    const dst = data.links.dst[link],
+      one = places.at[src],
+      other = places.at[dst];
+    if (!one || !other) return;
+    const far = hypot(other[0] - one[0], other[1] - one[1]) || 1;
+    const ux = (other[0] - one[0]) / far,
+      uy = (other[1] - one[1]) / far;
+    const gap = node => min(isRank(node) ? places.radius : 8, far / 3),
+      from = gap(src),
+      to = gap(dst);
+    const bow = data.layout === 'grid' && wraps(data.at[src], data.at[dst], columns) ? 10 : 0;
+    places.lines[link] = [
+      one[0] + ux * from - uy * aside,
+      one[1] + uy * from + ux * aside,
+      other[0] - ux * to - uy * aside,
+      other[1] - uy * to + ux * aside,
+      bow,
+    ];
+  });
+}
+
+const wraps = (one, other, columns) =>
+  abs(one[0] - other[0]) > 1.5 / (columns - 1) || abs(one[1] - other[1]) > 1.5 / (data.ranks / columns - 1);
+
+/** How far the line between two ranks is bent, so that those there and back are apart. */
+export const bend = (far, places) =>
+  places.round && far > 2.4 * places.round * sin(PI / data.ranks) ? -min(16, far * 0.06) : 0;
+
+/** The point at a share of a bent line, and the direction across it. */
+function along([x1, y1, x2, y2, bow], share) {
+  const far = hypot(x2 - x1, y2 - y1) || 1,
+    nx = (y1 - y2) / far,
+    ny = (x2 - x1) / far;
+  const out = bow * 4 * share * (1 - share);
+  return [x1 + (x2 - x1) * share + nx * out, y1 + (y2 - y1) * share + ny * out, nx, ny];
+}
+
+/** The straight line from rank to rank, from rim to rim. */
+export function talkLine(places, src, dst) {
+  const [x1, y1] = places.at[src],
+    [x2, y2] = places.at[dst],
+    far = hypot(x2 - x1, y2 - y1) || 1;
+  const rim = min(places.radius, far / 2) / far,
+    dx = (x2 - x1) * rim,
+    dy = (y2 - y1) * rim;
+  return [x1 + dx, y1 + dy, x2 - dx, y2 - dy, bend(far, places)];
+}
+
+/** Where a message is at a share of its way: on its route, or between its ranks; null where a link is not shown. */
+export function whereIs(run, places, i, share) {
+  const route = onWires() ? run.routes[run.c.route[i]] : [];
+  if (!route.length) return along(talkLine(places, run.c.src[i], run.c.dst[i]), share);
+  const lines = route.map(link => places.lines[link]);
+  if (lines.includes(undefined)) return null;
+  const lengths = lines.map(([x1, y1, x2, y2]) => hypot(x2 - x1, y2 - y1));
+  let left = share * lengths.reduce((sum, length) => sum + length, 0),
+    at = 0;
+  while (at < lines.length - 1 && left > lengths[at]) left -= lengths[at++];
+  return along(lines[at], clamp(left / (lengths[at] || 1), 0, 1));
+}
+
+export const pairOf = key => [floor(key / data.ranks), key % data.ranks];

@@ -1,0 +1,212 @@
+// What the page says: the headline, the caption, and what stands beside the pointer.
+
+import {buffersAt, completeness} from './buffers.js';
+import {activeAt, isOver, isTimed, lengthOf, total} from './clock.js';
+import {capital, clockTime, digits, floor, many, max, min, ordered, percent, rate, size, time} from './format.js';
+import {contributors, carriedBy, isComplete} from './run.js';
+import {data, firstRun, isRacing, linkName, nodeName, partner, shownRuns, view} from './state.js';
+
+/** The sentence at the top: of one run what it is, of two which wins and why. */
+export function headline() {
+  if (isRacing()) return raceWords();
+  const run = firstRun(),
+    other = partner(run);
+  const what = run.nbytes ? `${time(run.elapsed)} for ${size(run.nbytes)}` : time(run.elapsed);
+  const end = run.complete ? '' : ', never finished';
+  const own = `${run.name}: ${what} on ${many(data.ranks, 'rank')}, ${run.kind}${end}.`;
+  return other ? `${own} ${capital(other.kind)}: ${time(other.elapsed)}.` : own;
+}
+
+function raceWords() {
+  const [fast, slow] = shownRuns().toSorted((a, b) => a.elapsed - b.elapsed),
+    times = slow.elapsed / fast.elapsed;
+  if (times < 1.02) return `${fast.name} and ${slow.name} take the same time.`;
+  const words = `${fast.name} is ${digits(times, 2)} times as fast as ${slow.name}`;
+  const sends = fast.kind === slow.kind && slow.sent > 1.1 * fast.sent;
+  return words + (sends ? `: its busiest rank sends ${size(fast.sent)}, not ${size(slow.sent)}.` : '.');
+}
+
+/** The step and what happens to the data, for the middle of the circle. */
+export function phaseWords(run, active) {
+  if (isOver(run)) return run.complete ? ['done', time(run.elapsed)] : ['never finished', ''];
+  if (!active.length) return run.hasPhases ? [spansNow(run), ''] : ['', ''];
+  const depths = active.map(i => run.c.depth[i]),
+    low = min(...depths) + 1,
+    high = max(...depths) + 1;
+  const step = `step ${low}${high > low ? `–${high}` : ''} of ${run.steps}`;
+  const added = active.filter(i => run.c.reduces[i]).length,
+    whole = active.filter(i => isComplete(carriedBy(run, i, 0))).length;
+  if (!run.buffers) return [step, ''];
+  if (added === active.length) return [step, 'sums grow'];
+  return [
+    step,
+    added ? 'sums grow, and go round' : whole === active.length ? 'finished chunks go round' : 'chunks go round',
+  ];
+}
+
+function spansNow(run) {
+  const names = run.spans.filter(span => span.begin <= view.x && view.x < span.end).map(span => span.name);
+  return ordered([...new Set(names)]);
+}
+
+/** What happens now, in a sentence or two. */
+export function caption() {
+  const runs = shownRuns(),
+    done = runs.filter(isOver);
+  if (isRacing() && isTimed() && done.length === 1) {
+    const other = runs.find(run => run !== done[0]);
+    return `${done[0].name} is done; ${other.name} is at ${percent(view.x / other.elapsed)}.`;
+  }
+  return captionOf(firstRun());
+}
+
+function captionOf(run) {
+  if (run.aggregate) return aggregateWords(run);
+  if (view.x <= 0) return startWords(run);
+  if (isOver(run)) return endWords(run);
+  const trouble = troubleWords(run),
+    active = activeAt(run, min(view.x, lengthOf(run)));
+  const phases = run.hasPhases && isTimed() ? `${capital(spansNow(run))}. ` : '';
+  return phases + (active.length ? activeWords(run, active) : phases ? '' : 'Nothing is under way. ') + trouble;
+}
+
+function aggregateWords(run) {
+  const {bins, reached} = run.aggregate,
+    bin = min(bins - 1, floor((view.x / run.elapsed) * bins));
+  return (
+    `${percent(view.x / run.elapsed)} of the run, up to step ${reached[bin] + 1} of ${run.steps}. ` +
+    `${many(run.count, 'message')} are shown as ${bins} bins of ${time(run.elapsed / bins)}.`
+  );
+}
+
+function startWords(run) {
+  if (!run.buffers) return 'At the start.';
+  const {start, chunks} = run.buffers,
+    holders = [];
+  for (let rank = 0; rank < data.ranks; rank++) {
+    if (start.subarray(rank * chunks, (rank + 1) * chunks).some(held => contributors(held))) holders.push(rank);
+  }
+  const cut = chunks > 1 ? `, cut into ${many(chunks, 'chunk')}` : '',
+    buffer = size(run.nbytes);
+  if (holders.length === 1) return `At the start only rank ${holders[0]} holds data: ${buffer}${cut}.`;
+  const isAll = start.every(held => contributors(held));
+  return `At the start every rank holds only its own ${isAll ? buffer : `part of ${buffer}`}${cut}.`;
+}
+
+function endWords(run) {
+  if (!run.complete) return `Never finished. ${troubleWords(run)}`;
+  const done = `Done after ${time(run.elapsed)}`,
+    cells = buffersAt(run, lengthOf(run));
+  if (!cells) return `${done}.`;
+  const {wanted, complete} = completeness(run, cells);
+  if (wanted !== complete) return `${done}.`;
+  return run.title.startsWith('all_reduce')
+    ? `${done}: every rank holds the sum of all ${data.ranks}.`
+    : `${done}: every chunk is where it belongs.`;
+}
+
+/** Which ranks have failed or wait for ever by now. */
+function troubleWords(run) {
+  if (!isTimed()) return '';
+  const failed = run.failed.filter(([, at]) => at <= view.x).map(([rank]) => `rank ${rank}`);
+  const waits = run.unfinished
+    .filter(([, , , , since]) => since <= view.x)
+    .slice(0, 3)
+    .map(
+      ([rank, peer, sends, step]) =>
+        `rank ${rank} waits in step ${step + 1} to ${sends ? 'send to' : 'receive from'} rank ${peer}`,
+    );
+  const more = run.unfinished.length > 3 && waits.length === 3 ? `, and ${run.unfinished.length - 3} more wait` : '';
+  return (
+    (failed.length ? `${capital(ordered(failed))} failed. ` : '') +
+    (waits.length ? `For ever: ${waits.join('; ')}${more}.` : '')
+  );
+}
+
+function activeWords(run, active) {
+  const {c} = run,
+    [first] = active,
+    most = max(...active.map(i => c.bytes[i])),
+    step = capital(phaseWords(run, active)[0]);
+  const added = active.filter(i => c.reduces[i]).length;
+  if (active.length === 1) {
+    const what = added ? 'which adds it to its own' : 'which keeps it';
+    return `${step}. Rank ${c.src[first]} sends ${size(most)} to rank ${c.dst[first]}, ${what}; all others wait.`;
+  }
+  const upTo = active.every(i => c.bytes[i] === most) ? '' : 'up to ',
+    round = run.isRing ? ', each to the next rank' : '';
+  const what =
+    added === active.length
+      ? 'whoever receives adds it to its own'
+      : added
+        ? 'some are added, some kept'
+        : 'what is received is kept';
+  return `${step}. ${many(active.length, 'message')} of ${upTo}${size(most)} at once${round}: ${what}.`;
+}
+
+/** The clock, large, and of what it is. */
+export const clockWords = () =>
+  isTimed()
+    ? [clockTime(view.x, total()), `of ${clockTime(total(), total())}`]
+    : [`step ${min(floor(view.x + 1e-6) + 1, total())}`, `of ${total()}`];
+
+export function aboutMessage(run, i) {
+  const {c} = run,
+    took = run.end[i] - run.begin[i],
+    last = c.chunk[i] + c.count[i] - 1;
+  const chunks = c.count[i] > 1 ? `chunks ${c.chunk[i]}–${last}` : `chunk ${c.chunk[i]}`;
+  const via = run.routes[c.route[i]].slice(0, -1).map(link => nodeName(data.links.dst[link]));
+  const lines = [
+    `rank ${c.src[i]} → ${c.dst[i]}   step ${c.depth[i] + 1}, ${chunks}, ${c.reduces[i] ? 'added' : 'kept'}`,
+    `${size(c.bytes[i])} in ${time(took)}: ${rate(c.bytes[i] / took)}`,
+    `${time(run.begin[i])} to ${time(run.end[i])}`,
+  ];
+  if (via.length) lines.push(`via ${via.join(', ')}`);
+  if (run.buffers?.exact) lines.push(`holds data of ${whose(contributors(carriedBy(run, i, 0)))}`);
+  return lines.join('\n');
+}
+
+function whose(bits) {
+  const ranks = Array.from({length: data.ranks}, (_, rank) => rank).filter(rank => (bits >> rank) & 1);
+  return ranks.length === data.ranks ? 'all ranks' : `rank${ranks.length > 1 ? 's' : ''} ${ordered(ranks)}`;
+}
+
+export function aboutRank(run, rank) {
+  const lines = [`rank ${rank} on ${data.nodes[rank]}`],
+    cells = run.c && buffersAt(run, min(view.x, lengthOf(run)));
+  if (cells) {
+    const n = run.chunks,
+      own = cells.subarray(rank * n, rank * n + n);
+    lines.push(`${own.filter(isComplete).length} of ${many(n, 'chunk')} complete`);
+  }
+  return lines.join('\n');
+}
+
+export function aboutLink(run, link) {
+  const {bandwidth, latency} = data.links;
+  const lines = [linkName(link), `${rate(bandwidth[link])}, ${time(latency[link])} latency`];
+  lines.push(`${percent(run.use[link])} of what it could carry over the whole run`);
+  return lines.join('\n');
+}
+
+/** The run in words, a line a step: for those who hear the page, and on paper. */
+export function story(run) {
+  const lines = [headline(), `${run.limits.heading}. ${run.limits.sentence}`];
+  if (run.aggregate || !run.steps) return lines;
+  const {c} = run;
+  for (let step = 0; step < min(run.steps, 40); step++) {
+    const own = [];
+    for (let i = 0; i < run.n; i++) if (c.depth[i] === step) own.push(i);
+    const bytes = own.reduce((sum, i) => sum + c.bytes[i], 0);
+    const whom =
+      own
+        .slice(0, 8)
+        .map(i => `${c.src[i]} to ${c.dst[i]}`)
+        .join(', ') + (own.length > 8 ? ' and others' : '');
+    const sent = `${many(own.length, 'message')}, ${size(bytes)} in all`;
+    lines.push(`Step ${step + 1}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
+  }
+  if (run.steps > 40) lines.push(`And ${run.steps - 40} more steps.`);
+  lines.push(run.complete ? `Done after ${time(run.elapsed)}.` : 'Never finished.');
+  return lines;
+}
