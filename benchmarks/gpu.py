@@ -133,6 +133,7 @@ def run_command(command: Sequence[str], folder: Path, limit_s: float) -> tuple[s
         return "not started: no time was left", []
     environment = os.environ | {
         "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1", "COLUMNS": "160",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # whatever else the machine has must not change a test
     }  # fmt: skip
     with (folder / "output").open("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(

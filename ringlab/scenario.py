@@ -218,15 +218,19 @@ class Scenario(scenarios.Scenario):
             found.draw(path)
         return found
 
-    def write_report(self, answer: Comparison, path: Path | str, *, calibration: Source = None) -> None:
+    def write_report(
+        self, answer: Comparison, path: Path | str, *, calibration: Source = None, backend: str = "gloo"
+    ) -> None:
         """Write a comparison as one HTML page with pictures. Raises InputError for another suffix than ``.html``.
+
+        ``calibration`` and ``backend`` are those of the comparison: its pictures are simulated again.
 
         >>> here = load("here.toml")  # doctest: +SKIP
         >>> here.write_report(here.compare(timeout=60), "report.html")  # doctest: +SKIP
         """
         from ringlab.answers.comparison_report import write_report  # imports what draws
 
-        write_report(answer, self, find_calibration(self, calibration), path)
+        write_report(answer, self, find_calibration(self, calibration, backend), path)
 
 
 def load(reference: str | Path, *overrides: str) -> Scenario:

@@ -34,6 +34,6 @@ def compare(
 
     def write_report() -> None:
         if report is not None:
-            loaded.write_report(answer, report, calibration=calibration)
+            loaded.write_report(answer, report, calibration=calibration, backend=backend)
 
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_report)
