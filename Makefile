@@ -68,7 +68,8 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 
 .PHONY: tables
-tables: $(STAMP) ## write the tables of algorithms, of winners, of the engines and of the executor into docs
+tables: $(STAMP) ## write the tables of accuracy, of algorithms, of winners, of the engines and of the executor into docs
+	$(BIN)/python docs/accuracy_table.py
 	$(BIN)/python docs/algorithm_table.py
 	$(BIN)/python docs/engine_table.py
 	$(BIN)/python docs/executor_table.py

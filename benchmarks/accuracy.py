@@ -1,0 +1,72 @@
+"""How well NCCL is predicted: the errors that docs/accuracy.md shows, and how long it takes to find them.
+
+    python benchmarks/accuracy.py [--left-out FILE] [-o FILE]
+
+Each system is also predicted by parameters fitted to the others, which takes minutes; FILE, written by ``ringlab
+accuracy --leave-one-out --json FILE``, stands for that.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
+from ringlab.answers.accuracy import AccuracyAnswer, accuracy
+
+RESULTS = Path(__file__).parent / "results" / "accuracy.json"
+ROWS = 3  # of a table that a calibration knows
+SHOWN = 6  # choices of these rows
+
+
+def groups(answer: AccuracyAnswer) -> dict[str, Any]:
+    """Return the scores by family and by collective."""
+    return {
+        key: {
+            name: {size_class: asdict(score) for size_class, score in scores.items()}
+            for name, scores in answer.by(key).items()
+        }
+        for key in ("family", "collective")
+    }
+
+
+def measure(left_out: Path | None) -> dict[str, Any]:
+    """Return the errors with the shipped parameters, with each system left out, and after a few known rows."""
+    begin = perf_counter()
+    shipped = accuracy()
+    seconds = perf_counter() - begin
+    gains = accuracy(calibrate=ROWS).gains[:SHOWN]
+    others = json.loads(left_out.read_text()) if left_out else accuracy(leave_one_out=True).to_dict()
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "environment": describe_environment(),
+        "seconds": seconds,
+        "shipped": {**shipped.to_dict(), "groups": groups(shipped)},
+        "left_out": others,
+        "gains": [
+            {
+                "sizes": [None if size == inf else size for size in gain.sizes],
+                "before": {name: asdict(score) for name, score in gain.before.items()},
+                "after": {name: asdict(score) for name, score in gain.after.items()},
+            }
+            for gain in gains
+        ],
+    }
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--left-out", type=Path, metavar="FILE", help="what --leave-one-out --json wrote")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
+    options = parser.parse_args()
+    write_text(options.output, json.dumps(measure(options.left_out), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

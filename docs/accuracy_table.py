@@ -1,0 +1,131 @@
+"""Writes the tables of docs/accuracy.md: the errors, and what explains those above 50 %."""
+
+import json
+import tomllib
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from collectives.output_files import write_text
+from collectives.units import format_size
+
+PAGE = Path(__file__).with_name("accuracy.md")
+EXPLAINED = Path(__file__).with_name("accuracy_explained.toml")
+RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "accuracy.json"
+CLASSES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
+BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta"}
+HIGH = 0.5
+
+
+def measured(found: dict[str, Any]) -> str:
+    """Return the tables of errors: all systems, families, collectives, rows to measure, and each system."""
+    where = found["environment"]
+    lines = [
+        f"{found['date']}, torch {where['torch']}. `ringlab accuracy` took {found['seconds']:.1f} s.\n",
+        *_table("", _overview(found)),
+        *(line for key in ("family", "collective") for line in _table(f"{key}, as shipped", _groups(found, key))),
+        "With three rows of a table known, the median error of its other rows, as shipped:\n",
+        *_table("rows known", _gains(found["gains"])),
+        "Each system left out, and in brackets as shipped:\n",
+        *_table("system", _systems(found)),
+    ]
+    return "\n".join(lines)
+
+
+def _table(title: str, rows: list[list[str]]) -> list[str]:
+    head = [f"| {title} | {' | '.join(CLASSES.values())} |", "| --- | ---: | ---: | ---: |"]
+    return [*head, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _overview(found: dict[str, Any]) -> list[list[str]]:
+    shipped, left_out = found["shipped"], found["left_out"]
+    rows = [
+        ["**each system left out**, median", *(f"**{_percent(left_out['classes'][c]['median'])}**" for c in CLASSES)],
+        ["mean, errors above 100 % as 100 %", *(_percent(left_out["classes"][c]["mean_capped"]) for c in CLASSES)],
+        ["rows within their 80 % interval", *(_percent(left_out["classes"][c]["coverage80"]) for c in CLASSES)],
+        ["as shipped (fitted to all of them), median", *(_percent(shipped["classes"][c]["median"]) for c in CLASSES)],
+    ]
+    rows += [
+        [BASELINES[name], *(_percent(scores[c]) for c in CLASSES)] for name, scores in shipped["baselines"].items()
+    ]
+    return [*rows, ["systems", *(str(left_out["classes"][c]["systems"]) for c in CLASSES)]]
+
+
+def _groups(found: dict[str, Any], key: str) -> list[list[str]]:
+    return [[name, *_medians(scores)] for name, scores in found["shipped"]["groups"][key].items()]
+
+
+def _medians(scores: dict[str, Any]) -> list[str]:
+    return [
+        "" if scores[c]["median"] is None else f"{_percent(scores[c]['median'])} ({scores[c]['systems']})"
+        for c in CLASSES
+    ]
+
+
+def _gains(gains: list[dict[str, Any]]) -> list[list[str]]:
+    rows = [
+        [
+            ", ".join("the largest" if size is None else format_size(size) for size in gain["sizes"]),
+            *_medians(gain["after"]),
+        ]
+        for gain in gains
+    ]
+    return [*rows, ["none, on the rows of the first choice", *_medians(gains[0]["before"])]]
+
+
+def _size(size: float | None) -> str:
+    return "the largest" if size is None else format_size(size)
+
+
+def _systems(found: dict[str, Any]) -> list[list[str]]:
+    shipped = found["shipped"]["systems"]
+    return [
+        [slug, *(_signed(scores.get(c), shipped.get(slug, {}).get(c)) for c in CLASSES)]
+        for slug, scores in found["left_out"]["systems"].items()
+    ]
+
+
+def _signed(left_out: dict[str, float] | None, shipped: dict[str, float] | None) -> str:
+    if left_out is None:
+        return ""
+    inside = "" if shipped is None else f" ({100 * shipped['median']:.0f})"
+    return f"{100 * left_out['median']:.0f} %{inside}"
+
+
+def above(found: dict[str, Any], share: float = HIGH) -> dict[str, dict[str, float]]:
+    """Return the systems with a greater error in some class, left out or as shipped, with the signed errors there."""
+    high: dict[str, dict[str, float]] = {}
+    for answer in (found["shipped"], found["left_out"]):
+        for slug, scores in answer["systems"].items():
+            for size_class, score in scores.items():
+                if score["median"] > share:
+                    high.setdefault(slug, {})[size_class] = score["signed"]
+    return high
+
+
+def explained(found: dict[str, Any], reasons: dict[str, str]) -> str:
+    """Return a paragraph for each system that is far off. Raise KeyError where one has no explanation."""
+    lines = []
+    for slug, classes in above(found).items():
+        errors = ", ".join(f"{name} {error:+.0%}" for name, error in classes.items())
+        lines.append(fill(f"* **{slug}** ({errors}): {' '.join(reasons[slug].split())}", 120, subsequent_indent="  "))
+    return "\n".join(lines) + "\n"
+
+
+def updated(page: str) -> str:
+    """Return the page with its tables as they were measured last."""
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    reasons = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
+    for name, text in (("measured", measured(found)), ("explained", explained(found, reasons))):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
+    return page
+
+
+if __name__ == "__main__":
+    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
