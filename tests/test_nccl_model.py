@@ -124,6 +124,22 @@ def test_channels_open_with_the_size_and_obey_the_settings():
     assert used_channels(few, "ring", "simple", np.array([2.0**30])).tolist() == [4]
 
 
+def test_the_usual_buffer_may_be_said_and_no_shared_memory_means_the_nic():
+    usual, said = (
+        predict_seconds(SYSTEMS["a100"], "all_reduce", [2.0**30], settings=NcclSettings(buffer_bytes=size))[0]
+        for size in (None, 4 * 2**20)
+    )
+    assert usual == said
+    with pytest.raises(InputError, match="no nic is described"):
+        predict_seconds(SYSTEMS["4090"], "all_reduce", [1024], settings=NcclSettings(shm_disable=True))
+    with_nic = describe_system("4090", {**LINES["4090"], "nic": 1.25, "net": "tcp"})
+    over_nic, over_shm = (
+        predict_seconds(with_nic, "all_reduce", [2.0**26], settings=NcclSettings(shm_disable=off))[0]
+        for off in (True, False)
+    )
+    assert over_nic > 5 * over_shm
+
+
 def test_gpus_behind_one_switch_without_p2p_share_its_uplink():
     apart = ring_hops(Host(2, "pcie", pcie=4, layout="socket"))
     together = ring_hops(Host(2, "pcie", pcie=4, layout="switch"))

@@ -154,8 +154,8 @@ def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
         local=local,
         hosts=system.nodes,
         host=host,
-        hops=ring_hops(joined),
-        chain=ring_hops(joined, is_closed=False),
+        hops=_hops(system, settings, joined, is_closed=True),
+        chain=_hops(system, settings, joined, is_closed=False),
         network=network,
         generation=system.gpu.generation,
         version=settings.parsed_version() or system.version,
@@ -167,6 +167,16 @@ def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
         degraded=system.degraded,
         nic_is_guessed=system.nic_guess,
     )
+
+
+def _hops(system: "System", settings: NcclSettings, host: Host, *, is_closed: bool) -> tuple[Hop, ...]:
+    """Return the hops inside a node; with NCCL_SHM_DISABLE what would go through host memory goes over the NICs."""
+    hops = ring_hops(host, is_closed=is_closed)
+    if not settings.shm_disable or all(hop.kind != "shm" for hop in hops):
+        return hops
+    if not system.nic:
+        raise InputError("NCCL_SHM_DISABLE=1 leaves GPUs without P2P to the network, and no nic is described; give nic")
+    return tuple(replace(hop, rate=min(hop.rate, system.nic)) if hop.kind == "shm" else hop for hop in hops)
 
 
 def _merge(system: "System", settings: NcclSettings) -> NcclSettings:

@@ -24,7 +24,7 @@ from simcomm.nccl.tuner import Choice, available, tuner_times
 
 OVERLAP = 8.0  # of launches on the processor and work on the GPU: the larger counts
 SHARPNESS = 12.0  # of the tuner's choice between times that are almost equal, and of a maximum
-CHUNK = 2 * 2**20  # bytes of Simple that a channel sends a peer at once: four slots of 512 KiB
+BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer, of eight slots; a chunk is four of them
 PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # made of sends and receives
 NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
@@ -209,7 +209,8 @@ def _simple_times(
 ) -> Floats:
     """Return the times of chunks of two slices that go round the ranks."""
     channels = open_channels(comm)
-    loops = np.maximum(1.0, sizes / (comm.ranks * channels * CHUNK))
+    chunk = (comm.settings.buffer_bytes or BUFFER) / 2
+    loops = np.maximum(1.0, sizes / (comm.ranks * channels * chunk))
     hops: Floats = np.full(len(sizes), route.hops)
     if comm.nodes > 1 and algorithm == "ring":
         growth = np.clip(np.log2(sizes / 65536) / 4, 0, 1)
