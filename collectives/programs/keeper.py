@@ -105,6 +105,7 @@ class Keeper:
         """Return what a guest answers, or why it did not; what it has started besides is ended in either case."""
         guest = self.guests[number]
         guest.printed.clear()
+        newest = _newest_process()
         _signal(guest.process, signal.SIGCONT)
         with suppress(OSError):  # it has ended, as will be seen
             frames.write_all(guest.asks, question)
@@ -112,7 +113,8 @@ class Keeper:
         if isinstance(found, bytearray):
             _signal(guest.process, signal.SIGSTOP)  # nor do its threads go on
             header, body = {"printed": guest.printed.decode(errors="replace")}, bytes(found)
-            self.end_strays({one.process for one in self.guests.values()})
+            if newest is None or newest != _newest_process():  # else nothing has been started, here or elsewhere
+                self.end_strays({one.process for one in self.guests.values()})
             return header, body
         header = self._describe_end(guest, found)
         self.end(number)
@@ -248,6 +250,13 @@ def _children_by_parent() -> dict[int, list[int]]:
             parent = stat.read_bytes().rpartition(b")")[2].split()[1]
             found.setdefault(int(parent), []).append(int(stat.parent.name))
     return found
+
+
+def _newest_process() -> bytes | None:
+    """Return the number of the process or thread that was started last on this system; None where it is not told."""
+    with suppress(OSError, IndexError):
+        return Path("/proc/loadavg").read_bytes().split()[4]
+    return None
 
 
 def _is_alive(process: int) -> bool:

@@ -74,10 +74,12 @@ class Recording:
     def _steps(self, rank: int, channel: int) -> Iterator[Step]:
         first = self.first_step(rank, channel)
         last = first + self.counts[rank][channel]
-        ends = self.ends[first:last].tolist()
         begin = int(self.ends[first - 1]) if first else 0
+        ends = (self.ends[first:last] - begin).tolist()
+        operations = self._operations(begin, begin + ends[-1]) if ends else []
+        begin = 0
         for end in ends:
-            yield tuple(self._operation(index) for index in range(begin, end))
+            yield tuple(operations[begin:end])
             begin = end
         if rank in self.failures and self.failures[rank].at[1] == channel:
             self.failures[rank].raise_error()
@@ -86,11 +88,13 @@ class Recording:
         """Return the index of the first step of a channel."""
         return sum(map(sum, self.counts[:rank])) + sum(self.counts[rank][:channel])
 
-    def _operation(self, index: int) -> Operation:
-        numbers = self.numbers[index].tolist()
+    def _operations(self, begin: int, end: int) -> list[Operation]:
+        """Return some operations in a row."""
+        rows = self.numbers[begin:end].tolist()
         if self.odd:
-            numbers = [self.odd.get(5 * index + at, number) for at, number in enumerate(numbers)]
-        return Operation(KINDS[numbers[0]], *numbers[1:])
+            for at, row in enumerate(rows, begin):
+                row[:] = [self.odd.get(5 * at + place, number) for place, number in enumerate(row)]
+        return [Operation(KINDS[kind], peer, chunk, count, into) for kind, peer, chunk, count, into in rows]
 
     def line(self, rank: int, channel: int, step: int) -> int:
         """Return the line that yields a step; 0 where it is not known."""
