@@ -191,17 +191,26 @@ class Scenario(scenarios.Scenario):
         )
 
     def calibrate(
-        self, ranks: int = 2, *, backend: str = "gloo", timeout: float = 600.0, progress: Progress | None = None
+        self,
+        ranks: int = 2,
+        *,
+        backend: str = "gloo",
+        timeout: float = 600.0,
+        progress: Progress | None = None,
+        accept_noise: bool = False,
     ) -> CalibrationAnswer:
         """Measure this machine for what the scenario needs, and keep the result in the cache for a day.
 
         The scenario says with how many ranks; ``ranks`` counts where no number of them is needed. ``backend`` is "gloo"
-        or "nccl"; each launch may take ``timeout`` seconds. Raises InputError and RunFailed.
+        or "nccl"; each launch may take ``timeout`` seconds. Raises InputError, and RunFailed, also where the times
+        contradict each other, unless ``accept_noise``.
 
         >>> load("here.toml").calibrate(timeout=60).calibration.ranks  # doctest: +SKIP
         2
         """
-        return calibrate_for(self, ranks, backend=backend, timeout=timeout, progress=progress)
+        return calibrate_for(
+            self, ranks, backend=backend, timeout=timeout, progress=progress, accept_noise=accept_noise
+        )
 
     def explain(self, path: Path | str | None = None) -> "Explanation":
         """Return what NCCL would pick at each size and why, on those of its clusters that NCCL joins.

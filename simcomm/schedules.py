@@ -8,6 +8,7 @@ from collectives.proof.verifier import verify
 from collectives.schedule.build import build_schedule
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.schedule import Schedule
+from collectives.schedule.size_check import MOST_ASKED, check_operations, estimate_operations
 from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_cyclic
 from collectives.schedule.table import StepTable
 
@@ -25,6 +26,7 @@ def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> S
     """
     if world_size <= VERIFIED_UP_TO:
         return _proved_schedule(algorithm, world_size, root)
+    check_operations(algorithm, world_size, estimate_operations(algorithm, world_size, root), MOST_ASKED)
     schedule = build_schedule(algorithm, world_size, root)
     for _ in completion_order(schedule):
         pass

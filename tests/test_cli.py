@@ -132,7 +132,7 @@ def test_set_changes_a_key(ringlab, star):
         (["predict", "STAR", "--set", "cluster.bandwidth=25 Gb/s"], "25 Gb/s"),
         (["predict", "STAR", "--set", "cluster.colour=1"], "colour"),
         (["predict", "nowhere.toml"], "nowhere.toml"),
-        (["predict", "HERE"], "ringlab calibrate --ranks 2"),
+        (["predict", "HERE"], "this machine is not calibrated for what this scenario needs; `ringlab calibrate "),
         (["predict", "STAR", "--calibration", "none.json"], "none.json: no such file"),
         (["compare", "STAR"], "is not this machine, so nothing of it can be measured; predict it, or compare preset ="),
         (["compare", "HERE", "--emulate"], "No such option"),

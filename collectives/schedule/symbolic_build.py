@@ -19,11 +19,13 @@ from collectives.schedule.cyclic import CyclicSchedule, check_cyclic
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
+from collectives.schedule.size_check import MOST_ASKED, MOST_OPERATIONS, check_operations, estimate_operations
 from collectives.schedule.table import Block, StepTable, merge_blocks
 from collectives.step import Kind, Step
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
+SMALL = 256  # ranks: up to so many, no schedule is too large
 
 AnySchedule = Schedule | CyclicSchedule | StepTable
 
@@ -48,8 +50,16 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Cycli
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
     ['CyclicSchedule', 'StepTable']
     """
-    found = build_cyclic(algorithm, world_size, root) or build_by_branch(algorithm, world_size, root)
-    return found or build_schedule(algorithm, world_size, root).table()
+    cyclic = build_cyclic(algorithm, world_size, root)
+    if cyclic is not None:
+        return cyclic
+    operations = estimate_operations(algorithm, world_size, root) if world_size > SMALL else 0
+    check_operations(algorithm, world_size, operations, MOST_OPERATIONS)
+    table = build_by_branch(algorithm, world_size, root)
+    if table is not None:
+        return table
+    check_operations(algorithm, world_size, operations, MOST_ASKED)
+    return build_schedule(algorithm, world_size, root).table()
 
 
 def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from collectives.checks import check_path, check_sequence, check_whole_number
-from collectives.errors import InputError
+from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration, cache_file, is_cached, read_calibration
 from collectives.units import count
 from collectives.workload import Training, check_training
+from ringlab.answers.calibration_noise import find_noise
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import Record
 from ringlab.answers.workload import predictable
@@ -57,6 +58,12 @@ def find_calibration(scenario: Scenario, source: Source = None, backend: str = "
     return cached if cached.is_fresh() else None
 
 
+def is_calibrated(scenario: Scenario) -> bool:
+    """Return whether the cache has a fresh calibration with all that the scenario needs, or it needs none."""
+    found = find_calibration(scenario)
+    return needed_ranks(scenario) is None or (found is not None and _has_phases(found, _trainings_to_time(scenario)))
+
+
 def find_or_calibrate(
     scenario: Scenario, source: Source = None, *, backend: str = "gloo", timeout: float, progress: Progress
 ) -> Calibration | None:
@@ -65,7 +72,10 @@ def find_or_calibrate(
     if source is not None or ranks is None or (found is not None and _has_phases(found, _trainings_to_time(scenario))):
         return found
     trainings = _trainings_to_time(scenario)
-    return calibrate(ranks, trainings, backend=backend, timeout=timeout, progress=progress).calibration
+    found = calibrate(
+        ranks, trainings, backend=backend, timeout=timeout, progress=progress, accept_noise=True
+    ).calibration
+    return found
 
 
 def calibration_to_choose(
@@ -91,11 +101,12 @@ def calibrate(
     backend: str = "gloo",
     timeout: float = 600.0,
     progress: Progress | None = None,
+    accept_noise: bool = False,
 ) -> CalibrationAnswer:
     """Measure this machine with so many ranks, for these trainings, and keep the result in the cache.
 
     ``backend`` is "gloo" or "nccl"; each launch may take ``timeout`` seconds. Raises InputError for what cannot be
-    measured, and RunFailed.
+    measured, and RunFailed, also where the times contradict each other, unless ``accept_noise``.
 
     >>> calibrate(1).calibration.ranks  # doctest: +SKIP
     1
@@ -108,6 +119,14 @@ def calibrate(
     progress = NoProgress() if progress is None else progress
     with progress.task(f"calibrating this machine with {count(ranks, 'rank')}") as tick:
         calibration = realcomm.calibrate(ranks, trainings, backend=backend, timeout=timeout, progress=tick)
+    noise = "; ".join(find_noise(calibration))
+    if noise and not accept_noise:
+        raise RunFailed(
+            f"this machine had other work while it was measured: {noise}. "
+            "Nothing is kept: try again when it is idle, or keep this with --accept-noise"
+        )
+    if noise:
+        progress.note(f"warning: this machine had other work while it was measured: {noise}")
     return CalibrationAnswer(calibration, _keep(calibration, progress))
 
 

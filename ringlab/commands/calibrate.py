@@ -1,7 +1,7 @@
 """The command ``ringlab calibrate``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,9 @@ def calibrate(
     collective: Annotated[
         str | None, typer.Option(metavar="NAME", help="What was measured, where the output of nccl-tests is too old.")
     ] = None,
+    accept_noise: Annotated[
+        bool, typer.Option("--accept-noise", help="Keep also times that contradict each other.")
+    ] = False,
     timeout: TimeoutOpt = 600.0,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
@@ -43,11 +46,14 @@ def calibrate(
         return
     if system is not None or collective is not None:
         raise InputError("--system and --collective say what --nccl-tests FILE measured, and no such file is given")
+    options: dict[str, Any] = {
+        "backend": backend, "timeout": timeout, "progress": progress, "accept_noise": accept_noise,
+    }  # fmt: skip
     if scenario is None:
-        answer = calibration_source.calibrate(ranks, backend=backend, timeout=timeout, progress=progress)
+        answer = calibration_source.calibrate(ranks, **options)
     else:
         loaded = load(scenario, *(set_keys or ()))
-        answer = loaded.calibrate(ranks, backend=backend, timeout=timeout, progress=progress)
+        answer = loaded.calibrate(ranks, **options)
     write_answer(answer, json_to, show_calibration)
 
 

@@ -22,10 +22,13 @@ def predict(
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency."""
     from ringlab.scenario import load
+    from ringlab.terminal.calibration_offer import offer_calibration
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
     loaded = load(scenario, *(set_keys or ()))
     check_outputs(json_to, trace, reads=calibration)
+    if calibration is None:
+        offer_calibration(loaded, scenario)
     answer = loaded.predict(calibration, engine)
 
     def write_trace() -> None:

@@ -61,6 +61,8 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
     ('max-plus', 112, 84)
     """
     timing = None
+    if isinstance(inputs.schedule, CyclicSchedule):
+        _ = inputs.pairs  # too many are refused before anything else is worked out of them
     if not messages:
         timing = by_max_plus(inputs) or (by_quotient(inputs) if inputs.posted >= QUOTIENT_FROM else None)
     return _with_mean_division(inputs, timing or by_events(inputs, messages=messages))

@@ -13,13 +13,14 @@ from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
-from simcomm.compiled.planning.cyclic_plan import cyclic_pairs, plan_cyclic, sent_messages
+from simcomm.compiled.planning.cyclic_plan import cyclic_pairs, distances, plan_cyclic, sent_messages
 from simcomm.compiled.planning.private_links import cyclic_one_at_a_time, one_at_a_time, private_links
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 MOST_RECORDED = 3_000_000  # messages that can be looked at one by one; each takes about a kilobyte
+MOST_PAIRS = 20_000_000  # whose routes are found
 MOST_MESSAGES = 50_000_000  # that are simulated one by one; each takes 100 to 300 bytes
 
 
@@ -108,8 +109,14 @@ class EngineInput:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """Which ranks send to which."""
+        """Which ranks send to which. Raises InputError where there are too many pairs."""
         if isinstance(self.schedule, CyclicSchedule):
+            pairs = len(distances(self.schedule)) * self.schedule.world_size
+            if pairs > MOST_PAIRS:
+                raise InputError(
+                    f"{self.schedule.describe()}: {pairs:,} pairs of ranks send to each other, and up to "
+                    f"{MOST_PAIRS:,} fit into memory; ask for fewer ranks (--set cluster.hosts=N)"
+                )
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs
 

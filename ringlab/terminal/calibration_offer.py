@@ -1,0 +1,29 @@
+"""The offer to calibrate, where a prediction needs what was not measured yet."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from collectives.errors import InputError
+from ringlab.answers.calibration_source import is_calibrated
+from ringlab.terminal.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from ringlab.scenario import Scenario
+
+ABOUT = "It takes from half a minute to a few."
+
+
+def offer_calibration(scenario: "Scenario", name: str) -> None:
+    """Calibrate what the scenario needs and lacks, if a person at the terminal agrees.
+
+    Raises InputError, which names the one command that is enough, where nobody is there to ask or the answer is no.
+    """
+    if is_calibrated(scenario):
+        return
+    missing = f"{name}: this machine is not calibrated for what this scenario needs"
+    if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"{missing}. {ABOUT} Now?", default=True, err=True):
+        scenario.calibrate(progress=TerminalProgress())
+        return
+    raise InputError(f"{missing}; `ringlab calibrate {name}` does it")
