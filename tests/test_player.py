@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 
 import realcomm
 import simcomm
+import viz
 from collectives import find_algorithm
 from collectives.records.trace import Trace
 from collectives.request import make_request
@@ -20,7 +21,7 @@ from simcomm.cluster.topologies import two_level_tree
 from simcomm.model.trouble import LinkTrouble, Trouble
 from viz.player import runs as player_runs
 from viz.player.data import PlayedRun
-from viz.player.page import write_player
+from viz.player.page import render_player, write_player
 
 pytestmark = pytest.mark.browser
 
@@ -297,6 +298,21 @@ def test_many_ranks_open_by_groups(browser: Browser, folder: Path, monkeypatch: 
         player.shoot("group")
         player.press("Escape")
         assert player.ask("player.view.group") == -1
+
+
+def test_a_report_plays_the_runs_within(browser: Browser, folder: Path) -> None:
+    player = render_player("Two runs", player_pages.star(("ring", "naive"), 1 << 20))
+    viz.write_report({"kind": "prediction", "conclusions": []}, {}, folder / "report.html", player=player)
+    page = browser.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(error.message))
+    page.goto(f"file://{folder}/report.html")
+    inside = page.frame_locator("iframe.player")
+    inside.locator('html[data-ready="1"]').wait_for(state="attached", timeout=20_000)
+    assert inside.locator("#title").text_content() == "Two runs"
+    page.close()
+    assert problems == []
 
 
 def opened(browser: Browser, path: Path, name: str) -> dict[str, float]:

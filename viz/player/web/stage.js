@@ -220,7 +220,7 @@ function writeOnPane(g, run, places, active, drawn) {
     write(g, words, pane.x + 16, pane.y + 35, 12, over ? colour.go : colour.grey, 'left', over);
   }
   if (!onWires() && places.round > 70 && view.zoom.scale === 1) writePhase(g, places, ...phaseWords(run, active));
-  if (hasStrips(run) && run.buffers.exact && !isRacing() && pane.w > 500) drawLegend(g, run, pane);
+  if (hasStrips(run) && run.buffers.exact && !isRacing() && pane.w > 860) drawLegend(g, run, pane);
   const missing =
     drawn < active.length
       ? `showing ${drawn} of ${active.length} messages under way`
