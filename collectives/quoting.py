@@ -5,6 +5,15 @@ from collectives.errors import shorten
 MOST_LETTERS = 100
 
 
+def cut(text: str, most: int = MOST_LETTERS) -> str:
+    """Return a text; of a long one, the beginning.
+
+    >>> cut("abcdefgh", most=3)
+    'abc…'
+    """
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def quote(value: object) -> str:
     """Return the repr of a value; of a long one, the beginning.
 

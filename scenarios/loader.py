@@ -12,6 +12,7 @@ from collectives.checks import check_sequence, check_text
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.elements import item_bytes
 from collectives.errors import InputError
+from collectives.quoting import cut
 from collectives.request import Request, make_request
 from collectives.workload import ComputePhases, Training
 from scenarios import toml_files
@@ -91,7 +92,7 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         check_text("override", text, "cluster.hosts=4")
     reference = str(reference)
     path = toml_files.find(reference)
-    where = f"{path} with --set {', --set '.join(overrides)}" if overrides else str(path)
+    where = f"{path} with --set {', --set '.join(map(cut, overrides))}" if overrides else str(path)
     folder = Path() if reference in toml_files.shipped() else path.parent
     return _Builder(where, path, folder).scenario(read_form(toml_files.tables(path, overrides), where))
 

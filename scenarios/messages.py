@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from collectives.errors import InputError
+from collectives.quoting import cut
 from collectives.suggestions import suggest
 from scenarios.cluster_forms import CLUSTER_FORMS, describe_foreign_key, describe_missing_key
 from scenarios.forms import ScenarioForm
@@ -38,7 +39,7 @@ def read_form(content: dict[str, Any], where: str) -> ScenarioForm:
 
 def _describe(problem: ErrorDetails) -> str:
     form, place = _locate(problem["loc"])
-    key = ".".join(map(str, place))
+    key = cut(".".join(map(str, place)))
     if problem["type"] in ("extra_forbidden", "missing"):
         return _describe_key(problem["type"], form, place)
     if problem["type"] == "value_error":
@@ -50,7 +51,7 @@ def _describe(problem: ErrorDetails) -> str:
 
 def _describe_key(problem: str, form: type[BaseModel], place: list[int | str]) -> str:
     """Return the message about an unknown key (``problem`` "extra_forbidden") or a missing one ("missing")."""
-    table, key, name = ".".join(map(str, place[:-1])), ".".join(map(str, place)), str(place[-1])
+    table, key, name = cut(".".join(map(str, place[:-1]))), cut(".".join(map(str, place))), str(place[-1])
     if issubclass(form, ClusterForm):
         if problem == "missing" and name not in KINDS:
             return f"{table}: {describe_missing_key(form, name)}"

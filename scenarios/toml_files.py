@@ -8,7 +8,7 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, read_text, reason
-from collectives.quoting import quote
+from collectives.quoting import cut, quote
 from collectives.suggestions import suggest
 
 Table = dict[str, Any]
@@ -62,7 +62,7 @@ def override(table: Table, text: str) -> None:
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise InputError(f"--set {text}: write section.key=value, for example --set cluster.world_size=4")
+        raise InputError(f"--set {cut(text)}: write section.key=value, for example --set cluster.world_size=4")
     place: Any = table
     for part in parts[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else _entry(place, part, text)
@@ -75,16 +75,16 @@ def override(table: Table, text: str) -> None:
 
 def _entry(place: Any, part: str, text: str) -> Any:
     if not isinstance(place, list):
-        raise InputError(f"--set {text}: {quote(part)} would be a key of {quote(place)}, which is no table")
-    if not (part.isdecimal() and int(part) < len(place)):
-        raise InputError(f"--set {text}: {quote(part)} is no entry of a list of {len(place)}; count from 0")
+        raise InputError(f"--set {cut(text)}: {quote(part)} would be a key of {quote(place)}, which is no table")
+    if not (part.isdecimal() and len(part) < 10 and int(part) < len(place)):
+        raise InputError(f"--set {cut(text)}: {quote(part)} is no entry of a list of {len(place)}; count from 0")
     return place[int(part)]
 
 
 def _value(text: str) -> Any:
     try:
         read = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return read["value"] if read.keys() == {"value"} else text
 

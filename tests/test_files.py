@@ -177,7 +177,7 @@ sizes = "1 KiB"
 def test_the_answer_is_shown_before_it_cannot_be_written(ringlab):
     status, out, err = ringlab("predict", "star8", "--json", "/dev/full", "--trace", "/dev/full")
     assert (status, err) == (1, "ringlab: /dev/full: No space left on device\n/dev/full: No space left on device\n")
-    assert "ring is" in out
+    assert "Collectives" in out
 
 
 def test_two_outputs_are_two_files(ringlab, tmp_path: Path):

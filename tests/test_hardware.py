@@ -206,7 +206,7 @@ REFUSED = {
     "'T4' is no machine, so it has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
     "-o x.png: name the machine to draw": lambda: hardware(None, Path("x.png")),
     "x.gif: a topology is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
-    "a picture shows 2000 at most": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
+    "a picture shows 2000 nodes at most": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
 }
 
 

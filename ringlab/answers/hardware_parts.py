@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import viz
-from collectives.checks import check_text
+from collectives.checks import check_text, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.suggestions import close_names
@@ -60,9 +60,13 @@ class HardwarePart(Record):
         ...     Path(drawn.file).is_file()
         True
         """
+        from viz.topology import MOST_NODES  # loads what draws
+
         if self.name not in machine_entries():
             machines = ", ".join(machine_entries())
             raise InputError(f"{quote(self.name)} is no machine, so it has no topology; there are {machines}")
+        if check_whole_number("nodes", nodes, at_least=1) * len(preset(self.name).graph) > MOST_NODES:
+            raise InputError(f"{nodes} of {self.name} are too many to draw: a picture shows {MOST_NODES} nodes at most")
         cluster = preset(self.name, nodes)
         viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
         return replace(self, file=str(path))

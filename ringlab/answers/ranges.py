@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from math import inf
 
 from collectives.checks import check_number, check_text
 from collectives.errors import InputError
@@ -9,6 +10,7 @@ from collectives.quoting import quote
 from collectives.units import parse_size
 
 MOST_SIZES = 1000
+MOST_DIGITS = 18  # of a number of ranks
 
 
 def parse_world_sizes(text: str, option: str = "--world-sizes", most: int = 256) -> list[int]:
@@ -20,7 +22,7 @@ def parse_world_sizes(text: str, option: str = "--world-sizes", most: int = 256)
     sizes: set[int] = set()
     for part in check_text(option, text, "1-8,16").split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not _is_number(first) or (dash and not _is_number(last)):
             raise InputError(f"{option} {quote(text)}: {quote(part)} is neither a number nor a range like 1-8")
         if dash and int(last) < int(first):
             raise InputError(f"{option} {quote(text)}: {part.strip()} runs backwards; write {last}-{first}")
@@ -32,6 +34,10 @@ def parse_world_sizes(text: str, option: str = "--world-sizes", most: int = 256)
     return sorted(sizes)
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+
+
 def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
     """Return sizes in bytes from ``begin`` up to ``end``, each ``factor`` times the one before, as nccl-tests does.
 
@@ -41,7 +47,7 @@ def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
     [1024, 4096, 16384]
     """
     first, last = parse_short_size(begin, "-b"), parse_short_size(end, "-e")
-    if check_number("-f", factor) <= 1 or not 0 < first <= last:
+    if not 1 < check_number("-f", factor) < inf or not 0 < first <= last:
         raise InputError(f"-b {begin} -e {end} -f {factor:g}: sizes must grow from -b up to -e, by a factor above 1")
     sizes = list(_grow(first, last, factor))
     if len(sizes) > MOST_SIZES:
@@ -55,7 +61,7 @@ def _grow(begin: int, end: int, factor: float) -> Iterator[int]:
         if size > end:
             return
         yield size
-        size = max(size + 1, int(size * factor))
+        size = max(size + 1, int(min(size * factor, end + 1)))
 
 
 def parse_short_size(text: str, option: str) -> int:

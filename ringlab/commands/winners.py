@@ -39,10 +39,12 @@ def winners(
 ) -> None:
     """Show where each algorithm wins by the model: the size of the buffer against the number of ranks."""
     from collectives.errors import InputError
+    from collectives.quoting import quote
     from ringlab.answers import winner_maps
     from ringlab.scenario import load
     from ringlab.terminal.winners_table import show_winners
     from simcomm import star
+    from simcomm.cluster.cluster import MOST_RANKS
     from viz import check_file
 
     if output is not None:
@@ -56,6 +58,8 @@ def winners(
         raise InputError("--set changes a scenario, and none is given")
     else:
         check_outputs(json_to, output)
+        if hosts > MOST_RANKS:
+            raise InputError(f"--hosts {quote(hosts)}: {MOST_RANKS} hosts at most")
         cluster = star(hosts, bandwidth, latency)
         answer = winner_maps.winners(collective or "all_reduce", cluster, ranks, sizes, algorithms)
 

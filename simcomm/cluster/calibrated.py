@@ -44,12 +44,18 @@ def with_calibration(cluster: Cluster, calibration: Calibration) -> Cluster:
                 f"the calibration is of {calibration.ranks} ranks, but {cluster.title} has {cluster.world_size}; "
                 f"make one with `ringlab calibrate --ranks {cluster.world_size}`"
             )
-        alone, together = 1 / calibration.one_way.per_byte, len(cluster.hosts) / calibration.both_ways.per_byte
+        alone = _rate(1, calibration.one_way.per_byte)
+        together = _rate(len(cluster.hosts), calibration.both_ways.per_byte)
         graph = _memory_graph(cluster.hosts, alone, together)
         return replace(cluster, graph=graph, transport=calibration.transport(goodput=1.0))
     if cluster.transport is None:
         return replace(cluster, transport=calibration.transport(goodput=TCP_GOODPUT))
     return cluster
+
+
+def _rate(messages: int, seconds_per_byte: float) -> float:
+    """Return bytes per second; infinitely many where, as with one rank, nothing was sent."""
+    return messages / seconds_per_byte if seconds_per_byte > 0 else inf
 
 
 def calibration_ranks(cluster: Cluster) -> int:

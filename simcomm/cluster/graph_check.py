@@ -1,7 +1,8 @@
 """Checks of a graph that a user made: its names, keys, quantities and whether every rank reaches every other."""
 
 from collections.abc import Mapping
-from math import isnan
+from math import inf
+from sys import float_info
 from typing import Any
 
 import networkx as nx
@@ -84,9 +85,11 @@ _WANTED = {"bandwidth": "bytes per second as a number above 0", "latency": "seco
 
 
 def _is_quantity(value: object, above_zero: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float) or isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return value > 0 if above_zero else 0 <= value < float("inf")
+    if isinstance(value, int) and abs(value) > float_info.max:  # a float of it would be too large
+        return False
+    return value > 0 if above_zero else 0 <= value < inf  # which NaN is not
 
 
 def _check_keys(where: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -60,7 +60,8 @@ class Jitter:
         # the logarithm of a lognormal number of mean m and deviation s has variance log(1 + (s/m)^2)
         if self.mean == 0:
             return np.zeros_like(uniform)
-        variance = np.log1p((self.deviation / self.mean) ** 2)
+        ratio = np.log(self.deviation) - np.log(self.mean)  # as a logarithm, which no deviation makes too large
+        variance = np.logaddexp(0.0, 2 * ratio)
         from scipy.special import ndtri  # takes a fifth of a second to import, and most predictions do not need it
 
         return np.exp(np.log(self.mean) - variance / 2 + np.sqrt(variance) * ndtri(uniform + HALF))

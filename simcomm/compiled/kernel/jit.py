@@ -6,10 +6,10 @@ hence functions are inlined.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -48,7 +48,16 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
         compiled: Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
         compiled = numba.njit(**options)(function)
-    return compiled
+        return compiled
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            return compiled(*arguments)
+        except OSError:  # the disk is full: the code is compiled and cannot be kept
+            return compiled(*arguments)
+
+    return cast(Function, call)
 
 
 @cache

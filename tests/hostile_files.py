@@ -1,0 +1,278 @@
+"""Files of every kind that a command reads, and how they go wrong: mutations of valid ones, drawn with a seed."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+Tree = Any  # what TOML and JSON say: tables, lists, texts, numbers
+Path = tuple[str | int, ...]  # to a value in a tree
+
+LONG, HUGE = "x" * 5_000, "x" * 200_000
+TEXTS = (
+    "", " ", "\t", "\n", "\x00", "\x07\x1b[2J\x1b]0;owned\x07", "\x1b[31mred", "\x9b31m", "[red]markup[/red]", "[/]",
+    "[link=file:///etc/passwd]x", ":smile:", "line\nringlab: all is well", "\u202egnp.exe", "\u2066x\u2069", "\u200b",
+    "\ufeff", "\ud800", "\udcff", "é", "１０", "²", "٣ Gbit/s", "😀" * 50, "$\\frac{$", "$x^2$", "%s%n",
+    "{0.__class__}",
+    "{{7*7}}", "<script>alert(1)</script>", "../../etc/passwd", "/", "~", "~nobody/x", ".", "..", "-", "--help",
+    "/dev/zero", "/proc/self/mem", "nan", "inf", "-1", "0", "1e999", "9" * 5000, "0x10", "1_000", "10 Gbit/s", "5 us",
+    "0 us", "-5 us", "1e99 us", "1e-99 s", "1e99 Gbit/s", "1e-99 bit/s", "1 B", "0 B", "1 TiB", "9999999999 GiB",
+    "1e40 B", "0.5 B", "ring", "auto", "ring[", "ring[slices=]", "chain[slices=1000000000]", "chain[slices=-1]", "ddp",
+    "no.py", "no.py:x", ":x", "a.py:b.py:c", "all_reduce/ring", "barrier/naive", "star", "dgx-h100", "this-machine",
+    "none.json", "none.graphml", ".json", "h0", "h1", "s0", "h-1", "h99999999999999999999", LONG, HUGE,
+)  # fmt: skip
+NUMBERS = (
+    0, 1, 2, 3, 7, -1, -(2**63), 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 10**400, 1.5, 0.0, -0.0, 1e-320, 1e308, -1e308,
+    float("inf"), float("-inf"), float("nan"), 1e-9, 1000, 100_000, 65_537,
+)  # fmt: skip
+SHAPES: tuple[Callable[[], Tree], ...] = (
+    lambda: None, lambda: True, lambda: False, list, dict, lambda: [[]], lambda: [{}], lambda: {"": {}},
+    lambda: [0] * 50_000,
+    lambda: ["ring"] * 3000, lambda: {"name": "ring", "name2": 1}, lambda: {"a": {"b": {"c": {}}}}, lambda: [None,
+    "x", 1],
+    lambda: deep(60), lambda: deep(3000), lambda: {f"k{n}": n for n in range(20_000)}, lambda: ["h0", "h0"],
+    lambda: ["h0"],
+)  # fmt: skip
+
+
+def deep(levels: int) -> Tree:
+    """Return lists inside lists."""
+    tree: Tree = []
+    for _ in range(levels):
+        tree = [tree]
+    return tree
+
+
+def hostile_value(draw: random.Random) -> Tree:
+    """Return a value that few expect."""
+    pool = draw.choice((TEXTS, NUMBERS, SHAPES))
+    value = draw.choice(pool)
+    return value() if callable(value) else value
+
+
+def places(tree: Tree, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of every value in a tree; of a long list the first few."""
+    inner = (
+        list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree))[:4] if isinstance(tree, list) else []
+    )
+    for key, value in inner if len(path) < 12 else ():
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def mutate(tree: Tree, draw: random.Random) -> Tree:
+    """Return a copy of a tree in which up to three values are replaced, deleted, doubled or moved."""
+    tree = json.loads(json.dumps(tree))
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        all_places = list(places(tree))
+        if not all_places:
+            return hostile_value(draw)
+        *way, last = draw.choice(all_places)
+        place = tree
+        for key in way:
+            place = place[key]
+        _change(place, last, tree, draw)
+    return tree
+
+
+def _change(place: Any, last: Any, tree: Tree, draw: random.Random) -> None:
+    match draw.choice(("replace", "replace", "replace", "scale", "delete", "add", "double", "borrow")):
+        case "scale" if isinstance(place[last], int | float) and not isinstance(place[last], bool):
+            place[last] = place[last] * draw.choice((-1, 0, 10, 1000, 1e6, 0.5, 1e-12))
+        case "delete":
+            del place[last]
+        case "add" if isinstance(place, dict):
+            place[draw.choice((*map(str, TEXTS[:40]), "title", "name", "world_size"))] = hostile_value(draw)
+        case "double" if isinstance(place, list):
+            place.extend([place[last]] * draw.choice((1, 2, 500)))
+        case "borrow":
+            other: Any = tree
+            for key in draw.choice(list(places(tree))):
+                other = other[key]
+            with suppress(RecursionError):
+                place[last] = json.loads(json.dumps(other))
+        case _:
+            place[last] = hostile_value(draw)
+
+
+def mutate_text(text: bytes, draw: random.Random) -> bytes:
+    """Return a file's bytes cut, doubled, in another encoding, or with something put in between."""
+    at, end = sorted(draw.randrange(len(text) + 1) for _ in range(2))
+    decoded = text.decode(errors="replace")
+    inserted = draw.choice((b"\x00", b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\x1b[31m", b"\r", b"]]]]", b"[[[[",
+    b'"',
+        b"'''", b"{", b"}", b"<!--", b"&x;", b"#", b"\n\n", "\u202e".encode(), b"9" * 6000, b"[" * 4000,
+        b"A" * 100_000))  # fmt: skip
+    return draw.choice((
+        lambda: text[:at], lambda: text[at:], lambda: text[:at] + inserted + text[at:], lambda: text[:at] + text[end:],
+        lambda: text[:end] + text[at:], lambda: text + text, lambda: b"\xef\xbb\xbf" + text,
+        lambda: decoded.encode("utf-16"),
+        lambda: decoded.encode("utf-32"), lambda: text.replace(b"\n", b"\r\n"), lambda: text.replace(b"\n", b"\r"),
+        lambda: text[::-1], lambda: b"", lambda: bytes(draw.randrange(256) for _ in range(300)), lambda: text + b"\x00",
+        lambda: inserted, lambda: text.replace(b'"', b"'"), lambda: text.upper(),
+    ))()  # fmt: skip
+
+
+def toml(tree: Tree) -> bytes:
+    """Return a tree as TOML, all in inline tables; what TOML lacks is written all the same."""
+    if not isinstance(tree, dict):
+        return f"value = {_toml_value(tree)}\n".encode(errors="surrogatepass")
+    lines = [f"{json.dumps(str(key))} = {_toml_value(value)}\n" for key, value in tree.items()]
+    return "".join(lines).encode(errors="surrogatepass")
+
+
+def _toml_value(value: Tree) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(key))} = {_toml_value(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" * 3000 if len(value) == 1 and _is_deep(value) else f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    return "null" if value is None else _number(value) if isinstance(value, int) else json.dumps(value)
+
+
+def _is_deep(value: Tree) -> bool:
+    for _ in range(500):
+        if not isinstance(value, list) or len(value) != 1:
+            return False
+        value = value[0]
+    return True
+
+
+def _number(value: int) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def as_json(tree: Tree) -> bytes:
+    """Return a tree as JSON, with NaN and Infinity, and lists too deep for Python's writer."""
+    try:
+        return json.dumps(tree).encode()
+    except RecursionError:
+        return b"[" * 100_000
+
+
+EACH = {"bandwidth": "10 Gbit/s", "latency": "5 us"}
+ASKS = {"name": "all_reduce", "algorithms": ["naive", "ring"], "sizes": ["1 KiB", "64 KiB"]}
+COMPUTE = {"forward": "10 ms", "backward": "20 ms", "optimizer": "1 ms"}
+TROUBLE = {
+    "seed": 1, "repetitions": 3, "rank": [{"rank": 1, "slowdown": 2.0, "fails_at": "1 s"}],
+    "link": [{"between": ["h0", "s0"], "share": 0.5, "at": "1 us", "lasting": "5 us", "every": "20 us"}],
+    "messages": {"distribution": "lognormal", "mean": "1 us", "deviation": "1 us"},
+    "compute": {"distribution": "exponential", "mean": 0.1},
+}  # fmt: skip
+LINKS = [{"between": [f"h{n}", "s0"], **EACH} for n in range(4)]
+SCENARIOS: dict[str, dict[str, Tree]] = {
+    "star": {"title": "a star", "cluster": {"topology": "star", "hosts": 4, **EACH}, "collective": ASKS},
+    "ring": {"cluster": {"topology": "ring", "hosts": 5, **EACH, "sharing": "fifo"}, "collective": {**ASKS,
+    "op": "max"}},
+    "torus": {"cluster": {"topology": "torus", "dimensions": [2, 3], **EACH, "routing": "ecmp"}, "collective": ASKS},
+    "full": {"cluster": {"topology": "fully-connected", "hosts": 3, **EACH}, "collective": {**ASKS,
+    "dtype": "float64"}},
+    "tree": {
+        "cluster": {
+            "topology": "two-level-tree", "racks": 2, "hosts_per_rack": 2, "oversubscription": 2.0, **EACH,
+            "placement": "round-robin",
+        },
+        "collective": {"name": "broadcast", "root": 1, "algorithms": [{"name": "chain", "slices": 4}],
+        "sizes": "1 KiB"},
+    },
+    "fat": {"cluster": {"topology": "fat-tree", "ports": 4, **EACH, "routing": {"name": "ecmp", "seed": 1}},
+    "collective": ASKS},
+    "dragonfly": {
+        "cluster": {"topology": "dragonfly", "hosts_per_router": 1, "routers_per_group": 2, "global_links": 1, **EACH},
+        "collective": ASKS,
+    },
+    "machine": {"cluster": {"preset": "dgx-h100", "nodes": 1, "gpus_per_node": 4}, "collective": ASKS},
+    "links": {
+        "cluster": {"link": LINKS, "placement": ["h1", "h0"], "route": [{"path": ["h0", "s0", "h1"]}]},
+        "collective": ASKS,
+    },
+    "what_if": {
+        "cluster": {"topology": "star", "hosts": 4, **EACH},
+        "collective": {**ASKS, "algorithms": ["auto", "ring"]},
+        "what_if": [{"title": "faster", "cluster": {"topology": "star", "hosts": 2, **EACH}}, {"title": "bad",
+        "trouble": TROUBLE}],
+    },
+    "trouble": {"cluster": {"topology": "star", "hosts": 4, **EACH}, "collective": ASKS, "trouble": TROUBLE},
+    "training": {
+        "cluster": {"topology": "star", "hosts": 4, **EACH},
+        "training": {
+            "gradient_sync": ["ring", "ddp"], "model": "resnet18", "dataset": "digits", "batch_size": 8, "epochs": 1,
+            "seed": 0, "learning_rate": 0.1, "scale_learning_rate": True, "compute": COMPUTE,
+        },
+    },
+    "file": {"cluster": {"topology": "net.json"}, "collective": ASKS},
+    "graphml": {"cluster": {"topology": "net.graphml"}, "collective": ASKS},
+}  # fmt: skip
+RATES = {"bandwidth": 1.25e9, "latency": 5e-6}
+TOPOLOGY: dict[str, Tree] = {
+    "directed": False, "multigraph": False, "graph": {},
+    "nodes": [{"id": "h0"}, {"id": "h1", "kind": "host"}, {"id": "s0", "kind": "switch"}, {"id": "h2"}],
+    "edges": [{"source": "h0", "target": "s0", **RATES}, {"source": "h1", "target": "s0", **RATES, "medium": "fibre"},
+              {"source": "h2", "target": "s0", **RATES, "shared_bandwidth": 2.5e9, "usable_bandwidth": 1e9}],
+}  # fmt: skip
+GRAPHML = """<?xml version='1.0' encoding='utf-8'?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="d1" for="edge" attr.name="latency" attr.type="double" />
+  <key id="d0" for="edge" attr.name="bandwidth" attr.type="double" />
+  <key id="d2" for="node" attr.name="kind" attr.type="string" />
+  <graph edgedefault="undirected">
+    <node id="h0"><data key="d2">host</data></node>
+    <node id="h1" />
+    <node id="s0" />
+    <edge source="h0" target="s0"><data key="d0">1.25e9</data><data key="d1">5e-06</data></edge>
+    <edge source="h1" target="s0"><data key="d0">1.25e9</data><data key="d1">0</data></edge>
+  </graph>
+</graphml>
+"""
+XML_CHANGES = (
+    ("<graph edgedefault", '<!DOCTYPE x [<!ENTITY e "boom">]><graph edgedefault'), ("h1", "&e;"), ("h1", "h0"),
+    ("s0", "s9"),
+    ("undirected", "directed"), ("undirected", "yes"), ("1.25e9", "inf"), ("1.25e9", "nan"), ("1.25e9", "1e999"),
+    ("5e-06", "-1"),
+    ("1.25e9", "0"), ("1.25e9", ""), ("1.25e9", "1.25e9 "), ("1.25e9", "x"), ("1.25e9", "9" * 5000), ('"double"',
+    '"int"'),
+    ('"double"', '"boolean"'), ('"double"', '"complex"'), ('for="edge"', 'for="all"'), ('for="edge"', 'for="node"'),
+    ('attr.name="latency"', 'attr.name="bandwidth"'), ('attr.name="latency"', ""), ('<node id="h1" />',
+    '<node id="h1"/><node id="h1"/>'),
+    ('<node id="h1" />', ""), ('<node id="h1" />', "<node/>"), ('<node id="h1" />',
+    '<node id="h1"><port name="p"/></node>'),
+    ('<node id="h1" />', '<node id="h1"><graph edgedefault="directed"/></node>'), ('<node id="h1" />', "<hyperedge/>"),
+    ("</graph>", '</graph><graph edgedefault="directed"/>'), ("<graph ", '<graph id="g" '), ('target="s0"',
+    'target="h0"'),
+    ('target="s0"', ""), ("utf-8", "utf-16"), ("utf-8", "latin-1"), ("utf-8", "x-no-such"),
+    (' xmlns="http://graphml.graphdrawing.org/xmlns"', ""),
+    ("graphml", "html"), ("host", "router"), ("host", "\x1b[31m"), ("host", "&#27;[31m"), ("h0", "&#27;]0;x&#7;"),
+    ("h0", "\u202eh0"),
+    ("h0", "h0\nh0"), ("</node>", ""), ('<key id="d0"', '<key id="d1"'), ('key="d0"', 'key="d7"'), ("d1", "d0"),
+    ("</graph>", '<edge source="h1" target="s0"/></graph>'), ("</graph>",
+    '<edge id="e" source="h0" target="s0" directed="true"/></graph>'),
+    ("</graph>", '<node id="h7"/></graph>'), ("<node", "<node " + 'a="b" ' * 3000), ("</graph>", "<data>" * 5000),
+    ("5e-06", "<default>5</default>"),
+)  # fmt: skip
+LINE = {"fixed": 2e-5, "per_byte": 1e-9, "worst_residual": 0.1, "points": [[1024, 2e-5], [1048576, 1e-3]]}
+CALIBRATION: dict[str, Tree] = {
+    "schema_version": 1, "ranks": 4, "threads": 1, "one_way": LINE, "both_ways": LINE, "reduction": LINE,
+    "backend": "gloo",
+    "compute": [{"model": "resnet18", "dataset": "digits", "batch_size": 8, "processes": 1, "threads": 2, "spread": 0.1,
+                 "phases": {"forward": 0.1, "backward": 0.2, "optimizer": 0.01}}],
+    "created": "2026-01-01T00:00:00+00:00", "environment": {"cpu": "some", "cores": 2},
+}  # fmt: skip
+
+
+def mutate_graphml(draw: random.Random) -> bytes:
+    """Return a GraphML file in which up to three things are wrong."""
+    text = GRAPHML
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        before, after = draw.choice(XML_CHANGES)
+        text = text.replace(before, after, draw.choice((1, 1, -1)))
+    content = text.encode(errors="surrogatepass")
+    return mutate_text(content, draw) if draw.random() < 0.2 else content
+
+
+def billion_laughs() -> bytes:
+    """Return a file of a kilobyte whose entities expand to gigabytes."""
+    names = [f'<!ENTITY e{n + 1} "{f"&e{n};" * 10}">' for n in range(10)]
+    doctype = f'<!DOCTYPE x [<!ENTITY e0 "boom">{"".join(names)}]>'
+    return GRAPHML.replace("<graphml", f"{doctype}<graphml", 1).replace('id="h1"', 'id="&e10;"').encode()

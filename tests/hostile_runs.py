@@ -1,0 +1,302 @@
+"""Runs ``ringlab`` on hostile input: each case in a fork of one warm process, watched for silence, memory and losses.
+
+``python tests/hostile_runs.py --seeds 100000:105000`` tries more of them than the test does.
+"""
+
+import argparse
+import gc
+import json
+import os
+import re
+import resource
+import select
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+SILENCE = 5.0  # seconds of computing without a word
+WALL = 30.0  # seconds without a word, whatever the machine is busy with
+MOST_BYTES = 1 << 30
+STATUSES = (0, 1, 2, 130)
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+UNWANTED = (
+    "Traceback (most recent call last)",
+    "a fault of Ringlab's",
+    "Exception ignored",
+    "Warning:",
+    "Error in sys.",
+)
+
+
+class Case(NamedTuple):
+    """A command in a folder of its own."""
+
+    name: str
+    arguments: tuple[str, ...]
+    files: tuple[tuple[str, bytes | Callable[[Path], object]], ...] = ()  # what is there before
+    writes: tuple[str, ...] = ()  # files that it may make or replace, where it succeeds
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+class Ended(NamedTuple):
+    """How a case ended."""
+
+    status: int  # negative: the signal
+    out: str
+    err: str
+    seconds: float  # the longest silence, of computing
+    memory: int  # bytes, at most
+
+
+def problems(case: Case, folder: Path) -> list[str]:
+    """Run a case in an empty folder; return what it should not have done."""
+    for name, content in case.files:
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content) if isinstance(content, bytes) else content(file)
+    before = snapshot(folder)
+    ended = run(case, folder)
+    return [*_broken_manners(ended), *_losses(case, ended, before, snapshot(folder)), *_bad_json(case, ended)]
+
+
+def _broken_manners(ended: Ended) -> Iterator[str]:
+    said = ended.out + ended.err
+    if ended.status not in STATUSES:
+        yield f"exit status {ended.status}: {ended.err[-500:]}"
+    for phrase in UNWANTED:
+        if phrase in said:
+            yield f"{phrase}: {said[max(said.find(phrase) - 100, 0) :][-900:]}"
+    if found := CONTROL.search(said):
+        yield f"control character {found[0]!r}: {said[max(found.start() - 80, 0) : found.end() + 40]!r}"
+    if ended.status in (1, 2) and not ended.err.strip() and not ended.out.strip():
+        yield f"status {ended.status} without a word"
+    if ended.status == 2 and (len(ended.err) > 3500 or len(ended.err.splitlines()) > 12):
+        yield f"{len(ended.err)} letters on {len(ended.err.splitlines())} lines to say what is wrong: {ended.err[:300]}"
+    if ended.seconds > SILENCE:
+        yield f"silent for {ended.seconds:.0f} s"
+    if ended.memory > MOST_BYTES:
+        yield f"{ended.memory >> 20} MiB of memory"
+
+
+def _losses(case: Case, ended: Ended, before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) == after.get(name) or name.split("/")[0] == "cache":
+            continue
+        if f"{name}/" in case.writes:
+            continue  # a folder
+        if name not in case.writes or ended.status == 2:
+            yield f"{name} was {before.get(name)}, is {after.get(name)} (status {ended.status})"
+        elif not str(after.get(name)).startswith("file"):
+            yield f"{name} should be a file, is {after.get(name)}"
+
+
+def _bad_json(case: Case, ended: Ended) -> Iterator[str]:
+    if ended.status == 0 and case.arguments[-2:] == ("--json", "-"):
+        try:
+            json.loads(ended.out, parse_constant=lambda name: 1 / 0)
+        except (ValueError, ZeroDivisionError) as error:
+            yield f"no JSON on standard output: {error}: {ended.out[:200]}"
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Return what is in a folder: kind, device or target, and content of each name."""
+    found = {}
+    for file in folder.rglob("*"):
+        status, name = file.lstat(), os.fsencode(file.relative_to(folder)).decode(errors="backslashreplace")
+        if stat.S_ISLNK(status.st_mode):
+            found[name] = f"link to {file.readlink()}"
+        elif stat.S_ISREG(status.st_mode):
+            large = status.st_size > 10**7
+            found[name] = f"file {stat.S_IMODE(status.st_mode):o} {status.st_size if large else _hash(file)}"
+        else:
+            found[name] = f"{stat.filemode(status.st_mode)} {status.st_rdev}"
+    return found
+
+
+def _hash(file: Path) -> str:
+    return sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def run(case: Case, folder: Path) -> Ended:
+    """Run a case in a fork of this process."""
+    out, err = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        _be_the_command(case, folder, out[1], err[1])
+    for end in (out[1], err[1]):
+        os.close(end)
+    try:
+        said, silence = _listen(child, (out[0], err[0]))
+    finally:
+        for end in (out[0], err[0]):
+            os.close(end)
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+    _, status, used = os.wait4(child, 0)
+    ended = os.waitstatus_to_exitcode(status)
+    return Ended(
+        ended,
+        said[out[0]].decode(errors="replace"),
+        said[err[0]].decode(errors="replace"),
+        silence,
+        used.ru_maxrss << 10,
+    )
+
+
+def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
+    """Run the command line, and never return."""
+    status = 70
+    try:
+        os.setpgid(0, 0)
+        os.chdir(folder)
+        for name, number in (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_AS, 8 << 30),
+            (resource.RLIMIT_FSIZE, 1 << 30),
+        ):
+            resource.setrlimit(name, (number, number))
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.closerange(3, 200)
+        os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **dict(case.environment)})
+        sys.argv = ["ringlab", *case.arguments]
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", errors="backslashreplace")  # noqa: SIM115
+        status = _status_of_main()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except BaseException:
+        os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
+    finally:
+        os._exit(status)
+
+
+def _status_of_main() -> int:
+    """Return the exit status that Python would end with."""
+    from ringlab import cli
+
+    try:
+        cli.main()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _listen(child: int, pipes: tuple[int, int]) -> tuple[dict[int, bytes], float]:
+    """Return what came through each pipe until both ended, and the longest silence in seconds of computing."""
+    said = dict.fromkeys(pipes, b"")
+    open_pipes, longest, spoke_at, spoke_cpu = list(pipes), 0.0, time.monotonic(), 0.0
+    while open_pipes:
+        ready, _, _ = select.select(open_pipes, [], [], 0.1)
+        now, cpu = time.monotonic(), _cpu_seconds(child)
+        longest = max(longest, cpu - spoke_cpu)
+        if now - spoke_at > WALL or longest > SILENCE:
+            return said, max(longest, SILENCE + now - spoke_at)
+        for pipe in ready:
+            piece = os.read(pipe, 65536)
+            said[pipe] = (said[pipe] + piece)[:20_000_000]
+            spoke_at, spoke_cpu = now, cpu
+            if not piece:
+                open_pipes.remove(pipe)
+    return said, longest
+
+
+def _cpu_seconds(process: int) -> float:
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def warm_up() -> None:
+    """Import and run what cases need, so that each begins where the last import ended."""
+    os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="agg")
+    import hostile_cases
+
+    from ringlab import cli  # noqa: F401
+
+    with tempfile.TemporaryDirectory() as folder:
+        for number, case in enumerate(hostile_cases.VALID):
+            place = Path(folder, str(number))
+            place.mkdir()
+            _run_here(case, place)
+    gc.collect()
+    gc.freeze()
+
+
+def _run_here(case: Case, folder: Path) -> None:
+    """Run a valid case in this process. Raise AssertionError where it fails."""
+    for name, content in case.files:
+        (folder / name).write_bytes(content)
+    before, streams, argv = Path.cwd(), (sys.stdout, sys.stderr), sys.argv
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    os.chdir(folder)
+    with Path(folder, "said").open("w+") as said:
+        sys.stdout = sys.stderr = said
+        sys.argv = ["ringlab", *case.arguments]
+        try:
+            status = _status_of_main()
+        finally:
+            (sys.stdout, sys.stderr), sys.argv = streams, argv
+            os.chdir(before)
+        said.seek(0)
+        assert status == 0, f"{case.name}: {said.read()}"
+
+
+def try_all(cases: Iterable[Case]) -> Iterator[tuple[Case, list[str], float]]:
+    """Run each case in a new folder; yield it with its problems and the seconds that it took."""
+    for case in cases:
+        folder, begin = Path(tempfile.mkdtemp(prefix="hostile-")), time.monotonic()
+        try:
+            yield case, problems(case, folder), time.monotonic() - begin
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Try one in so many of the systematic cases, and drawn ones; write a line of JSON for each that misbehaves."""
+    import hostile_cases
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=0, metavar="N", help="try one systematic case of N; 0: none")
+    parser.add_argument("--seeds", default="0:0", metavar="FIRST:END", help="the seeds of drawn cases")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains it")
+    options = parser.parse_args()
+    warm_up()
+    first, end = map(int, options.seeds.split(":"))
+    systematic = islice(hostile_cases.systematic(), 0, None, options.every) if options.every else ()
+    cases = chain(systematic, hostile_cases.drawn(range(first, end)))
+    tried, slow = 0, list[tuple[float, str]]()
+    for case, found, seconds in try_all(case for case in cases if options.only in case.name):
+        tried += 1
+        slow.append((seconds, case.name))
+        if found:
+            shown = [word[:200] for word in case.arguments]
+            _tell({"case": case.name, "arguments": shown, "problems": found})
+    _tell({"tried": tried, "slowest": sorted(slow, reverse=True)[:8]})
+
+
+def _tell(line: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
