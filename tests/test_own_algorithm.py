@@ -70,7 +70,7 @@ def test_a_mistake_is_told_before_anything_is_measured(folder: Path, ringlab: Ri
     (folder / "my.py").write_text(FANCY.replace("rank - step - 1", "rank - step - 2"), encoding="utf-8")
     done = ringlab(command, "asked.toml")
     assert (done.status, done.out) == (2, "")
-    assert "ringlab: all_reduce/fancy_all_reduce, world size 2, rank 0, step 0: send(to rank 1, chunk 0)" in done.err
+    assert "ringlab: all_reduce/fancy_all_reduce, world size 2, rank 0, step 0 (line 10 of my.py): send(to" in done.err
     assert "measuring" not in done.err
 
 
