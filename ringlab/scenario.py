@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import scenarios
 from collectives.errors import InputError
-from collectives.records.trace import Trace, read_trace
+from collectives.records.profiles import read_run
+from collectives.records.trace import Trace
 from collectives.units import parse_size
 from ringlab.answers import prediction
 from ringlab.answers.calibration_source import (
@@ -309,17 +310,33 @@ def explain(scenario: Named, path: Path | str | None = None) -> "Explanation":
 def animate(source: Named, path: Path | str, algorithm: str | None = None, size: str | None = None) -> Picture:
     """Draw a trace from a ``.json`` file, or one of a scenario's algorithms: the last at the largest size, unless said.
 
-    The suffix of ``path`` says what is drawn: a player of all algorithms as ``.html``, messages moving over the
-    topology as ``.gif``, ranks against time as ``.png``. Returns the title and the file. Raises InputError.
+    <<<<<<< HEAD
+        The suffix of ``path`` says what is drawn: a player of all algorithms as ``.html``, messages moving over the
+        topology as ``.gif``, ranks against time as ``.png``. Returns the title and the file. Raises InputError.
+    =======
+        What torch's profiler wrote is drawn too: a ``.json`` or ``.json.gz``, or a folder of them, its name with a ``/``.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     animate("star8", Path(folder, "ring.png"), "ring", "1 KiB").title
-    'all_reduce/ring'
+        The suffix of ``path`` says what is drawn: messages moving over the topology as ``.gif``, ranks against time as
+        ``.png``. Returns the title and the file. Raises InputError.
+    >>>>>>> a0eea66 (What torch's profiler wrote of a real run is read as the spans of a Trace)
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     animate("star8", Path(folder, "ring.png"), "ring", "1 KiB").title
+        'all_reduce/ring'
     """
-    if isinstance(source, str | Path) and str(source).endswith(".json"):
-        return draw_trace(read_trace(source), path)
+    if isinstance(source, str | Path) and is_record(source):
+        return draw_trace(read_run(source), path)
     return _find(source).animate(path, algorithm, size)
+
+
+def is_record(source: str | Path) -> bool:
+    """Return whether a source of ``animate`` is a record of a run, not a scenario.
+
+    >>> is_record("ring.trace.json"), is_record("star8")
+    (True, False)
+    """
+    return str(source).endswith((".json", ".json.gz", "/"))
 
 
 def _find(scenario: Named) -> Scenario:

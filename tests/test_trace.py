@@ -99,6 +99,13 @@ def test_where_a_program_goes_wrong_comes_back_and_the_run_is_not_complete(trace
         read_trace(next(tmp_path.iterdir()))
 
 
+def test_a_trace_of_more_routes_than_are_listed_comes_back(tmp_path: Path) -> None:
+    trace = simcomm.run("all_to_all/direct", simcomm.star(50, "10 Gbit/s", "5 us"), 50 * 64)
+    trace.write(tmp_path / "a.trace.json")
+    assert len(trace.messages.routes) > 2000
+    assert read_trace(tmp_path / "a.trace.json") == trace
+
+
 def test_a_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Path) -> None:
     content = written(trace, tmp_path)  # refuses the constants that JSON does not have
     assert content["schema_version"] == 3

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.columnar import Columnar
+from collectives.records.columnar import Columnar, narrow
 
 PLAIN_UP_TO = 2_000  # rows; more are packed
 MOST_ROWS = 4_000_000  # that are read; a message takes about 40 bytes, and twice that while it is read
@@ -40,6 +40,7 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
         return list(column.tolist())
     if column.strides == (0,):
         return {"all": column[0].item()}
+    column = narrow(column)
     little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
     planes = little.view(np.uint8).reshape(len(column), -1).T.tobytes()
     return {"type": column.dtype.str[1:], "deflated": base64.b64encode(zlib.compress(planes, 1)).decode()}

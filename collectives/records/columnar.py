@@ -125,8 +125,8 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
         column = column.astype(kind)
     first = column.flat[0]
     if bool((column == first).all()):
-        return np.broadcast_to(_smallest(np.array(first)), (number,))
-    kept = _smallest(column).view()
+        return np.broadcast_to(narrow(np.array(first)), (number,))
+    kept = narrow(column).view()
     kept.setflags(write=False)
     return kept
 
@@ -137,12 +137,16 @@ def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
     >>> shrink(np.array([7, 300, 9]), np.array([2, 0])).dtype
     dtype('uint16')
     """
-    found: npt.NDArray[Any] = (_smallest(column) if len(column) else column)[at]
+    found: npt.NDArray[Any] = (narrow(column) if len(column) else column)[at]
     return found
 
 
-def _smallest(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return whole numbers in the smallest type that holds them, others as they are."""
+def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return whole numbers in the smallest type that holds them, others as they are; there must be some.
+
+    >>> narrow(np.array([1, 300])).dtype
+    dtype('uint16')
+    """
     if column.dtype.kind not in "iu":
         return column
     least = np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max()))

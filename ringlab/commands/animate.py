@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def animate(
-    source: Annotated[str, typer.Argument(metavar="SCENARIO|TRACE", help="A scenario, or a .trace.json file.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO|TRACE",
+            help="A scenario, a .trace.json file, or what torch's profiler wrote: FILE.json or FOLDER/.",
+        ),
+    ],
     output: Annotated[
         Path,
         typer.Option(
@@ -38,12 +44,12 @@ def animate(
 
     A wrong program is drawn up to where it goes wrong.
     """
-    from ringlab.scenario import animate, load
+    from ringlab.scenario import animate, is_record, load
     from viz import check_file
 
     check_file(output, "a picture of messages")
     check_outputs(json_to, output, reads=calibration)
-    if source.endswith(".json"):
+    if is_record(source):
         answer = animate(source, output)
     else:
         loaded = load(source, *(set_keys or ()))

@@ -1,0 +1,258 @@
+"""What torch's profiler (Kineto) wrote of a real run, as a Trace: its phases, to lay beside the predicted ones.
+
+``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes a file a rank, in the Trace Event Format. The phases of
+a training step are read from what torch itself names:
+
+* *optimizer* is ``Optimizer.step#...``;
+* *backward* lasts from the first to the last ``autograd::engine::evaluate_function``;
+* *forward* lasts from the first to the last operator from which the profiler draws an arrow to backward;
+* *sync* is each ``gloo:...`` or ``nccl:...``, on a GPU's own clock where it is there;
+* what the user named by ``record_function`` is a span of that name.
+
+A step is what ``ProfilerStep#N`` says or, without it, what ends with the optimizer. Times of several ranks are
+comparable as far as the clocks of their hosts agree.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collectives.checks import check_path
+from collectives.errors import InputError
+from collectives.input_files import read_bytes
+from collectives.quoting import quote
+from collectives.records.columnar import Ints
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace, read_trace
+
+MOST_PACKED = 256 << 20  # bytes of a file
+MOST_BYTES = 1 << 30  # of its text
+MOST_RANKS = 65_536
+GZIP = 16 + zlib.MAX_WBITS
+SYNC = re.compile(r"(gloo|nccl|mpi|ucc|xccl):")
+BACKWARD = "autograd::engine::evaluate_function"
+STEP, OPTIMIZER = "ProfilerStep#", "Optimizer.step#"
+NOT_THE_USERS = (STEP, "Optimizer.", "DistributedDataParallel.", "ProfilerStep")
+NAMED = ("user_annotation", "gpu_user_annotation")
+LONGEST_NAME = 60
+LOOKED_AT = 1 << 20  # bytes of a file, before which the profiler has said what it is
+
+
+class Slice(NamedTuple):
+    """A slice of a profile; whole nanoseconds since 1970, which as seconds would lose digits."""
+
+    name: str
+    category: str
+    thread: object
+    begin: int
+    end: int
+
+
+class Profile(NamedTuple):
+    """What is read of one rank's file."""
+
+    rank: int
+    world_size: int
+    host: str
+    slices: list[Slice]
+    forward: list[tuple[object, int]]  # thread and time of operators that backward follows
+
+
+def read_profile(path: Path | str | Sequence[Path | str], title: str = "training/profiled") -> Trace:
+    """Return the spans in what torch's profiler wrote: a ``.json`` or ``.json.gz`` a rank, or a folder of these.
+
+    Times count from the first span. Raises InputError that names the file and what is wrong with it.
+
+    >>> read_profile("profile/")  # doctest: +SKIP
+    <Trace training/profiled: measured, 2 ranks, 442 ms>
+    """
+    paths = _files(path)
+    profiles = [_read(one) for one in paths]
+    by_rank: dict[int, Profile] = {}
+    for file, profile in zip(paths, profiles, strict=True):
+        if profile.rank in by_rank:
+            raise InputError(f"{file}: a second profile of rank {profile.rank}")
+        by_rank[profile.rank] = profile
+    first = min((one.begin for profile in profiles for one in profile.slices), default=0)
+    rows = [span for profile in profiles for span in _spans(profile, first)]
+    if not rows:
+        raise InputError(
+            f"{paths[0]}: no phase in it: neither a collective, nor backward, optimizer or record_function"
+        )
+    begin = min(span.begin for span in rows)
+    rows = [span._replace(begin=span.begin - begin, end=span.end - begin) for span in rows]
+    world_size = max(max(profile.world_size, profile.rank + 1) for profile in profiles)
+    hosts = [by_rank[rank].host if rank in by_rank else "" for rank in range(world_size)]
+    return Trace(
+        title,
+        "measured",
+        world_size,
+        max(span.end for span in rows),
+        spans=Spans.of(rows).sorted(),
+        nodes=list(dict.fromkeys(hosts)),
+        hosts=hosts,
+    )
+
+
+def read_run(path: Path | str) -> Trace:
+    """Return the Trace in a file, or what torch's profiler wrote: a file with ``traceEvents``, or a folder of them.
+
+    Raises InputError, as ``read_trace`` and ``read_profile`` do.
+
+    >>> read_run("profile/rank0.json.gz")  # doctest: +SKIP
+    <Trace training/profiled: measured, 2 ranks, 442 ms>
+    """
+    given = check_path("path", path)
+    return read_profile(given) if is_profile(given) else read_trace(given)
+
+
+def is_profile(path: Path) -> bool:
+    """Return whether a file or folder is what torch's profiler writes, rather than a Trace.
+
+    >>> is_profile(Path("rank0.json.gz")), is_profile(Path("ring.trace.json"))
+    (True, False)
+    """
+    if path.is_dir() or path.name.endswith(".gz"):
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(LOOKED_AT)
+    except OSError:
+        return False
+    return b'"traceEvents"' in head and b'"schema_version"' not in head[:100]
+
+
+def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
+    """Return the files of profiles: those given, or those in a folder."""
+    if not isinstance(path, str | Path):
+        found = [check_path("path", one) for one in path]
+    else:
+        given = check_path("path", path)
+        found = sorted(each for each in given.iterdir() if is_profile_name(each)) if given.is_dir() else [given]
+    if not found:
+        raise InputError(f"{path}: no profile in it; torch's profiler writes .json or .json.gz")
+    return found
+
+
+def is_profile_name(path: Path) -> bool:
+    """Return whether a file is called as the profiler calls one.
+
+    >>> is_profile_name(Path("rank0.pt.trace.json.gz"))
+    True
+    """
+    return path.name.endswith((".json", ".json.gz"))
+
+
+def _read(path: Path) -> Profile:
+    """Return one rank's profile. Raise InputError for a file that is none."""
+    content = _parse(path)
+    events = content.get("traceEvents") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(events, list):
+        raise InputError(f"{path}: not a profile of torch: it has no list of traceEvents")
+    about = content.get("distributedInfo", {})
+    if not isinstance(about, dict):
+        raise InputError(f"{path}: not a profile of torch: distributedInfo is {quote(about)}")
+    rank, world_size = (about.get(key, least) for key, least in (("rank", 0), ("world_size", 1)))
+    if type(rank) is not int or type(world_size) is not int or not 0 <= rank < world_size <= MOST_RANKS:
+        raise InputError(f"{path}: not a profile of torch: rank {quote(rank)} of {quote(world_size)}")
+    base = content.get("baseTimeNanoseconds", 0)
+    if type(base) is not int or not 0 <= base < 1 << 63:
+        raise InputError(f"{path}: not a profile of torch: baseTimeNanoseconds is {quote(base)}")
+    slices, forward = list[Slice](), list[tuple[object, int]]()
+    for number, event in enumerate(events):
+        if not isinstance(event, dict):
+            raise InputError(f"{path}: not a profile of torch: traceEvents.{number} is {quote(event)}")
+        if event.get("ph") == "X":
+            slices.append(_slice(path, number, event, base))
+        elif event.get("ph") == "s" and event.get("cat") == "fwdbwd":
+            forward.append((event.get("tid"), base + _time(path, number, event, "ts")))
+    return Profile(rank, world_size, str(content.get("host_name", "host"))[:LONGEST_NAME], slices, forward)
+
+
+def _parse(path: Path) -> Any:
+    """Return the JSON in a file that may be packed by gzip, without taking more memory than a profile may."""
+    content = read_bytes(path, MOST_PACKED)
+    if content[:2] == b"\x1f\x8b":
+        inflater = zlib.decompressobj(GZIP)
+        try:
+            content = inflater.decompress(content, MOST_BYTES)
+        except zlib.error as error:
+            raise InputError(f"{path}: not a gzip file: {error}") from error
+        if not inflater.eof:
+            raise InputError(f"{path}: more than {MOST_BYTES} bytes in it, or an incomplete gzip file")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a profile of torch: it is not JSON ({error})") from error
+
+
+def _slice(path: Path, number: int, event: dict[str, Any], base: int) -> Slice:
+    name, category = event.get("name"), event.get("cat", "")
+    if not isinstance(name, str) or not isinstance(category, str):
+        raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(name)} as name")
+    begin, lasting = base + _time(path, number, event, "ts"), _time(path, number, event, "dur")
+    if lasting < 0:
+        raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(event['dur'])} as dur")
+    return Slice(name, category, event.get("tid"), begin, begin + lasting)
+
+
+def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
+    """Return a time of an event, there in microseconds, in whole nanoseconds. Raise InputError for what is no time."""
+    value: Any = event.get(key)
+    if type(value) not in (int, float) or not abs(value) < 1e15:
+        raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(value)} as {key}")
+    return round(value * 1000)
+
+
+def _spans(profile: Profile, first: int) -> Iterator[Span]:
+    """Yield the phases of one rank, in seconds from ``first`` on."""
+    ends, slices = _step_ends(profile.slices), profile.slices
+
+    def span(name: str, begin: int, end: int) -> Span:
+        step = int(np.searchsorted(ends, begin, side="right"))
+        times = (begin - first) / 1e9, (end - first) / 1e9
+        return Span(profile.rank, name[:LONGEST_NAME], step, *times, collective=step)
+
+    on_gpu = any(one.category == "gpu_user_annotation" and SYNC.match(one.name) for one in slices)
+    for one in slices:
+        if one.name.startswith(OPTIMIZER):
+            yield span("optimizer", one.begin, one.end)
+        elif one.category in NAMED and SYNC.match(one.name):
+            if one.category == "gpu_user_annotation" or not on_gpu:
+                yield span("sync", one.begin, one.end)
+        elif one.category == "user_annotation" and not one.name.startswith(NOT_THE_USERS):
+            yield span(one.name.strip("# ") or "unnamed", one.begin, one.end)
+    named = {one.name for one in slices if one.category == "user_annotation"}
+    if "backward" not in named:
+        backward = [(one.begin, one.end) for one in slices if one.name.startswith(BACKWARD)]
+        yield from (span("backward", *whole) for whole in _merge_by_step(backward, ends))
+    if not {"forward", "## forward ##"} & named:
+        yield from (span("forward", *whole) for whole in _merge_by_step(_forward(profile), ends))
+
+
+def _forward(profile: Profile) -> list[tuple[int, int]]:
+    """Return begin and end of the operators that backward follows."""
+    at = {(one.thread, one.begin): one.end for one in profile.slices if one.category == "cpu_op"}
+    return [(begin, at[thread, begin]) for thread, begin in profile.forward if (thread, begin) in at]
+
+
+def _step_ends(slices: Sequence[Slice]) -> Ints:
+    """Return when each step but the last ends."""
+    marked = sorted(one.begin for one in slices if one.name.startswith(STEP) and one.category == "user_annotation")
+    ends = marked[1:] or sorted(one.end for one in slices if one.name.startswith(OPTIMIZER))[:-1]
+    return np.array(ends, np.int64)
+
+
+def _merge_by_step(intervals: Sequence[tuple[int, int]], ends: Ints) -> Iterator[tuple[int, int]]:
+    """Yield of the intervals of each step the first begin and the last end."""
+    merged: dict[int, tuple[int, int]] = {}
+    for begin, end in intervals:
+        step = int(np.searchsorted(ends, begin, side="right"))
+        before = merged.get(step, (begin, end))
+        merged[step] = min(before[0], begin), max(before[1], end)
+    yield from merged.values()

@@ -1,0 +1,122 @@
+"""What torch's profiler wrote of a real run, read as spans; and what is no profile, refused."""
+
+import gzip
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real_workers
+import viz_traces
+
+import ringlab
+import viz
+from collectives import InputError, Trace
+from collectives.records import profiles
+from collectives.records.profiles import read_profile, read_run
+from realcomm.launching.launcher import launch
+
+STEPS, RANKS = 3, 2
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float]]]:
+    """A folder with the profile of a real training on gloo ranks, and when its phases ended."""
+    folder = tmp_path_factory.mktemp("profile")
+    ended = launch(real_workers.profile_training, RANKS, folder, ".pt.trace.json.gz", timeout=120)
+    return folder, ended
+
+
+def test_the_phases_of_a_real_run_are_those_that_it_had(run: tuple[Path, list[list[float]]]):
+    folder, ended = run
+    trace = read_profile(folder)
+    assert (trace.kind, trace.world_size, len(trace.messages)) == ("measured", RANKS, 0)
+    counted = Counter((span.rank, span.step, span.name) for span in trace.spans)
+    phases = {"load": 1, "forward": 1, "backward": 1, "sync": 2, "optimizer": 1}
+    assert counted == {(r, s, name): n for r in range(RANKS) for s in range(STEPS) for name, n in phases.items()}
+    last = {(span.rank, span.step, span.name): span.end for span in trace.spans}
+    for rank in range(RANKS):
+        for step in range(STEPS):
+            ends = [last[rank, step, name] for name in ("load", "forward", "backward", "sync", "optimizer")]
+            assert ends == sorted(ends)
+        ours = [ended[rank][3 * step + number] - ended[rank][0] for step in range(STEPS) for number in range(3)]
+        names = ("backward", "sync", "optimizer")
+        theirs = [last[rank, step, name] - last[rank, 0, "backward"] for step in range(STEPS) for name in names]
+        assert theirs == pytest.approx(ours, abs=0.05)
+
+
+def test_it_is_drawn_written_and_laid_beside_a_prediction(run: tuple[Path, list[list[float]]], tmp_path: Path):
+    folder, _ = run
+    assert ringlab.animate(f"{folder}/", tmp_path / "run.png").title == "training/profiled"
+    trace = read_run(folder)
+    trace.write(tmp_path / "run.trace.json")
+    assert read_run(tmp_path / "run.trace.json") == trace
+    viz.write_perfetto([viz_traces.training(RANKS), trace], tmp_path / "both.perfetto.json")
+    events = json.loads((tmp_path / "both.perfetto.json").read_text())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert {"measured, rank 0", "measured, rank 1"} < set(names)
+
+
+def test_one_file_of_it_is_read_alone(run: tuple[Path, list[list[float]]], tmp_path: Path):
+    packed = next(run[0].iterdir())
+    plain = tmp_path / "rank.json"
+    plain.write_bytes(gzip.decompress(packed.read_bytes()))
+    assert read_run(plain) == read_run(packed)
+    with pytest.raises(InputError, match="a second profile of rank"):
+        read_profile([packed, plain])
+
+
+def slice_(name: str, begin: float, lasting: float, category: str = "user_annotation") -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": lasting}
+
+
+def read(tmp_path: Path, content: Any) -> Trace:
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    return read_profile(tmp_path / "a.json")
+
+
+def test_steps_that_the_profiler_marks_count_and_a_gpu_tells_its_own_syncs(tmp_path: Path):
+    events = [slice_(f"ProfilerStep#{number + 4}", 100 * number, 90) for number in range(3)]
+    events += [slice_("nccl:all_reduce", 110, 2), slice_("nccl:all_reduce", 130, 20, "gpu_user_annotation")]
+    events += [slice_("ncclDevKernel_AllReduce", 130, 20, "kernel"), slice_("Optimizer.step#SGD.step", 250, 10)]
+    spans = list(read(tmp_path, {"traceEvents": events, "distributedInfo": {"rank": 3, "world_size": 8}}).spans)
+    found = [(span.rank, span.name, span.step, round(span.end * 1e6)) for span in spans]
+    assert found == [(3, "sync", 1, 20), (3, "optimizer", 2, 130)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "it has no list of traceEvents"),
+        ({"traceEvents": {}}, "it has no list of traceEvents"),
+        ({"traceEvents": []}, "no phase in it"),
+        ({"traceEvents": [3]}, "traceEvents.0 is 3"),
+        ({"traceEvents": [slice_("x", 0, 1) | {"ts": "now"}]}, "traceEvents.0 has 'now' as ts"),
+        ({"traceEvents": [slice_("x", 0, 1) | {"ts": True}]}, "traceEvents.0 has True as ts"),
+        ({"traceEvents": [slice_("x", 0, 1) | {"ts": 1e300}]}, "traceEvents.0 has 1e+300 as ts"),
+        ({"traceEvents": [slice_("x", 0, -1)]}, "traceEvents.0 has -1 as dur"),
+        ({"traceEvents": [slice_("x", 0, 1) | {"name": 3}]}, "traceEvents.0 has 3 as name"),
+        ({"traceEvents": [], "baseTimeNanoseconds": "0"}, "baseTimeNanoseconds is '0'"),
+        ({"traceEvents": [], "distributedInfo": {"rank": 2, "world_size": 2}}, "rank 2 of 2"),
+        ({"traceEvents": [], "distributedInfo": {"rank": 0, "world_size": 10**9}}, "rank 0 of 1000000000"),
+        ({"traceEvents": [], "distributedInfo": [1]}, "distributedInfo is [1]"),
+    ],
+)
+def test_what_is_no_profile_is_refused(tmp_path: Path, content: Any, message: str):
+    with pytest.raises(InputError, match=f"a.json: .*{re.escape(message)}"):
+        read(tmp_path, content)
+
+
+def test_a_file_that_inflates_without_end_or_is_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(profiles, "MOST_BYTES", 1000)
+    (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(bytes(1 << 20)))
+    with pytest.raises(InputError, match="more than 1000 bytes in it"):
+        read_profile(tmp_path / "bomb.json.gz")
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
+    with pytest.raises(InputError, match="or an incomplete gzip file"):
+        read_profile(tmp_path / "cut.json.gz")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no profile in it"):
+        read_profile(tmp_path / "empty")
