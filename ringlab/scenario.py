@@ -310,20 +310,14 @@ def explain(scenario: Named, path: Path | str | None = None) -> "Explanation":
 def animate(source: Named, path: Path | str, algorithm: str | None = None, size: str | None = None) -> Picture:
     """Draw a trace from a ``.json`` file, or one of a scenario's algorithms: the last at the largest size, unless said.
 
-    <<<<<<< HEAD
-        The suffix of ``path`` says what is drawn: a player of all algorithms as ``.html``, messages moving over the
-        topology as ``.gif``, ranks against time as ``.png``. Returns the title and the file. Raises InputError.
-    =======
-        What torch's profiler wrote is drawn too: a ``.json`` or ``.json.gz``, or a folder of them, its name with a ``/``.
+    What torch's profiler wrote is drawn too: a ``.json`` or ``.json.gz``, or a folder of them, its name with a ``/``.
+    The suffix of ``path`` says what is drawn: a player of all algorithms as ``.html``, messages moving over the
+    topology as ``.gif``, ranks against time as ``.png``. Returns the title and the file. Raises InputError.
 
-        The suffix of ``path`` says what is drawn: messages moving over the topology as ``.gif``, ranks against time as
-        ``.png``. Returns the title and the file. Raises InputError.
-    >>>>>>> a0eea66 (What torch's profiler wrote of a real run is read as the spans of a Trace)
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     animate("star8", Path(folder, "ring.png"), "ring", "1 KiB").title
-        'all_reduce/ring'
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     animate("star8", Path(folder, "ring.png"), "ring", "1 KiB").title
+    'all_reduce/ring'
     """
     if isinstance(source, str | Path) and is_record(source):
         return draw_trace(read_run(source), path)
