@@ -206,7 +206,7 @@ def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
     value: Any = event.get(key)
     if type(value) not in (int, float) or not abs(value) < 1e15:
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(value)} as {key}")
-    return round(value * 1000)
+    return round(float(value) * 1000)
 
 
 def _spans(profile: Profile, first: int) -> Iterator[Span]:
