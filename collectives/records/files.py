@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.input_files import read_text
+from collectives.input_files import MOST_BYTES, read_text
 from collectives.output_files import write_text
 from collectives.quoting import quote
 
@@ -42,7 +42,7 @@ def write_content(path: Path | str, content: dict[str, Any], indent: int | None 
     write_text(path, text)
 
 
-def read_record(path: Path | str, kind: type[AnyRecord]) -> AnyRecord:
+def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = MOST_BYTES) -> AnyRecord:
     """Return the record of this kind in a file that ``write_record`` wrote.
 
     Raises InputError that names the file, the key and what is wrong with it; an unknown key is wrong too.
@@ -50,7 +50,7 @@ def read_record(path: Path | str, kind: type[AnyRecord]) -> AnyRecord:
     from pydantic import TypeAdapter, ValidationError  # slow to import, and only needed here
 
     path, name = check_path("path", path), kind.__name__.lower()
-    content = _read_json(path, name)
+    content = _read_json(path, name, most_bytes)
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
     if version != kind.SCHEMA_VERSION:
         advice = "; another version of Ringlab wrote it: make it again" if isinstance(version, int) else ""
@@ -64,8 +64,8 @@ def read_record(path: Path | str, kind: type[AnyRecord]) -> AnyRecord:
         raise InputError(f"{path}: not a {name}: {where}: {first['msg']}") from error
 
 
-def _read_json(path: Path, name: str) -> Any:
-    text = read_text(path)
+def _read_json(path: Path, name: str, most_bytes: int) -> Any:
+    text = read_text(path, most_bytes)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

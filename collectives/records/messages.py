@@ -243,7 +243,7 @@ def join_messages(parts: Sequence[Messages]) -> Messages:
     """
     if not parts:
         return Messages.of(())
-    columns = {name: np.concatenate([part.kept[name] for part in parts]) for name in Messages.COLUMNS}
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Messages.COLUMNS}
     routes = parts[0].routes
     if any(part.routes != routes for part in parts):
         first = np.cumsum([0, *(len(part.routes) for part in parts)]).tolist()

@@ -80,6 +80,9 @@ class ProgramFailure(NamedTuple):
     at: float = 0.0  # seconds; from then on the rank does nothing
 
 
+MOST_BYTES = 256 << 20  # of a file; one of two million jittered messages has 60 MB
+
+
 @dataclass(repr=False)
 class Trace:
     """What happened in one run: the messages, the spans in which ranks computed, the links, and how long it took.
@@ -171,7 +174,7 @@ def read_trace(path: Path | str) -> Trace:
     ...     read_trace(Path(folder, "barrier.trace.json"))
     <Trace barrier/naive: measured, 2 ranks, 150 us>
     """
-    trace = read_record(path, Trace)
+    trace = read_record(path, Trace, MOST_BYTES)
     for problem in _problems(trace):
         raise InputError(f"{path}: not a trace: {problem}")
     return trace
