@@ -27,9 +27,8 @@ def messages(draw: Any) -> Message:
     begin, order = posted[1], draw(st.permutations(posted))
     ends = draw(st.integers(0, 4)), draw(st.integers(0, 4))
     times = begin, begin + draw(SECONDS)
-    return Message(
-        *ends, *whole[:3], *times, route, whole[3], whole[4], whole[5], whole[6], draw(st.booleans()), *order, whole[7]
-    )
+    lands = (draw(st.booleans()), *order, whole[7])
+    return Message._make([*ends, *whole[:3], *times, route, *whole[3:7], *lands])
 
 
 @st.composite
