@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ringlab.answers.proofs import CheckAnswer, check
     from ringlab.answers.real_run import RunAnswer
     from ringlab.answers.winner_maps import WinnersAnswer, winners
-    from ringlab.scenario import Scenario, animate, compare, explain, load, predict, run
+    from ringlab.scenario import Scenario, animate, compare, explain, load, plot, predict, run
 
 _MODULES = {
     "ringlab.answers.accuracy": ("AccuracyAnswer", "accuracy"),
@@ -42,7 +42,7 @@ _MODULES = {
     "ringlab.answers.proofs": ("CheckAnswer", "check"),
     "ringlab.answers.real_run": ("RunAnswer",),
     "ringlab.answers.winner_maps": ("WinnersAnswer", "winners"),
-    "ringlab.scenario": ("Scenario", "animate", "compare", "explain", "load", "predict", "run"),
+    "ringlab.scenario": ("Scenario", "animate", "compare", "explain", "load", "plot", "predict", "run"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -74,6 +74,7 @@ __all__ = [
     "hardware",
     "list_names",
     "load",
+    "plot",
     "predict",
     "run",
     "winners",

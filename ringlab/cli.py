@@ -14,6 +14,7 @@ from ringlab.commands.doctor import doctor
 from ringlab.commands.explain import explain
 from ringlab.commands.hardware import hardware
 from ringlab.commands.list import list_all
+from ringlab.commands.plot import plot
 from ringlab.commands.predict import predict
 from ringlab.commands.run import run
 from ringlab.commands.winners import winners
@@ -27,7 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (predict, explain, run, compare, animate, check, bench, winners, calibrate, doctor, hardware, accuracy):
+COMMANDS = (predict, explain, run, compare, animate, plot, check, bench, winners, calibrate, doctor, hardware, accuracy)
+for command in COMMANDS:
     app.command()(command)
 app.command(name="list")(list_all)
 

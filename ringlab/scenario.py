@@ -191,6 +191,29 @@ class Scenario(scenarios.Scenario):
             progress=progress,
         )
 
+    def plot(
+        self,
+        kind: str,
+        path: Path | str,
+        algorithm: str | None = None,
+        size: str | None = None,
+        *,
+        calibration: Source = None,
+    ) -> Picture:
+        """Draw a still picture as .png, .svg or .pdf: a training "step", "scaling", the critical "path", the "cluster".
+
+        ``algorithm`` and ``size`` are those of the path, as of ``trace``. Raises InputError.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     load("star8").plot("path", Path(folder, "ring.png"), "ring", "1 KiB").title
+        'Eight hosts on a 10 Gbit/s switch'
+        """
+        from ringlab.answers.plots import plot_scenario  # imports what draws
+
+        nbytes = None if size is None else parse_size(size)
+        return plot_scenario(self, kind, path, find_calibration(self, calibration), algorithm, nbytes)
+
     def calibrate(
         self,
         ranks: int = 2,
@@ -322,6 +345,35 @@ def animate(source: Named, path: Path | str, algorithm: str | None = None, size:
     if isinstance(source, str | Path) and is_record(source):
         return draw_trace(read_run(source), path)
     return _find(source).animate(path, algorithm, size)
+
+
+def plot(
+    kind: str,
+    source: Named,
+    path: Path | str,
+    algorithm: str | None = None,
+    size: str | None = None,
+    *,
+    calibration: Source = None,
+) -> Picture:
+    """Draw a still picture of a scenario, as its ``plot`` does, or the critical "path" of a trace in a file.
+
+    Raises InputError, also for another kind of a trace.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     plot("cluster", "star8", Path(folder, "star.png")).title
+    'Eight hosts on a 10 Gbit/s switch'
+    """
+    if isinstance(source, str | Path) and is_record(source):
+        if kind != "path":
+            raise InputError(f"{source}: of a trace the critical path can be drawn, not {kind!r}")
+        import viz  # other commands do without what draws
+
+        trace = read_run(source)
+        viz.draw_path(trace, path)
+        return Picture(trace.title, str(path))
+    return _find(source).plot(kind, path, algorithm, size, calibration=calibration)
 
 
 def is_record(source: str | Path) -> bool:

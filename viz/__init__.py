@@ -10,17 +10,22 @@ if TYPE_CHECKING:
     from viz.accuracy import Dots, draw_accuracy
     from viz.file_types import check_file
     from viz.film.animation import animate
+    from viz.path_strip import draw_path
     from viz.perfetto import write_perfetto
     from viz.pictures import draw
     from viz.player.data import PlayedRun
     from viz.player.page import write_player
     from viz.report.document import write_report
     from viz.rings import Rings, draw_rings
+    from viz.scaling import Curve, draw_scaling
     from viz.space_time import draw_space_time
     from viz.topology import draw_topology
+    from viz.waterfall import Bar, draw_waterfall
     from viz.winners import Winners, draw_winners
 
 _MODULES = {
+    "Bar": "viz.waterfall",
+    "Curve": "viz.scaling",
     "Dots": "viz.accuracy",
     "PlayedRun": "viz.player.data",
     "Rings": "viz.rings",
@@ -29,9 +34,12 @@ _MODULES = {
     "animate": "viz.film.animation",
     "draw": "viz.pictures",
     "draw_accuracy": "viz.accuracy",
+    "draw_path": "viz.path_strip",
     "draw_rings": "viz.rings",
+    "draw_scaling": "viz.scaling",
     "draw_space_time": "viz.space_time",
     "draw_topology": "viz.topology",
+    "draw_waterfall": "viz.waterfall",
     "draw_winners": "viz.winners",
     "write_perfetto": "viz.perfetto",
     "write_player": "viz.player.page",
@@ -39,6 +47,8 @@ _MODULES = {
 }
 
 __all__ = [
+    "Bar",
+    "Curve",
     "Dots",
     "PlayedRun",
     "Rings",
@@ -47,9 +57,12 @@ __all__ = [
     "check_file",
     "draw",
     "draw_accuracy",
+    "draw_path",
     "draw_rings",
+    "draw_scaling",
     "draw_space_time",
     "draw_topology",
+    "draw_waterfall",
     "draw_winners",
     "write_perfetto",
     "write_player",

@@ -17,6 +17,7 @@ import numpy as np
 
 from collectives.records.link_loads import LinkLoads, link_loads
 from collectives.records.message_arrays import MessageArrays, message_arrays
+from collectives.records.path_parts import fullest_link
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path
 from collectives.units import format_bandwidth, format_time
@@ -192,9 +193,7 @@ def _blame(
         for cable in {owner[link] for link in used}:
             crossing[cable] += end - begin
         if used:
-            fullness = [float(loads.mean_load(link, begin, end)) / trace.links[link].bandwidth for link in used]
-            nearly = [link for link, full in zip(used, fullness, strict=True) if full >= 0.95 * max(fullness)]
-            blame[owner[max(nearly, key=lambda link: loads.use[link])]] += end - begin - delay
+            blame[owner[fullest_link(loads, used, begin, end)]] += end - begin - delay
     found = [
         replace(cable, blame=float(seconds), crossing=float(over))
         for cable, seconds, over in zip(cables, blame, crossing, strict=True)

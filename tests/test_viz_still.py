@@ -1,0 +1,146 @@
+"""Waterfall, scaling curve and critical path: every number that is drawn is that of the prediction or the Trace."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import viz_traces
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from typer.testing import CliRunner
+
+import ringlab
+import viz
+from collectives import InputError, Message, Span, Trace
+from collectives.records.path_parts import divide_path
+from collectives.records.waits import critical_path
+from ringlab.answers.plots import scaling_curves, waterfall
+from ringlab.cli import app
+from viz.path_strip import path_figure
+from viz.scaling import Curve, scaling_figure
+from viz.waterfall import Bar, waterfall_figure
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
+
+
+def widths(figure: Figure) -> list[tuple[str | None, float]]:
+    return [(bar.get_gid(), bar.get_width()) for axes in figure.axes for bar in axes.patches]  # type: ignore[attr-defined]
+
+
+def test_the_waterfall_shows_the_phases_of_the_prediction() -> None:
+    answer = ringlab.load("trouble", "collective.sizes=64 KiB").predict()
+    subtitle, bars = waterfall(answer)
+    figure = waterfall_figure(answer.title, subtitle, bars)
+    steps = [one.training[0] for one in (answer.own, *answer.what_ifs)]
+    drawn = [
+        (phase, getattr(step, f"{phase}_s"))
+        for step in steps
+        if step.step_s is not None
+        for phase in ("forward", "backward", "sync", "optimizer")
+    ]
+    assert [name for name, _ in widths(figure)] == [name for name, _ in drawn]
+    np.testing.assert_allclose([width for _, width in widths(figure)], [seconds for _, seconds in drawn])
+    assert "never ends" in words(figure), "rank 2 fails in the last what-if"
+    assert {"248 ms", "811 ms"} <= set(words(figure))
+
+
+def test_without_a_training_the_waterfall_shows_collectives_at_the_largest_size() -> None:
+    answer = ringlab.load("two-racks").predict()
+    subtitle, bars = waterfall(answer)
+    largest = max(one.bytes for one in answer.collectives)
+    assert [(bar.name, bar.seconds) for bar in bars] == [
+        (one.algorithm, one.time_s) for one in answer.collectives if one.bytes == largest
+    ]
+    assert subtitle.startswith("all_reduce of 8 MiB")
+
+
+def test_the_scaling_curve_is_that_of_predictions_on_fewer_hosts() -> None:
+    scenario = ringlab.load("star8")
+    curves = scaling_curves(scenario, None)
+    assert [curve.name for curve in curves] == ["naive", "ring"]
+    four = ringlab.load("star8", "cluster.hosts=4", "collective.sizes=1 KiB").predict().training
+    for curve, one in zip(curves, four, strict=True):
+        at = list(curve.world_sizes).index(4)
+        assert curve.samples_per_s[at] == pytest.approx(one.samples_per_s)
+        assert curve.efficiency[at] == pytest.approx(one.scaling_efficiency)
+    lines = {line.get_gid(): line for line in scaling_figure("", "", curves).axes[0].lines}
+    np.testing.assert_allclose(lines["ring"].get_ydata(), np.array(curves[1].samples_per_s, float))
+    ideal = 32 / 0.110  # samples a second of one rank: 25 + 78 + 7 ms
+    np.testing.assert_allclose(lines["ideal"].get_ydata(), ideal * np.array(curves[1].world_sizes))
+
+
+def test_a_training_that_never_ends_has_no_point() -> None:
+    figure = scaling_figure("", "", [Curve("ring", [2, 4], [60.0, None], [0.9, None])])
+    assert {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}["ring"] == [2]
+    with pytest.raises(InputError, match="0 points"):
+        scaling_figure("", "", [Curve("ring", [4], [None], [None])])
+
+
+@pytest.mark.parametrize("trace", [viz_traces.ring(8), viz_traces.naive(4), viz_traces.this_machine(2)])
+def test_parts_follow_each_other_and_make_up_the_run(trace: Trace) -> None:
+    parts = divide_path(trace)
+    assert parts[0].begin == 0
+    assert parts[-1].end == pytest.approx(trace.elapsed)
+    assert all(before.end == after.begin for before, after in pairwise(parts))
+    by_row: dict[str | None, float] = dict(widths(path_figure(trace)))
+    assert sum(by_row.values()) == pytest.approx(trace.elapsed)
+
+
+def test_a_path_is_divided_into_latency_links_reductions_and_waiting() -> None:
+    trace = viz_traces.two_racks()
+    late = Message(3, 4, 0, 0, 1_000_000, 0.002, 0.011, ("h3", "s0", "s1", "h4"))
+    trace = Trace(
+        **{**vars(trace), "messages": [late], "spans": [Span(4, "reduce", 0, 0.011, 0.012)], "elapsed": 0.012}
+    )
+    found = [(part.kind, part.name, pytest.approx(part.end - part.begin)) for part in divide_path(trace)]
+    latency = 3 * viz_traces.LATENCY
+    assert found == [
+        ("waiting", "", 0.002),
+        ("latency", "", latency),
+        ("bandwidth", "s0 → s1", 0.009 - latency),  # the trunk has a tenth of the others' bandwidth
+        ("computing", "reduce", 0.001),
+    ]
+    assert {"bandwidth of s0 → s1", "latency", "reduce", "waiting"} <= {name for name, _ in widths(path_figure(trace))}
+
+
+def test_the_links_of_a_path_are_those_that_its_messages_cross() -> None:
+    trace = ringlab.load("two-racks").trace("ring", "1 MiB")
+    seconds: dict[str | None, float] = dict(widths(path_figure(trace)))
+    assert max(seconds, key=lambda name: seconds[name]) == "bandwidth of s0 → s1"
+    legs = sum(leg.seconds for leg in critical_path(trace) if leg.name == "message")
+    assert sum(seconds.values()) - seconds.get("reduce", 0.0) == pytest.approx(legs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["piechart", "star8", "-o", "x.png"], "no picture is called 'piechart'; there are step, scaling, path"),
+        (["step", "star8", "-o", "x.gif"], "a waterfall is written as .png or .svg or .pdf, not '.gif'"),
+        (["scaling", "two-racks", "-o", "x.png"], "there is no training in it"),
+    ],
+)
+def test_plot_says_what_it_cannot_draw(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["plot", *arguments])
+    assert isinstance(result.exception, InputError)
+    assert message in " ".join(str(result.exception).split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
+    viz_traces.ring(4).write(tmp_path / "ring.trace.json")
+    result = CliRunner().invoke(app, ["plot", "path", str(tmp_path / "ring.trace.json"), "-o", f"{tmp_path}/path.svg"])
+    assert result.exit_code == 0, result.output
+    assert b"<svg" in (tmp_path / "path.svg").read_bytes()
+    with pytest.raises(InputError, match="of a trace the critical path can be drawn, not 'step'"):
+        ringlab.plot("step", tmp_path / "ring.trace.json", tmp_path / "step.png")
+
+
+def test_too_many_bars_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="41 bars; a waterfall shows from 1 to 40"):
+        viz.draw_waterfall("", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)] * 41, tmp_path / "step.png")

@@ -1,0 +1,115 @@
+"""The critical path as a strip: what the end of a run waited for, one after the other, and how much of each in all."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from collectives.records.limits import find_limits
+from collectives.records.path_parts import PathPart, divide_path
+from collectives.records.trace import Trace
+from collectives.units import format_time
+from viz.file_types import check_file
+from viz.style.captions import check_something_happens, describe_trace, time_unit
+from viz.style.colours import BUSY, FAINT, INK, PHASES, chunk_colours, phase_colours
+from viz.style.figures import clear_axes, titled_figure, write_figure
+
+MOST_LINKS = 6  # that have a row of their own
+ROW = 0.3  # inches
+Row = tuple[str, str, float]  # name, colour, seconds
+
+
+def draw_path(trace: Trace, path: Path | str) -> None:
+    """Write the critical path of a trace as .png, .svg or .pdf. Raise InputError, also where nothing happens.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from collectives import Message
+    >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_path(trace, Path(folder, "path.png"))
+    ...     Path(folder, "path.png").stat().st_size > 1000
+    True
+    """
+    path = check_file(path, "a critical path")
+    write_figure(path_figure(trace), path)
+
+
+def path_figure(trace: Trace) -> Figure:
+    """Return the strip, with a bar below for each sort of part, as a figure."""
+    check_something_happens(trace)
+    parts = divide_path(trace)
+    names = _name_parts(trace, parts)
+    rows = _rows(parts, names)
+    colours = {name: colour for name, colour, _ in rows}
+    height = 2.15 + ROW * len(rows)
+    limits = find_limits(trace)
+    subtitle = f"{describe_trace(trace)}  ·  {format_time(trace.elapsed)}"
+    figure = titled_figure(f"{trace.title}: the critical path", subtitle, 10.0, height)
+    if limits.kind != "unknown":
+        words = f"{limits.heading}. {limits.sentence}"
+        words = words if len(words) < 130 else f"{limits.heading}."
+        figure.text(0.02, 1 - 0.8 / height, words, fontsize=9.5, color=INK, parse_math=False)
+    strip = figure.add_axes((0.03, 1 - 1.5 / height, 0.94, 0.42 / height))
+    corners = [[(p.begin, 0), (p.end, 0), (p.end, 1), (p.begin, 1)] for p in parts]
+    strip.add_collection(PolyCollection(corners, facecolors=[colours[name] for name in names], gid="parts"))
+    strip.set(xlim=(0, trace.elapsed), ylim=(0, 1), yticks=[])
+    unit, size = time_unit(trace.elapsed)
+    strip.xaxis.set_major_locator(MaxNLocator(8))
+    strip.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))
+    clear_axes(strip)
+    _draw_rows(figure, rows, trace.elapsed, height)
+    return figure
+
+
+def _name_parts(trace: Trace, parts: Sequence[PathPart]) -> list[str]:
+    """Return for each part the name of its row; links that take least share one."""
+    ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
+    spent: dict[str, float] = {}
+    for part in parts:
+        if part.kind == "bandwidth":
+            spent[part.name] = spent.get(part.name, 0.0) + part.end - part.begin
+    longest = sorted(spent, key=lambda name: -spent[name])
+    shown = longest if len(longest) <= MOST_LINKS else longest[: MOST_LINKS - 1]
+    words = {name: " → ".join(ranks.get(node, node) for node in name.split(" → ")) for name in shown}
+    words = {name: f"bandwidth of {word}" if name else "messages" for name, word in words.items()}
+    other = f"bandwidth of {len(spent) - len(shown)} other links"
+    return [words.get(part.name, other) if part.kind == "bandwidth" else part.name or part.kind for part in parts]
+
+
+def _rows(parts: Sequence[PathPart], names: Sequence[str]) -> list[Row]:
+    """Return name, colour and seconds of each sort of part, the longest first, waiting last."""
+    seconds: dict[str, float] = {}
+    kinds: dict[str, str] = {}
+    for part, name in zip(parts, names, strict=True):
+        seconds[name] = seconds.get(name, 0.0) + part.end - part.begin
+        kinds[name] = part.kind
+    links = sorted((name for name in kinds if kinds[name] == "bandwidth"), key=lambda name: -seconds[name])
+    colours = dict(zip(links, chunk_colours(max(len(links), 1)), strict=False))
+    colours |= phase_colours([name for name in kinds if kinds[name] == "computing"])
+    colours |= {"latency": BUSY, "waiting": FAINT}
+    colours |= {name: PHASES["reduce"] for name in kinds if name == "reduce"}
+    ordered = sorted(kinds, key=lambda name: (kinds[name] == "waiting", -seconds[name]))
+    return [(name, colours[name], seconds[name]) for name in ordered]
+
+
+def _draw_rows(figure: Figure, rows: Sequence[Row], elapsed: float, height: float) -> None:
+    """Draw a bar for each row under the strip, with its seconds and its share of the run."""
+    axes = figure.add_axes((0.32, 0.12 / height, 0.5, ROW * len(rows) / height))
+    for number, (name, colour, seconds) in enumerate(rows):
+        axes.barh(number, seconds, height=0.66, color=colour, gid=name)
+        axes.annotate(
+            f"{format_time(seconds)}  ·  {_percent(seconds / elapsed)}", (seconds, number), (6, 0),
+            textcoords="offset points", fontsize=9, color=INK, va="center", annotation_clip=False,
+        )  # fmt: skip
+        axes.annotate(
+            name, (0, number), (-8, 0), textcoords="offset points", fontsize=9, color=INK, va="center", ha="right",
+            annotation_clip=False, parse_math=False,
+        )  # fmt: skip
+    axes.set(xlim=(0, elapsed), ylim=(len(rows) - 0.4, -0.6))
+    axes.set_axis_off()
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"

@@ -1,0 +1,124 @@
+"""The waterfall of a training step: a bar for each what-if, its phases one after the other.
+
+Without trainings a bar is the time of one collective.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from textwrap import fill
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from collectives.errors import InputError
+from collectives.units import format_time
+from viz.file_types import check_file
+from viz.style.captions import time_unit
+from viz.style.colours import GREY, INK, PAPER, WRONG, phase_colours
+from viz.style.figures import clear_axes, titled_figure, write_figure
+
+MOST_BARS = 40
+NAME_WIDTH = 38  # characters of a line of a bar's name
+CHARACTER = 0.0125  # of the longest bar: the width of one in a part
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One step or collective: its parts in seconds, in order, and the whole; None of one that never ends.
+
+    A step takes as long as its slowest rank and a phase as long as the mean over ranks, so the parts may add up to less
+    than the whole.
+    """
+
+    group: str  # the cluster or the what-if
+    name: str  # the algorithm
+    parts: Mapping[str, float]
+    seconds: float | None
+
+
+def draw_waterfall(title: str, subtitle: str, bars: Sequence[Bar], path: Path | str) -> None:
+    """Write the bars as .png, .svg or .pdf. Raise InputError for another suffix, no bar, or more than 40.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_waterfall("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)], Path(folder, "step.png"))
+    ...     Path(folder, "step.png").stat().st_size > 1000
+    True
+    """
+    path = check_file(path, "a waterfall")
+    write_figure(waterfall_figure(title, subtitle, bars), path)
+
+
+def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
+    """Return the waterfall as a figure. Raise InputError as ``draw_waterfall`` does."""
+    if not 0 < len(bars) <= MOST_BARS:
+        raise InputError(f"{len(bars)} bars; a waterfall shows from 1 to {MOST_BARS}")
+    names = list(dict.fromkeys(name for bar in bars for name in bar.parts))
+    colours = phase_colours(names)
+    rows = _rows(bars)
+    height = 1.5 + 0.4 * (rows[-1] + 1)
+    figure = titled_figure(title, subtitle, 10.0, height)
+    axes = figure.add_axes((0.33, 0.42 / height, 0.58, 1 - 1.42 / height))
+    longest = max((bar.seconds or 0.0 for bar in bars), default=0.0) or 1.0
+    for row, bar in zip(rows, bars, strict=True):
+        _draw_bar(axes, row, bar, colours, longest)
+    _draw_groups(axes, rows, bars)
+    axes.set(ylim=(rows[-1] + 0.6, -0.6), xlim=(0, longest * 1.02))
+    unit, size = time_unit(longest)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))
+    axes.set_yticks([])
+    clear_axes(axes)
+    for number, name in enumerate(names):
+        figure.text(0.33 + 0.12 * number, 1 - 0.86 / height, "■", fontsize=11, color=colours[name], va="center")
+        figure.text(0.352 + 0.12 * number, 1 - 0.86 / height, name, fontsize=9, color=INK, va="center")
+    return figure
+
+
+def _rows(bars: Sequence[Bar]) -> list[float]:
+    """Return where each bar stands, downwards, with a gap between groups."""
+    rows, at = [0.0], 0.0
+    for before, bar in pairwise(bars):
+        at += 1.0 if before.group == bar.group else 1.4
+        rows.append(at)
+    return rows
+
+
+def _draw_bar(axes: Axes, row: float, bar: Bar, colours: Mapping[str, str], longest: float) -> None:
+    if bar.seconds is None:
+        axes.text(longest * 0.01, row, "never ends", fontsize=9, color=WRONG, va="center")
+        return
+    begin = 0.0
+    for name, seconds in bar.parts.items():
+        axes.barh(row, seconds, left=begin, height=0.72, color=colours[name], edgecolor=PAPER, linewidth=0.8, gid=name)
+        if seconds > longest * CHARACTER * len(format_time(seconds)):
+            middle = begin + seconds / 2
+            axes.text(middle, row, format_time(seconds), fontsize=7.5, color=PAPER, ha="center", va="center")
+        begin += seconds
+    axes.annotate(
+        format_time(bar.seconds), (max(begin, bar.seconds), row), (6, 0), textcoords="offset points", fontsize=9,
+        color=INK, fontweight="bold", va="center", annotation_clip=False,
+    )  # fmt: skip
+
+
+def _draw_groups(axes: Axes, rows: Sequence[float], bars: Sequence[Bar]) -> None:
+    """Write the name of each bar left of it, and that of its group further left, once."""
+    place = axes.get_yaxis_transform()
+    is_alone = len({bar.name for bar in bars}) == 1
+    for group in dict.fromkeys(bar.group for bar in bars):
+        own = [row for row, bar in zip(rows, bars, strict=True) if bar.group == group]
+        words = fill(group, NAME_WIDTH if is_alone else NAME_WIDTH - 10, max_lines=3, placeholder=" …")
+        middle = (own[0] + own[-1]) / 2
+        axes.text(
+            -0.545, middle, words, transform=place, fontsize=9, color=INK, va="center", linespacing=1.05,
+            parse_math=False,
+        )  # fmt: skip
+    for row, bar in zip(rows, bars, strict=True):
+        if not is_alone:
+            words = bar.name if len(bar.name) < 16 else f"{bar.name.partition('[')[0][:13]}[…]"
+            axes.text(
+                -0.015, row, words, transform=place, fontsize=8.5, color=GREY, ha="right", va="center", parse_math=False
+            )
