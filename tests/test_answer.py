@@ -11,6 +11,7 @@ import simcomm
 from collectives import InputError, find_algorithm
 from collectives.declaration import auto
 from collectives.records.calibration import Calibration, Line
+from collectives.records.limits import find_limits
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
 from ringlab.answers.comparison import Comparison, make_comparison
@@ -184,3 +185,20 @@ def test_variants_of_one_algorithm_are_told_apart():
     assert predict_trace(asked, None, "chain[slices=2]").title == "all_reduce/chain[slices=2]"
     with pytest.raises(InputError, match=r"more than one algorithm 'chain' in it; there are chain\[slices=2\], chain"):
         predict_trace(asked, None, "chain")
+
+
+def test_a_prediction_says_what_limits_the_quickest_run_as_its_trace_does() -> None:
+    scenario = load("two-racks", "collective.sizes=1 MiB")
+    answer = scenario.predict()
+    found = find_limits(scenario.trace("ring"))
+    assert answer.limits == f"What limits ring, 1 MiB: {found.heading}. {found.sentence}"
+    assert "s0 ↔ s1 sets the pace" in answer.limits
+    assert answer.to_dict()["limits"] == answer.limits
+    console = PlainConsole(file=io.StringIO(), width=2000)
+    show_scenario_answer(answer, console)
+    assert answer.limits in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_of_a_run_with_many_messages_or_none_known_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringlab.answers.prediction.MOST_LOOKED_AT", 10)
+    assert load("two-racks", "collective.sizes=1 MiB").predict().limits == ""

@@ -3,16 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import simcomm
 from collectives.declaration import NCCL, Algorithm
 from collectives.records.calibration import Calibration
+from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.schedule.symbolic_build import message_count
+from collectives.units import format_size
 from collectives.workload import Training
-from ringlab.answers.conclusions import conclude
+from ringlab.answers.conclusions import MOST_SENTENCES, conclude
 from ringlab.answers.figures import (
     ClusterFigures,
     CollectiveFigures,
@@ -35,12 +37,20 @@ if TYPE_CHECKING:
 
 MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
 
+MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Prediction(ScenarioAnswer[Number]):
     """What ``predict`` found: times in virtual seconds, None of a run that never ends."""
 
     kind: ClassVar[str] = "prediction"
+
+    limits: str = ""  # what limits the quickest run on the scenario's own cluster; empty where it is not known
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        return super().to_dict() | {"limits": self.limits}
 
 
 def predict(scenario: Scenario, calibration: Calibration | None = None, engine: str | None = None) -> Prediction:
@@ -61,7 +71,10 @@ def predict(scenario: Scenario, calibration: Calibration | None = None, engine: 
         what_ifs=what_ifs,
     )
     concluded = conclude(answer, scenario, _grounds(scenario))
-    return replace(answer, **concluded._asdict())
+    limits = simulator.limits(own)
+    if limits and len(concluded.conclusions) + bool(concluded.explanations) >= MOST_SENTENCES:
+        concluded = concluded._replace(explanations=(limits, *concluded.explanations))
+    return replace(answer, **concluded._asdict(), limits=limits)
 
 
 def _grounds(scenario: Scenario) -> list[str]:
@@ -93,6 +106,30 @@ class _Simulator:
             collectives=tuple(self._collective(request, cluster, trouble) for request in requests),
             training=tuple(self._training(training, cluster, trouble) for training in trainings),
         )
+
+    def limits(self, own: ClusterFigures[Number]) -> str:
+        """Return what limits the quickest collective at the largest size, as the player and the report say it.
+
+        It is simulated once more for its messages, unless these are many; empty then, and where nothing is known.
+        """
+        requests = resolve_requests(self.scenario.collective, self.scenario.cluster, self.calibration)
+        largest = max((one.bytes for one in own.collectives), default=0)
+        ended = [
+            (one.time_s, index)
+            for index, one in enumerate(own.collectives)
+            if one.time_s is not None and one.bytes == largest and not requests[index].algorithm.is_nccl
+        ]
+        if not ended:
+            return ""
+        request, cluster = requests[min(ended)[1]], self.scenario.cluster
+        if _message_count(request.algorithm, cluster, request.root) > MOST_LOOKED_AT:
+            return ""
+        trouble = self.scenario.trouble
+        trace = simcomm.run(request, cluster, calibration=self.calibration, engine=self.engine, trouble=trouble)
+        found = find_limits(trace)
+        if found.kind == "unknown":
+            return ""
+        return f"What limits {request.algorithm.label}, {format_size(largest)}: {found.heading}. {found.sentence}"
 
     def _collective(self, request: Request, cluster: Cluster, trouble: Trouble) -> CollectiveFigures[Number]:
         if request.algorithm.is_nccl:

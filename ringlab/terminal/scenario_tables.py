@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ringlab.answers.comparison import Comparison
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
+from ringlab.answers.prediction import Prediction
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.terminal.plain_text import make_printable
 from ringlab.terminal.tables import (
@@ -69,6 +70,8 @@ def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console, explain:
         show("Under trouble", *_distributions_table(clusters), words=2)
     for sentence in (*answer.conclusions, *(answer.explanations if explain else ())):
         console.print(sentence)
+    if isinstance(answer, Prediction) and answer.limits not in ("", *answer.explanations):
+        console.print(answer.limits)
     if answer.explanations and not explain:
         console.print(f"--explain says more ({len(answer.explanations)}).", style="dim")
 
