@@ -76,7 +76,7 @@ tables: $(STAMP) ## write the tables of accuracy, of algorithms, of winners, of 
 
 .PHONY: bench
 bench: $(STAMP) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
-	for program in benchmarks/against_gloo.py benchmarks/engine.py benchmarks/methods.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
+	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/engine.py benchmarks/methods.py benchmarks/traces.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
 
 .PHONY: bench-beside
 bench-beside: $(STAMP) ## compare the speed with another checkout, BEFORE=FOLDER (minutes)

@@ -43,6 +43,8 @@ def measure(left_out: Path | None) -> dict[str, Any]:
     gains = accuracy(calibrate=ROWS).gains[:SHOWN]
     others = json.loads(left_out.read_text()) if left_out else accuracy(leave_one_out=True).to_dict()
     return {
+        "schema_version": 1,
+        "kind": "benchmark",
         "date": datetime.now(UTC).date().isoformat(),
         "environment": describe_environment(),
         "seconds": seconds,

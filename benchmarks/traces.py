@@ -1,11 +1,12 @@
 """How long a Trace of two million messages takes to be made, written and read, and what memory it holds.
 
-    python benchmarks/traces.py [--ranks 1024] [--jitter]
+    python benchmarks/traces.py [--ranks 1024] [--jitter] [-o FILE]
 
 A ring all-reduce on a star, on the compiled engine; the simulation itself is not counted.
 """
 
 import argparse
+import json
 import tempfile
 import tracemalloc
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from typing import Any
 
 import simcomm
 from collectives import Request, find_algorithm, read_trace
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
@@ -22,37 +25,57 @@ from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import Trouble
 from simcomm.schedules import unverified_schedule
 
+RESULTS = Path(__file__).parent / "results" / "traces.json"
+
 
 def main() -> None:
+    """Measure, print a line for each row, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--jitter", action="store_true", help="delay each message by a random time of its own")
-    arguments = parser.parse_args()
-    ring, star = find_algorithm("all_reduce/ring"), simcomm.star(arguments.ranks, "10 Gbit/s", "5 us")
-    trouble = Trouble(messages=Jitter("exponential", 1e-6)) if arguments.jitter else Trouble()
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
+    options = parser.parse_args()
+    answer = {
+        "schema_version": 1,
+        "kind": "benchmark",
+        "environment": describe_environment(),
+        "ranks": options.ranks,
+        "jitter": options.jitter,
+        **measure_ring(options.ranks, options.jitter),
+    }
+    write_text(options.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+
+
+def measure_ring(ranks: int, jitter: bool) -> dict[str, Any]:
+    """Return the messages of a ring all-reduce, the bytes of its file, and a row for making, writing and reading."""
+    ring, star = find_algorithm("all_reduce/ring"), simcomm.star(ranks, "10 Gbit/s", "5 us")
+    trouble = Trouble(messages=Jitter("exponential", 1e-6)) if jitter else Trouble()
     assert star.transport is not None
-    schedule = unverified_schedule(ring, arguments.ranks)
+    schedule = unverified_schedule(ring, ranks)
     inputs = EngineInput(Request(ring, 16 << 20), schedule, star, star.transport, trouble).with_table()
     timing = simulate(inputs, messages=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ring.trace.json"
-        trace = measure("make", lambda: make_trace(inputs, timing, {"nbytes": float(inputs.request.nbytes)}))
-        measure("write", lambda: trace.write(file))
-        assert measure("read", lambda: read_trace(file)) == trace
-        print(f"{len(trace.messages)} messages, {file.stat().st_size / 1e6:.1f} MB on disk")
+        trace, make = measure("make", lambda: make_trace(inputs, timing, {"nbytes": float(inputs.request.nbytes)}))
+        _, write = measure("write", lambda: trace.write(file))
+        found, read = measure("read", lambda: read_trace(file))
+        assert found == trace
+        nbytes = file.stat().st_size
+    print(f"{len(trace.messages)} messages, {nbytes / 1e6:.1f} MB on disk")
+    return {"messages": len(trace.messages), "file_bytes": nbytes, "rows": [make, write, read]}
 
 
-def measure(what: str, act: Callable[[], Any]) -> Any:
-    """Print the seconds that something takes, and in a second run the memory that it holds and needs meanwhile."""
+def measure(what: str, act: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
+    """Return what ``act`` returns, and a row: its seconds, and of a second run the bytes held and needed meanwhile."""
     begin = perf_counter()
     act()
     seconds = perf_counter() - begin
     tracemalloc.start()
     found = act()
-    held, most = (nbytes / 1e6 for nbytes in tracemalloc.get_traced_memory())
+    held, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    print(f"{what}: {seconds:.2f} s, holds {held:.0f} MB, needs {most:.0f} MB meanwhile")
-    return found
+    print(f"{what}: {seconds:.2f} s, holds {held / 1e6:.0f} MB, needs {most / 1e6:.0f} MB meanwhile")
+    return found, {"name": what, "seconds": seconds, "held_bytes": held, "needed_bytes": most}
 
 
 if __name__ == "__main__":

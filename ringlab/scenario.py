@@ -229,7 +229,7 @@ class Scenario(scenarios.Scenario):
         or "nccl"; each launch may take ``timeout`` seconds. Raises InputError, and RunFailed, also where the times
         contradict each other, unless ``accept_noise``.
 
-        >>> load("here.toml").calibrate(timeout=60).calibration.ranks  # doctest: +SKIP
+        >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2
         """
         return calibrate_for(

@@ -15,10 +15,12 @@ from simcomm.model.jitter import Jitter
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALLEST = {  # what makes each of them take seconds
+    "accuracy.py": ["--left-out", str(FOLDER / "results" / "accuracy.json")],
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
+    "traces.py": ["--ranks", "32"],
 }
 FOR_GPUS = {"gpu.py", "gpu_wheels.py"}  # `make gpu`; tests/test_gpu_ready.py tries them
 
@@ -27,7 +29,7 @@ def benchmark(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     python_path = os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": python_path}
     call = [sys.executable, str(FOLDER / name), *options]
-    return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def measured(name: str, file: Path, *options: str) -> Any:
@@ -46,6 +48,21 @@ def test_make_bench_runs_them_all_and_each_is_tried_here():
 def assert_says_where_it_ran(found: Any) -> None:
     assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
     assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
+
+
+def test_traces_are_measured(tmp_path: Path):
+    found = measured("traces.py", tmp_path / "found.json", *SMALLEST["traces.py"])
+    assert_says_where_it_ran(found)
+    assert found["messages"] == 2 * 31 * 32
+    assert [row["name"] for row in found["rows"]] == ["make", "write", "read"]
+    assert all(row["seconds"] > 0 and row["needed_bytes"] >= row["held_bytes"] >= 0 for row in found["rows"])
+
+
+@pytest.mark.slow
+def test_the_accuracy_of_the_predictions_of_nccl_is_measured(tmp_path: Path):
+    found = measured("accuracy.py", tmp_path / "found.json", *SMALLEST["accuracy.py"])
+    assert_says_where_it_ran(found)
+    assert set(found["shipped"]["classes"]) == {"small", "mid", "large"}
 
 
 @pytest.mark.slow

@@ -70,7 +70,10 @@ def test_both_engines_predict_the_same(predict: Predict, scenario: str, tmp_path
         text = (ROOT / "scenarios" / "trouble.toml").read_text()
         scenario = str(tmp_path / "trouble.toml")
         Path(scenario).write_text(text.replace("repetitions = 50", "repetitions = 3"))
-    reference, compiled = (entries(predict(scenario, "--engine", engine)) for engine in engine_choice.ENGINES)
+    reference, compiled = (
+        [entry for entry in entries(predict(scenario, "--engine", engine)) if entry["engine"] != "nccl model"]
+        for engine in engine_choice.ENGINES
+    )
     assert {entry["engine"] for entry in reference} == {"simpy"}
     assert {entry["engine"] for entry in compiled if "algorithm" in entry} == {"compiled"}
     assert any(entry["engine"] == "compiled" for entry in compiled)  # of training, syncs that overlap are simpy's

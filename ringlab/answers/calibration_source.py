@@ -108,7 +108,7 @@ def calibrate(
     ``backend`` is "gloo" or "nccl"; each launch may take ``timeout`` seconds. Raises InputError for what cannot be
     measured, and RunFailed, also where the times contradict each other, unless ``accept_noise``.
 
-    >>> calibrate(1).calibration.ranks  # doctest: +SKIP
+    >>> calibrate(1, accept_noise=True).calibration.ranks  # doctest: +SKIP
     1
     """
     import realcomm
