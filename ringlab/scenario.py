@@ -41,17 +41,20 @@ class Scenario(scenarios.Scenario):
     ``calibration`` is a ``Calibration`` or the file of one; unless given, it is the cached one of this machine.
     """
 
-    def predict(self, calibration: Source = None, engine: str | None = None) -> Prediction:
+    def predict(
+        self, calibration: Source = None, engine: str | None = None, progress: Progress | None = None
+    ) -> Prediction:
         """Simulate the scenario and its what-ifs; ``engine`` is "simpy", "compiled" or whichever suits the size.
 
-        Raises InputError, also where a calibration is needed and missing.
+        An interrupt ends it, and what is done by then is the answer: see ``interrupted``. Raises InputError, also where
+        a calibration is needed and missing.
 
         >>> ring = load("star8", "collective.sizes=1 MiB").predict().collectives[1]
         >>> ring.algorithm, round(1e3 * ring.time_s, 3), "ms"
         ('ring', 1.608, 'ms')
         """
         check_engine(engine)
-        return prediction.predict(self, find_calibration(self, calibration), engine)
+        return prediction.predict(self, find_calibration(self, calibration), engine, progress)
 
     def run(
         self,
@@ -110,7 +113,9 @@ class Scenario(scenarios.Scenario):
         check_comparable(self)
         check_launch(self.cluster.world_size, backend, timeout)
         found = find_or_calibrate(self, calibration, backend=backend, timeout=timeout, progress=progress)
-        predicted = prediction.predict(self, found)
+        predicted = prediction.predict(self, found, progress=progress)
+        if predicted.interrupted:
+            raise KeyboardInterrupt
         measured = real_run.run(self, found, backend=backend, timeout=timeout, progress=progress)
         return make_comparison(self, predicted, measured)
 
@@ -122,6 +127,7 @@ class Scenario(scenarios.Scenario):
         algorithms: Sequence[str] = (),
         *,
         calibration: Source = None,
+        progress: Progress | None = None,
     ) -> "WinnersAnswer":
         """Return the fastest algorithm on the scenario's cluster for each number of its hosts and each size.
 
@@ -143,6 +149,7 @@ class Scenario(scenarios.Scenario):
             algorithms,
             dtype=comparison.dtype if comparison else "float32",
             calibration=find_calibration(self, calibration),
+            progress=progress,
         )
 
     def trace(
@@ -236,7 +243,7 @@ class Scenario(scenarios.Scenario):
             self, ranks, backend=backend, timeout=timeout, progress=progress, accept_noise=accept_noise
         )
 
-    def explain(self, path: Path | str | None = None) -> "Explanation":
+    def explain(self, path: Path | str | None = None, *, progress: Progress | None = None) -> "Explanation":
         """Return what NCCL would pick at each size and why, on those of its clusters that NCCL joins.
 
         ``path`` is where its rings and trees are drawn: .png, .svg or .pdf. Raises InputError.
@@ -246,7 +253,7 @@ class Scenario(scenarios.Scenario):
         """
         from ringlab.answers import explanation  # other commands do without it
 
-        found = explanation.explain(self)
+        found = explanation.explain(self, progress)
         if path is not None:
             found.draw(path)
         return found
@@ -330,7 +337,14 @@ def explain(scenario: Named, path: Path | str | None = None) -> "Explanation":
     return _find(scenario).explain(path)
 
 
-def animate(source: Named, path: Path | str, algorithm: str | None = None, size: str | None = None) -> Picture:
+def animate(
+    source: Named,
+    path: Path | str,
+    algorithm: str | None = None,
+    size: str | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Picture:
     """Draw a trace from a ``.json`` file, or one of a scenario's algorithms: the last at the largest size, unless said.
 
     What torch's profiler wrote is drawn too: a ``.json`` or ``.json.gz``, or a folder of them, its name with a ``/``.
@@ -343,8 +357,8 @@ def animate(source: Named, path: Path | str, algorithm: str | None = None, size:
     'all_reduce/ring'
     """
     if isinstance(source, str | Path) and is_record(source):
-        return draw_trace(read_run(source), path)
-    return _find(source).animate(path, algorithm, size)
+        return draw_trace(read_run(source), path, progress)
+    return _find(source).animate(path, algorithm, size, progress=progress)
 
 
 def plot(

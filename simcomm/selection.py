@@ -1,6 +1,6 @@
 """Which algorithm is fastest for a size, a number of ranks and a cluster, by the model."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -189,10 +189,12 @@ def winner_map(
     dtype: str = "float32",
     among: Sequence[Algorithm] | None = None,
     calibration: Calibration | None = None,
+    on_row: Callable[[int], None] = lambda world_size: None,
 ) -> WinnerMap:
     """Choose for each of ``sizes`` (bytes) on the cluster's first hosts, as many as each of ``world_sizes``.
 
-    Closed forms are taken as though every buffer fell into equal chunks. Raises InputError.
+    Closed forms are taken as though every buffer fell into equal chunks. ``on_row`` is called with each
+    world size when it is done. Raises InputError.
 
     >>> import simcomm
     >>> winner_map("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
@@ -207,4 +209,5 @@ def winner_map(
                 for nbytes in sizes
             )
         )
+        on_row(world_size)
     return WinnerMap(collective, cluster.title, tuple(sizes), tuple(world_sizes), tuple(rows))

@@ -9,6 +9,7 @@ from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.units import format_bandwidth
 from ringlab.answers.nccl_figures import grounds
+from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario
 from simcomm.nccl.calibration import predict_calibrated
@@ -104,7 +105,7 @@ class Explanation(Record):
         draw_rings(Rings(own.title, own.ranks_per_node, own.rings, trees), path)
 
 
-def explain(scenario: Scenario) -> Explanation:
+def explain(scenario: Scenario, progress: Progress | None = None) -> Explanation:
     """Return what NCCL would do on the scenario's clusters that it joins. Raise InputError where it joins none.
 
     >>> from scenarios import load
@@ -119,7 +120,8 @@ def explain(scenario: Scenario) -> Explanation:
     if collective not in COLLECTIVES:
         raise InputError(f"{scenario.path}: NCCL has no {collective}; it has {', '.join(COLLECTIVES)}")
     sizes = scenario.collective.sizes if scenario.collective else USUAL_SIZES
-    found = tuple(_explain(title, cluster, collective, sizes) for title, cluster in joined.items())
+    with computing(progress, f"choosing as NCCL does for {scenario.title}"):
+        found = tuple(_explain(title, cluster, collective, sizes) for title, cluster in joined.items())
     return Explanation(scenario.title, collective, found)
 
 

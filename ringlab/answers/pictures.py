@@ -9,7 +9,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from ringlab.answers.played_runs import predict_runs
 from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure
-from ringlab.answers.progress import NoProgress, Progress
+from ringlab.answers.progress import NoProgress, Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario
 from viz.style.captions import describe_failure
@@ -27,12 +27,13 @@ class Picture(Record):
         return {"schema_version": SCHEMA_VERSION, "kind": "picture", **super().to_dict()}
 
 
-def draw_trace(trace: Trace, path: Path | str) -> Picture:
+def draw_trace(trace: Trace, path: Path | str, progress: Progress | None = None) -> Picture:
     """Draw a trace: a player as ``.html``, messages moving as ``.gif``, ranks against time as ``.png``.
 
     Raises InputError.
     """
-    viz.draw(trace, path)
+    with computing(progress, f"drawing {path}"):
+        viz.draw(trace, path)
     return Picture(trace.title, str(path), describe_failure(trace) or None)
 
 
@@ -53,13 +54,15 @@ def draw_scenario(
     Raises InputError for an algorithm that is not in the scenario, and for a suffix that is none of a picture.
     """
     if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":
-        runs = predict_runs(scenario, calibration, algorithm, nbytes)
-        viz.write_player(scenario.title, runs, path)
+        with computing(progress, f"drawing {path}") as tick:
+            runs = predict_runs(scenario, calibration, algorithm, nbytes, tick)
+            viz.write_player(scenario.title, runs, path)
         failures = (describe_failure(run.trace) for run in runs)
         return Picture(scenario.title, str(path), next(filter(None, failures), None))
-    trace = predict_to_failure(scenario, calibration, algorithm, nbytes)
+    with computing(progress, "simulating its messages"):
+        trace = predict_to_failure(scenario, calibration, algorithm, nbytes)
     names = algorithm_names(scenario)
     if algorithm is None and len(names) > 1:
         note = f"drawn is {names[-1]}, the last of {', '.join(names)}; --algorithm NAME draws another"
         (progress or NoProgress()).note(note)
-    return draw_trace(trace, path)
+    return draw_trace(trace, path, progress)

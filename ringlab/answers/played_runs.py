@@ -8,6 +8,7 @@ from collectives.records.limits import Limits, find_limits
 from collectives.records.trace import Trace
 from collectives.units import format_time
 from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure, predict_trace
+from ringlab.answers.progress import Tick
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
 from viz.player.data import MOST_RUNS, PlayedRun
@@ -16,7 +17,11 @@ WIDER = 2.0  # times the bandwidth of a full link, in the simulation that says w
 
 
 def predict_runs(
-    scenario: Scenario, calibration: Calibration | None, algorithm: str | None = None, nbytes: int | None = None
+    scenario: Scenario,
+    calibration: Calibration | None,
+    algorithm: str | None = None,
+    nbytes: int | None = None,
+    tick: Tick = lambda rank, done, total, text: None,
 ) -> list[PlayedRun]:
     """Simulate the scenario's algorithms, or the one that is named, at one size, the largest unless said.
 
@@ -26,7 +31,8 @@ def predict_runs(
     if algorithm is None:
         names = [*algorithm_names(scenario)[-MOST_RUNS:]] or [None]
     runs = []
-    for name in names:
+    for number, name in enumerate(names):
+        tick(0, number, len(names), f"algorithms, {name or 'the last'}")
         trace = predict_to_failure(scenario, calibration, name, nbytes)
         what_if = _say_what_if(scenario, calibration, name, nbytes, trace)
         runs.append(PlayedRun(trace, short_name(trace), what_if))

@@ -1,7 +1,8 @@
 """``CheckAnswer``: algorithms proved at many world sizes with what they cost, or the smallest counter-example."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined
 from collectives.proof.verifier import ProofReport, verify
+from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.ranges import parse_world_sizes
 from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
 
@@ -41,6 +43,7 @@ class Verdict(Record):
     problem: str | None
     counter_example: dict[str, int] | None  # the smallest world_size and root that fail; rank and step if known
     undefined: dict[int, str]  # world sizes for which the algorithm does not exist, and why
+    interrupted: bool = False  # the larger world sizes were not tried
 
     @property
     def costs(self) -> list[Costs]:
@@ -59,7 +62,7 @@ class Verdict(Record):
     def to_dict(self) -> dict[str, Any]:
         return {
             "algorithm": self.algorithm.full_name,
-            "correct": self.problem is None,
+            "correct": self.problem is None and not self.interrupted,
             "problem": self.problem,
             "counter_example": self.counter_example,
             "undefined": sorted(self.undefined),
@@ -72,6 +75,7 @@ class CheckAnswer(Record):
     """What ``check`` found, for each algorithm."""
 
     verdicts: tuple[Verdict, ...]
+    interrupted: bool = False  # algorithms or world sizes are missing then
 
     @property
     def is_correct(self) -> bool:
@@ -80,24 +84,46 @@ class CheckAnswer(Record):
 
     def __repr__(self) -> str:
         wrong = sum(verdict.problem is not None for verdict in self.verdicts)
-        return f"<CheckAnswer: {len(self.verdicts) - wrong} proved, {wrong} wrong>"
+        return f"<CheckAnswer: {len(self.verdicts) - wrong} proved, {wrong} wrong{', interrupted' * self.interrupted}>"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema_version": SCHEMA_VERSION, "kind": "check", "algorithms": to_plain(self.verdicts)}
+        found = {"schema_version": SCHEMA_VERSION, "kind": "check", "algorithms": to_plain(self.verdicts)}
+        return found | ({"interrupted": True} if self.interrupted else {})
 
 
-def check(algorithms: str, world_sizes: str | Iterable[int] = "1-33") -> CheckAnswer:
-    """Prove algorithms right at each world size, or find what is wrong.
+def check(
+    algorithms: str, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
+) -> CheckAnswer:
+    """Prove algorithms right at each world size, or find what is wrong; an interrupt ends it and keeps what is done.
 
     ``algorithms`` is ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours;
     ``world_sizes`` whole numbers, or a list of them like ``1-8,16``. Raises InputError for what cannot be found, and
-    for world sizes that are none.
+    for world sizes that are none, and KeyboardInterrupt where nothing is done yet.
 
     >>> check("all_reduce/ring", "1-4")
     <CheckAnswer: 1 proved, 0 wrong>
     """
     sizes = parse_world_sizes(world_sizes) if isinstance(world_sizes, str) else _check_world_sizes(world_sizes)
-    return CheckAnswer(tuple(prove(algorithm, sizes) for algorithm in find_algorithms(algorithms)))
+    verdicts: list[Verdict] = []
+    with computing(progress, f"proving {algorithms}") as tick:
+        found = find_algorithms(algorithms)
+        total = len(found) * sum(sizes)  # larger world sizes take longer
+        try:
+            for number, algorithm in enumerate(found):
+                on_proved = partial(_tell, tick, total, number * sum(sizes), algorithm.full_name)
+                on_proved(0)
+                verdicts.append(prove(algorithm, sizes, on_proved))
+                if verdicts[-1].interrupted:
+                    break
+        except KeyboardInterrupt:
+            if not verdicts:
+                raise
+            return CheckAnswer(tuple(verdicts), interrupted=True)
+    return CheckAnswer(tuple(verdicts), verdicts[-1].interrupted)
+
+
+def _tell(tick: Tick, total: int, before: int, name: str, done: int) -> None:
+    tick(0, before + done, total, f"ranks, {name}")
 
 
 def _check_world_sizes(world_sizes: object) -> list[int]:
@@ -123,14 +149,19 @@ def roots_to_try(algorithm: Algorithm, world_size: int) -> list[int]:
     return list(range(world_size)) if world_size <= EVERY_ROOT_UP_TO else [0, 1, world_size // 2, world_size - 1]
 
 
-def prove(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
+def prove(
+    algorithm: Algorithm, world_sizes: Iterable[int], on_proved: Callable[[int], None] = lambda done: None
+) -> Verdict:
     """Prove the algorithm at each world size, for several roots where it has one; stop at the first failure.
+
+    ``on_proved`` is called with the sum of the world sizes that are done. An interrupt ends it where some are.
 
     What fails with one rank is told of the next world size if it fails there too, where there is more to see.
     """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
     alone: tuple[str, dict[str, int]] | None = None  # problem and counter-example with one rank
+    done = 0
     for world_size in sorted(world_sizes):
         found: list[ProofReport] = []
         for root in roots_to_try(algorithm, world_size):
@@ -139,6 +170,10 @@ def prove(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
             except Undefined as why:
                 undefined[world_size] = str(why)
                 break
+            except KeyboardInterrupt:
+                if not reports:
+                    raise
+                return Verdict(algorithm, tuple(reports), None, None, undefined, interrupted=True)
             except InputError as problem:
                 failure = str(problem), _counter_example(problem, world_size, root)
                 if world_size > 1:
@@ -148,6 +183,8 @@ def prove(algorithm: Algorithm, world_sizes: Iterable[int]) -> Verdict:
             break
         if found:
             reports.append(max(found, key=lambda report: (report.sent_share, report.steps)))
+        done += world_size
+        on_proved(done)
     if alone is not None:
         hint = "".join(f"; with {report.world_size} ranks it is right" for report in found[:1])
         return Verdict(algorithm, (), alone[0] + hint, alone[1], undefined)

@@ -123,13 +123,17 @@ def repeat(
     seconds: Callable[[Trace], float],
     *,
     record: bool,
+    on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, TroubleFigures]:
     """Simulate with every seed of ``trouble``; return the run with the median ``seconds``, and how all of them went.
 
     Who waited for whom is read from the messages, if ``record`` says that these are recorded. Where no run ends, the
-    first is returned.
+    first is returned. ``on_run`` is called after each.
     """
-    traces = [simulate(trouble=trouble.repetition(number), record=record) for number in range(trouble.runs)]
+    traces = []
+    for number in range(trouble.runs):
+        traces.append(simulate(trouble=trouble.repetition(number), record=record))
+        on_run()
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
     stuck = [trace for trace in traces if not trace.is_complete]
     about = TroubleFigures(

@@ -23,11 +23,12 @@ class ScenarioAnswer(Record, Generic[N]):
     environment: dict[str, str | int] = field(default_factory=describe_environment)
     conclusions: tuple[str, ...] = ()  # a few sentences
     explanations: tuple[str, ...] = ()  # further ones
+    interrupted: bool = False  # rows are missing then
 
     def __repr__(self) -> str:
         counted = ((self.collectives, "collective"), (self.training, "training"), (self.what_ifs, "what-if"))
         parts = [f"{len(found)} {noun}{'s' * (len(found) != 1)}" for found, noun in counted if found]
-        return f"<{type(self).__name__} of {self.title!r}: {', '.join(parts)}>"
+        return f"<{type(self).__name__} of {self.title!r}: {', '.join(parts)}{', interrupted' * self.interrupted}>"
 
     @property
     def place(self) -> str:
@@ -53,4 +54,4 @@ class ScenarioAnswer(Record, Generic[N]):
             "what_if": to_plain(self.what_ifs),
             "conclusions": list(self.conclusions),
             "explanations": list(self.explanations),
-        }
+        } | ({"interrupted": True} if self.interrupted else {})

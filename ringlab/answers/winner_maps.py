@@ -12,6 +12,7 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
+from ringlab.answers.progress import Progress, computing
 from ringlab.answers.ranges import grow_sizes, parse_world_sizes
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.cluster import MOST_RANKS, Cluster
@@ -75,6 +76,7 @@ def winners(
     *,
     dtype: str = "float32",
     calibration: Calibration | None = None,
+    progress: Progress | None = None,
 ) -> WinnersAnswer:
     """Return the fastest algorithm on the first hosts of a cluster, for each number of them and each size.
 
@@ -95,7 +97,16 @@ def winners(
     if len(found) * len(world_sizes) > MOST_CELLS:
         raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CELLS} cells at most")
     among = [find_algorithm(name, collective) for name in check_sequence("algorithms", algorithms, of="names")] or None
-    choices = winner_map(collective, cluster, found, world_sizes, dtype=dtype, among=among, calibration=calibration)
+    options: dict[str, Any] = {"dtype": dtype, "among": among, "calibration": calibration}
+    with computing(progress, f"choosing at {len(world_sizes)} world sizes and {len(found)} sizes") as tick:
+        total, done = sum(world_sizes), 0
+
+        def on_row(world_size: int) -> None:
+            nonlocal done
+            done += world_size  # which take the longer the larger they are
+            tick(0, done, total, f"ranks, up to {world_size}")
+
+        choices = winner_map(collective, cluster, found, world_sizes, **options, on_row=on_row)
     return WinnersAnswer(choices, dtype)
 
 

@@ -50,7 +50,7 @@ def animate(
     check_file(output, "a picture of messages")
     check_outputs(json_to, output, reads=calibration)
     if is_record(source):
-        answer = animate(source, output)
+        answer = animate(source, output, progress=TerminalProgress())
     else:
         loaded = load(source, *(set_keys or ()))
         answer = loaded.animate(output, algorithm, size, calibration=calibration, progress=TerminalProgress())

@@ -8,6 +8,7 @@ import typer
 from ringlab.terminal.console import make_console
 from ringlab.terminal.options import JsonOpt, ScenarioArg, SetOpt
 from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.terminal.progress import TerminalProgress
 
 
 def explain(
@@ -28,7 +29,7 @@ def explain(
         check_file(output, "a picture of rings")
     loaded = load(scenario, *(set_keys or ()))
     check_outputs(json_to, output)
-    answer = loaded.explain()
+    answer = loaded.explain(progress=TerminalProgress())
 
     def draw() -> None:
         if output is not None:

@@ -7,6 +7,8 @@ import typer
 
 from ringlab.terminal.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
 from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.terminal.progress import TerminalProgress
+from ringlab.terminal.shutdown import INTERRUPTED
 
 
 def predict(
@@ -20,7 +22,7 @@ def predict(
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Simulate: times, algbw, busbw, training step by phase, scaling efficiency."""
+    """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
     from ringlab.scenario import load
     from ringlab.terminal.calibration_offer import offer_calibration
     from ringlab.terminal.scenario_tables import show_scenario_answer
@@ -29,10 +31,12 @@ def predict(
     check_outputs(json_to, trace, reads=calibration)
     if calibration is None:
         offer_calibration(loaded, scenario)
-    answer = loaded.predict(calibration, engine)
+    answer = loaded.predict(calibration, engine, TerminalProgress())
 
     def write_trace() -> None:
-        if trace is not None:
+        if trace is not None and not answer.interrupted:
             loaded.trace(calibration=calibration, engine=engine).write(trace)
 
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace)
+    if answer.interrupted:
+        raise typer.Exit(INTERRUPTED)

@@ -8,6 +8,7 @@ import typer
 from ringlab.terminal.console import make_console
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
 from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.terminal.progress import TerminalProgress
 
 
 def winners(
@@ -49,11 +50,11 @@ def winners(
 
     if output is not None:
         check_file(output, "a map of winners")
-    sizes, algorithms = (begin, end, factor), algorithm or ()
+    sizes, algorithms, progress = (begin, end, factor), algorithm or (), TerminalProgress()
     if scenario is not None:
         loaded = load(scenario, *(set_keys or ()))
         check_outputs(json_to, output, reads=calibration)
-        answer = loaded.winners(collective, ranks, sizes, algorithms, calibration=calibration)
+        answer = loaded.winners(collective, ranks, sizes, algorithms, calibration=calibration, progress=progress)
     elif set_keys:
         raise InputError("--set changes a scenario, and none is given")
     else:
@@ -61,7 +62,7 @@ def winners(
         if hosts > MOST_RANKS:
             raise InputError(f"--hosts {quote(hosts)}: {MOST_RANKS} hosts at most")
         cluster = star(hosts, bandwidth, latency)
-        answer = winner_maps.winners(collective or "all_reduce", cluster, ranks, sizes, algorithms)
+        answer = winner_maps.winners(collective or "all_reduce", cluster, ranks, sizes, algorithms, progress=progress)
 
     def draw() -> None:
         if output is not None:

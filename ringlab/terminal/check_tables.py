@@ -28,6 +28,8 @@ def show_check(answer: CheckAnswer, console: Console) -> None:
             name = verdict.algorithm.full_name
             console.print(make_table(name, ["ranks", *HEADINGS], _rows_by_size(verdict), words=0))
         console.print(_sentence(verdict), soft_wrap=True)
+    if answer.interrupted and not verdicts[-1].interrupted:
+        console.print("STOPPED  The algorithms that follow were not tried.")
 
 
 def _cells(costs: Costs) -> Row:
@@ -61,6 +63,8 @@ def _sentence(verdict: Verdict) -> str:
     if verdict.problem is not None:
         return f"WRONG  {verdict.problem}"
     sizes = [report.world_size for report in verdict.reports]
+    if verdict.interrupted:
+        return f"STOPPED  {verdict.algorithm.full_name}: proved for {_join(sizes)} ranks; more were not tried."
     right = f"RIGHT  {verdict.algorithm.full_name}: proved for {_join(sizes)} ranks"
     if verdict.undefined:
         right += ", undefined for others"

@@ -4,16 +4,22 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from ringlab.answers.progress import Tick
 from ringlab.terminal.console import make_console
 from ringlab.terminal.plain_text import make_printable
 
-PLAIN_EVERY = 5.0  # seconds between plain lines of one task
+if TYPE_CHECKING:
+    from ringlab.answers.progress import Tick
+
+PLAIN_EVERY = 4.0  # seconds between plain lines of one task
+BARS_A_SECOND = 2  # drawing takes a core from the ranks
+WORTH_SAYING_S = 1.0  # of the time that is left
 
 
 class TerminalProgress:
@@ -23,41 +29,112 @@ class TerminalProgress:
         self.console = console or make_console(stderr=True, quiet=not is_first_rank())
 
     @contextmanager
-    def task(self, text: str) -> Iterator[Tick]:
-        """Show something that takes a while until the block ends; the callback moves it on."""
-        with self._bar(text) if self.console.is_terminal else self._lines(text) as tick:
-            yield tick
+    def task(self, text: str, late_s: float = 0.0) -> "Iterator[Tick]":
+        """Show something that takes a while until the block ends, if it takes ``late_s``; the callback moves it on.
+
+        A thread shows it, so that there is a sign of life also while the block is in machine code.
+        """
+        shown = (_Bar if self.console.is_terminal else _Lines)(self.console, text)
+        ended = Event()
+        thread = Thread(target=_show, args=(shown, ended, late_s), daemon=True)
+        if late_s == 0:
+            shown.begin()
+        thread.start()
+        is_done = False
+        try:
+            yield shown.tick
+            is_done = True
+        finally:
+            ended.set()
+            thread.join()
+            shown.end(is_done)
 
     def note(self, text: str) -> None:
         """Print a line."""
         self.console.print(text, soft_wrap=True)
 
-    @contextmanager
-    def _bar(self, text: str) -> Iterator[Tick]:
+
+class _Shown:
+    """What is shown of a task: how far it is."""
+
+    def __init__(self, console: Console, text: str) -> None:
+        self.console, self.text, self.begun = console, text, time.monotonic()
+        self.done, self.total, self.now, self.moved, self.is_shown = 0, 0, "", self.begun, False
+
+    def tick(self, rank: int, done: int, total: int, now: str) -> None:
+        """Note how far the task is."""
+        self.done, self.total, self.now, self.moved = done, total, now, time.monotonic()
+
+    def begin(self) -> None:
+        """Show that there is a task."""
+        self.is_shown = True
+
+    def look(self) -> None:
+        """Show how far the task is."""
+
+    def end(self, is_done: bool) -> None:
+        """Show that the task is done, if it was shown at all."""
+
+    def left(self) -> str:
+        """Return how long the rest takes if it goes on as until the last news; empty where that is past."""
+        rest = (self.total - self.done) / self.done if 0 < self.done <= self.total else 0.0
+        left = (self.moved - self.begun) * rest - (time.monotonic() - self.moved)
+        return f"about {left:.0f} s left" if left > WORTH_SAYING_S else ""
+
+
+class _Lines(_Shown):
+    """Plain lines, one in a while."""
+
+    every_s = PLAIN_EVERY
+
+    def begin(self) -> None:
+        super().begin()
+        self.console.print(f"{self.text} ...", soft_wrap=True)
+
+    def look(self) -> None:
+        counted = f"{self.done:,}/{self.total:,} {self.now}".rstrip() if self.total else self.now
+        elapsed = f"{time.monotonic() - self.begun:.0f} s"
+        self.console.print(f"  {', '.join(filter(None, (counted, elapsed, self.left())))}", soft_wrap=True)
+
+    def end(self, is_done: bool) -> None:
+        if self.is_shown and is_done:
+            self.console.print(f"  done in {time.monotonic() - self.begun:.1f} s")
+
+
+class _Bar(_Shown):
+    """A bar, which is gone when the task is over if it was shown late."""
+
+    every_s = 1 / BARS_A_SECOND
+
+    def __init__(self, console: Console, text: str) -> None:
+        super().__init__(console, text)
         words, now_doing = (TextColumn(field, markup=False) for field in ("{task.description}", "{task.fields[now]}"))
-        columns = (words, BarColumn(bar_width=24), now_doing)
-        per_second = 2  # drawing takes a core from the ranks
-        with Bars(*columns, TimeElapsedColumn(), console=self.console, refresh_per_second=per_second) as bars:
-            task = bars.add_task(make_printable(text), total=None, now="")
+        columns = (words, BarColumn(bar_width=24), now_doing, TimeElapsedColumn())
+        self.bars = Bars(*columns, console=console, auto_refresh=False)
+        self.bar = self.bars.add_task(make_printable(text), total=None, now="")
 
-            def tick(rank: int, done: int, total: int, now: str) -> None:
-                bars.update(task, completed=done, total=total, now=make_printable(now))
+    def begin(self) -> None:
+        super().begin()
+        self.bars.start()
 
-            yield tick
+    def look(self) -> None:
+        now = make_printable(", ".join(filter(None, (self.now, self.left()))))
+        self.bars.update(self.bar, completed=self.done, total=self.total or None, now=now, refresh=True)
 
-    @contextmanager
-    def _lines(self, text: str) -> Iterator[Tick]:
-        begin = last = time.monotonic()
-        self.console.print(f"{text} ...", soft_wrap=True)
+    def end(self, is_done: bool) -> None:
+        if self.is_shown:
+            self.look()
+            self.bars.stop()
 
-        def tick(rank: int, done: int, total: int, now: str) -> None:
-            nonlocal last
-            if time.monotonic() - last >= PLAIN_EVERY:
-                last = time.monotonic()
-                self.console.print(f"  {done}/{total} {now}", soft_wrap=True)
 
-        yield tick
-        self.console.print(f"  done in {time.monotonic() - begin:.1f} s")
+def _show(shown: _Lines | _Bar, ended: Event, late_s: float) -> None:
+    """Show a task until it has ended, from when it has taken so long."""
+    if late_s:
+        if ended.wait(late_s):
+            return
+        shown.begin()
+    while not ended.wait(shown.every_s):
+        shown.look()
 
 
 def is_first_rank() -> bool:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
 EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
 NO_LIMIT = 1 << 62  # of instants
+INSTANTS_A_LOOK = 10_000  # between two looks at whether there was an interrupt
 MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so
 
 
@@ -129,7 +130,8 @@ def run_kernel(
     world = new_world(plan, links, most_in_flight(plan), messages)
     if changes:
         _run_through_changes(world, changes)
-    advance(world, NO_LIMIT, MOST_CORRECTIONS, np.inf)
+    while not advance(world, INSTANTS_A_LOOK, MOST_CORRECTIONS, np.inf):
+        pass
     return world
 
 

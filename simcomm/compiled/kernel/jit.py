@@ -13,6 +13,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core import event
+
+from simcomm.compiling import tell_of_compiling
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -58,6 +61,19 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
             return compiled(*arguments)
 
     return cast(Function, call)
+
+
+class _Listener(event.Listener):
+    """Tells of code that is compiled; numba says nothing of code that it finds on disk."""
+
+    def on_start(self, found: event.Event) -> None:
+        tell_of_compiling()
+
+    def on_end(self, found: event.Event) -> None:
+        pass
+
+
+event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
 
 
 @cache

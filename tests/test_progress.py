@@ -1,0 +1,223 @@
+"""What takes long says so on standard error, with how far it is; an interrupt keeps what is done."""
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import simcomm.compiling
+from collectives import find_algorithm
+from collectives.proof import verifier
+from collectives.schedule.symbolic_build import build_compact
+from ringlab.answers import prediction, proofs
+from ringlab.answers.progress import computing
+from ringlab.scenario import load
+from ringlab.terminal import progress as terminal_progress
+from ringlab.terminal.console import PlainConsole
+from ringlab.terminal.progress import TerminalProgress
+from simcomm.compiling import told_of_compiling
+from simcomm.expected_time import expected_seconds
+from simcomm.model.trouble import RankTrouble, Trouble
+
+LONG = """
+[cluster]
+topology = "star"
+hosts = 8
+bandwidth = "10 Gbit/s"
+latency = "5 us"
+[collective]
+name = "all_reduce"
+algorithms = ["naive", "ring"]
+sizes = ["1 KiB"]
+[[what_if]]
+title = "jitter"
+[what_if.trouble]
+repetitions = 100000
+messages = { distribution = "exponential", mean = "50 us" }
+"""
+
+
+class Heard:
+    """A progress that keeps what it is told, and may interrupt."""
+
+    def __init__(self, interrupt_at: int | None = None) -> None:
+        self.notes: list[str] = []
+        self.news: list[tuple[int, int, str]] = []
+        self.interrupt_at = interrupt_at
+
+    def task(self, text: str, late_s: float = 0.0):
+        from contextlib import nullcontext
+
+        return nullcontext(self.tick)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def tick(self, rank: int, done: int, total: int, now: str) -> None:
+        self.news.append((done, total, now))
+        if done and len(self.news) == self.interrupt_at:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def lines(monkeypatch) -> tuple[TerminalProgress, io.StringIO]:
+    monkeypatch.setattr(terminal_progress._Lines, "every_s", 0.05)
+    file = io.StringIO()
+    return TerminalProgress(PlainConsole(file=file, force_terminal=False, width=100)), file
+
+
+def test_what_is_quick_is_not_told_of(lines):
+    progress, file = lines
+    with progress.task("a task", late_s=10) as tick:
+        tick(0, 1, 2, "parts")
+    assert file.getvalue() == ""
+
+
+def test_what_is_late_is_told_of_also_without_news(lines):
+    progress, file = lines
+    with progress.task("a task", late_s=0.01) as tick:
+        tick(0, 1000, 2000, "parts")
+        time.sleep(0.4)
+    said = file.getvalue().splitlines()
+    assert said[0] == "a task ..." and said[-1].startswith("  done in 0.")
+    assert len(said) > 3 and all(line.startswith("  1,000/2,000 parts, 0 s") for line in said[1:-1])
+
+
+def test_the_time_that_is_left_counts_down_between_two_news():
+    shown = terminal_progress._Lines(PlainConsole(file=io.StringIO()), "a task")
+    shown.begun = time.monotonic() - 30
+    shown.tick(0, 1, 3, "")
+    assert shown.left() == "about 60 s left"
+    shown.begun, shown.moved = shown.begun - 20, shown.moved - 20
+    assert shown.left() == "about 40 s left"
+    shown.tick(0, 3, 3, "")
+    assert shown.left() == ""
+
+
+def test_a_task_that_fails_is_not_called_done(lines):
+    progress, file = lines
+    with pytest.raises(ZeroDivisionError), progress.task("a task"):
+        raise ZeroDivisionError
+    assert file.getvalue() == "a task ...\n"
+
+
+def test_compiling_is_told_of_once():
+    heard = Heard()
+    with computing(heard, "simulating"):
+        simcomm.compiling.tell_of_compiling()
+        simcomm.compiling.tell_of_compiling()
+    simcomm.compiling.tell_of_compiling()
+    assert heard.notes == [simcomm.compiling.NOTE]
+
+
+def test_machine_code_that_is_not_kept_is_told_of():
+    from simcomm.compiled.kernel.jit import separate
+
+    heard: list[str] = []
+    with told_of_compiling(heard.append):
+        double = separate(lambda x: 2 * x)
+        assert double(2) == 4 and double(3) == 6
+    assert heard == [simcomm.compiling.NOTE]
+
+
+def test_the_expected_time_grows_with_messages_and_repetitions():
+    ring, slow = build_compact(find_algorithm("all_reduce/ring"), 64), Trouble(ranks=(RankTrouble(0, slowdown=2),))
+    failing = Trouble(ranks=(RankTrouble(0, fails_at=1e-3),))
+    assert expected_seconds(ring, "simpy") == pytest.approx(64 * 63 * 2 / 15_000)
+    assert expected_seconds(ring) < expected_seconds(ring, trouble=failing) < expected_seconds(ring, "simpy")
+    assert expected_seconds(ring, trouble=slow, record=True) > expected_seconds(ring, trouble=slow)
+
+
+def test_a_long_prediction_says_first_how_many_messages_and_how_long(tmp_path):
+    file = tmp_path / "long.toml"
+    file.write_text(LONG.replace("100000", "1000"))
+    heard = Heard(interrupt_at=5)
+    answer = prediction.predict(load(file), progress=heard)
+    messages = 1001 * (14 + 112)
+    assert re.fullmatch(rf"{messages:,} messages to simulate in 4 rows: about \d+ s", heard.notes[0])
+    assert [done for done, *_ in heard.news[-2:]] == [126, 126 + 14] and heard.news[-1][1] == messages
+    assert answer.interrupted and answer.to_dict()["interrupted"]
+    assert [row.algorithm for row in answer.collectives] == ["naive", "ring"] and answer.what_ifs == ()
+    assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
+
+
+def test_a_short_prediction_says_nothing_first():
+    heard = Heard()
+    answer = prediction.predict(load("star8"), progress=heard)
+    assert heard.notes == [] and not answer.interrupted and "interrupted" not in answer.to_dict()
+    assert heard.news[-1][0] == heard.news[-1][1]
+
+
+def test_an_interrupt_before_the_first_row_is_one():
+    with pytest.raises(KeyboardInterrupt):
+        prediction.predict(load("star8"), progress=Heard(interrupt_at=2))
+
+
+def test_an_interrupted_check_keeps_what_is_proved(monkeypatch):
+    verify = verifier.verify
+
+    def verify_four(algorithm, world_size, root):
+        if world_size > 4:
+            raise KeyboardInterrupt
+        return verify(algorithm, world_size, root)
+
+    monkeypatch.setattr(proofs, "verify", verify_four)
+    answer = proofs.check("all_reduce/ring", "1-9")
+    (verdict,) = answer.verdicts
+    assert answer.interrupted and [report.world_size for report in verdict.reports] == [1, 2, 3, 4]
+    assert answer.to_dict()["interrupted"] and not answer.to_dict()["algorithms"][0]["correct"]
+    with pytest.raises(KeyboardInterrupt):
+        proofs.check("all_reduce/ring", "5-9")
+
+
+def start(folder: Path, *arguments: str, stderr: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+    (folder / "long.toml").write_text(LONG)
+    command = [sys.executable, "-m", "ringlab", *arguments]
+    root = Path(__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root), "TERM": "xterm", "COLUMNS": "120"}
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, env=environment)
+
+
+def read_until(file: int, wanted: str) -> str:
+    """Return what is written until the pattern is met."""
+    said, end = b"", time.monotonic() + 60
+    while time.monotonic() < end and not re.search(wanted.encode(), said):
+        said += os.read(file, 1 << 16)
+    return said.decode()
+
+
+def test_an_interrupted_prediction_shows_its_rows_and_ends_with_130(tmp_path):
+    with start(tmp_path, "predict", "long.toml", "--json", "found.json") as process:
+        assert process.stderr is not None
+        said = read_until(process.stderr.fileno(), "messages, all_reduce/naive")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert said.startswith("12,600,126 messages to simulate in 4 rows: about ")
+    assert process.returncode == 130 and err.decode().endswith("ringlab: interrupted\n")
+    assert "Stopped: 2 of 4 rows are simulated." in out.decode() and "ring" in out.decode()
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["interrupted"] and len(found["collectives"]) == 2
+
+
+def test_a_terminal_shows_a_bar_and_gets_its_cursor_back(tmp_path):
+    ours, theirs = pty.openpty()
+    with start(tmp_path, "predict", "long.toml", "--json", "-", stderr=theirs) as process:
+        os.close(theirs)
+        said = read_until(ours, "messages, all_reduce/naive, about .* left")
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        found = json.loads(process.stdout.read())
+        assert process.wait(timeout=30) == 130
+    rest = read_until(ours, "interrupted")
+    os.close(ours)
+    assert "simulating long" in said and "\x1b[?25l" in said
+    assert "\x1b[?25h" in rest
+    assert found["interrupted"] and len(found["collectives"]) == 2
