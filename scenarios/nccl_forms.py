@@ -1,6 +1,5 @@
 """``[nccl]``: what NCCL's environment variables say; and ``system = ...`` in ``[cluster]``, a described system."""
 
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, model_validator
 
 from collectives.errors import InputError
+from collectives.toml_floats import TomlFloat
 from collectives.transport import Transport
 from scenarios.fields import Count, Section
 from scenarios.network_form import NetworkForm
@@ -30,6 +30,8 @@ def _as_number(value: object) -> object:
 
 def _as_text(value: object) -> object:
     """Return a level by number, or a version as TOML's number, as the text that NCCL reads."""
+    if isinstance(value, TomlFloat):
+        return value.text
     return str(value) if type(value) in (int, float) else value
 
 
@@ -88,12 +90,12 @@ class SystemForm(NetworkForm):
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
         from simcomm.nccl.clusters import nccl_cluster
-        from simcomm.nccl.descriptions import describe_system, read_systems
+        from simcomm.nccl.descriptions import describe_own, describe_system, read_systems
 
+        asked = {"nodes": self.nodes, "gpus": self.gpus_per_node}
+        counts = {key: count for key, count in asked.items() if count}
         if isinstance(self.system, dict):
-            counts = {"nodes": self.nodes, "gpus": self.gpus_per_node}
-            given = {"nodes": 1} | self.system | {key: count for key, count in counts.items() if count}
-            described = describe_system("in this file", given)
+            described = describe_system("in this file", {"nodes": 1} | self.system | counts)
             _check_size(described.ranks)
             return nccl_cluster(described)
         known = read_systems()
@@ -104,8 +106,7 @@ class SystemForm(NetworkForm):
                 f"system {self.system!r} is none of the {len(known)} described ones; {shown}"
                 'or describe it here: system = {gpus = 4, gpu = "A100 SXM"}'
             )
-        found = known[self.system]
-        changed = replace(found, nodes=self.nodes or found.nodes, gpus=self.gpus_per_node or found.gpus)
+        changed = describe_own(self.system, counts)
         _check_size(changed.ranks)
         return nccl_cluster(changed)
 

@@ -10,6 +10,7 @@ from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, read_text, reason
 from collectives.quoting import cut, quote
 from collectives.suggestions import suggest
+from collectives.toml_floats import TomlFloat
 
 Table = dict[str, Any]
 MOST_BYTES = 4 * MEBIBYTE  # some 50,000 links
@@ -48,7 +49,7 @@ def read(path: Path) -> Table:
     """Return the content of a TOML file. Raise InputError that names the file and the line."""
     text = read_text(path, MOST_BYTES)
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text, parse_float=TomlFloat)
     except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
         end = f" on line {text.count(chr(10)) + 1}" if "end of document" in str(error) else ""
         raise InputError(f"{path}: not TOML: {error}{end}") from error
@@ -83,7 +84,7 @@ def _entry(place: Any, part: str, text: str) -> Any:
 
 def _value(text: str) -> Any:
     try:
-        read = tomllib.loads(f"value = {text}")
+        read = tomllib.loads(f"value = {text}", parse_float=TomlFloat)
     except (ValueError, RecursionError):
         return text
     return read["value"] if read.keys() == {"value"} else text

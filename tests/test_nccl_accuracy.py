@@ -202,6 +202,18 @@ def test_a_strangers_directory_is_judged_with_the_frozen_parameters(tmp_path: Pa
     assert accuracy(tmp_path, only_put_aside=True).systems.keys() == {"b"}
 
 
+def test_one_rank_alone_is_noted_and_loses_no_run(tmp_path: Path):
+    folder = make_directory(tmp_path)
+    with (folder / FILE_NAME).open("a") as file:
+        file.write('alone = { nodes = 1, gpus = 1, gpu = "T4" }\n')
+    (folder / "alone.csv").write_text((folder / "a.csv").read_text())
+    found = accuracy(folder)
+    assert found.systems.keys() == {"a"}
+    assert "one rank alone, which communicates with nobody: alone" in found.notes
+    with pytest.raises(InputError, match="alone is one GPU alone, which leaves NCCL nothing to do"):
+        predict_seconds(read_systems(folder)["alone"], "all_reduce", [1024])
+
+
 def test_the_command_shows_writes_and_draws(tmp_path: Path, ringlab: Ringlab):
     folder = make_directory(tmp_path, factor=1.0)
     files = ["--json", tmp_path / "a.json", "--plot", tmp_path / "a.png"]

@@ -113,6 +113,27 @@ def test_a_preset_is_what_the_catalogue_says_and_more_can_be_said(tmp_path: Path
     assert known.world_size == 32 and known.system.net == "efa2"
 
 
+def test_a_described_system_with_other_counts_is_described_anew(tmp_path: Path):
+    few = '[cluster]\nsystem = "h100_2x8_aws_p5_efa"\nnodes = 2\ngpus_per_node = 4\n' + OWN
+    found = own_cluster(read(tmp_path, few))
+    line = {"machine": "aws_p5", "nodes": 2, "gpus": 4}
+    assert (found.system.domain, found.system.layout) == (4, describe_system("same", line).layout)
+    (explained,) = explain(read(tmp_path, few)).clusters
+    assert explained.ranks_per_node == 4 and not any("NVLink domain" in text for text in explained.system)
+
+
+@pytest.mark.parametrize("where", ["system", "table", "override"])
+def test_a_version_that_ends_in_zero_keeps_its_zero(where: str, tmp_path: Path):
+    table = '[cluster]\nsystem = {gpus = 8, gpu = "H100 SXM"%s}\n'
+    if where == "system":
+        found = own_cluster(read(tmp_path, table % ", nccl = 2.30" + OWN))
+        assert found.system.version == (2, 30)
+        return
+    text, more = (OWN + "[nccl]\nversion = 2.30\n", []) if where == "table" else (OWN, ["nccl.version=2.30"])
+    found = own_cluster(load(write(tmp_path, table % "" + text), more))
+    assert found.settings.parsed_version() == (2, 30)
+
+
 WRONG = {
     "topology": (STAR + 'transport = "nccl"\n' + ASKS, 'cluster: transport = "nccl" needs GPUs that are known'),
     "algorithm elsewhere": (STAR + OWN, 'algorithms.0: "nccl" is what NCCL itself does, and needs transport = "nccl"'),
@@ -142,6 +163,9 @@ WRONG = {
         "nccl: NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS are two names of one setting; give one of them",
     ),
     "no level": (TWO + OWN + '[nccl]\nNCCL_P2P_LEVEL = "FAR"\n', "nccl: p2p_level = 'FAR'; there are LOC, NVL, PIX"),
+    "more after the version": (TWO + OWN + '[nccl]\nversion = "2.21abc"\n', "nccl: version = '2.21abc'; give two or"),
+    "no version yet": (TWO + OWN + '[nccl]\nversion = "99.7"\n', "nccl: version = '99.7'; give two or three numbers"),
+    "a year": (TWO + OWN + "[nccl]\nversion = 2024\n", "nccl: version = '2024'; give two or three numbers"),
     "no switch": (TWO + OWN + "[nccl]\nNCCL_P2P_DISABLE = 2\n", "nccl.NCCL_P2P_DISABLE = 2 should be true or false"),
     "collective": (TWO + OWN.replace("all_reduce", "barrier"), '"nccl" is not known of barrier; it is of all_reduce'),
     "ranks": (TWO + "world_size = 4\n" + OWN, 'cluster: world_size does not go with transport = "nccl"'),

@@ -122,10 +122,13 @@ def read_judged(
     systems = read_systems(directory)
     hidden = put_aside() | put_aside(directory)
     there = [slug for slug in systems if (directory / f"{slug}.csv").is_file()]
-    chosen = [slug for slug in there if (slug in hidden) == only_put_aside]
+    judged = [slug for slug in there if (slug in hidden) == only_put_aside]
+    chosen = [slug for slug in judged if systems[slug].ranks > 1]
     if not chosen:
         raise InputError(f"{directory}: no system that {systems_file(directory)} describes has a table <slug>.csv here")
     notes = []
+    if alone := [slug for slug in judged if slug not in chosen]:
+        notes.append(f"one rank alone, which communicates with nobody: {', '.join(alone)}")
     if missing := [slug for slug in systems if slug not in there]:
         notes.append(f"described, without a table: {', '.join(missing)}")
     if not only_put_aside and (aside := [slug for slug in there if slug in hidden]):

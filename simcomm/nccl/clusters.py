@@ -51,8 +51,6 @@ def nccl_cluster(
     """
     if system.gpu.generation == "cpu":
         raise InputError(f"{system.slug} is MPI on processors, and NCCL needs GPUs")
-    if system.ranks < 2:
-        raise InputError(f"{system.slug} is one GPU alone, which leaves NCCL nothing to do; give two or more")
     settings = settings or NcclSettings()
     comm, values = make_communicator(system, settings), read_parameters()
     overhead = values[f"base.{PROTOCOL}"] * aged(comm, values) * US

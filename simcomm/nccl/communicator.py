@@ -141,8 +141,10 @@ def _make_network(system: "System", settings: NcclSettings, host: Host, hosts_a_
 
 @lru_cache(maxsize=1024)
 def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
-    """Return what NCCL knows of a described system. Raise InputError where the description does not suffice."""
+    """Return what NCCL knows of a described system. Raise InputError where that is too little, and for one rank."""
     ranks = system.nodes * system.gpus
+    if ranks < 2:
+        raise InputError(f"{system.slug} is one GPU alone, which leaves NCCL nothing to do; give two or more")
     host = make_host(system, settings)
     local = min(ranks, max(system.gpus, system.domain if host.link == "nvswitch" else 1))
     nodes = ceil(ranks / local)

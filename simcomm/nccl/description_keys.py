@@ -7,19 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from collectives.errors import InputError
+from collectives.toml_floats import TomlFloat
 from simcomm.nccl.gpus import Generation
-
-
-class TomlFloat(float):
-    """A number of a TOML file that remembers how it was written: NCCL 2.30 is not NCCL 2.3."""
-
-    def __new__(cls, text: str) -> "TomlFloat":
-        """Return the number that a text stands for."""
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
-
-    text: str
 
 
 class NcclRelease(NamedTuple):
@@ -38,7 +27,7 @@ def parse_release(value: object) -> NcclRelease:
     if isinstance(value, NcclRelease):
         return value
     text = value.text if isinstance(value, TomlFloat) else str(value)
-    version = re.fullmatch(r"([12])\.([0-9]{1,2})(\.[0-9]{1,2})?", text)
+    version = re.fullmatch(r"([12])\.([0-9]{1,2})(\.[0-9]{1,2}(-[0-9]{1,2})?)?", text)
     if version and not isinstance(value, bool):
         return NcclRelease(version=(int(version[1]), int(version[2])))
     if re.fullmatch(r"20[0-9]{2}(\.[0-9]+)?", text):

@@ -15,7 +15,8 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.suggestions import suggest
-from simcomm.nccl.description_keys import NcclRelease, TomlFloat, read_keys
+from collectives.toml_floats import TomlFloat
+from simcomm.nccl.description_keys import NcclRelease, read_keys
 from simcomm.nccl.gpus import Gpu, find_gpu, unlisted_gpu
 from simcomm.nccl.machines import catalogue_keys
 from simcomm.nccl.releases import version_of, year_of
@@ -101,6 +102,18 @@ def describe_system(slug: str, line: Mapping[str, Any]) -> System:
     'socket'
     """
     return _describe(f"system {slug}", slug, line, own_machines())
+
+
+def describe_own(slug: str, counts: Mapping[str, int]) -> System:
+    """Return one of the project's own systems with other counts of ``nodes`` or ``gpus``; its defaults follow them.
+
+    Raises KeyError for an unknown name and InputError for what the line then lacks.
+
+    >>> describe_own("h100_2x8_aws_p5_efa", {"gpus": 4}).domain
+    4
+    """
+    path = OWN_DATA / FILE_NAME
+    return describe_system(slug, {**_tables(_read_toml(path), "systems", path)[slug], **counts})
 
 
 @cache

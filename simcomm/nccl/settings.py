@@ -4,12 +4,12 @@ Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearnin
 ``src/graph/tuning.cc`` and ``src/graph/paths.cc`` of NVIDIA/nccl.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from collectives.errors import InputError
 from collectives.suggestions import suggest
+from simcomm.nccl.description_keys import parse_release
 
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
@@ -109,10 +109,13 @@ def _read_value(variable: str, text: str, kind: str) -> object:
 
 
 def _parse_version(text: str) -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", str(text))
-    if not found:
-        raise InputError(f"version = {text!r}; give two or three numbers, as in 2.21.5")
-    return int(found[1]), int(found[2])
+    try:
+        version = parse_release(text).version
+    except ValueError:
+        version = None
+    if version is None:
+        raise InputError(f"version = {text!r}; give two or three numbers that begin with 1 or 2, as in 2.21.5")
+    return version
 
 
 def _read_list(key: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
