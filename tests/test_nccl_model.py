@@ -84,6 +84,51 @@ def test_what_cannot_be_is_refused():
             NcclSettings(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("collective", "forced"),
+    [
+        ("all_reduce", {"algo": "nvls"}),
+        ("all_reduce", {"algo": "^ring,tree,nvls,nvlstree,collnetchain,collnetdirect,pat"}),
+        ("all_gather", {"algo": "tree"}),
+        ("all_gather", {"algo": "ring;allgather:tree"}),
+        ("all_reduce", {"algo": "ring", "proto": "^ll,ll128,simple"}),
+    ],
+)
+def test_settings_that_leave_nothing_end_as_in_nccl_from_2_24(collective, forced):
+    with pytest.raises(InputError, match=r'2\.24 ends with "no algorithm/protocol available" for all_'):
+        predict_collective(SYSTEMS["a100"], collective, 1024, settings=NcclSettings(version="2.24", **forced))
+    if ";" in forced["algo"]:
+        return
+    before = predict_collective(SYSTEMS["a100"], collective, 1024, settings=NcclSettings(version="2.21", **forced))
+    assert any("leaves nothing for all_" in note for note in before.notes)
+
+
+def test_a_description_that_forces_what_is_not_there_is_refused():
+    line = {"nodes": 1, "gpus": 8, "gpu": "A100 SXM", "nccl": "2.27", "algo": "nvls"}
+    with pytest.raises(InputError, match="NCCL_ALGO=nvls leaves none; NVLS needs an NVSwitch, and Hopper or later"):
+        predict_seconds(describe_system("mine", line), "all_reduce", [1024])
+
+
+def test_an_algorithm_for_one_collective_is_forced_for_that_one():
+    each = NcclSettings(version="2.24", algo="AllReduce:Tree;broadcast:ring")
+    found = predict_collective(SYSTEMS["a100"], "all_reduce", 2**30, settings=each)
+    assert {one.algorithm for one in found.candidates if one.allowed} == {"tree"}
+    plain = NcclSettings(version="2.24")
+    assert predict_collective(SYSTEMS["a100"], "all_gather", 2**20, settings=each).seconds == (
+        predict_collective(SYSTEMS["a100"], "all_gather", 2**20, settings=plain).seconds
+    )
+    with pytest.raises(InputError, match=r"from 2\.24 on, and this is 2\.21"):
+        predict_seconds(SYSTEMS["a100"], "all_reduce", [8], settings=replace(each, version="2.21"))
+    for wrong in ("allreduced:tree", "ring;tree", "allreduce:"):
+        with pytest.raises(InputError, match="algo = "):
+            NcclSettings(algo=wrong)
+
+
+def test_a_protocol_that_is_named_is_had_where_it_is_off_by_default():
+    named = NcclSettings(proto="LL128", version="2.26")
+    assert predict_collective(SYSTEMS["4090"], "all_reduce", 2**20, settings=named).protocol == "ll128"
+
+
 def test_the_tuner_has_the_closed_form_of_its_source():
     one_host = make_communicator(describe_system("a", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM", "nccl": "2.21"}), NONE)
     # ring, Simple: 8.4 us, 14 steps of 3.4 us; 12 channels of 20 GB/s, 8 / 14 of it as algorithm bandwidth

@@ -1,5 +1,7 @@
 """The figures of what NCCL itself does, from its model."""
 
+from dataclasses import replace
+
 from collectives.costs.bounds import bus_factor
 from collectives.request import Request
 from ringlab.answers.figures import CollectiveFigures, Number
@@ -51,4 +53,5 @@ def grounds(cluster: Cluster) -> tuple[str, ...]:
     """
     if not isinstance(cluster, NcclCluster):
         return ()
-    return (*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=cluster.settings).notes)
+    free = replace(cluster.settings, algo=None, proto=None)  # what they force may leave nothing for this collective
+    return (*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=free).notes)

@@ -22,7 +22,7 @@ from simcomm.nccl.mpi import mpi_microseconds
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.same_hosts import host_factors
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.timing import PAIRWISE, allowed, candidates, predict_microseconds
+from simcomm.nccl.timing import PAIRWISE, allowed, candidates, passed_over, predict_microseconds
 from simcomm.nccl.topology import ring_orders
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *PAIRWISE)
@@ -107,7 +107,7 @@ def predict_collective(
         channels=int(used_channels(comm, algorithm, protocol, sizes)[0]) if chosen else 1,
         candidates=found,
         rings=rank_rings(comm),
-        notes=_notes(system, comm),
+        notes=(*_notes(system, comm), *_notes_of_settings(comm, collective)),
     )
 
 
@@ -166,6 +166,13 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     if system.degraded:
         notes.append("the source says that this system is slower than it should be")
     return tuple(notes)
+
+
+def _notes_of_settings(comm: Communicator, collective: str) -> list[str]:
+    return [
+        f"{setting} leaves nothing for {collective} here, and NCCL before 2.24 passes it over"
+        for setting in passed_over(comm, collective)
+    ]
 
 
 def _words(system: System) -> str:

@@ -14,6 +14,9 @@ from simcomm.nccl.description_keys import parse_release
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
 LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS")  # how far apart: each includes those before it
+FUNCTIONS = {  # NCCL's names of collectives, in lower case
+    name.replace("_", ""): name for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+}
 _SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvlstree": "nvls_tree"}
 
 
@@ -21,8 +24,9 @@ _SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain"
 class NcclSettings:
     """Settings of a run. None: NCCL decides, or what the system's description says.
 
-    ``algo`` and ``proto`` list what is allowed, or after ``^`` what is not, as in ``NCCL_ALGO=^tree,nvls``. The levels
-    are words of ``LEVELS`` or NCCL's old numbers 0 to 5.
+    ``algo`` and ``proto`` list what is allowed, or after ``^`` what is not, as in ``NCCL_ALGO=^tree,nvls``; from NCCL
+    2.24 also for one collective each, as in ``ring;allreduce:tree``. The levels are words of ``LEVELS`` or NCCL's old
+    numbers 0 to 5.
 
     >>> NcclSettings(algo="^tree").allowed_algorithms()
     ('ring', 'collnet_direct', 'collnet_chain', 'nvls', 'nvls_tree', 'pat')
@@ -57,13 +61,13 @@ class NcclSettings:
         """Return the version as numbers, None where it is not said. Raise InputError."""
         return None if self.version is None else _parse_version(self.version)
 
-    def allowed_algorithms(self) -> tuple[str, ...]:
+    def allowed_algorithms(self, collective: str = "all_reduce") -> tuple[str, ...]:
         """Return the algorithms that ``algo`` allows, in NCCL's order. Raise InputError for an unknown one."""
-        return _read_list("algo", self.algo, ALGORITHMS)
+        return _read_choices("algo", self.algo, ALGORITHMS, collective)
 
-    def allowed_protocols(self) -> tuple[str, ...]:
+    def allowed_protocols(self, collective: str = "all_reduce") -> tuple[str, ...]:
         """Return the protocols that ``proto`` allows, in NCCL's order. Raise InputError for an unknown one."""
-        return _read_list("proto", self.proto, PROTOCOLS)
+        return _read_choices("proto", self.proto, PROTOCOLS, collective)
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str]) -> "NcclSettings":
@@ -118,9 +122,24 @@ def _parse_version(text: str) -> tuple[int, int]:
     return version
 
 
-def _read_list(key: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    if text is None:
-        return known
+def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective: str) -> tuple[str, ...]:
+    """Return what a list allows for a collective: the part with its name, else the first part if that has no name."""
+    found = known
+    for number, part in enumerate(text.split(";") if text is not None else ()):
+        name, colon, words = part.rpartition(":")
+        if colon and name.strip().lower() not in FUNCTIONS:
+            raise InputError(f"{key} = {text!r}: {name!r} is no collective; {suggest(name, FUNCTIONS)}")
+        if number and not colon:
+            raise InputError(
+                f"{key} = {text!r}: only the first part may go without a collective, as in ring;reduce:tree"
+            )
+        listed = _read_list(key, words.strip(), known)
+        if not colon or FUNCTIONS[name.strip().lower()] == collective:
+            found = listed
+    return found
+
+
+def _read_list(key: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     words = [word.strip().lower() for word in text.removeprefix("^").split(",")]
     words = [_SPELLINGS.get(word, word) for word in words]
     for word in words:

@@ -16,6 +16,7 @@ from math import ceil, log2
 
 import numpy as np
 
+from collectives.errors import InputError
 from simcomm.nccl.channels import Floats, open_channels, used_channels
 from simcomm.nccl.communicator import PLUGINS, Communicator
 from simcomm.nccl.parameters import Parameters
@@ -26,6 +27,7 @@ OVERLAP = 8.0  # of launches on the processor and work on the GPU: the larger co
 SHARPNESS = 12.0  # of the tuner's choice between times that are almost equal, and of a maximum
 BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer, of eight slots; a chunk is four of them
 PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # made of sends and receives
+STRICT = (2, 24)  # the first version that reads NCCL_ALGO for one collective, and ends where nothing is left
 NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
 
@@ -278,21 +280,55 @@ class Candidates:
 def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
     """Return each candidate with what speaks against it: what NCCL lacks here, or what the settings forbid.
 
-    Settings that leave nothing count only as far as they leave something, as in NCCL: all_gather with
-    NCCL_ALGO=tree runs as a ring.
+    Where the settings leave nothing, NCCL ends with an error from 2.24 on (``topoGetAlgoInfo`` in ``src/enqueue.cc`` of
+    NVIDIA/nccl), and this raises InputError. Before, it took a backup, and all_gather with NCCL_ALGO=tree ran as a
+    ring: there settings count only as far as they leave something.
     """
     reasons = available(comm, collective)
-    forced = (
-        (0, "NCCL_ALGO", comm.settings.algo, comm.settings.allowed_algorithms()),
-        (1, "NCCL_PROTO", comm.settings.proto, comm.settings.allowed_protocols()),
-    )
-    for part, variable, text, words in forced:
+    for part, name, words in _forced(comm, collective):
         left = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
+        if not left and comm.version >= STRICT:
+            raise InputError(_nothing_left(comm, collective, reasons))
         if left:
-            reasons = {
-                choice: reason or ("" if choice in left else f"{variable}={text}") for choice, reason in reasons.items()
-            }
+            reasons = {choice: reason or ("" if choice in left else name) for choice, reason in reasons.items()}
     return reasons
+
+
+def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[str, ...]]]:
+    """Return of NCCL_ALGO and NCCL_PROTO, where they are set: part of a choice, the setting, and what it allows."""
+    settings = comm.settings
+    forced = []
+    if settings.algo is not None:
+        forced.append((0, f"NCCL_ALGO={settings.algo}", settings.allowed_algorithms(collective)))
+    if settings.proto is not None:
+        forced.append((1, f"NCCL_PROTO={settings.proto}", settings.allowed_protocols(collective)))
+    for _, name, _ in forced:
+        if (":" in name or ";" in name) and comm.version < STRICT:
+            version = ".".join(map(str, comm.version))
+            raise InputError(f"{name}: NCCL reads a list for each collective from 2.24 on, and this is {version}")
+    return forced
+
+
+def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str]) -> str:
+    """Return what NCCL ends with where the settings leave nothing, and why each candidate is out."""
+    names = [name for _, name, _ in _forced(comm, collective)]
+    wanted = {word for _, _, words in _forced(comm, collective)[:1] for word in words}
+    why = dict.fromkeys(reason for choice, reason in reasons.items() if reason and wanted & set(choice))
+    if "collnet_direct" in wanted and comm.sharp:
+        why["collnet_direct is not modelled"] = None
+    version = ".".join(map(str, comm.version))
+    return f'NCCL {version} ends with "no algorithm/protocol available" for {collective}: ' + "; ".join(
+        [f"{' '.join(names)} leaves none", *why]
+    )
+
+
+def passed_over(comm: Communicator, collective: str) -> list[str]:
+    """Return the settings that leave nothing for a collective here, which NCCL before 2.24 passes over."""
+    if collective in PAIRWISE or comm.generation == "cpu":
+        return []
+    reasons = allowed(comm, collective)
+    open_ = [choice for choice, reason in reasons.items() if not reason]
+    return [name for part, name, words in _forced(comm, collective) if not any(one[part] in words for one in open_)]
 
 
 def candidates(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:

@@ -94,13 +94,13 @@ def ring_steps(collective: str, ranks: int) -> int:
 def available(comm: Communicator, collective: str) -> dict[Choice, str]:
     """Return every algorithm and protocol with what speaks against it, an empty text where nothing does.
 
-    Forced settings are not looked at here: NCCL falls back where they leave nothing.
+    What settings forbid is not looked at here; a protocol that they name is had also where it is off by default.
     """
     reasons: dict[Choice, str] = {}
     for algorithm in algorithms_of(comm, collective):
         for protocol in PROTOCOL if algorithm in ("ring", "tree") else ("simple",):
             reasons[algorithm, protocol] = _algorithm_reason(comm, collective, algorithm) or _protocol_reason(
-                comm, protocol
+                comm, collective, protocol
             )
     return reasons
 
@@ -141,7 +141,10 @@ def _nvls_reason(comm: Communicator, collective: str, algorithm: str) -> str:
     return "" if comm.nodes == 1 or comm.sharp else "NVLS across nodes needs CollNet"
 
 
-def _protocol_reason(comm: Communicator, protocol: str) -> str:
+def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
+    settings = comm.settings
+    if settings.proto and not settings.proto.startswith("^") and protocol in settings.allowed_protocols(collective):
+        return "LL128 came with 2.5" if protocol == "ll128" and comm.version < (2, 5) else ""
     if protocol != "simple" and comm.network is not None and comm.network.kind == "efa1":
         return "the plug-in for EFA allows Simple only before p5 (aws-ofi-nccl sets NCCL_PROTO=simple)"
     return _ll128_reason(comm) if protocol == "ll128" else ""
