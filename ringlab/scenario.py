@@ -259,11 +259,12 @@ class Scenario(scenarios.Scenario):
         return found
 
     def write_report(
-        self, answer: Comparison, path: Path | str, *, calibration: Source = None, backend: str = "gloo"
+        self, answer: Comparison | Prediction, path: Path | str, *, calibration: Source = None, backend: str = "gloo"
     ) -> None:
-        """Write a comparison as one HTML page with pictures. Raises InputError for another suffix than ``.html``.
+        """Write a prediction or a comparison as one HTML page with pictures.
 
-        ``calibration`` and ``backend`` are those of the comparison: its pictures are simulated again.
+        Raises InputError for another suffix than ``.html``. ``calibration`` and ``backend`` are those of the answer:
+        its pictures are simulated again.
 
         >>> here = load("here.toml")  # doctest: +SKIP
         >>> here.write_report(here.compare(timeout=60), "report.html")  # doctest: +SKIP

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 import viz_traces
+from matplotlib.collections import LineCollection
 from PIL import Image
 
+import ringlab
 import viz
 from collectives.errors import InputError
+from collectives.units import format_time
+from viz.accuracy import Dots, accuracy_figure
 from viz.report.document import render_report
 from viz.report.tables import collectives_table, format_error, format_percent, format_rate, training_tables
 from viz.space_time import render_space_time
@@ -187,3 +191,55 @@ def test_what_cannot_be_reported_is_refused(
     with pytest.raises(InputError, match=message):
         viz.write_report({**comparison(), **changes}, pictures, tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_report_answers_a_question_with_pictures_and_folds_its_numbers() -> None:
+    text = render_report(
+        {**comparison(), "limits": "What limits ring: h3 is slow."},
+        {"waterfall": render_space_time(viz_traces.ring(2))},
+        compared={"beside": render_space_time(viz_traces.ring(2))},
+        headline="A step takes 300 ms.",
+    )
+    order = [
+        "and what limits it?",
+        "A step takes 300 ms.",
+        'alt="waterfall"',
+        "h3 is slow",
+        ">What if<",
+        'alt="beside"',
+    ]
+    places = [text.index(words) for words in (*order, "What it stands on", "Every number")]
+    assert places == sorted(places)
+    folded = text[: text.index("<table")]
+    assert folded.count("<details>") == folded.count("</details>") + 1
+
+
+def test_a_predicted_report_holds_its_cluster_waterfall_curve_and_player(tmp_path: Path) -> None:
+    scenario = ringlab.load("trouble", "collective.sizes=64 KiB", "collective.algorithms=ring")
+    answer = scenario.predict()
+    scenario.write_report(answer, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert Page(page).tags.count("img") == 3
+    assert "iframe" in Page(page).tags
+    assert '<p class="answer">star of 8 hosts, 10 Gbit/s: with ring a step takes 248 ms' in page
+    assert answer.limits in Page(page).words
+
+
+def test_a_notebook_shows_conclusions_and_tables() -> None:
+    answer = ringlab.load("star8", "collective.sizes=8 MiB").predict()
+    page = Page(answer._repr_html_())
+    ring = format_time(answer.collectives[1].time_s or 0.0)
+    assert {answer.title, *answer.conclusions, "all_reduce/ring", ring} <= set(page.words)
+    trace = Page(viz_traces.ring(4)._repr_html_())
+    assert {"all_reduce/ring", "predicted", "4", "24", "12 MiB"} <= set(trace.words)
+
+
+def test_ranges_are_drawn_where_they_were_measured() -> None:
+    dots = Dots("all", "ring", [1.0, 2.0], [1.1, 1.9], measured_range=[(0.9, 1.2), (1.8, 2.4)])
+    (lines,) = accuracy_figure("", "", [dots]).axes[0].findobj(LineCollection)
+    assert isinstance(lines, LineCollection)
+    drawn = [segment.tolist() for segment in lines.get_segments()]
+    assert drawn == [
+        [[0.9, 1.1], [1.2, 1.1]],
+        [[1.8, 1.9], [2.4, 1.9]],
+    ]

@@ -2,31 +2,35 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from collectives.errors import InputError
-from collectives.output_files import write_bytes
 from collectives.units import format_time
 from viz.file_types import check_file
 from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours
+from viz.style.figures import DPI, write_figure
 
-DPI = 150
 BAND = 1.3  # the grey band: predictions off by less than this factor
 
 
 @dataclass(frozen=True)
 class Dots:
-    """Rows of one class of sizes and one family of systems: seconds, both lists of one length."""
+    """Rows of one class of sizes and one family of systems: seconds, all lists of one length.
+
+    Ranges are the least and the greatest measured, or what measurements are expected to lie in; none unless given.
+    """
 
     panel: str
     family: str
     measured: Sequence[float]
     predicted: Sequence[float]
+    measured_range: Sequence[tuple[float, float]] = ()
+    predicted_range: Sequence[tuple[float, float]] = ()
 
 
 def draw_accuracy(title: str, subtitle: str, dots: Sequence[Dots], path: Path | str) -> None:
@@ -41,12 +45,11 @@ def draw_accuracy(title: str, subtitle: str, dots: Sequence[Dots], path: Path | 
     path = check_file(path, "a picture of accuracy")
     if not any(len(one.measured) for one in dots):
         raise InputError(f"{path}: there is nothing to draw")
-    content = BytesIO()
-    _figure(title, subtitle, dots).savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
-    write_bytes(path, content.getvalue())
+    write_figure(accuracy_figure(title, subtitle, dots), path)
 
 
-def _figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
+def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
+    """Return the picture as a figure."""
     panels = list(dict.fromkeys(one.panel for one in dots))
     families = sorted({one.family for one in dots})
     colours = dict(zip(families, chunk_colours(len(families)), strict=True))
@@ -66,10 +69,17 @@ def _figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
 def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colours: dict[str, str]) -> None:
     """Draw one class: the diagonal, the band around it, and the dots of each family."""
     every = np.concatenate([[*one.measured, *one.predicted] for one in dots])
+    ranges = [each for one in dots for each in (*one.measured_range, *one.predicted_range)]
+    every = np.concatenate([every, np.ravel(ranges)])
     ends = np.array([every.min() / 1.5, every.max() * 1.5])
     axes.fill_between(ends, ends / BAND, ends * BAND, color=FAINT, linewidth=0)
     axes.plot(ends, ends, color=GREY, linewidth=0.8)
     for one in dots:
+        look: dict[str, Any] = {"color": colours[one.family], "linewidth": 1.0, "alpha": 0.7}
+        if one.measured_range:
+            axes.hlines(one.predicted, *np.transpose(one.measured_range), **look)
+        if one.predicted_range:
+            axes.vlines(one.measured, *np.transpose(one.predicted_range), **look)
         axes.plot(one.measured, one.predicted, "o", color=colours[one.family], markersize=3, alpha=0.7)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     axes.set_title(panel, fontsize=10, color=INK, loc="left")

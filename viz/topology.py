@@ -5,7 +5,6 @@ and ``tier`` on nodes.
 """
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from math import inf, log10
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,13 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
 
 from collectives.errors import InputError
-from collectives.output_files import write_bytes
 from collectives.units import format_bandwidth
 from viz.file_types import check_file
 from viz.layout.geometry import Graph, Point
 from viz.layout.rows import kind_of, place_in_rows
 from viz.style.colours import GREY, INK, PANE, PAPER
+from viz.style.figures import DPI, write_figure
 
-DPI = 150
 MOST_NODES = 2000
 MOST_LABELS = 80
 # Okabe and Ito, "Color Universal Design" (2008), as in the other pictures.
@@ -70,12 +68,11 @@ def draw_topology(graph: Graph, hosts: Sequence[str], title: str, path: Path | s
         raise InputError(f"graph is {graph!r}; give a networkx graph, for example that of a cluster")
     if len(graph) > MOST_NODES:
         raise InputError(f"{title} has {len(graph)} nodes; a picture shows {MOST_NODES} at most")
-    content = BytesIO()
-    _figure(graph, hosts, title).savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
-    write_bytes(path, content.getvalue())
+    write_figure(topology_figure(graph, hosts, title), path)
 
 
-def _figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
+def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
+    """Return the picture of a network as a figure."""
     positions = place_in_rows(graph, hosts)
     across = [x for x, _ in positions.values()]
     width = min(24.0, max(7.0, 1.6 + 0.42 * (max(across) - min(across) + 1)))

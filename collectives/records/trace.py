@@ -5,6 +5,7 @@ Times are seconds from the common start. On disk a trace is JSON with a schema v
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
@@ -17,7 +18,7 @@ from collectives.records import spans as span_columns
 from collectives.records.files import read_record, write_content
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
-from collectives.units import format_time
+from collectives.units import format_size, format_time
 
 
 class LinkRate(NamedTuple):
@@ -126,6 +127,18 @@ class Trace:
         messages = f", {len(self.messages)} messages" if len(self.messages) else ""
         end = "" if self.is_complete else ", never finished"
         return f"<Trace {self.title}: {self.kind}, {ranks}{messages}, {format_time(self.elapsed)}{end}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what the run was, how long it took, and what each rank sent at most.
+
+        >>> Trace("broadcast/<naive>", "measured", 2, 1.5e-4)._repr_html_()[:32]
+        '<table><caption>broadcast/&lt;na'
+        """
+        end = "" if self.is_complete else ", never finished"
+        rows = {"kind": self.kind, "ranks": self.world_size, "took": f"{format_time(self.elapsed)}{end}"}
+        rows |= {"messages": f"{len(self.messages):,}", "a rank sends at most": format_size(max(self.bytes_sent()))}
+        cells = "".join(f"<tr><th>{key}</th><td>{escape(str(value))}</td></tr>" for key, value in rows.items())
+        return f"<table><caption>{escape(self.title)}</caption>{cells}</table>"
 
     @property
     def is_complete(self) -> bool:

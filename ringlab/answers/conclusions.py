@@ -44,6 +44,11 @@ def conclude(answer: ScenarioAnswer[Any], scenario: Scenario, grounds: Sequence[
     return Conclusions(tuple(sentences[hidden:]), (*sentences[:hidden], *details))
 
 
+def headline(answer: ScenarioAnswer[Any]) -> str:
+    """Return the sentence that answers a scenario's question: of its quickest training, else its collective."""
+    return next(iter([*_fastest_training(answer), *_fastest_collective(answer)]), "")
+
+
 def _number(value: float | SideBySide | None) -> float:
     """Return the measured value, the predicted one where none was measured, or infinity for a run that never ends."""
     if isinstance(value, SideBySide):

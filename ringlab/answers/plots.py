@@ -48,9 +48,7 @@ def plot_scenario(
     if kind == "step":
         viz.draw_waterfall(scenario.title, *waterfall(predict(scenario, calibration)), path)
     elif kind == "scaling":
-        quiet = "" if scenario.trouble == NO_TROUBLE else " without trouble"
-        subtitle = f"{scenario.cluster.title}; so many of its hosts, predicted{quiet}"
-        viz.draw_scaling(scenario.title, subtitle, scaling_curves(scenario, calibration), path)
+        viz.draw_scaling(scenario.title, describe_curves(scenario), scaling_curves(scenario, calibration), path)
     elif kind == "path":
         viz.draw_path(predict_trace(scenario, calibration, algorithm, nbytes), path)
     else:
@@ -89,6 +87,12 @@ def _predicted(value: Any) -> float | None:
     """Return a figure, of two the predicted one."""
     found: float | None = getattr(value, "predicted", value)
     return found
+
+
+def describe_curves(scenario: Scenario) -> str:
+    """Return the line under the title of the scaling curve."""
+    quiet = "" if scenario.trouble == NO_TROUBLE else " without trouble"
+    return f"{scenario.cluster.title}; so many of its hosts, predicted{quiet}"
 
 
 def scaling_curves(scenario: Scenario, calibration: Calibration | None) -> list[viz.Curve]:

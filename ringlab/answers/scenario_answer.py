@@ -30,6 +30,12 @@ class ScenarioAnswer(Record, Generic[N]):
         parts = [f"{len(found)} {noun}{'s' * (len(found) != 1)}" for found, noun in counted if found]
         return f"<{type(self).__name__} of {self.title!r}: {', '.join(parts)}{', interrupted' * self.interrupted}>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: conclusions and tables."""
+        from viz.report.document import render_tables  # who asks no notebook does without it
+
+        return render_tables(self.to_dict())
+
     @property
     def place(self) -> str:
         """Where the scenario's own figures are from."""

@@ -1,6 +1,7 @@
 """The command ``ringlab predict``."""
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ def predict(
     ] = None,
     calibration: CalibrationOpt = None,
     trace: TraceOpt = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
@@ -28,7 +30,11 @@ def predict(
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
     loaded = load(scenario, *(set_keys or ()))
-    check_outputs(json_to, trace, reads=calibration)
+    if report is not None:
+        from viz import check_file
+
+        check_file(report, "a report")
+    check_outputs(json_to, trace, report, reads=calibration)
     if calibration is None:
         offer_calibration(loaded, scenario)
     answer = loaded.predict(calibration, engine, TerminalProgress())
@@ -37,6 +43,10 @@ def predict(
         if trace is not None and not answer.interrupted:
             loaded.trace(calibration=calibration, engine=engine).write(trace)
 
-    write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace)
+    def write_report() -> None:
+        if report is not None and not answer.interrupted:
+            loaded.write_report(answer, report, calibration=calibration)
+
+    write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace, write_report)
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)

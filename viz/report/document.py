@@ -4,7 +4,7 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collectives.checks import check_path
 from collectives.errors import InputError
@@ -12,6 +12,9 @@ from collectives.input_files import read_bytes
 from collectives.output_files import write_text
 from viz.file_types import check_file
 from viz.report.tables import collectives_table, training_tables
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _KINDS = {
     "prediction": ("Prediction", "Simulated; times are virtual."),
@@ -26,11 +29,20 @@ _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "
 
 
 def write_report(
-    answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path], path: Path | str, player: str = ""
+    answer: Mapping[str, Any],
+    pictures: Mapping[str, bytes | Path],
+    path: Path | str,
+    player: str = "",
+    compared: Mapping[str, bytes | Path] | None = None,
+    headline: str = "",
 ) -> None:
     """Write the answer of ``predict``, ``run`` or ``compare``, and pictures by caption, as one HTML file.
 
-    ``player`` is a page of ``render_player``, shown within. The file needs nothing from outside. Raises InputError for
+    ``player`` is a page of ``render_player``, shown within; ``compared`` are pictures of predicted against measured.
+    From top to bottom: the question, the ``headline`` that answers it, the pictures, what limits it with the player,
+    what-ifs, the pictures of ``compared``, where the numbers come from, and every number folded away.
+
+    The file needs nothing from outside. Raises InputError for
     another suffix than ``.html``, an unknown kind of answer, and a picture that cannot be read or is neither PNG, GIF
     nor JPEG.
 
@@ -41,24 +53,64 @@ def write_report(
     True
     """
     path = check_file(path, "a report")
-    write_text(path, render_report(answer, pictures, player))
+    write_text(path, render_report(answer, pictures, player, compared, headline))
 
 
-def render_report(answer: Mapping[str, Any], pictures: Mapping[str, bytes | Path], player: str = "") -> str:
+def render_report(
+    answer: Mapping[str, Any],
+    pictures: Mapping[str, bytes | Path],
+    player: str = "",
+    compared: Mapping[str, bytes | Path] | None = None,
+    headline: str = "",
+) -> str:
     """Return the report as HTML text. Raises InputError as ``write_report`` does."""
+    return (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(_content(answer, pictures, compared or {}, headline), player=player)
+    )
+
+
+def render_tables(answer: Mapping[str, Any]) -> str:
+    """Return an answer's title, conclusions and tables as HTML, for a page that is there, such as a notebook's.
+
+    >>> render_tables({"scenario": {"title": "a < b"}, "conclusions": ["Ring is faster."]}).splitlines()[:2]
+    ['<p><b>a &lt; b</b></p>', '<p>Ring is faster.</p>']
+    """
+    text = """{% from "tables.html.jinja" import results -%}
+<p><b>{{ title }}</b></p>
+{% for one in conclusions %}
+<p>{{ one }}</p>
+{% endfor %}
+{{ results(main) }}
+{% for part in what_if %}
+<details><summary>{{ part.title }}</summary>{{ results(part) }}</details>
+{% endfor %}
+"""
+    title, conclusions = (answer.get("scenario") or {}).get("title", ""), answer.get("conclusions") or []
+    what_if = [_results(part) for part in answer.get("what_if") or []]
+    return (
+        _environment()
+        .from_string(text)
+        .render(title=title, conclusions=conclusions, main=_results(answer), what_if=what_if)
+    )
+
+
+def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("viz.report", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.jinja").render(_content(answer, pictures), player=player)
 
 
-def _content(answer: object, pictures: Mapping[str, bytes | Path]) -> dict[str, Any]:
+def _content(
+    answer: object, pictures: Mapping[str, bytes | Path], compared: Mapping[str, bytes | Path], headline: str
+) -> dict[str, Any]:
     """Return what the template fills in."""
     if not isinstance(answer, Mapping):
         raise InputError(f"answer is {answer!r}; give what the to_dict() of an answer returns")
@@ -73,13 +125,31 @@ def _content(answer: object, pictures: Mapping[str, bytes | Path]) -> dict[str, 
         "subtitle": _subtitle(environment),
         "heading": heading,
         "explanation": explanation,
-        "conclusions": answer.get("conclusions") or [],
+        "question": _question(answer, scenario),
+        "headline": headline,
+        "conclusions": [one for one in answer.get("conclusions") or [] if one != headline],
+        "explanations": answer.get("explanations") or [],
+        "limits": answer.get("limits") or "",
         "main": _results(answer),
         "what_if": [_results(part) for part in answer.get("what_if") or []],
-        "pictures": [(caption, _as_data_uri(caption, picture)) for caption, picture in pictures.items()],
+        "pictures": _embed(pictures),
+        "compared": _embed(compared),
         "origins": [("Scenario", list(_flatten(scenario))), ("Environment", list(_flatten(environment)))],
         "everything": json.dumps(answer, indent=2, ensure_ascii=False, default=str),
     }
+
+
+def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
+    """Return what the answer answers, as a question."""
+    where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
+    names = list(dict.fromkeys(one.get("collective", "") for one in answer.get("collectives") or []))
+    if answer.get("training"):
+        return f"How long does a training step take{where}, and what limits it?"
+    return f"How fast is {' and '.join(names)}{where}, and what limits it?" if names else ""
+
+
+def _embed(pictures: Mapping[str, bytes | Path]) -> list[tuple[str, str]]:
+    return [(caption, _as_data_uri(caption, picture)) for caption, picture in pictures.items()]
 
 
 def _results(part: Mapping[str, Any]) -> dict[str, Any]:
