@@ -11,6 +11,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
 from collectives.request import Request
+from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
 from collectives.workload import Training
@@ -29,6 +30,7 @@ from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.planning.engine_input import check_pairs
 from simcomm.expected_time import expected_seconds
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
@@ -200,6 +202,8 @@ class _Simulator:
         if algorithm.is_nccl:
             return 0, 0.0
         schedule = compact_schedule(algorithm, cluster.world_size, root)
+        if isinstance(schedule, CyclicSchedule):
+            check_pairs(schedule)  # what is too large is refused before anything else is prepared
         messages = steps * message_count(schedule) * trouble.runs
         record = trouble != NO_TROUBLE and messages <= MOST_RECORDED
         return messages, steps * expected_seconds(schedule, self.engine, trouble, record=record)

@@ -34,6 +34,16 @@ class MessageNames(NamedTuple):
     chunk: Ints  # first of its chunks
 
 
+def check_pairs(schedule: CyclicSchedule) -> None:
+    """Raise InputError where more ranks send to each other than there is memory for their routes."""
+    pairs = len(distances(schedule)) * schedule.world_size
+    if pairs > MOST_PAIRS:
+        raise InputError(
+            f"{schedule.describe()}: {pairs:,} pairs of ranks send to each other, and up to "
+            f"{MOST_PAIRS:,} fit into memory; ask for fewer ranks (--set cluster.hosts=N)"
+        )
+
+
 @dataclass(frozen=True)
 class EngineInput:
     """A request, its schedule, and the cluster that carries it out."""
@@ -111,12 +121,7 @@ class EngineInput:
     def pairs(self) -> Pairs:
         """Which ranks send to which. Raises InputError where there are too many pairs."""
         if isinstance(self.schedule, CyclicSchedule):
-            pairs = len(distances(self.schedule)) * self.schedule.world_size
-            if pairs > MOST_PAIRS:
-                raise InputError(
-                    f"{self.schedule.describe()}: {pairs:,} pairs of ranks send to each other, and up to "
-                    f"{MOST_PAIRS:,} fit into memory; ask for fewer ranks (--set cluster.hosts=N)"
-                )
+            check_pairs(self.schedule)
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs
 
