@@ -60,9 +60,12 @@ lint: $(STAMP) ## check style, types and the pages
 	$(BIN)/python docs/check_docs.py
 
 .PHONY: pictures
-pictures: $(STAMP) ## draw the pictures of the documentation
+pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gallery.md
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.gif
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
+	$(BIN)/ringlab plot step trouble -o docs/pictures/step.png
+	$(BIN)/ringlab plot scaling star8 --set cluster.hosts=64 -o docs/pictures/scaling.png
+	$(BIN)/ringlab plot path trouble --algorithm double_tree -o docs/pictures/path.png
 	$(BIN)/ringlab winners --hosts 256 -o docs/pictures/winners.png
 	$(BIN)/ringlab hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from re import findall
 
 import numpy as np
 import pytest
@@ -144,3 +145,11 @@ def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
 def test_too_many_bars_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="41 bars; a waterfall shows from 1 to 40"):
         viz.draw_waterfall("", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)] * 41, tmp_path / "step.png")
+
+
+def test_the_gallery_shows_every_picture_that_make_draws() -> None:
+    root = Path(__file__).parent.parent
+    made = set(findall(r"-o docs/(pictures/\S+)", (root / "Makefile").read_text()))
+    shown = set(findall(r"\]\((pictures/[^)]+)\)", (root / "docs/gallery.md").read_text()))
+    assert made == shown
+    assert {f"pictures/{file.name}" for file in (root / "docs/pictures").iterdir()} == made
