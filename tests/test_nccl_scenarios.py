@@ -216,6 +216,33 @@ def test_a_run_says_what_it_leaves_out_and_a_comparison_is_refused(
     )
 
 
+def test_each_nic_has_a_ring_and_what_is_explained_is_said_in_words(ringlab: Ringlab, tmp_path: Path):
+    rings = explain(load("two-p5")).clusters[0].rings
+    assert [ring[0] for ring in rings] == list(range(8)) and all(ring[8] == ring[0] + 8 for ring in rings)
+    assert all(sorted(ring) == list(range(16)) for ring in rings)
+    said = ringlab("explain", "two-p5", "--set", "nccl.NCCL_MAX_NCHANNELS=1").out
+    assert "1 channel over these" in said
+    assert explain(load("two-p5", ["nccl.NCCL_MAX_NCHANNELS=1"])).clusters[0].rings == rings[:1]
+    assert "a mean over the candidates" in said
+    pairs = OWN.replace("all_reduce", "all_to_all").replace('["nccl", "ring"]', '["nccl"]')
+    small, large = explain(read(tmp_path, TWO + pairs.replace("64 KiB", "8 KiB"))).clusters[0].sizes
+    assert (small.protocol, large.protocol) == ("ll", "simple")
+
+
+def test_each_gpu_sends_over_its_near_nic_at_the_nics_rate():
+    system = replace(read_systems()["h100_2x8_aws_p5_efa"], cluster=None)
+    cluster = nccl_cluster(system)
+    nbytes = 1 << 28
+    done = simcomm.run("all_to_all/direct", cluster, nbytes, record=False)
+    ports = [link for link in done.links if link.dst == "s0"]
+    assert len(ports) == 16 and len({link.nbytes for link in ports}) == 1
+    assert done.elapsed == pytest.approx(predict_collective(system, "all_to_all", nbytes).seconds, rel=0.25)
+    nic = cluster.graph["n0.nic0"]["s0"]["bandwidth"]
+    assert min(cluster.graph["n0.gpu0"]["n0.pcie0"]["bandwidth"], nic) == nic
+    ring = simcomm.run("all_reduce/ring", cluster, 1 << 30, record=False).elapsed  # one ring: one NIC of each host
+    assert ring == pytest.approx(2 * 15 / 16 * (1 << 30) / nic, rel=0.1)
+
+
 def test_nothing_to_explain_where_nccl_joins_nothing(ringlab: Ringlab):
     refused = ringlab("explain", "star8")
     assert refused.status == 2 and 'no cluster in it has transport = "nccl"' in refused.err

@@ -4,11 +4,15 @@ from itertools import groupby
 
 from rich.console import Console
 
-from collectives.units import format_size, format_time
+from collectives.units import count, format_size, format_time
 from ringlab.answers.explanation import ClusterExplained, Explanation, Option, SizeExplained, find_better
 from ringlab.terminal.tables import Row, format_or_dash, format_ratio, make_table
 
 MOST_DRAWN = 64  # ranks of a ring that are written out
+LEGEND = (
+    '"our time" is a candidate\'s on the GPUs alone; the time of what NCCL picks is a mean over the candidates, by how '
+    "near the tuner has them, with the launch and what was measured on such hosts"
+)
 MOST_GPUS = 8  # of a host whose paths are shown as a table
 
 
@@ -29,6 +33,8 @@ def show_explanation(answer: Explanation, console: Console) -> None:
         for size in cluster.sizes:
             if size.options:
                 console.print(_candidates(size))
+        if any(size.options for size in cluster.sizes):
+            console.print(f"  {LEGEND}", soft_wrap=True)
         for line in (*_closed(cluster), *_better(cluster)):
             console.print(f"  {line}")
         for note in cluster.notes:
@@ -48,7 +54,7 @@ def _show_paths(cluster: ClusterExplained, console: Console) -> None:
 
 def _ring_lines(cluster: ClusterExplained) -> list[str]:
     """Return the rings as NCCL's log has them, with a bar between nodes."""
-    lines = [f"{cluster.channels} channels, which share these rings and trees in turn:"]
+    lines = [f"{count(cluster.channels, 'channel')} over these rings and trees in turn:"]
     for number, ring in enumerate(cluster.rings):
         shown = ring[:MOST_DRAWN]
         nodes = [list(ranks) for _, ranks in groupby(shown, key=lambda rank: rank // cluster.ranks_per_node)]
@@ -83,13 +89,17 @@ def _draw_tree(root: int, children: dict[int | None, list[int]], indent: str) ->
 def _choices(collective: str, cluster: ClusterExplained) -> object:
     rows: list[Row] = [
         [
-            format_size(size.bytes), size.algorithm, size.protocol, str(size.channels), format_time(size.time_s),
+            format_size(size.bytes), size.algorithm, size.protocol, _channels(size), format_time(size.time_s),
             " to ".join(map(format_time, size.interval_s)), format_ratio(size.busbw_GBps),
         ]
         for size in cluster.sizes
     ]  # fmt: skip
     headings = ["size", "algorithm", "protocol", "channels", "time", "80 % interval", "busbw GB/s"]
     return make_table(f"{collective}: what NCCL picks", headings, rows, words=3)
+
+
+def _channels(size: SizeExplained) -> str:
+    return str(size.channels) if size.options else "-"  # of messages between pairs the model knows none
 
 
 def _candidates(size: SizeExplained) -> object:

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from collectives.units import format_size, format_time
+from collectives.units import count, format_size, format_time
 from ringlab.answers.nccl_calibration import NcclCalibrationAnswer
 from ringlab.terminal.tables import make_table
 
@@ -19,6 +19,6 @@ def show_nccl_calibration(answer: NcclCalibrationAnswer, console: Console) -> No
         ]
         for row in answer.rows
     ]
-    title = f"{answer.system}: {answer.ranks} ranks on {answer.hosts} hosts"
+    title = f"{answer.system}: {count(answer.ranks, 'rank')} on {count(answer.hosts, 'host')}"
     console.print(make_table(title, ["", "size", "measured", "predicted", "error"], rows, words=1))
     console.print(f"Kept in {answer.file}; predictions for this hardware are adapted to it.", soft_wrap=True)

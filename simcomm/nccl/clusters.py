@@ -100,19 +100,30 @@ def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
     pcie, wait = rates[slowest] * GB, _hop_seconds(comm, slowest, values) if over_pcie else 0.0
     nics = min(comm.local, comm.network.ports) if comm.network else 0
     port = max(0.0, between_hop(comm, PROTOCOL, values) * US - wait) / 2
+    nic = between_rate(comm, values) * GB / nics if nics else 0.0
+    switches = {"switch": 1, "switches": max(2, host.gpus // 4)}.get(host.layout, 0)
+    is_near = _has_near_nics(comm, nics)
+    reach = {"LOC": "NVL", "PIX": "PXB", "NODE": "PHB"}.get(host.p2p, host.p2p)
     return Machine(
         f"{comm.local} x {system.gpu.name}",
         comm.local,
-        LinkSpec(pcie, wait / 2, "PCIe"),
+        LinkSpec(max(pcie, nic) if is_near else pcie, wait / 2, "PCIe"),  # GPUDirect goes at the NIC's rate
         sockets=2 if comm.local > 1 and host.layout in ("two", "switches") else 1,
-        pcie_switches={"switch": 1, "switches": max(2, host.gpus // 4)}.get(host.layout, 0),
+        pcie_switches=nics if is_near else switches,
+        uplink=LinkSpec(pcie, wait / 2, "PCIe"),
         socket=LinkSpec(),
         nics=nics,
         nic_pcie=LinkSpec(),
-        nic=LinkSpec(between_rate(comm, values) * GB / nics, port, "NIC") if nics else None,
+        nic=LinkSpec(nic, port, "NIC") if nics else None,
         nvlinks=_nvlinks(comm, values),
-        p2p_level={"LOC": "NVL", "PIX": "PXB", "NODE": "PHB"}.get(host.p2p, host.p2p),
+        p2p_level="PXB" if is_near else reach,  # to the NIC on the same switch, whatever P2P over PCIe may
     )
+
+
+def _has_near_nics(comm: Communicator, nics: int) -> bool:
+    """Return whether each NIC hangs on one PCIe switch with its GPUs, as where NVSwitches leave PCIe to the NICs."""
+    on_nvswitch = all(hop.kind in ("nvswitch", "xgmi") for hop in comm.hops)
+    return comm.network is not None and comm.network.gdr and on_nvswitch and comm.local % nics == 0
 
 
 def _hop_seconds(comm: Communicator, hop: Hop, values: Parameters) -> float:

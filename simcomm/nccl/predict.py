@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from collectives.errors import InputError
 from collectives.suggestions import suggest
-from simcomm.nccl.channels import Floats, used_channels
+from simcomm.nccl.channels import Floats, open_channels, used_channels
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.intervals import is_checked, log_halfwidth
@@ -97,7 +97,9 @@ def predict_collective(
     width = float(np.exp(interval_log_halfwidth(system, sizes, settings=settings)[0]))
     found = _list_candidates(comm, collective, sizes, values)
     chosen = next((one for one in found if one.reason == CHOSEN), None)
-    algorithm, protocol = (chosen.algorithm, chosen.protocol) if chosen else _without_choice(comm)
+    algorithm, protocol = (
+        (chosen.algorithm, chosen.protocol) if chosen else _without_choice(comm, collective, size_bytes)
+    )
     return NcclPrediction(
         seconds=seconds,
         low=seconds / width,
@@ -114,8 +116,13 @@ def predict_collective(
 CHOSEN = "NCCL's tuner finds it fastest"
 
 
-def _without_choice(comm: Communicator) -> tuple[str, str]:
-    return ("mpi", "") if comm.generation == "cpu" else ("pairs", "simple")
+MOST_BYTES_OF_LL = 16384  # of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
+
+
+def _without_choice(comm: Communicator, collective: str, nbytes: int) -> tuple[str, str]:
+    """Return what stands in place of algorithm and protocol where the tuner has nothing to choose."""
+    message = nbytes if collective == "send_recv" else nbytes / comm.ranks
+    return ("mpi", "") if comm.generation == "cpu" else ("pairs", "ll" if message <= MOST_BYTES_OF_LL else "simple")
 
 
 def _check_call(collective: str, sizes: ArrayLike) -> Floats:
@@ -148,10 +155,19 @@ def _list_candidates(comm: Communicator, collective: str, sizes: Floats, values:
 
 
 def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
-    """Return the orders in which rings visit all ranks: each host's GPUs, host after host."""
+    """Return the orders in which rings visit all ranks: each host's GPUs, host after host; at most one a channel.
+
+    On hosts with an NVSwitch and several NICs there is a ring for each NIC, which enters a host at a GPU near to it.
+    """
+    orders = ring_orders(comm.host)
+    if comm.network is not None and comm.host.link == "nvswitch":
+        gpus = comm.host.gpus
+        nics = min(gpus, max(1, comm.network.ports * comm.nodes // comm.hosts))
+        starts = [nic * gpus // nics for nic in range(nics)]
+        orders = tuple((*orders[0][start:], *orders[0][:start]) for start in starts)
     return tuple(
         tuple(host * comm.host.gpus + gpu for host in range(comm.hosts) for gpu in order)
-        for order in ring_orders(comm.host)
+        for order in orders[: open_channels(comm)]
     )
 
 
