@@ -1,17 +1,25 @@
 """``python -m ringlab``, which is also what ``ringlab`` and torchrun start."""
 
-from ringlab.terminal.shutdown import Signals, end_now, watch_interrupts
+from ringlab.terminal.shutdown import Signals, end_now, leave_soon, watch_interrupts
 
 
 def main() -> None:
     """Run the command line and exit, also when an interrupt comes before the command line is imported."""
     try:
-        watch_interrupts()
-        from ringlab.cli import main as run_command_line
+        try:
+            watch_interrupts()
+            leave_soon()
+            from ringlab.cli import main as run_command_line
 
-        run_command_line()
+            run_command_line()
+            Signals.status = 0
+        except SystemExit as end:
+            if isinstance(end.code, int | None):
+                Signals.status = end.code or 0
+            raise
+        finally:
+            Signals.leaving = True  # from here on an interrupt ends the process itself
     finally:
-        Signals.leaving = True
         if Signals.interrupted:
             end_now()  # without Python's own ending, which with torch loaded takes up to two seconds on a busy machine
 

@@ -5,8 +5,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+
+import ringlab
 
 WITHIN_S = 3.0  # a second is meant; this machine may be busy
 
@@ -74,3 +77,56 @@ def test_interrupts_that_are_ignored_stay_ignored():
         os.kill(process.pid, signal.SIGINT)
         assert process.communicate(timeout=20)[1] == ""
     assert process.returncode == 0
+
+
+FEW, MANY = (0.02, 0.04, 0.06, 0.09), tuple(n / 500 for n in range(5, 100))  # seconds
+
+
+@pytest.mark.parametrize("delays", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_from_our_first_statement_on(delays: tuple[float, ...]):
+    """Before it, Python itself starts and says what it likes; a traceback then has no line of ours."""
+    for after in delays:
+        with start("-m", "ringlab", "doctor") as process:
+            time.sleep(after)
+            status, out, err = interrupt(process)
+        if err == "ringlab: interrupted\n":
+            assert (status, out) == (130, "")
+        else:
+            assert str(Path(ringlab.__file__).parents[1]) not in err, (after, err)
+
+
+def test_the_first_statement_answers_before_any_import():
+    """What is imported next raises the signal; that Python started long ago makes no difference."""
+    script = "import importlib, os, signal, sys; sys.argv[0] = '-m'; sys.orig_argv[1:] = ['-m', 'ringlab']\n"
+    script += "class Finder:\n    find_spec = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+    script += "import ringlab.terminal; sys.meta_path.insert(0, Finder())\nimport ringlab.terminal.shutdown"
+    with start("-c", script) as process:
+        assert process.communicate(timeout=20) == ("", "ringlab: interrupted\n")
+    assert process.returncode == 130
+
+
+def test_a_library_leaves_interrupts_alone():
+    script = "import ringlab, signal; print(signal.getsignal(2) is signal.default_int_handler)"
+    with start("-c", script) as process:
+        assert process.communicate(timeout=20)[0] == "True\n"
+
+
+@pytest.mark.parametrize("delays", [(0.0, 0.003, 0.01, 0.03), pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("command", ["explain dgx-h100"])
+def test_after_the_last_word(command: str, delays: tuple[float, ...]):
+    for after in delays:
+        with start("-m", "ringlab", *command.split()) as process:
+            assert process.stdout is not None and process.stdout.readline()  # all is written at once, at the end
+            time.sleep(after)
+            status, _, err = interrupt(process)
+        assert (status, err) in [(130, "ringlab: interrupted\n"), (0, "")], after
+
+
+def test_what_others_have_registered_for_the_end_is_done():
+    script = "import sys; sys.argv = ['ringlab', '--version']\nfrom ringlab.__main__ import main\nimport atexit\n"
+    script += "import ringlab.terminal.shutdown as end\nleave_soon = end.leave_soon\n"
+    script += "import ringlab.__main__ as command\n"
+    script += "command.leave_soon = lambda: (leave_soon(), atexit.register(print, 'done'))\nmain()"
+    with start("-c", script) as process:
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out.splitlines()[-1], err) == (0, "done", "")

@@ -3,6 +3,7 @@
 This module is imported before anything else, so that an interrupt is answered from the start; it imports little.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -11,8 +12,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from types import FrameType
 
-INTERRUPTED = 130  # the exit status, as of any command that SIGINT ends
-WORD = "ringlab: interrupted\n"
+from ringlab import INTERRUPTED, WORD, _end_at_once
+
 UNHEARD_S = 0.5  # how long machine code, which Python cannot interrupt, may go on after an interrupt ...
 UNWINDING_S = 5.0  # ... and Python, which ends processes and keeps what is done: on a busy machine it may take so long
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
@@ -23,6 +24,7 @@ class Signals:
 
     interrupted = False
     leaving = False  # the command has ended, and with it what an interrupt could keep
+    status: int | None = None  # the exit status, once it is known and all is said
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -71,13 +73,34 @@ def watch_interrupts() -> None:
 
     A signal writes its number to a pipe at once, whatever Python is doing; a thread reads it there.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, _end_at_once):
         return  # whoever started this process has it ignore them
     signal.signal(signal.SIGINT, interrupt)
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     Thread(target=_watch, args=(read,), daemon=True).start()
+
+
+def leave_soon() -> None:
+    """Have this process end once all that other modules do at its end is done.
+
+    What Python does after that, it does with no answer to an interrupt. To be called first: what is registered first
+    is called last.
+    """
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if Signals.status is None:
+        return  # Python has yet to say why
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        return  # Python says so
+    os._exit(Signals.status)
 
 
 def _watch(pipe: int) -> None:
