@@ -9,14 +9,15 @@
 Nothing is imported before it is used, so that ``ringlab --help`` does not wait for it.
 """
 
-import _signal  # built in, as sys is: nothing is read from disk before an interrupt is answered
+# Built in, as sys is: nothing is read from disk before an interrupt is answered.
+import _signal  # type: ignore[import-not-found]
 import sys
 
 INTERRUPTED = 130  # the exit status, as of any command that SIGINT ends
 WORD = "ringlab: interrupted\n"
 
 
-def _end_at_once(number: int, frame: object) -> None:
+def end_at_once(number: int, frame: object) -> None:
     """End this process on an interrupt that comes before there is anything to keep."""
     import os
 
@@ -31,7 +32,7 @@ def _is_the_command() -> bool:
 
 
 if _is_the_command() and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-    _signal.signal(_signal.SIGINT, _end_at_once)  # until ringlab.terminal.shutdown.watch_interrupts
+    _signal.signal(_signal.SIGINT, end_at_once)  # until ringlab.terminal.shutdown.watch_interrupts
 
 from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402

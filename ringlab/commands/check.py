@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from ringlab import INTERRUPTED
 from ringlab.terminal.options import JsonOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
-from ringlab.terminal.shutdown import INTERRUPTED
 
 
 def check(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from types import FrameType
 
-from ringlab import INTERRUPTED, WORD, _end_at_once
+from ringlab import INTERRUPTED, WORD, end_at_once
 
 UNHEARD_S = 0.5  # how long machine code, which Python cannot interrupt, may go on after an interrupt ...
 UNWINDING_S = 5.0  # ... and Python, which ends processes and keeps what is done: on a busy machine it may take so long
@@ -73,7 +73,7 @@ def watch_interrupts() -> None:
 
     A signal writes its number to a pipe at once, whatever Python is doing; a thread reads it there.
     """
-    if signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, _end_at_once):
+    if signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, end_at_once):
         return  # whoever started this process has it ignore them
     signal.signal(signal.SIGINT, interrupt)
     read, write = os.pipe()
