@@ -11,6 +11,7 @@ from collectives.errors import InputError
 
 MEBIBYTE = 1 << 20
 MOST_BYTES = 64 * MEBIBYTE  # of a file that is read as a whole
+BYTE_ORDER_MARK = "\ufeff"  # with which some programs of Windows begin a text
 MADE_BY_THE_KERNEL = ("/proc", "/sys")
 KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -78,14 +79,14 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """Return the UTF-8 text of a regular file. Raise InputError, which names the line that is none.
+    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError, which names the line.
 
     >>> read_text(Path("/dev/null"), 100)
     Traceback (most recent call last):
     collectives.errors.InputError: /dev/null is a device; a regular file is needed
     """
     try:
-        return read_bytes(path, most_bytes).decode()
+        return read_bytes(path, most_bytes).decode().removeprefix(BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(f"{path}: line {line} is not UTF-8 text") from error

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from simcomm.nccl.tables import bus_factor
+from collectives.costs.bounds import bus_factor
 
 HEAD = """# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809
 # Collective test starting: {program}

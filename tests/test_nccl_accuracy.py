@@ -214,6 +214,41 @@ def test_one_rank_alone_is_noted_and_loses_no_run(tmp_path: Path):
         predict_seconds(read_systems(folder)["alone"], "all_reduce", [1024])
 
 
+def test_a_strangers_directory_is_predicted_whole_whatever_the_project_put_aside(tmp_path: Path):
+    make_directory(tmp_path)
+    (tmp_path / "put_aside.txt").unlink()
+    slug = min(put_aside())
+    (tmp_path / FILE_NAME).write_text((tmp_path / FILE_NAME).read_text().replace("\na = ", f"\n{slug} = "))
+    (tmp_path / "a.csv").rename(tmp_path / f"{slug}.csv")
+    assert accuracy(tmp_path).systems.keys() == {slug, "b"}
+    with pytest.raises(InputError, match=r"no table is left to predict: .*nothing is put aside here"):
+        accuracy(tmp_path, only_put_aside=True)
+
+
+def test_what_is_not_judged_is_named(tmp_path: Path):
+    make_directory(tmp_path)
+    (tmp_path / "d.csv").write_text("")
+    with (tmp_path / "a.csv").open("a") as file:
+        file.write("all_reduce,,,0,5.0,,\nall_reduce,,,1000000,100.0,10.00,17.50\n")
+    assert accuracy(tmp_path).notes == (
+        "described, without a table: c",
+        "tables that are not described, and not looked at: d",
+        "1 systems are put aside and not looked at",
+        "1 rows of no bytes, or without a time and below 0.3 GB/s, are not counted: a (1)",
+        "a: busbw of 1 rows does not follow from algbw for 16 ranks",
+    )
+
+
+def test_a_directory_of_skipped_systems_is_refused(tmp_path: Path):
+    make_directory(tmp_path)
+    described = (tmp_path / FILE_NAME).read_text().replace(" }", ", skip = true }")
+    (tmp_path / FILE_NAME).write_text(described)
+    with pytest.raises(
+        InputError, match=r"no table is left to predict: .*described with skip, and not predicted: a, b"
+    ):
+        accuracy(tmp_path)
+
+
 def test_the_command_shows_writes_and_draws(tmp_path: Path, ringlab: Ringlab):
     folder = make_directory(tmp_path, factor=1.0)
     files = ["--json", tmp_path / "a.json", "--plot", tmp_path / "a.png"]
@@ -227,7 +262,13 @@ def test_the_command_shows_writes_and_draws(tmp_path: Path, ringlab: Ringlab):
 def test_a_directory_without_tables_is_refused(tmp_path: Path):
     make_directory(tmp_path)
     (tmp_path / "a.csv").unlink()
+    with pytest.raises(
+        InputError, match=r"no table is left to predict: described, without a table: a, c; put aside: b"
+    ):
+        accuracy(tmp_path)
+    (tmp_path / "b.csv").rename(tmp_path / "other.csv")
     with pytest.raises(InputError, match=r"no system that .* describes has a table <slug>\.csv here"):
         accuracy(tmp_path)
+    (tmp_path / "other.csv").rename(tmp_path / "b.csv")
     with pytest.raises(InputError, match=r"x\.gif: a picture of accuracy is written as \.png or \.svg or \.pdf"):
         accuracy(tmp_path, only_put_aside=True).draw(tmp_path / "x.gif")

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import InputError
+from collectives.costs.bounds import bus_factor
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, own_machines, read_systems
 from simcomm.nccl.gpus import described_gpus, find_gpu
-from simcomm.nccl.tables import COLUMNS, Row, Series, bus_factor, put_aside, read_table, read_tables
+from simcomm.nccl.tables import COLUMNS, Row, Series, put_aside, read_table, read_tables
 
 SYSTEMS = read_systems()
 
@@ -161,13 +162,18 @@ BROKEN_TABLES = {
     HEAD: "has no rows",
     "a,b": "line 1: the columns must be",
     f"{HEAD}\nall_reduce,,,8,1.0": "line 2: 5 cells; there are 7 columns",
-    f"{HEAD}\nall_reduce,,,8,1,1,1\nall-reduce,,,8,1,1,1": "line 3: collective 'all-reduce' is not one of all_reduce",
+    f"{HEAD}\nall_reduce,,,8,1.0,0.01,0.01\nall-reduce,,,8,1,1,1": "line 3: collective 'all-reduce' is not one of",
     f"{HEAD}\nall_reduce,,,8.5,1,1,1": "line 2: bytes = '8.5'; give a whole number",
     f"{HEAD}\nall_reduce,,,8,-1,1,1": "line 2: time_us = '-1'; give a number from 0 on",
     f"{HEAD}\nall_reduce,,,8,nan,1,1": "line 2: time_us = 'nan'",
     f"{HEAD}\nall_reduce,,,8,0,1,1": "line 2: time_us = 0; a collective takes time",
     f"{HEAD}\nall_reduce,,,8,1,x,1": "line 2: algbw_GBps = 'x'",
-    f'{HEAD}\nall_reduce,,,8,1,"x"y,1': "not a CSV file",
+    f'{HEAD}\nall_reduce,,,8,1,"x"y,1': "line 2: not a CSV file",
+    f"{HEAD}\nall_reduce,,,1000000,100.0,10.00,\nall_reduce,,,1000000,100.0,10.10,": "line 3: algbw_GBps = 10.10",
+    "collective,bytes\nall_reduce,8": "line 1: the columns must be",
+    "collective,time_us\nall_reduce,8": "line 1: the columns must be",
+    "collective,bytes,time_ms\nall_reduce,8,1": "line 1: the columns must be",
+    "collective,bytes,bytes,time_us\nall_reduce,8,8,1": "line 1: the columns must be",
 }
 
 
@@ -178,6 +184,28 @@ def test_a_table_is_refused_with_its_line(tmp_path: Path, text: str):
     with pytest.raises(InputError) as refusal:
         read_table(path)
     assert f"{path}: {BROKEN_TABLES[text]}" in str(refusal.value)
+
+
+def test_the_needed_columns_suffice_in_any_order_and_after_a_byte_order_mark(tmp_path: Path):
+    path = tmp_path / "x.csv"
+    path.write_text("\ufeffbytes,busbw_GBps,collective\n3000000,1.50,all_reduce\n0,0,all_reduce\n")
+    table = read_table(path)
+    assert (table.rows[0].collective, table.rows[0].nbytes, table.rows[0].busbw) == ("all_reduce", 3_000_000, 1.5)
+    assert table.series(4)["all_reduce"].seconds == pytest.approx([3e-3])
+    assert table.dropped(4) == 1
+
+
+def test_whether_busbw_belongs_to_so_many_ranks_is_told_from_what_is_printed(tmp_path: Path):
+    path = tmp_path / "x.csv"
+    path.write_text(f"{HEAD}\nall_reduce,,,1000000,100.0,,17.50\nall_reduce,,,8,5.0,0.00,0.00\n")
+    assert [row.fits(8) for row in read_table(path).rows] == [True, True]
+    assert [row.fits(4) for row in read_table(path).rows] == [False, True]
+
+
+def test_nvlink_is_not_described_of_a_gpu_that_has_none():
+    with pytest.raises(InputError, match=r"link = 'nvswitch', but RTX 4090 has none; say \"pcie\", or give nvlink"):
+        describe_system("x", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "link": "nvswitch"})
+    assert describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "link": "bridge", "nvlink": 50}).nvlink == 50
 
 
 def test_a_time_follows_from_a_bandwidth_only_where_it_says_enough():

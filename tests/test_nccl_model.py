@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from simcomm.nccl.channels import used_channels
 from simcomm.nccl.communicator import make_communicator
@@ -14,7 +15,6 @@ from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import interval_log_halfwidth, predict_collective, predict_seconds
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.tables import read_tables
-from simcomm.nccl.timing import bus_factor
 from simcomm.nccl.topology import Host, mesh_rings, ring_hops
 from simcomm.nccl.tuner import available, bandwidth, latency
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nccl_tests_output import as_json, table, table_row
 
 from collectives import InputError
+from collectives.costs.bounds import bus_factor
 from simcomm.nccl.nccl_tests import read_nccl_tests
-from simcomm.nccl.tables import bus_factor
 
 MEASURED = [(8, 34.66), (1 << 20, 61.5), (1 << 30, 4523.1)]
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send_recv"]

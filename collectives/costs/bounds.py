@@ -40,8 +40,12 @@ def least_sent_share(collective: str, p: int) -> float:
 def bus_factor(collective: str, p: int) -> float:
     """Return busbw over algbw for ``p`` ranks, as nccl-tests defines it (doc/PERFORMANCE.md); of a barrier 1.
 
+    It is what the busiest link carries, as a share of the buffer.
+
     >>> bus_factor("all_gather", 4)
     0.75
     """
     others = (p - 1) / p
-    return {"broadcast": 1.0, "reduce": 1.0, "all_reduce": 2 * others, "barrier": 1.0}.get(collective, others)
+    if collective == "all_reduce":
+        return 2 * (p - 1) / p
+    return 1.0 if collective in ("broadcast", "reduce", "barrier", "send_recv", "hypercube") else others

@@ -29,7 +29,7 @@ from simcomm.nccl.accuracy.scoring import (
 )
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
-from simcomm.nccl.tables import Table, put_aside, read_table
+from simcomm.nccl.tables import LEAST_BANDWIDTH, Table, put_aside, read_table
 
 Floats = NDArray[np.float64]
 CLASS_TITLES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
@@ -92,9 +92,9 @@ def accuracy(
 ) -> AccuracyAnswer:
     """Predict every table in a directory by its description; without one, the project's own tables.
 
-    A directory holds ``systems_described.toml`` and ``<slug>.csv``. Systems that the project put aside are left out,
-    unless only they are asked for. With ``leave_one_out`` each system is predicted by parameters fitted to the others
-    of the directory; ``calibrate`` says how many rows of each table may be known. Raises InputError.
+    A directory holds ``systems_described.toml`` and ``<slug>.csv``. Systems that its ``put_aside.txt`` names are left
+    out, unless only they are asked for. With ``leave_one_out`` each system is predicted by parameters fitted to the
+    others of the directory; ``calibrate`` says how many rows of each table may be known. Raises InputError.
 
     >>> accuracy().classes["large"].systems > 40
     True
@@ -120,20 +120,50 @@ def read_judged(
 ) -> tuple[dict[str, System], dict[str, Table], tuple[str, ...]]:
     """Return the systems and tables of a directory that are judged, and what is worth saying of the others."""
     systems = read_systems(directory)
-    hidden = put_aside() | put_aside(directory)
-    there = [slug for slug in systems if (directory / f"{slug}.csv").is_file()]
-    judged = [slug for slug in there if (slug in hidden) == only_put_aside]
-    chosen = [slug for slug in judged if systems[slug].ranks > 1]
-    if not chosen:
+    hidden = put_aside(directory)
+    files = sorted(path.stem for path in directory.glob("*.csv") if path.stem != "systems")
+    there = [slug for slug in systems if slug in files]
+    if not there:
         raise InputError(f"{directory}: no system that {systems_file(directory)} describes has a table <slug>.csv here")
-    notes = []
-    if alone := [slug for slug in judged if slug not in chosen]:
-        notes.append(f"one rank alone, which communicates with nobody: {', '.join(alone)}")
-    if missing := [slug for slug in systems if slug not in there]:
-        notes.append(f"described, without a table: {', '.join(missing)}")
-    if not only_put_aside and (aside := [slug for slug in there if slug in hidden]):
+    judged = [slug for slug in there if (slug in hidden) == only_put_aside and not systems[slug].skip]
+    chosen = [slug for slug in judged if systems[slug].ranks > 1]
+    aside = [] if only_put_aside else [slug for slug in there if slug in hidden]
+    tables = {slug: read_table(directory / f"{slug}.csv") for slug in chosen}
+    lists = {
+        "one rank alone, which communicates with nobody": [slug for slug in judged if slug not in chosen],
+        "described, without a table": [slug for slug in systems if slug not in there],
+        "tables that are not described, and not looked at": [slug for slug in files if slug not in systems],
+        "described with skip, and not predicted": [slug for slug in there if systems[slug].skip],
+    }
+    if not any(judged_series(systems, tables)):
+        raise InputError(f"{directory}: no table is left to predict: {_why_none(lists, aside, only_put_aside)}")
+    notes = [f"{title}: {', '.join(slugs)}" for title, slugs in lists.items() if slugs]
+    if aside:
         notes.append(f"{len(aside)} systems are put aside and not looked at")
-    return systems, {slug: read_table(directory / f"{slug}.csv") for slug in chosen}, tuple(notes)
+    return systems, tables, (*notes, *_notes_on_rows(systems, tables))
+
+
+def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_put_aside: bool) -> str:
+    reasons = [f"{title}: {', '.join(slugs)}" for title, slugs in lists.items() if slugs]
+    reasons += [f"put aside: {', '.join(aside)}"] if aside else []
+    reasons += ["nothing is put aside here"] if only_put_aside else []
+    return "; ".join(reasons) or "no row has a time, or a bandwidth that tells one"
+
+
+def _notes_on_rows(systems: Mapping[str, System], tables: Mapping[str, Table]) -> list[str]:
+    """Return what is to be said of rows that are not counted, and of busbw that belongs to other numbers of ranks."""
+    notes = []
+    dropped = {slug: count for slug, table in tables.items() if (count := table.dropped(systems[slug].ranks))}
+    if dropped:
+        each = ", ".join(f"{slug} ({count})" for slug, count in dropped.items())
+        notes.append(
+            f"{sum(dropped.values())} rows of no bytes, or without a time and below {LEAST_BANDWIDTH} GB/s, "
+            f"are not counted: {each}"
+        )
+    for slug, table in tables.items():
+        if odd := sum(not row.fits(systems[slug].ranks) for row in table.rows):
+            notes.append(f"{slug}: busbw of {odd} rows does not follow from algbw for {systems[slug].ranks} ranks")
+    return notes
 
 
 def systems_file(directory: Path) -> str:

@@ -176,6 +176,8 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
             if key not in known:
                 raise InputError(f"{where}: {key} is missing; with several nodes say for example {key} = {example!r}")
     values = {**usual, **known}
+    if values["link"] in ("nvswitch", "mesh", "bridge", "xgmi") and not values["nvlink"]:
+        raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has none; say "pcie", or give nvlink')
     release: NcclRelease = values.pop("nccl")
     return System(
         slug=slug,

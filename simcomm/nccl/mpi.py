@@ -4,10 +4,10 @@ from math import log2
 
 import numpy as np
 
+from collectives.costs.bounds import bus_factor
 from simcomm.nccl.channels import Floats
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.timing import bus_factor
 
 LONG_MESSAGE = 2048  # bytes from which on MPICH reduces and scatters, then gathers: twice the stages
 FULL_HOST = 32  # processes from which on they share the memory's bandwidth

@@ -10,14 +10,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.suggestions import suggest
-from simcomm.nccl.tables import COLLECTIVES, Row, bus_factor
+from simcomm.nccl.printed_figures import algbw_follows, busbw_follows, read_figure
+from simcomm.nccl.tables import COLLECTIVES, Row
 
 MOST_BYTES = 100_000_000  # of a file: a thousand times what a sweep prints
 PREFIX = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?")  # of mpirun --tag-output
@@ -52,13 +53,6 @@ class Device(NamedTuple):
     pid: int
     host: str
     name: str
-
-
-class Cell(NamedTuple):
-    """A printed number, and half of the last digit's place."""
-
-    value: float
-    rounding: float
 
 
 def read_nccl_tests(path: Path | str, collective: str | None = None) -> NcclTestsRun:
@@ -225,42 +219,17 @@ def _check_row(where: str, collective: str, size: str, texts: Mapping[str, str],
     """Return a row whose figures follow from each other. Raise InputError where they do not."""
     if not (size.isascii() and size.isdigit() and len(size) <= 18):
         raise InputError(f"{where}: size {size!r}; give a whole number of bytes")
-    time, algbw, busbw = (_read_cell(where, name, texts[name]) for name in FIGURES)
-    if wrong != "N/A" and _read_cell(where, "#wrong", wrong).value:
+    time, algbw, busbw = (read_figure(where, name, texts[name]) for name in FIGURES)
+    if wrong != "N/A" and read_figure(where, "#wrong", wrong).value:
         raise InputError(f"{where}: {wrong} wrong values; what was measured is not the collective")
     if time.value <= 0:
         raise InputError(f"{where}: time {texts['time']}; a collective takes time")
     factor, nbytes = bus_factor(collective, ranks), int(size)
-    follows = _within(nbytes / 1e3, time)
-    if not _overlap(follows, (algbw.value - algbw.rounding, algbw.value + algbw.rounding)):
+    if not algbw_follows(nbytes, time, algbw):
         raise InputError(f"{where}: algbw {texts['algbw']} does not follow from {size} bytes in {texts['time']} us")
-    scaled = ((algbw.value - algbw.rounding) * factor, (algbw.value + algbw.rounding) * factor)
-    if not _overlap(scaled, (busbw.value - busbw.rounding, busbw.value + busbw.rounding)):
+    if not busbw_follows(factor, algbw, busbw):
         raise InputError(
             f"{where}: busbw {texts['busbw']} does not follow from algbw {texts['algbw']}: for {collective} of {ranks} "
             f"ranks it is {factor:.4g} times as much; for another collective give --collective"
         )
     return Row(collective, nbytes, time.value / 1e6, algbw.value, busbw.value)
-
-
-def _within(amount: float, time: Cell) -> tuple[float, float]:
-    """Return the least and the greatest GB/s of ``amount`` kB in a time that was rounded."""
-    return amount / (time.value + time.rounding), amount / max(time.value - time.rounding, 1e-3)
-
-
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Return whether two ranges meet, but for rounding of floating-point numbers."""
-    slack = 1e-9 * (1 + abs(one[1]) + abs(other[1]))
-    return one[0] <= other[1] + slack and other[0] <= one[1] + slack
-
-
-def _read_cell(where: str, name: str, text: str) -> Cell:
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        number = Decimal("NaN")
-    if not number.is_finite() or number < 0 or len(text) > 30:
-        raise InputError(f"{where}: {name} {text!r}; give a number from 0 on")
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)
-    return Cell(float(number), 0.5 * 10.0**exponent)

@@ -1,21 +1,23 @@
 """Tables of measured collectives: ``<slug>.csv``, a row per collective and size, as published.
 
 Columns: collective, algorithm and protocol where known, bytes (nccl-tests' "size": for all_gather and reduce_scatter
-the total buffer), time_us, algbw_GBps, busbw_GBps; a blank cell is not in the source. Out-of-place values.
+the total buffer), time_us, algbw_GBps, busbw_GBps; a blank cell is not in the source. Out-of-place values. Of these,
+collective, bytes and one of the last three are needed.
 """
 
 import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.input_files import read_text
 from simcomm.nccl.descriptions import OWN_DATA
+from simcomm.nccl.printed_figures import Figure, algbw_follows, busbw_follows, find_algbw, read_figure
 
 COLUMNS = (
     "collective", "algorithm_if_known", "protocol_if_known", "bytes", "time_us", "algbw_GBps", "busbw_GBps",
@@ -26,6 +28,7 @@ COLLECTIVES = {  # as nccl-tests calls them: as they are called here
     "sendrecv": "send_recv", "send_recv": "send_recv", "gather": "gather", "scatter": "scatter",
     "hypercube": "hypercube",
 }  # fmt: skip
+FIGURES = COLUMNS[4:]
 LEAST_BANDWIDTH = 0.3  # GB/s: two decimals of less say too little about a time
 
 
@@ -40,6 +43,11 @@ class Row:
     busbw: float | None
     algorithm: str = ""
     protocol: str = ""
+    printed: tuple[Figure, Figure] | None = None  # algbw, stated or by the time, and busbw, where both are known
+
+    def fits(self, ranks: int) -> bool:
+        """Return whether busbw follows from algbw for so many ranks, or one of them is not known."""
+        return self.printed is None or busbw_follows(bus_factor(self.collective, ranks), *self.printed)
 
     def time(self, ranks: int) -> float | None:
         """Return the seconds, from a bandwidth where no time is stated; None where both say too little."""
@@ -58,6 +66,10 @@ class Table:
 
     slug: str
     rows: tuple[Row, ...]
+
+    def dropped(self, ranks: int) -> int:
+        """Return how many rows say nothing: those of no bytes, and those with neither a time nor enough bandwidth."""
+        return sum(row.nbytes == 0 or row.time(ranks) is None for row in self.rows)
 
     def series(self, ranks: int) -> "dict[str, Series]":
         """Return sizes and times of each collective, sorted by size; of one size measured twice the median time."""
@@ -94,58 +106,59 @@ class Series:
         return Series(self.collective, self.nbytes[rows], self.seconds[rows])
 
 
-def bus_factor(collective: str, ranks: int) -> float:
-    """Return busbw / algbw, as nccl-tests defines it.
-
-    >>> bus_factor("all_reduce", 8)
-    1.75
-    """
-    if collective == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if collective in SHARED_OUT else 1.0
-
-
-SHARED_OUT = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-
-
 def read_table(path: Path | str) -> Table:
     """Return the rows of a table. Raise InputError that names file, line, column and what would be accepted."""
     path = Path(path)
+    reader = csv.reader(read_text(path).splitlines(), strict=True)
+    rows: list[Row] = []
     try:
-        lines = list(csv.reader(read_text(path).splitlines(), strict=True))
+        columns = _read_columns(f"{path}: line 1", next(reader, []))
+        for cells in reader:
+            if cells:
+                rows.append(_read_row(f"{path}: line {reader.line_num}", columns, cells))
     except csv.Error as error:
-        raise InputError(f"{path}: not a CSV file: {error}") from error
-    if not lines or tuple(lines[0]) != COLUMNS:
-        raise InputError(f"{path}: line 1: the columns must be {', '.join(COLUMNS)}")
-    rows = tuple(_read_row(f"{path}: line {number}", cells) for number, cells in enumerate(lines[1:], start=2) if cells)
+        raise InputError(f"{path}: line {reader.line_num}: not a CSV file: {error}") from error
     if not rows:
         raise InputError(f"{path}: has no rows")
-    return Table(path.stem, rows)
+    return Table(path.stem, tuple(rows))
 
 
-def _read_row(where: str, cells: list[str]) -> Row:
-    if len(cells) != len(COLUMNS):
-        raise InputError(f"{where}: {len(cells)} cells; there are {len(COLUMNS)} columns")
-    name, algorithm, protocol, nbytes, *figures = cells
+def _read_columns(where: str, columns: list[str]) -> list[str]:
+    known = len({*columns} & {*COLUMNS}) == len(columns)
+    if not known or not {"collective", "bytes"} <= {*columns} or not {*FIGURES} & {*columns}:
+        needed = f"collective, bytes and one of {', '.join(FIGURES)} are needed"
+        raise InputError(f"{where}: the columns must be {', '.join(COLUMNS)}, each once; {needed}")
+    return columns
+
+
+def _read_row(where: str, columns: list[str], cells: list[str]) -> Row:
+    """Return a row by the names of its columns. Raise InputError, also where algbw does not follow from the time."""
+    if len(cells) != len(columns):
+        raise InputError(f"{where}: {len(cells)} cells; there are {len(columns)} columns")
+    said = {**dict.fromkeys(COLUMNS, ""), **dict(zip(columns, cells, strict=True))}
+    name, nbytes = said["collective"], said["bytes"]
     if name not in COLLECTIVES:
         raise InputError(f"{where}: collective {name!r} is not one of {', '.join(COLLECTIVES)}")
     if not (nbytes.isascii() and nbytes.isdigit() and len(nbytes) <= 18):
         raise InputError(f"{where}: bytes = {nbytes!r}; give a whole number")
-    time, algbw, busbw = (_figure(where, key, text) for key, text in zip(COLUMNS[4:], figures, strict=True))
-    if time == 0:
+    time, algbw, busbw = (
+        read_figure(where, key, said[key], instead=", or leave it blank") if said[key] else None for key in FIGURES
+    )
+    if time is not None and time.value == 0:
         raise InputError(f"{where}: time_us = 0; a collective takes time")
-    seconds = None if time is None else time / 1e6
-    return Row(COLLECTIVES[name], int(nbytes), seconds, algbw, busbw, algorithm, protocol)
+    if time is not None and algbw is not None and not algbw_follows(int(nbytes), time, algbw):
+        figures = f"{nbytes} bytes in {said['time_us']} us"
+        raise InputError(f"{where}: algbw_GBps = {said['algbw_GBps']} does not follow from {figures}")
+    seconds, bandwidths = None if time is None else time.value / 1e6, (_value(algbw), _value(busbw))
+    printed = algbw or (find_algbw(int(nbytes), time) if time else None)
+    return Row(
+        COLLECTIVES[name], int(nbytes), seconds, *bandwidths, said["algorithm_if_known"], said["protocol_if_known"],
+        (printed, busbw) if printed and busbw else None,
+    )  # fmt: skip
 
 
-def _figure(where: str, key: str, text: str) -> float | None:
-    try:
-        number = float(text) if text else None
-    except ValueError:
-        number = -1.0
-    if number is not None and not (number >= 0 and isfinite(number)):
-        raise InputError(f"{where}: {key} = {text!r}; give a number from 0 on, or leave it blank")
-    return number
+def _value(figure: Figure | None) -> float | None:
+    return None if figure is None else figure.value
 
 
 def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:

@@ -16,6 +16,7 @@ from math import ceil, log2
 
 import numpy as np
 
+from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from simcomm.nccl.channels import Floats, open_channels, used_channels
 from simcomm.nccl.communicator import PLUGINS, Communicator
@@ -39,19 +40,6 @@ class Route:
     hops: float  # us
     between: float  # us, of hops those between nodes
     bandwidth: float
-
-
-def bus_factor(collective: str, ranks: int) -> float:
-    """Return bytes on the busiest link, as a share of the buffer: nccl-tests' factor from algbw to busbw.
-
-    >>> bus_factor("all_reduce", 4)
-    1.5
-    """
-    if collective == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    if collective in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
-        return (ranks - 1) / ranks
-    return 1.0
 
 
 def aged(comm: Communicator, values: Parameters) -> float:
@@ -117,8 +105,6 @@ def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
     if network is None:
         return 0.0
     slow = values[f"slow.{network.kind}"] if network.kind != "ib" else 1.0
-    if network.kind.startswith("efa") or not network.gdr:
-        pass
     if not network.gdr:
         slow *= values["slow.no_gdr"]
     crowd = 1 + values["crowd"] * log2(min(comm.local, 8))

@@ -158,12 +158,8 @@ def _ll128_reason(comm: Communicator) -> str:
         return "LL128 came with 2.5"
     if comm.local > 1 and not comm.is_nvlink:
         return "LL128 needs NVLink inside a node"
-    if comm.network is not None and comm.network.kind == "tcp":
+    if comm.network is not None and (comm.network.kind == "tcp" or not comm.network.gdr):
         return "LL128 needs GPUDirect between nodes"
-    if comm.network is not None and not comm.network.gdr:
-        return "LL128 needs GPUDirect between nodes"
-    if comm.local == 1 and comm.generation in ("volta", "ampere") and comm.version < (2, 14):
-        return ""
     return ""
 
 

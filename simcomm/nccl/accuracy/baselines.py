@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.costs.bounds import bus_factor
 from collectives.units import parse_latency
 from simcomm.cluster.hardware_parts import find_link, parts
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.tables import bus_factor
 
 Floats = NDArray[np.float64]
 Baseline = Callable[[System, str, Floats], Floats | None]  # seconds by system, collective and bytes; None: says nothing
