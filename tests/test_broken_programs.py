@@ -91,6 +91,31 @@ def test_off_by_one_step() -> None:
     )
 
 
+def test_what_is_said_of_a_missing_contribution_is_of_its_own_chunk() -> None:
+    def wrong(rank, world_size):
+        left, right = (rank - 1) % world_size, (rank + 1) % world_size
+        for step in range(world_size - 1):
+            yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - step - 1) % world_size)
+
+    for collective in ("all_reduce", "reduce_scatter"):
+        assert refusal(collective, wrong, 2).endswith(
+            "world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1: rank 1 never sends chunk 0 "
+            "(it has held ranks 0, 1 of it since step 0); rank 0 never receives chunk 0"
+        )
+
+
+def test_a_contribution_that_is_overwritten_before_it_is_sent() -> None:
+    def wrong(rank, world_size):
+        yield send(1, 0) if rank == 0 else recv(0, 0)
+        yield recv(1, 0) if rank == 0 else send(0, 0)
+
+    assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
+        "misses the contribution of rank 1: rank 1 does not send its own data before step 0, where recv(from rank 0, "
+        "chunk 0) puts the data of rank 0 in its place; rank 0 receives chunk 0 last in step 1, where recv(from rank "
+        "1, chunk 0) brings the data of rank 0"
+    )
+
+
 def test_double_count() -> None:
     def wrong(rank, world_size):
         yield from naive_reduce(rank, world_size, 0)
@@ -109,7 +134,7 @@ def test_wrong_root() -> None:
     assert verify(declared("reduce", wrong, chunks=1), 3, root=0).steps == 2
     assert refusal("reduce", wrong, 3, root=2, chunks=1) == (
         "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
-        "rank 0 never sends its own data; rank 2 never receives chunk 0"
+        "rank 0 never sends chunk 0 (it has held ranks 0, 1, 2 of it since step 1); rank 2 never receives chunk 0"
     )
 
 

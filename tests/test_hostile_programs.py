@@ -64,6 +64,30 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGLAB_PROGRAM_SECONDS", "1")
 
 
+UNLINED = {  # a body, what is said of it, and the line that is named for it: of a yield, the first, or the last
+    "a number that is none": ("all_reduce", "    yield ()\n    yield send(0.5, 0)", "0.5 is no whole number", 6),
+    "no generator": ("all_reduce", "    return 5", "it is no rank program", 3),
+    "a receive that is not there": (
+        "all_reduce", "    if rank: yield send(0, 0)\n    else: yield recv_reduce(1, 0)", "never receives chunk 1, up to", 6
+    ),
+    "a part that does not move": ("all_to_all", "    if world_size == 1: yield ()", "no rank yields a step", 3),
+    "another part that does not": (
+        "all_to_all", "    peer = world_size - 1 - rank\n    if peer != rank and peer + rank != 2:\n        yield ()\n"
+        "    yield (send(peer, peer), recv(peer, peer)) if rank != peer else ()", "rank 0 writes nothing there", 8
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNLINED)
+def test_a_line_is_named_also_for_what_never_happens(name: str, tmp_path: Path) -> None:
+    collective, body, said, line = UNLINED[name]
+    path = tmp_path / "mine.py"
+    head = f"from collectives import algorithm, recv, recv_reduce, send\n\n@algorithm({collective!r})\n"
+    path.write_text(f"{head}def mine(rank, world_size):\n{body}\n", encoding="utf-8")
+    problem = prove(load_file(path)[0], [3 if "another" in name else 2]).problem
+    assert problem is not None and said in problem and f"(line {line} of mine.py)" in problem.split(said)[1]
+
+
 def write(folder: Path, body: str) -> Path:
     path = folder / "hostile.py"
     path.write_text(HEAD.format(marker=f"marker of {folder}") + body + "\n", encoding="utf-8")

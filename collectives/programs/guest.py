@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
 from collectives.programs import frames, user_file
-from collectives.programs.recorder import Recorder
+from collectives.programs.recorder import Recorder, first_line_of
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 ASKS, ANSWERS, DUMPS = 3, 4, 5  # file descriptors of a guest
@@ -186,7 +186,7 @@ def _describe(found: Algorithm) -> dict[str, Any]:
     """Return an algorithm as what can be sent."""
     return {
         "collective": found.spec.name, "name": found.name, "function": found.function.__name__,
-        "line": inspect.unwrap(found.function).__code__.co_firstlineno if inspect.isfunction(found.function) else 0,
+        "line": first_line_of(found),
         "chunks": _describe_rule(found.chunks_rule), "scratch": _describe_rule(found.scratch_rule),
         "parameters": [_describe_parameter(one) for one in found.parameters_taken],
     }  # fmt: skip

@@ -4,6 +4,7 @@ Each step is its line and its number of operations, each operation five numbers.
 run that stands for many ranks, or something that is no number at all, of which only the ``repr`` is kept.
 """
 
+import inspect
 from array import array
 from collections.abc import Callable, Iterable
 from types import GeneratorType
@@ -31,6 +32,7 @@ class Recorder:
 
     def __init__(self, algorithm: Algorithm, note: Note) -> None:
         self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)
+        self.begin = first_line_of(algorithm)
         self.channels: list[list[int]] = []  # steps of each channel of each rank
         self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers an operation
         self.odd: list[list[Any]] = []  # index of a number, and a text or large number in its place
@@ -44,7 +46,7 @@ class Recorder:
             at = [number, 0, -1]
             program: Any = None
             try:
-                self.note(number, 0, 0, 0)
+                self.note(number, 0, 0, self.begin)
                 programs = self.algorithm.start(rank, world_size, root)
                 if len(programs) > MOST_CHANNELS:
                     raise TooMuch(f"it returns {len(programs)} programs; a rank has at most {MOST_CHANNELS} channels")
@@ -107,7 +109,7 @@ class Recorder:
     def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
         """Return what ended the recording: where, in which way, and what to say."""
         file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
-        line = line_in(error, file) or find_line(program, self.file)
+        line = line_in(error, file) or find_line(program, self.file) or self.begin
         if isinstance(error, Undefined):
             how = "undefined"
         elif not isinstance(error, InputError):
@@ -125,6 +127,12 @@ class Recorder:
         }  # fmt: skip
         parts = [part.tobytes() for part in (self.steps, self.numbers, self.shifted, self.vectors, *self.values)]
         return header, b"".join(parts)
+
+
+def first_line_of(algorithm: Algorithm) -> int:
+    """Return the line in which the function of an algorithm begins; 0 where that is not known."""
+    function = inspect.unwrap(algorithm.function)
+    return function.__code__.co_firstlineno if inspect.isfunction(function) else 0
 
 
 def find_line(program: Any, file: str) -> int:

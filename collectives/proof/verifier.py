@@ -114,7 +114,7 @@ class SymbolicRun:
             if op.kind in COMBINING:
                 values = self._reduce(rank, index, op, values, origins)
             if self.landings is not None:
-                self._keep(rank, index, op, values)
+                self._keep(rank, index, op, values, origins)
             if op.count == 1:
                 who[op.into], origin[op.into] = values[0], origins[0]
             else:
@@ -122,14 +122,14 @@ class SymbolicRun:
                 who[chunks], origin[chunks] = values, origins
         self._post(rank, channel, step + 1)
 
-    def _keep(self, rank: int, index: int, op: Operation, values: list[int]) -> None:
+    def _keep(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> None:
         """Keep what an operation writes, before it does; ``values`` are the contributors that its chunks get."""
         assert self.landings is not None
-        for chunk, after in zip(op.target, values, strict=True):
+        for chunk, after, origin in zip(op.target, values, origins, strict=True):
             before, brought = self.who[rank][chunk], after
             if op.kind in COMBINING and not self.spec.repeats:
                 brought = after & ~before
-            self.landings.append(Landing(index, chunk, before, brought, after))
+            self.landings.append(Landing(index, chunk, origin, before, brought, after))
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
         """Return the contributors of chunks that others are reduced into.

@@ -108,6 +108,7 @@ def columns_of(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramE
         index = odd // 5
         name, what = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
         rank, channel, step = site[index].tolist()
+        what += call.at_line(rank, channel, step)
         failure = _program_error(call, len(programs[rank]) > 1, (rank, channel, step), f"{name}: {what}")
         array = np.array(numbers[: 5 * index])
     fields = array.astype(np.int32).reshape(-1, 5)
