@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+NO_TEXT = " (its text cannot be had)"
+
 
 class InputError(ValueError):
     """Input that cannot be used. Its message is one a user can act on; the command line ends with exit status 2."""
@@ -37,8 +39,12 @@ def describe_error(error: BaseException, source: Path | None) -> str:
     The line is the innermost one in the user's own file, where there is one.
     """
     line = line_in(error, source)
-    message = error.msg if isinstance(error, SyntaxError) else first_line(error)
     where = f" (line {line} of {source.name})" if source and line else ""
+    message = first_line(error)
+    if message.endswith(NO_TEXT):
+        return message + where
+    if isinstance(error, SyntaxError):
+        message = str(error.msg)
     return f"{type(error).__name__}{message and f': {message}'}{where}"
 
 
@@ -60,8 +66,8 @@ def first_line(error: BaseException, most: int = 300) -> str:
     """
     try:
         text = str(error).partition("\n")[0]
-    except Exception:
-        text = ""
+    except BaseException:  # its own code, which may do anything
+        text = f"{type(error).__name__}{NO_TEXT}"
     return text if len(text) <= most else text[:most] + "…"
 
 
@@ -73,6 +79,6 @@ def shorten(value: object, most: int = 300) -> str:
     """
     try:
         text = repr(value)
-    except Exception as error:
+    except BaseException as error:
         text = f"<{type(value).__name__} whose repr fails with {type(error).__name__}>"
     return text if len(text) <= most else text[:most] + "…"

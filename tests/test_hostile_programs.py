@@ -36,7 +36,11 @@ ENDED = {  # the body, and what is said of it, with the line in which it was
     "a crash": ("    yield ()\n    ctypes.string_at(0)", "ended by SIGSEGV", 9),
     "abort": ("    os.abort()\n    yield ()", "ended by SIGABRT", 8),
     "a signal to itself": ("    yield ()\n    os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL", None),
-    "stopping itself": ("    os.kill(os.getpid(), signal.SIGSTOP)\n    yield ()", "longer than 1 s", None),
+    "stopping itself": ("    os.kill(os.getpid(), signal.SIGSTOP)\n    yield ()", "longer than 1 s", 8),
+    "stopping its keeper": (
+        "    if os.fork() == 0: time.sleep(60)\n    os.kill(os.getppid(), 19)\n    time.sleep(60)\n    yield ()",
+        "keeps it", None,
+    ),
     "closing files": ("    os.closerange(0, 100)\n    yield ()", "closed a file that is not its own", None),
     "writing to files": ("    os.write(4, bytes(100))\n    yield ()", "written to a file that is not its own", None),
     "ending its keeper": (
@@ -55,6 +59,10 @@ REFUSED = {
     "an operation of its own": ("    yield Operation(7, 0, 0, 1, 0)", "is no operation", 8),
     "a huge number": ("    yield send(10**5000, 0)", "is no whole number", None),
     "a failing repr": ("    yield type('Odd', (), {'__repr__': lambda self: 1 / 0})()", "repr fails with Zero", 8),
+    "a failing text": (
+        "    raise type('E', (Exception,), {'__str__': lambda self: sys.exit(0)})\n    yield ()",
+        "the program fails with E (its text cannot be had)", 8,
+    ),
     "a long text": ("    raise ValueError('long\\x1b[31m' * 1000)\n    yield ()", "long\\x1b[31m", 8),
 }  # fmt: skip
 
@@ -68,7 +76,7 @@ UNLINED = {  # a body, what is said of it, and the line that is named for it: of
     "a number that is none": ("all_reduce", "    yield ()\n    yield send(0.5, 0)", "0.5 is no whole number", 6),
     "no generator": ("all_reduce", "    return 5", "it is no rank program", 3),
     "a receive that is not there": (
-        "all_reduce", "    if rank: yield send(0, 0)\n    else: yield recv_reduce(1, 0)", "never receives chunk 1, up to", 6
+        "all_reduce", "    if rank: yield send(0, 0)\n    else: yield recv_reduce(1, 0)", "never receives chunk 1", 6,
     ),
     "a part that does not move": ("all_to_all", "    if world_size == 1: yield ()", "no rank yields a step", 3),
     "another part that does not": (
@@ -199,6 +207,29 @@ def _wait_until(holds: "object") -> None:
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_a_command_that_ends_at_once_leaves_no_guest_of_a_stopped_keeper(tmp_path: Path) -> None:
+    path = write(tmp_path, "    os.kill(os.getppid(), signal.SIGSTOP)\n    time.sleep(60)\n    yield ()")
+    code = (
+        "import threading, time; from collectives import verify; from ringlab.terminal.shutdown import end_now;"
+        "from collectives.programs import door; door.SAY_AFTER_S = 60;"
+        f"threading.Thread(target=verify, args=({str(path) + ':hostile'!r}, 2)).start();"
+        "stopped = lambda: door._open and door._is_stopped(door._open._keeper.pid);"
+        "[time.sleep(0.05) for _ in iter(stopped, True)]; end_now()"
+    )
+    environment = os.environ | {"RINGLAB_PROGRAM_SECONDS": "60"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (130, "ringlab: interrupted\n")
+    _wait_until(lambda: not survivors(path))
+
+
+def test_a_limit_of_time_is_waited_for_once(tmp_path: Path) -> None:
+    (found,) = load_file(write(tmp_path, "    while True: pass\n    yield ()"))
+    verdict = prove(found, [1, 2, 3])
+    assert verdict.counter_example is not None and verdict.counter_example["world_size"] == 1
 
 
 def test_an_interrupt_ends_the_keeper_and_the_next_file_has_another(tmp_path: Path) -> None:

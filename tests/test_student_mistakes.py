@@ -184,7 +184,7 @@ def test_reduce_that_forgets_its_root() -> None:
 
     assert problem("reduce", reduce, root=2).endswith(
         "root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
-        "rank 0 never sends its own data; rank 2 never receives chunk 0"
+        "rank 0 never sends chunk 0 (it has held ranks 0, 1, 2 of it since step 1); rank 2 never receives chunk 0"
     )
 
 
@@ -197,7 +197,7 @@ def test_all_reduce_that_lacks_the_broadcast() -> None:
 
     assert problem("all_reduce", all_reduce) == (
         "all_reduce/student, world size 3: at the end chunk 0 of rank 1 misses the contribution of ranks 0, 2: "
-        "rank 0 never sends its own data; rank 1 never receives chunk 0"
+        "rank 0 never sends chunk 0 (it has held ranks 0, 1, 2 of it since step 1); rank 1 never receives chunk 0"
     )
 
 
@@ -207,7 +207,7 @@ def test_all_reduce_that_lacks_the_reduce() -> None:
 
     assert problem("all_reduce", all_reduce).endswith(
         "at the end chunk 0 of rank 0 misses the contribution of ranks 1, 2: "
-        "rank 1 never sends its own data; rank 0 never receives chunk 0"
+        "rank 1 never sends chunk 0; rank 0 never receives chunk 0"
     )
 
 
@@ -229,9 +229,9 @@ def test_all_reduce_in_which_all_send_first() -> None:
 def test_ring_without_the_all_gather() -> None:
     message = problem("all_reduce", ring_reduce_scatter, chunks=None)
     assert message == (
-        "all_reduce/student, world size 3: at the end chunk 1 of rank 0 misses the contribution of rank 1: it came "
-        "last to rank 2, in step 1, which never sends it on; rank 0 receives chunk 1 last in step 0, where "
-        "recv_reduce(from rank 2, chunk 1) brings the data of rank 2"
+        "all_reduce/student, world size 3: at the end chunk 1 of rank 0 misses the contribution of rank 1: rank 1 "
+        "never sends chunk 1 (it has held ranks 0, 1, 2 of it since step 1); rank 0 receives chunk 1 last in step 0, "
+        "where recv_reduce(from rank 2, chunk 1) brings the data of rank 2"
     )
 
 

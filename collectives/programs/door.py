@@ -26,6 +26,7 @@ from collectives.programs import frames
 from collectives.programs.limits import MOST_PROCESSES, Limits, read_limits
 
 GRACE_S = 15.0  # that the keeper may need on top of a limit of time, to end processes
+END_WAIT_S = 2.0  # for a keeper to end by itself; a program may have stopped it
 SAY_AFTER_S = 2.0  # that something takes long
 MOST_PRINTED = 20  # lines of a file that are passed on
 START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from collectives.programs.keeper import main; main()"
@@ -40,9 +41,9 @@ _numbers = count()
 class ProgramEnded(InputError):  # noqa: N818 - what happened
     """A user's file that was ended, or ended itself, instead of answering; ``at`` is the rank, channel and step."""
 
-    def __init__(self, message: str, at: tuple[int, int, int] | None) -> None:
+    def __init__(self, message: str, at: tuple[int, int, int] | None, is_timeout: bool = False) -> None:
         super().__init__(message)
-        self.at = at
+        self.at, self.is_timeout = at, is_timeout
 
 
 class ProgramFile:
@@ -64,10 +65,12 @@ class ProgramFile:
             "folder": _current_folder(), "path": sys.path, "seconds": limits.seconds, "memory": limits.memory,
             "environment": dict(os.environ) | ONE_THREAD | {MARK: door.mark},
         }  # fmt: skip
-        header, body = door.ask(command, frames.pack(question), self.path, limits.seconds)
+        at = f", world size {question['world_size']}" if "world_size" in question else ""
+        header, body = door.ask(command, frames.pack(question), f"{self.path}{at}", limits.seconds)
         self._show(str(header.get("printed", "")))
         if "ended" in header:
-            raise ProgramEnded(_describe_end(header, self.path, limits), header["at"] and tuple(header["at"]))
+            at_rank = header["at"] and tuple(header["at"])
+            raise ProgramEnded(_describe_end(header, self.path, limits), at_rank, header["ended"] == "time")
         try:
             answer = frames.unpack(body)
         except frames.BadFrame as error:
@@ -108,12 +111,12 @@ class Door:
         self._commands, self._answers = self._keeper.stdin.fileno(), self._keeper.stdout.fileno()
         self.is_open = True
 
-    def ask(self, command: dict[str, Any], question: bytes, path: Path, seconds: float) -> frames.Frame:
+    def ask(self, command: dict[str, Any], question: bytes, what: str, seconds: float) -> frames.Frame:
         """Return the keeper's answer. Raise ProgramEnded if it has been ended."""
         with self._lock:
             try:
                 frames.write_all(self._commands, frames.pack(command, question))
-                self._await(path, seconds)
+                self._await(what, seconds)
                 found = frames.read_frame(self._answers)
             except (OSError, frames.BadFrame):
                 found = None
@@ -122,17 +125,17 @@ class Door:
                 raise
             if found is None:
                 self.close()
-                raise ProgramEnded(f"{path}: it has ended the process that keeps it within its limits", None)
+                raise ProgramEnded("it has ended or stopped the process that keeps it within its limits", None)
             return found
 
-    def _await(self, path: Path, seconds: float) -> None:
+    def _await(self, what: str, seconds: float) -> None:
         """Wait for the beginning of an answer; say if that takes long. Raise OSError if it never comes."""
         until, said = time.monotonic() + seconds + GRACE_S, False
         while not select([self._answers], [], [], SAY_AFTER_S)[0]:
             if not said:
-                log.warning("%s is still running; it is ended after %g s", path, seconds)
+                log.warning("%s is still running; it is ended after %g s", what, seconds)
                 said = True
-            if time.monotonic() > until:
+            if time.monotonic() > until or _is_stopped(self._keeper.pid):
                 raise TimeoutError
 
     def forget(self, number: int) -> None:
@@ -154,10 +157,16 @@ class Door:
                 with suppress(OSError):
                     pipe.close()
         try:
-            self._keeper.wait(GRACE_S)
+            self._keeper.wait(0 if _is_stopped(self._keeper.pid) else END_WAIT_S)
         except subprocess.TimeoutExpired:
             self._keeper.kill()
         if self._keeper.wait():
+            self._end_orphans()
+
+    def end_at_once(self) -> None:
+        """End the keeper and all guests without waiting for anything, in a process that is about to end itself."""
+        if self.is_open and self.process == os.getpid():
+            self._keeper.kill()
             self._end_orphans()
 
     def _end_orphans(self) -> None:
@@ -167,6 +176,13 @@ class Door:
             for process in orphans:
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
+
+
+def _is_stopped(process: int) -> bool:
+    """Return whether a signal has stopped a process."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    return False
 
 
 def _marked(mark: bytes) -> Iterator[int]:
@@ -189,6 +205,12 @@ def _door() -> Door:
             _open = Door()
             atexit.register(_open.close)
         return _open
+
+
+def end_guests_at_once() -> None:
+    """End every process that is there for a user's file, before this one ends without its usual tidying up."""
+    if _open is not None:
+        _open.end_at_once()
 
 
 def _current_folder() -> str:

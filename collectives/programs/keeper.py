@@ -21,7 +21,9 @@ from collectives.programs.limits import MOST_PROCESSES
 
 PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: what our descendants leave behind becomes ours, not init's
 LOOK_EVERY_S = 0.05  # at the processes that a guest has started
-DUMP_WAIT_S = 0.2  # for the interpreter to say in which line it is
+DUMP_WAIT_S = 3.0  # at most for the interpreter to say in which line it is, on a busy machine ...
+DUMP_SHORT_S = 0.2  # ... or where what it does meanwhile is worse than not knowing
+DUMP_LOOK_S = 0.02
 MOST_OUTPUT = 4096  # bytes that a program has printed and that are passed on
 GIVE_UP_S = 10.0  # after so long of ending processes that start others
 CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
@@ -53,6 +55,18 @@ class Guest:
         chunk = os.read(self.output, 1 << 16)
         self.printed += chunk[: MOST_OUTPUT - len(self.printed)]
         return bool(chunk)
+
+    def await_dump(self, seconds: float) -> None:
+        """Have the interpreter say in which line it is, and wait until it has, at most so long."""
+        before = size = os.fstat(self._dumps).st_size
+        _signal(self.process, signal.SIGUSR1)
+        _signal(self.process, signal.SIGCONT)  # it may have stopped itself; the dump comes before it goes on
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(DUMP_LOOK_S)
+            last, size = size, os.fstat(self._dumps).st_size
+            if size == last > before:
+                return
 
     def find_line(self) -> int | None:
         """Return the innermost line of the file in which the process ended, as far as it could say so."""
@@ -180,8 +194,7 @@ class Keeper:
                 os.set_blocking(guest.output, False)
                 guest.read_output()
         else:
-            _signal(guest.process, signal.SIGUSR1)
-            time.sleep(DUMP_WAIT_S)
+            guest.await_dump(DUMP_SHORT_S if why in ("processes", "memory") else DUMP_WAIT_S)
         is_at_rank, rank, channel, step, _ = SITE.unpack_from(guest.site)
         return {
             "ended": why, "number": number, "line": guest.find_line(),
@@ -295,7 +308,8 @@ def main() -> None:
     commands, answers = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    os.dup2(2, 1)  # whatever a module prints is no answer
+    os.dup2(null, 1)  # whatever a module prints is no answer
+    os.dup2(null, 2)  # nor is anything held open that the owner's own reader waits for the end of
     try:
         Keeper(commands, answers).serve()
     finally:

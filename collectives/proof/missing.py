@@ -62,10 +62,12 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
     owner = contributor.bit_length() - 1
     own = [one for one in landings if schedule.rank[one.operation] == owner and one.chunk == chunk]
     lost = [one for one in own if one.before & contributor and not one.after & contributor]
-    if lost:
+    first, end, is_own = schedule.chunk, schedule.chunk + schedule.count, schedule.rank == owner
+    sends = bool((is_own & (schedule.kind == Kind.SEND) & (first <= chunk) & (chunk < end)).any())
+    if lost and sends:
         over = f"{_describe(schedule, lost[0])} puts the data of {name_ranks(lost[0].brought)} in its place"
         return f"rank {owner} does not send its own data before {over}"
-    if own:
+    if own and not lost:
         step = f"step {schedule.step[own[-1].operation]}{_line_after_comma(schedule, own[-1].operation)}"
         return f"rank {owner} never sends chunk {chunk} (it has held {name_ranks(own[-1].after)} of it since {step})"
     return f"rank {owner} never sends chunk {chunk}{last_step(schedule, owner)}"

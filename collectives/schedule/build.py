@@ -67,7 +67,9 @@ def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
                 for step in program:
                     steps.append(step)
         except ProgramEnded as error:
-            return programs, _program_error(call, len(programs[rank]) > 1, error.at or (rank, channel, 0), str(error))
+            failure = _program_error(call, len(programs[rank]) > 1, error.at or (rank, channel, 0), str(error))
+            failure.__cause__ = error
+            return programs, failure
         except Undefined as error:
             raise Undefined(f"{call.describe()}: {error}") from error
         except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command

@@ -156,7 +156,8 @@ def prove(
 
     ``on_proved`` is called with the sum of the world sizes that are done. An interrupt ends it where some are.
 
-    What fails with one rank is told of the next world size if it fails there too, where there is more to see.
+    What fails with one rank is told of the next world size if it fails there too, where there is more to see;
+    not where it took too long, as it would again.
     """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
@@ -176,7 +177,7 @@ def prove(
                 return Verdict(algorithm, tuple(reports), None, None, undefined, interrupted=True)
             except InputError as problem:
                 failure = str(problem), _counter_example(problem, world_size, root)
-                if world_size > 1:
+                if world_size > 1 or getattr(problem.__cause__, "is_timeout", False):
                     return Verdict(algorithm, tuple(reports), *failure, undefined)
                 alone = failure
         if alone is not None and world_size > 1:
