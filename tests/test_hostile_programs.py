@@ -214,6 +214,7 @@ def test_a_command_that_ends_at_once_leaves_no_guest_of_a_stopped_keeper(tmp_pat
     code = (
         "import threading, time; from collectives import verify; from ringlab.terminal.shutdown import end_now;"
         "from collectives.programs import door; door.SAY_AFTER_S = 60;"
+        "threading.excepthook = lambda of: None;"  # the keeper ends while the thread waits for its answer
         f"threading.Thread(target=verify, args=({str(path) + ':hostile'!r}, 2)).start();"
         "stopped = lambda: door._open and door._is_stopped(door._open._keeper.pid);"
         "[time.sleep(0.05) for _ in iter(stopped, True)]; end_now()"
