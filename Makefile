@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 OUT := out
 FAST := schedule channels verify broken_gallery broken_programs step simgrid network engines compiled_engine \
 	compiled_sharing simcomm_run scenario scenario_clusters scenario_refused scenario_trouble units cli imports
+WINNERS := ring double_tree recursive_doubling halving_doubling naive
+WORKERS ?= -n 2 --dist worksteal  # tests side by side; WORKERS= runs them one by one
 PINS ?=  # further requirements for pip, such as an exact torch
 
 .PHONY: help
@@ -34,7 +36,7 @@ demo: $(STAMP) ## predict, run, compare and animate the quickstart on two ranks 
 
 .PHONY: test
 test: $(STAMP) ## run the test suite, but for the sweeps through everything (minutes)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 .PHONY: fit-nccl
 fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables again (under a minute)
@@ -42,11 +44,11 @@ fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## run the tests of proofs, engines, scenarios and the command line (about a minute)
-	$(BIN)/python -m pytest $(FAST:%=tests/test_%.py)
+	$(BIN)/python -m pytest $(WORKERS) $(FAST:%=tests/test_%.py)
 
 .PHONY: test-all
 test-all: $(STAMP) ## run every test, the sweeps through all ranks, lengths and types included (much longer)
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest $(WORKERS) -m ''
 
 .PHONY: test-oldest
 test-oldest: ## run it with the oldest torch that works, in a virtual environment of its own
@@ -66,16 +68,20 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab plot step trouble -o docs/pictures/step.png
 	$(BIN)/ringlab plot scaling star8 --set cluster.hosts=64 -o docs/pictures/scaling.png
 	$(BIN)/ringlab plot path trouble --algorithm double_tree -o docs/pictures/path.png
-	$(BIN)/ringlab winners --hosts 256 -o docs/pictures/winners.png
+	$(BIN)/ringlab winners --hosts 256 $(WINNERS:%=--algorithm %) -o docs/pictures/winners.png
 	$(BIN)/ringlab hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
+	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
+	$(BIN)/ringlab accuracy --plot docs/pictures/accuracy.png
 
 .PHONY: tables
-tables: $(STAMP) ## write the tables of accuracy, of algorithms, of winners, of the engines and of the executor into docs
+tables: $(STAMP) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines and of the executor into docs
 	$(BIN)/python docs/accuracy_table.py
+	$(BIN)/python docs/nccl_table.py
 	$(BIN)/python docs/algorithm_table.py
 	$(BIN)/python docs/engine_table.py
 	$(BIN)/python docs/executor_table.py
+	$(BIN)/python docs/tcp_terms_table.py --write
 
 .PHONY: bench
 bench: $(STAMP) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)

@@ -27,12 +27,12 @@ from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.output_files import write_text
+from collectives.pipeline import pipeline
 from collectives.records.environment import describe_environment, threads_per_rank
 from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.units import format_size
-from realcomm.execution import pipeline
 from realcomm.execution.executor import TAG, Executor
 from realcomm.launching.group import own_device
 from realcomm.launching.launcher import launch

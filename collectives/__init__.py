@@ -20,7 +20,7 @@ from collectives.request import Request, make_request
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
 from collectives.step import Kind, Operation, copy, on_group, recv, recv_reduce, reduce, send
-from collectives.transport import Transport
+from collectives.transport import TcpTerms, Transport
 from collectives.units import parse_size
 from collectives.workload import ComputePhases, Training
 
@@ -39,6 +39,7 @@ __all__ = [
     "Schedule",
     "Span",
     "Spans",
+    "TcpTerms",
     "Trace",
     "Training",
     "Transport",

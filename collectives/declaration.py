@@ -16,6 +16,7 @@ from collectives.step import Program, Step, as_step
 CountRule = int | Callable[..., int] | None
 Programs = Program | tuple[Program, ...]  # several: one a channel
 AUTO = "auto"  # in place of an algorithm's name
+GLOO = "gloo"  # what gloo itself does for an all_reduce
 NCCL = "nccl"  # likewise: what NCCL itself does
 UNDECIDED = (
     "is no algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python ask "
@@ -67,6 +68,11 @@ class Algorithm:
     def is_nccl(self) -> bool:
         """Whether it stands for what NCCL itself does, which ``simcomm.nccl`` predicts; it has no rank program."""
         return self.function is _inside_nccl
+
+    @property
+    def is_gloo(self) -> bool:
+        """Whether it says what gloo itself does, which real ranks leave to gloo."""
+        return self.name == GLOO and self.source is None
 
     @property
     def parameter_names(self) -> list[str]:
@@ -235,14 +241,15 @@ def _undecided(*_: int) -> Programs:
 
 
 def nccl(collective: str) -> Algorithm:
-    """Return the algorithm ``nccl``: what NCCL itself does for a collective, which is predicted and has no program.
+    """Return the algorithm ``nccl``: what NCCL itself does for a collective; it has no program.
 
     Raises InputError for an unknown collective.
 
     >>> nccl("all_reduce").is_nccl
     True
     """
-    return Algorithm(find_spec(collective), NCCL, _inside_nccl, chunks_rule=1)
+    spec = find_spec(collective)
+    return Algorithm(spec, NCCL, _inside_nccl, chunks_rule=None if spec.has_parts else 1)
 
 
 def _inside_nccl(*_: int) -> Programs:

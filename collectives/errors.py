@@ -1,6 +1,7 @@
 """The ways to fail: input that is refused, a program that cannot work, and a run that broke."""
 
 from pathlib import Path
+from typing import Any
 
 NO_TEXT = " (its text cannot be had)"
 
@@ -11,6 +12,10 @@ class InputError(ValueError):
 
 class Undefined(InputError):  # noqa: N818 - what the algorithm is there
     """An algorithm that does not exist for a world size. Its message says for which it does."""
+
+
+class TooLarge(InputError):  # noqa: N818 - what it is
+    """What would take more time or memory than there is; what is asked for beside it may do."""
 
 
 class ProgramError(InputError):
@@ -27,7 +32,15 @@ class ProgramError(InputError):
 
 
 class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run failed"
-    """A real run that broke: a rank died or time ran out. The command line ends with exit status 1."""
+    """A real run that broke: a rank died or time ran out. The command line ends with exit status 1.
+
+    ``trace`` is the Trace of what happened up to there, where that is known.
+
+    >>> RunFailed("rank 1 was ended by SIGKILL").trace is None
+    True
+    """
+
+    trace: Any = None
 
 
 def describe_error(error: BaseException, source: Path | None) -> str:

@@ -70,7 +70,10 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     check_input(path, most_bytes)
     try:
         with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+            size = min(os.fstat(file.fileno()).st_size, most_bytes)  # ``read`` takes memory for all that it may read
+            content = file.read(size + 1)
+            if len(content) > size:
+                content += file.read(most_bytes - size)
     except OSError as error:
         raise InputError(f"{path}: {reason(error)}") from error
     if len(content) > most_bytes:

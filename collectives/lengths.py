@@ -15,16 +15,22 @@ def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
     >>> round_down(find_algorithm("all_to_all/pairwise"), 10, world_size=4)
     8
     """
-    return n - n % algorithm.chunks(world_size) if algorithm.spec.moves else n
+    return n - n % algorithm.chunks(world_size) if _needs_equal_chunks(algorithm) else n
+
+
+def _needs_equal_chunks(algorithm: Algorithm) -> bool:
+    """Return whether data changes its place, or NCCL itself is called, whose parts are all of one length."""
+    return algorithm.spec.moves or (algorithm.is_nccl and algorithm.spec.has_parts)
 
 
 def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
     """Raise InputError unless the algorithm can work on buffers of ``n`` elements."""
     chunks = algorithm.chunks(world_size)
-    if algorithm.spec.moves and n % chunks:
+    if _needs_equal_chunks(algorithm) and n % chunks:
+        why = "as data changes its place, " if algorithm.spec.moves else ""
         raise InputError(
-            f"{algorithm.full_name}: {n} elements do not fall into {chunks} equal chunks; as data changes its place, "
-            f"a multiple of {chunks} is needed"
+            f"{algorithm.full_name}: {n} elements do not fall into {chunks} equal chunks; {why}a multiple of {chunks} "
+            "is needed"
         )
     if algorithm.spec.repeats and n < 1:
         raise InputError(f"{algorithm.full_name}: no elements; its token needs at least one")

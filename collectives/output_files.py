@@ -46,6 +46,8 @@ def _check_target(path: Path, target: Path) -> None:
     try:
         status = target.stat()
     except FileNotFoundError:
+        if path.is_symlink() and not target.parent.exists():
+            raise FileNotFoundError(errno.ENOENT, f"it is a link to {target}, and there is no such folder") from None
         _check_folder(target.parent)
         return
     if stat.S_ISDIR(status.st_mode):

@@ -11,15 +11,21 @@ PART = 3  # letters that are enough to be part of a name
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
     """Return ``did you mean all_reduce/ring? (there are ...)``; without a name that is close, only what there is.
 
+    Beside close names others are listed only where there are five at most.
     Of names like ``all_reduce/ring`` the part behind the slash is compared, so ``ring`` is close to every ring.
 
     >>> suggest("rings", ["ring", "naive"])
     'did you mean ring? (there are ring, naive)'
+    >>> suggest("rings", ["ring", *"abcdef"])
+    'did you mean ring? (of 7)'
     """
     names = list(known)
-    listed = ", ".join(names) + more
+    listed = ", ".join(names)
     close = close_names(name, names)
-    return f"did you mean {' or '.join(close)}? (there are {listed})" if close else f"there are {listed}"
+    if not close:
+        return f"there are {listed}{more}"
+    others = f"there are {listed}" if len(names) <= MOST else f"of {len(names)}"
+    return f"did you mean {' or '.join(close)}? ({others}{more})"
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:

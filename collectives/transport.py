@@ -1,6 +1,7 @@
 """The costs that software adds to a network."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from math import inf
 
 from collectives.checks import check_number
 from collectives.errors import InputError
@@ -8,9 +9,50 @@ from collectives.quoting import quote
 
 
 @dataclass(frozen=True)
+class TcpTerms:
+    """What gloo over TCP adds to a network, term by term; each has a value that switches it off.
+
+    Headers are counted as a shaper on Ethernet counts them, without preamble, checksum and gap: at an MTU of 1500
+    bytes a packet of 1448 bytes of payload takes 1514. Raises InputError for numbers that mean nothing.
+
+    >>> TcpTerms().packet, TcpTerms(header=0).packet
+    (1514.0, 1448.0)
+    """
+
+    pipeline: bool = True  # ranks post and await in the executor's order; off: each step posted, then all of it awaited
+    notices: bool = True  # "ready to receive" travels, in line behind data; off: the sender knows at once
+    start: float = 0.0  # seconds before a rank posts its first message
+    notice_overhead: float = 0.0  # seconds that a notice spends in software
+    exchange_overhead: float = 0.0  # seconds of a rank's thread more for a step that both sends and receives
+    send_buffer: float = inf  # bytes that a send may leave behind when it returns; off: 0, it returns when all is there
+    window: float = inf  # bytes of a connection under way; off: infinite
+    payload: float = 1448.0  # bytes of data in a packet
+    header: float = 66.0  # bytes beside them; off: 0
+    burst: float = 0.0  # bytes that a link lets through at once after idle; off: 0
+    acknowledgement: float = 66.0  # bytes of each, the other way; off: 0
+    packets_acknowledged: float = 2.0  # by each of them
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.type in ("bool", bool):
+                if not isinstance(getattr(self, field.name), bool):
+                    raise InputError(f"{field.name} is {quote(getattr(self, field.name))}; give true or false")
+            elif getattr(self, field.name) != inf:
+                check_number(field.name, getattr(self, field.name), at_least=0)
+        for name in ("window", "payload", "packets_acknowledged"):
+            check_number(name, min(getattr(self, name), 1e300), above=0)
+
+    @property
+    def packet(self) -> float:
+        """Bytes of a full packet with its headers."""
+        return self.payload + self.header
+
+
+@dataclass(frozen=True)
 class Transport:
     """Costs besides those of the links. The default is ideal: rendezvous at no cost, no overhead, the full line rate.
 
+    With ``tcp`` messages are carried as gloo carries them over TCP; without, whole and by rendezvous.
     Raises InputError for a time below 0, and a goodput that is not above 0 and at most 1.
 
     >>> Transport("my-nic", overhead=3e-6, goodput=0.9, gamma=1e-10).overhead
@@ -22,6 +64,7 @@ class Transport:
     goodput: float = 1.0  # share of the line rate that the payload gets
     gamma: float = 0.0  # seconds per byte reduced, copied or scaled by a rank
     source: str = "by definition"
+    tcp: TcpTerms | None = None
 
     def __post_init__(self) -> None:
         check_number("overhead", self.overhead, "seconds", at_least=0)

@@ -11,6 +11,7 @@ from collectives.units import format_size
 
 PAGE = Path(__file__).with_name("accuracy.md")
 EXPLAINED = Path(__file__).with_name("accuracy_explained.toml")
+README = PAGE.parent.parent / "README.md"
 RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "accuracy.json"
 CLASSES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
 BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta"}
@@ -21,7 +22,7 @@ def measured(found: dict[str, Any]) -> str:
     """Return the tables of errors: all systems, families, collectives, rows to measure, and each system."""
     where = found["environment"]
     lines = [
-        f"{found['date']}, torch {where['torch']}. `ringlab accuracy` took {found['seconds']:.1f} s.\n",
+        f"{found['date']}, torch {where['torch']}. `ringlab accuracy` takes {found['cpu_seconds']:.1f} s of CPU.\n",
         *_table("", _overview(found)),
         *(line for key in ("family", "collective") for line in _table(f"{key}, as shipped", _groups(found, key))),
         "With three rows of a table known, the median error of its other rows, as shipped:\n",
@@ -127,5 +128,17 @@ def updated(page: str) -> str:
     return page
 
 
+def sentence(page: str) -> str:
+    """Return the README with the errors as they were measured last."""
+    scores = json.loads(RESULTS.read_text(encoding="utf-8"))["left_out"]["classes"]
+    errors = ", ".join(f"{_percent(scores[c]['median'])} {title}" for c, title in CLASSES.items())
+    text = f"NCCL on published systems, each left out of the fit, is predicted with a median error of {errors}\n"
+    begin, end = "<!-- accuracy: begin -->\n", "<!-- accuracy: end -->\n"
+    before, _, rest = page.partition(begin)
+    wrapped = fill(text + "(`ringlab accuracy --leave-one-out`, [docs/accuracy.md](docs/accuracy.md)).", 120)
+    return f"{before}{begin}{wrapped}\n{end}{rest.partition(end)[2]}"
+
+
 if __name__ == "__main__":
     write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
+    write_text(README, sentence(README.read_text(encoding="utf-8")))

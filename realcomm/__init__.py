@@ -1,6 +1,7 @@
 """Real ranks: processes of this machine, or of torchrun's, joined by torch.distributed.
 
 * ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions.
+* ``emulate`` makes a cluster's network on this machine, on which the others then run.
 * ``launch`` calls any function as ranks. In it, ``set_status`` and ``report_progress`` say what a rank is doing.
 * ``all_reduce`` and the other eleven collectives work on tensors in any process that has a group of torch.distributed,
   and ``classroom`` has four of them with the signatures of a first exercise.
@@ -14,10 +15,11 @@ from importlib import import_module
 from typing import Any
 
 from collectives.errors import RunFailed
+from realcomm.calibrating.calibration import calibrate
+from realcomm.emulation.network import emulate
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.calibration import calibrate
 from realcomm.measuring.collective_run import run
 
 _LAZY = {  # by module
@@ -42,6 +44,7 @@ __all__ = [
     "TimedOut",
     "calibrate",
     "classroom",
+    "emulate",
     "launch",
     "report_progress",
     "run",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import scenarios
 from collectives.errors import InputError
@@ -18,6 +18,7 @@ from ringlab.answers.calibration_source import (
     calibration_to_choose,
     find_calibration,
     find_or_calibrate,
+    keep_if_none,
 )
 from ringlab.answers.comparison import Comparison, check_comparable, make_comparison
 from ringlab.answers.pictures import Picture, draw_scenario, draw_trace
@@ -62,12 +63,14 @@ class Scenario(scenarios.Scenario):
         calibration: Source = None,
         backend: str = "gloo",
         timeout: float = 600.0,
+        emulate: bool = False,
         progress: Progress | None = None,
     ) -> "RunAnswer":
         """Run the scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
         The calibration is for algorithms named ``auto`` only, and made where it is missing. ``backend`` is "gloo" or
-        "nccl". Raises InputError and RunFailed.
+        "nccl". With ``emulate`` they run on the scenario's network, built on this machine. Raises InputError and
+        RunFailed.
 
         >>> run = load("here.toml").run(timeout=60)  # doctest: +SKIP
         >>> run.collectives[0].algorithm, run.collectives[0].time_s > 0  # doctest: +SKIP
@@ -77,17 +80,29 @@ class Scenario(scenarios.Scenario):
         from ringlab.answers import real_run
 
         progress = NoProgress() if progress is None else progress
-        runnable = leave_nccl_out(self)
+        runnable = self if backend == "nccl" else leave_nccl_out(self)
         check_launch(self.cluster.world_size, backend, timeout)
+        if emulate:
+            return self._run_emulated(calibration, backend, timeout, progress)
         if not self.cluster.is_here:
             progress.note(
                 f"warning: {self.cluster.title} is not this machine; its {self.cluster.world_size} ranks run here, "
                 + ("over this machine's memory, by gloo on its CPUs" if backend == "gloo" else "by NCCL on its GPUs")
             )
         if runnable != self:
-            progress.note('warning: "nccl", what NCCL itself would do there, is predicted only and not run')
+            progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
         found = calibration_to_choose(runnable, calibration, backend=backend, timeout=timeout, progress=progress)
         return real_run.run(runnable, found, backend=backend, timeout=timeout, progress=progress)
+
+    def _run_emulated(self, calibration: Source, backend: str, timeout: float, progress: Progress) -> "RunAnswer":
+        from ringlab.answers import real_run
+        from ringlab.answers.emulation import emulated, on_emulated
+
+        runnable = on_emulated(leave_nccl_out(self))
+        options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
+        found = calibration_to_choose(runnable, calibration, **options)
+        with emulated(runnable.cluster, progress) as network:
+            return real_run.run(runnable, found, network=network, **options)
 
     def compare(
         self,
@@ -95,12 +110,16 @@ class Scenario(scenarios.Scenario):
         calibration: Source = None,
         backend: str = "gloo",
         timeout: float = 600.0,
+        emulate: bool = False,
         progress: Progress | None = None,
     ) -> Comparison:
-        """Predict and run the scenario, calibrating before where that is missing.
+        """Run the scenario in turns with calibrating, in one launch, and predict it from the calibration alone.
 
-        ``backend`` is "gloo" or "nccl"; each run ends after ``timeout`` seconds. Raises InputError, also for a cluster
-        that is not this machine and for trouble; RunFailed.
+        With a ``calibration`` of before, the scenario is predicted from that and run by itself. With ``emulate`` its
+        network is built on this machine, and the calibration is of two hosts of such a network. ``backend`` is "gloo"
+        or "nccl"; each launch ends after ``timeout`` seconds. With "nccl" one host with this machine's GPUs will do
+        too, and the algorithm "nccl" is measured as NCCL's own collective. Raises InputError, also for another cluster
+        and for trouble; RunFailed.
 
         >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
         >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
@@ -110,14 +129,38 @@ class Scenario(scenarios.Scenario):
         from ringlab.answers import real_run
 
         progress = NoProgress() if progress is None else progress
-        check_comparable(self)
         check_launch(self.cluster.world_size, backend, timeout)
-        found = find_or_calibrate(self, calibration, backend=backend, timeout=timeout, progress=progress)
-        predicted = prediction.predict(self, found, progress=progress)
+        if emulate:
+            return self._compare_emulated(calibration, backend, timeout, progress)
+        check_comparable(self, backend)
+        options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
+        in_turns = calibration is None and self.cluster.is_here
+        if not in_turns:
+            found = find_or_calibrate(self, calibration, **options)
+            measured = real_run.run(self, found, **options)
+        else:
+            choosing = calibration_to_choose(self, None, **options)
+            measured, found = real_run.run_in_turns(self, choosing, **options)
+            keep_if_none(found, progress)
+        predicted = prediction.predict(self, found, progress=progress, in_turns=in_turns)
         if predicted.interrupted:
             raise KeyboardInterrupt
-        measured = real_run.run(self, found, backend=backend, timeout=timeout, progress=progress)
-        return make_comparison(self, predicted, measured)
+        return make_comparison(self, predicted, measured, found)
+
+    def _compare_emulated(self, calibration: Source, backend: str, timeout: float, progress: Progress) -> Comparison:
+        from ringlab.answers import real_run
+        from ringlab.answers.emulation import as_built, calibrate_for_emulation, emulated, on_emulated
+
+        compared = on_emulated(self)
+        found = find_calibration(compared, calibration, backend) if calibration is not None else None
+        with emulated(compared.cluster, progress) as network:
+            found = found or calibrate_for_emulation(compared, timeout=timeout, progress=progress)
+            predicted = prediction.predict(as_built(compared, network), found, progress=progress)
+            if predicted.interrupted:
+                raise KeyboardInterrupt
+            options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
+            measured = real_run.run(compared, found, network=network, **options)
+        return make_comparison(compared, predicted, measured, found)
 
     def winners(
         self,
@@ -206,6 +249,7 @@ class Scenario(scenarios.Scenario):
         size: str | None = None,
         *,
         calibration: Source = None,
+        progress: Progress | None = None,
     ) -> Picture:
         """Draw a still picture as .png, .svg or .pdf: a training "step", "scaling", the critical "path", the "cluster".
 
@@ -219,7 +263,8 @@ class Scenario(scenarios.Scenario):
         from ringlab.answers.plots import plot_scenario  # imports what draws
 
         nbytes = None if size is None else parse_size(size)
-        return plot_scenario(self, kind, path, find_calibration(self, calibration), algorithm, nbytes)
+        known = find_calibration(self, calibration)
+        return plot_scenario(self, kind, path, known, algorithm, nbytes, progress=progress)
 
     def calibrate(
         self,
@@ -271,7 +316,8 @@ class Scenario(scenarios.Scenario):
         """
         from ringlab.answers.comparison_report import write_report  # imports what draws
 
-        write_report(answer, self, find_calibration(self, calibration, backend), path)
+        found = getattr(answer, "calibration", None) or find_calibration(self, calibration, backend)
+        write_report(answer, self, found, path)
 
 
 def load(reference: str | Path, *overrides: str) -> Scenario:
@@ -299,31 +345,44 @@ def predict(scenario: Named, calibration: Source = None, engine: str | None = No
     return _find(scenario).predict(calibration, engine)
 
 
-def run(scenario: Named, *, calibration: Source = None, backend: str = "gloo", timeout: float = 600.0) -> "RunAnswer":
+def run(
+    scenario: Named,
+    *,
+    calibration: Source = None,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    emulate: bool = False,
+) -> "RunAnswer":
     """Run a scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
     ``scenario`` is the name of a shipped one, a file, or what ``load`` returns; ``backend`` is "gloo" or "nccl". The
-    calibration is for algorithms named ``auto`` only, and made where it is missing. Raises InputError and RunFailed.
+    calibration is for algorithms named ``auto`` only, and made where it is missing. With ``emulate`` they run on the
+    scenario's network, built on this machine. Raises InputError and RunFailed.
 
     >>> run("here.toml", timeout=60)  # doctest: +SKIP
     <RunAnswer of 'two ranks here': 1 collective>
     """
-    return _find(scenario).run(calibration=calibration, backend=backend, timeout=timeout)
+    return _find(scenario).run(calibration=calibration, backend=backend, timeout=timeout, emulate=emulate)
 
 
 def compare(
-    scenario: Named, *, calibration: Source = None, backend: str = "gloo", timeout: float = 600.0
+    scenario: Named,
+    *,
+    calibration: Source = None,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    emulate: bool = False,
 ) -> Comparison:
-    """Predict and run a scenario on this machine, calibrating before where that is missing.
+    """Run a scenario on this machine in turns with calibrating, and predict it from the calibration alone.
 
     ``scenario`` is the name of a shipped one, a file, or what ``load`` returns; ``backend`` is "gloo" or "nccl"; each
-    run ends after ``timeout`` seconds. Raises InputError, also for a cluster that is not this machine and for trouble;
-    RunFailed.
+    run ends after ``timeout`` seconds. With ``emulate`` the scenario's network is built on this machine. Raises
+    InputError, also for a cluster that is neither this machine nor emulated, and for trouble; RunFailed.
 
     >>> compare("here.toml", timeout=60)  # doctest: +SKIP
     <Comparison of 'two ranks here': 1 collective>
     """
-    return _find(scenario).compare(calibration=calibration, backend=backend, timeout=timeout)
+    return _find(scenario).compare(calibration=calibration, backend=backend, timeout=timeout, emulate=emulate)
 
 
 def explain(scenario: Named, path: Path | str | None = None) -> "Explanation":
@@ -370,6 +429,7 @@ def plot(
     size: str | None = None,
     *,
     calibration: Source = None,
+    progress: Progress | None = None,
 ) -> Picture:
     """Draw a still picture of a scenario, as its ``plot`` does, or the critical "path" of a trace in a file.
 
@@ -388,7 +448,7 @@ def plot(
         trace = read_run(source)
         viz.draw_path(trace, path)
         return Picture(trace.title, str(path))
-    return _find(source).plot(kind, path, algorithm, size, calibration=calibration)
+    return _find(source).plot(kind, path, algorithm, size, calibration=calibration, progress=progress)
 
 
 def is_record(source: str | Path) -> bool:

@@ -107,7 +107,8 @@ class MachineForm(NetworkForm):
         machine = preset(self.preset, self.nodes, self.gpus_per_node)  # refuses more GPUs than there are
         more = dict(self.description or {})
         if self.bandwidth is not None:
-            nics = max(1, machine_entries()[self.preset].get("nics", 0))
+            entry = machine_entries()[self.preset]
+            nics = max(1, entry.get("nics", 0) // entry.get("boards", 1))
             more = {"nic": self.bandwidth * nics / 1e9} | more
         try:
             system = describe_preset(self.preset, self.nodes, machine.world_size // self.nodes, **more)

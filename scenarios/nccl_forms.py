@@ -57,6 +57,7 @@ class NcclForm(Section):
     NCCL_NVLS_ENABLE: Switch = None
     NCCL_COLLNET_ENABLE: Switch = None
     NCCL_BUFFSIZE: Number = None
+    NCCL_NTHREADS: Number = None
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -10,7 +11,8 @@ from pydantic import Field, PlainValidator, model_validator
 
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.transport import Transport
+from collectives.transport import TcpTerms, Transport
+from collectives.units import parse_size
 from scenarios.fields import Count, Reference, Section, read_reference
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.placement import place_in_blocks, place_on, place_round_robin
@@ -60,10 +62,45 @@ def _read_placement(value: object) -> Placement:
     return PLACEMENTS[value]
 
 
+def _read_size_or_off(value: object) -> float:
+    """Return the bytes that a value says, and infinity for false. Raise InputError."""
+    return inf if value is False else float(parse_size(value))  # a size is finite
+
+
+SizeOrOff = Annotated[float, PlainValidator(_read_size_or_off)]
+
+
 class Route(Section):
     """One route written down."""
 
     path: list[str] = Field(min_length=2, description='all nodes on the way, for example ["h0", "s0", "h1"]')
+
+
+class TermsForm(Section):
+    """``[cluster.terms]``: which terms of TCP a prediction knows; false switches one off."""
+
+    pipeline: bool | None = None
+    notices: bool | None = None
+    headers: bool | None = None
+    acknowledgements: bool | None = None
+    send_buffer: SizeOrOff | None = None
+    window: SizeOrOff | None = None
+    burst: SizeOrOff | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields of ``TcpTerms`` that the table sets; true leaves a term as it is calibrated."""
+        found: dict[str, Any] = {}
+        for key in ("pipeline", "notices"):
+            if getattr(self, key) is not None:
+                found[key] = getattr(self, key)
+        for key, field in (("headers", "header"), ("acknowledgements", "acknowledgement")):
+            if getattr(self, key) is False:
+                found[field] = 0.0
+        for key, off in (("send_buffer", 0.0), ("window", inf), ("burst", 0.0)):
+            value = getattr(self, key)
+            if value is not None:
+                found[key] = off if value == inf else value
+        return found
 
 
 class ClusterForm(Section):
@@ -98,6 +135,7 @@ class NetworkForm(ClusterForm):
     route: list[Route] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
     sharing: Literal["fair", "fifo"] | None = None
+    terms: TermsForm | None = None
     transport: Literal["ideal", "gloo-tcp", "nccl"] = "ideal"
 
     @model_validator(mode="after")
@@ -109,6 +147,8 @@ class NetworkForm(ClusterForm):
                 'transport = "nccl" needs GPUs that are known: a preset of the hardware catalogue, or a described '
                 'system, system = "h100_2x8_aws_p5_efa" or a table with its keys'
             )
+        if self.terms is not None:
+            raise InputError('terms are of TCP: they go with transport = "gloo-tcp" or "ideal"')
         for key in ("world_size", "placement", "route"):
             if getattr(self, key) is not None:
                 raise InputError(
@@ -122,8 +162,15 @@ class NetworkForm(ClusterForm):
         raise NotImplementedError
 
     def build(self, folder: Path) -> Cluster:
-        cluster = self.build_network(folder, IDEAL if self.transport == "ideal" else None)
-        return replace(cluster, sharing=self.sharing) if self.sharing else cluster
+        cluster = self.build_network(folder, self._transport())
+        cluster = replace(cluster, sharing=self.sharing) if self.sharing else cluster
+        return cluster if self.terms is None else replace(cluster, tcp_terms=self.terms.given())
+
+    def _transport(self) -> Transport | None:
+        """Return the transport; None for one that needs a calibration."""
+        if self.transport != "ideal":
+            return None
+        return IDEAL if self.terms is None else replace(IDEAL, tcp=TcpTerms(**self.terms.given()))
 
     def with_routing(self, cluster: Cluster) -> Cluster:
         """Return the cluster with the routing of the form. Raise InputError where it does not work in this network."""

@@ -17,12 +17,14 @@ MOST_BYTES = 4 * MEBIBYTE  # some 50,000 links
 
 
 def shipped() -> dict[str, Path]:
-    """Return the scenario files that come with this package, by name.
+    """Return the scenario files that come with this package, by name; those of ``emulated/`` are for ``--emulate``.
 
-    >>> list(shipped())
+    >>> [name for name in shipped() if "/" not in name]
     ['dgx-h100', 'quickstart', 'rtx4090-4x', 'star8', 'trouble', 'two-p5', 'two-racks']
     """
-    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
+    folder = Path(__file__).parent
+    paths = (*sorted(folder.glob("*.toml")), *sorted(folder.glob("emulated/*.toml")))
+    return {str(path.relative_to(folder).with_suffix("")): path for path in paths}
 
 
 def find(reference: str) -> Path:

@@ -28,9 +28,16 @@ def check_engine(engine: str | None) -> None:
 
 
 def choose_engine(
-    engine: str | None, algorithm: Algorithm, world_size: int, root: int = 0, trouble: Trouble = NO_TROUBLE
+    engine: str | None,
+    algorithm: Algorithm,
+    world_size: int,
+    root: int = 0,
+    trouble: Trouble = NO_TROUBLE,
+    segments: float = 0.0,
 ) -> str:
     """Return the engine asked for or, for None, simpy where all repetitions have few messages, else compiled.
+
+    ``segments`` is about how many of TCP there are in one repetition, each as much work as a message.
 
     Raises InputError for an unknown engine.
 
@@ -39,5 +46,7 @@ def choose_engine(
     ['simpy', 'compiled']
     """
     check_engine(engine)
-    few = engine is None and trouble.runs * message_count(compact_schedule(algorithm, world_size, root)) <= FEW
-    return engine or ("simpy" if few else "compiled")
+    if engine is not None:
+        return engine
+    few = trouble.runs * (segments + message_count(compact_schedule(algorithm, world_size, root))) <= FEW
+    return "simpy" if few else "compiled"

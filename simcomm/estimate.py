@@ -100,6 +100,8 @@ def _without_idle_hosts(star: Cluster) -> Cluster:
 def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
     """Return the costs of a cluster where every rank has a link of its own, all alike, into one switch, else None.
 
+    With the terms of TCP there are no closed forms.
+
     >>> import simcomm
     >>> star_model(simcomm.star(4, "8 Gbit/s", "1 us"), nbytes=64)
     CostModel(p=4, nbytes=64, alpha=2e-06, beta=1e-09, gamma=0.0)
@@ -108,7 +110,13 @@ def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
     edges = [data for _, _, data in graph.edges(data=True)]
     switches = [node for node in graph if graph.in_degree(node) > 1 or graph.out_degree(node) > 1]
     is_star = len(switches) <= 1 and len(set(hosts)) == len(hosts) and not set(hosts) & set(switches)
-    if transport is None or not is_star or not edges or any(data != edges[0] for data in edges[1:]):
+    if (
+        transport is None
+        or transport.tcp is not None
+        or not is_star
+        or not edges
+        or any(data != edges[0] for data in edges[1:])
+    ):
         return None
     if edges[0].keys() - {"bandwidth", "latency"} or graph.number_of_edges() != 2 * (len(graph) - 1):
         return None

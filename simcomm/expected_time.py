@@ -1,13 +1,23 @@
 """How long a simulation is expected to take on this machine, roughly, from how many messages it has."""
 
+from collectives.declaration import Algorithm
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.symbolic_build import AnySchedule, message_count
+from collectives.schedule.size_check import (
+    MOST_ASKED,
+    MOST_PAIRS,
+    count_operations,
+    estimate_operations,
+    estimate_pairs,
+)
+from collectives.schedule.symbolic_build import SMALL, AnySchedule, message_count, seems_cyclic
 from simcomm.engine_choice import FEW
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 # Messages a second on one core of a server of 2020: all_reduce/ring on 32 ranks by simpy, all_to_all/pairwise on 512
 # ranks by the compiled engine, every message event by event; and seconds that any run of that engine takes.
 SIMPY_RATE, COMPILED_RATE, LEAST_COMPILED_S = 15_000.0, 500_000.0, 0.02
+SHORTCUT_RATE = 350_000_000.0  # messages a second in a shortcut: all_reduce/ring on 4,000 to 60,000 ranks
+CYCLIC_S, ASKED_S = 1.2e-5, 6e-6  # an operation as it is written down: of one rank for all, of every rank
 RECORDED_S = 5e-5  # a message, where it is recorded to see who waited for whom
 
 
@@ -17,7 +27,7 @@ def expected_seconds(
     """Return about how many seconds all repetitions of a run take, by the rates of ``simpy`` and the compiled engine.
 
     Where all ranks say the same and nothing changes meanwhile, a shortcut usually finds the times without simulating
-    every message: one rank's are counted then. Where none applies it takes longer.
+    every message, which is quicker by far. Where none applies it takes longer.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.symbolic_build import build_compact
@@ -29,5 +39,27 @@ def expected_seconds(
     if engine == "simpy" or (engine is None and messages * trouble.runs <= FEW):
         return trouble.runs * (messages / SIMPY_RATE + recorded)
     is_short = isinstance(schedule, CyclicSchedule) and not trouble.links_change and not trouble.fails_ranks
-    simulated = messages / schedule.world_size if is_short and not record else messages
-    return trouble.runs * (LEAST_COMPILED_S + simulated / COMPILED_RATE + recorded)
+    if is_short and not record:
+        simulated_s = messages / schedule.world_size / COMPILED_RATE + messages / SHORTCUT_RATE
+    else:
+        simulated_s = messages / COMPILED_RATE
+    return trouble.runs * (LEAST_COMPILED_S + simulated_s + recorded)
+
+
+def expected_build_seconds(algorithm: Algorithm, world_size: int, root: int = 0) -> float:
+    """Return about how many seconds it takes at most to write down a schedule; 0 for one that is small or refused.
+
+    >>> from collectives import find_algorithm
+    >>> expected_build_seconds(find_algorithm("all_reduce/ring"), 64)
+    0.0
+    """
+    if world_size <= SMALL:
+        return 0.0
+    if world_size**2 > MOST_PAIRS and estimate_pairs(algorithm, world_size, root) > MOST_PAIRS:
+        return 0.0
+    operations = estimate_operations(algorithm, world_size, root)
+    if operations == 0:  # it fails, which is said when it is built
+        return 0.0
+    if seems_cyclic(algorithm):
+        return CYCLIC_S * count_operations(algorithm, world_size, root)
+    return ASKED_S * operations if operations <= MOST_ASKED else 0.0

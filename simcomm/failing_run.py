@@ -66,8 +66,10 @@ def run_to_failure(
     trace = make_trace(simulation, call, elapsed or SHORTEST, facts)
     at = elapsed if error.step is None else _end_of(trace.messages, error.rank)
     where = re.search(r"\(line (\d+) of ([^()]+)\)", str(error))
+    if error.step is None:  # the lines in the text may be of other ranks
+        where = re.search(r"\(line (\d+) of ([^()]+)\)", call.at_line(error.rank, 0, max(step - 1, 0))) or where
     text = SITE.sub("", str(error).removeprefix(call.describe()).lstrip(":, "))
-    failure = ProgramFailure(error.rank, step, f"{where[2]}:{where[1]}" if where else "", text, at)
+    failure = ProgramFailure(error.rank, error.step, f"{where[2]}:{where[1]}" if where else "", text, at)
     return replace(trace, failure=failure)
 
 

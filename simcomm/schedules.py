@@ -6,9 +6,17 @@ from collectives.declaration import Algorithm
 from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
 from collectives.schedule.build import build_schedule
+from collectives.schedule.call import make_call
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.size_check import MOST_ASKED, check_operations, estimate_operations
+from collectives.schedule.size_check import (
+    MOST_ASKED,
+    MOST_PAIRS,
+    check_operations,
+    check_pairs,
+    estimate_operations,
+    estimate_pairs,
+)
 from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_cyclic
 from collectives.schedule.table import StepTable
 
@@ -60,5 +68,10 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
 
 @lru_cache(maxsize=32)
 def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
-    """Return the cyclic schedule if there is one, else a table of steps, of a program that is known to be correct."""
+    """Return the cyclic schedule if there is one, else a table of steps, of a program that is known to be correct.
+
+    Raises TooLarge for one that is too large to be simulated.
+    """
+    if world_size**2 > MOST_PAIRS:  # before it takes time and memory
+        check_pairs(make_call(algorithm, world_size, root), estimate_pairs(algorithm, world_size, root))
     return build_compact(algorithm, world_size, root)

@@ -13,11 +13,14 @@ from collectives.request import Array, Request, make_request
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.transport import Transport
-from simcomm.cluster.calibrated import resolve_transport
+from simcomm.cluster.calibrated import hop_calibration, resolve_transport, with_calibration
 from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import choose_engine
-from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble, check_trouble
+from simcomm.hop_times import run_by_hops
+from simcomm.model.tcp_order import SEGMENT_PACKETS
+from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble, check_tcp_trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
+from simcomm.reference.tcp_engine import make_simulation
 from simcomm.reference.traces import make_trace as make_reference_trace
 from simcomm.schedules import VERIFIED_UP_TO, compact_schedule, verified_schedule
 
@@ -41,7 +44,8 @@ def run(
     Unless given, the elements are float32, the operator is sum and the root rank 0; a Request in place of the algorithm
     says these itself. Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a
     calibration takes the one given or the cached one. ``engine`` is "simpy", which alone carries data, "compiled", or
-    whichever suits the number of messages. Without ``record`` the trace is of the times only, which at scale takes far
+    whichever suits the number of messages; on this machine a prediction is made of measured hops unless an engine is
+    named or something is in trouble. Without ``record`` the trace is of the times only, which at scale takes far
     less. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
 
@@ -52,11 +56,24 @@ def run(
     """
     check_cluster(cluster, Cluster)
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
+    if engine is None and buffers is None and trouble == NO_TROUBLE:
+        measured = hop_calibration(cluster, calibration)
+        if measured is not None:
+            return run_by_hops(request, with_calibration(cluster, measured), measured)
     cluster, transport = resolve_transport(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
-    if _engine(engine, request, cluster.world_size, buffers is not None, trouble) == "compiled":
+    world_size = cluster.world_size
+    if transport.tcp is not None:
+        check_tcp_trouble(trouble)
+    segments = 0.0
+    if transport.tcp is not None:
+        segments = world_size * request.nbytes / (SEGMENT_PACKETS * transport.tcp.payload)
+    if _engine(engine, request, world_size, buffers is not None, trouble, segments) == "compiled":
         return _on_compiled(request, cluster, transport, trouble, record)
-    return _on_reference(request, Simulation(cluster, transport, trouble), buffers)
+    if transport.tcp is not None and buffers is not None:  # what they hold afterwards does not depend on times
+        _on_reference(request, Simulation(cluster, replace(transport, tcp=None)), buffers)
+        buffers = None
+    return _on_reference(request, make_simulation(request, cluster, transport, trouble), buffers)
 
 
 def _on_reference(request: Request, simulation: Simulation, buffers: Sequence[Array] | None) -> Trace:
@@ -74,10 +91,17 @@ def _on_reference(request: Request, simulation: Simulation, buffers: Sequence[Ar
     return make_reference_trace(simulation, schedule, elapsed, facts)
 
 
-def _engine(engine: str | None, request: Request, world_size: int, carries_data: bool, trouble: Trouble) -> str:
+def _engine(
+    engine: str | None,
+    request: Request,
+    world_size: int,
+    carries_data: bool,
+    trouble: Trouble,
+    segments: float,
+) -> str:
     """Return the engine for a request. Raise InputError for data on the compiled engine."""
     if not carries_data:
-        return choose_engine(engine, request.algorithm, world_size, request.root, trouble)
+        return choose_engine(engine, request.algorithm, world_size, request.root, trouble, segments)
     if engine == "compiled":
         raise InputError(
             f"{request.algorithm.full_name}: the compiled engine carries no data; buffers need engine 'simpy'"

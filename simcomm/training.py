@@ -13,11 +13,28 @@ from collectives.request import Request
 from collectives.schedule.schedule import Schedule
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training, check_training
-from simcomm.cluster.calibrated import calibration_ranks, check_calibration, resolve_transport
+from simcomm.cluster.calibrated import (
+    calibration_ranks,
+    check_calibration,
+    hop_calibration,
+    resolve_transport,
+    with_calibration,
+)
 from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import choose_engine
-from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
+from simcomm.hop_training import train_by_hops, train_overlapped
+from simcomm.model.trouble import (
+    BACKWARD,
+    DIVISION,
+    FORWARD,
+    NO_TROUBLE,
+    OPTIMIZER,
+    Trouble,
+    check_tcp_trouble,
+    check_trouble,
+)
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
+from simcomm.reference.tcp_engine import make_simulation
 from simcomm.reference.traces import make_trace
 from simcomm.schedules import compact_schedule, verified_schedule
 
@@ -41,8 +58,8 @@ def train(
     during the run, it is simulated on the simpy engine in any case.
     Under ``trouble`` it may never end: see ``Trace.is_complete``.
 
-    Raises InputError where there are no phases, and for DistributedDataParallel, whose overlap of backward and sync
-    is not modelled.
+    Raises InputError where there are no phases and, for DistributedDataParallel, on other clusters than this machine
+    and without a calibration of its overlap.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -54,17 +71,29 @@ def train(
     check_cluster(cluster, Cluster)
     check_training(training, steps)
     check_calibration(calibration)
-    if training.gradient_sync is None:
-        raise InputError("gradient_sync 'ddp' has no prediction: its overlap of backward and sync is not modelled")
-    if training.compute is None and calibration is None:
+    if training.gradient_sync is None and not cluster.is_here:
+        raise InputError("gradient_sync 'ddp' is predicted for ranks of this machine only, whose overlap was measured")
+    if calibration is None and (training.compute is None or training.gradient_sync is None):
         calibration = cached_calibration(calibration_ranks(cluster))
     together, alone = phases(training, cluster, calibration)
+    if training.gradient_sync is None:
+        assert calibration is not None
+        own = train_overlapped(training, cluster, calibration, together, STEPS if steps is None else steps)
+        return replace(own, facts=_facts(training, alone))
     if training.gradient_sync.is_nccl:
         own = _with_nccl(training, cluster, together, STEPS if steps is None else steps)
         return replace(own, facts=_facts(training, alone))
+    steps = STEPS if steps is None else steps
+    if engine is None and trouble == NO_TROUBLE:
+        measured = hop_calibration(cluster, calibration) if calibration else None
+        if measured is not None:
+            here = train_by_hops(training, with_calibration(cluster, measured), measured, together, steps)
+            return replace(here, facts=_facts(training, alone))
     cluster, transport = resolve_transport(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
-    steps, found = STEPS if steps is None else steps, None
+    if transport.tcp is not None:
+        check_tcp_trouble(trouble)
+    found = None
     if choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
         from simcomm.compiled.planning.engine_input import EngineInput  # what has few messages does without it
         from simcomm.compiled.training import simulate_training
@@ -115,7 +144,8 @@ def _on_reference(
     """Simulate all steps in one run of the reference engine."""
     assert training.gradient_sync is not None
     schedule = verified_schedule(training.gradient_sync, cluster.world_size)
-    simulation = Simulation(cluster, transport, trouble)
+    request = Request(training.gradient_sync, training.gradient_bytes // 4)
+    simulation = make_simulation(request, cluster, transport, trouble)
     elapsed = simulation.run(
         _rank(simulation, rank, schedule, compute, training.gradient_bytes, steps) for rank in range(cluster.world_size)
     )

@@ -4,13 +4,22 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from command_line import Ringlab, in_this_process
+
+# How long an example takes is up to what else the machine does.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture
 def ringlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Ringlab:
-    """Run the command line in this process, with a cache folder of its own."""
+    """Run the command line in this process, with a cache folder of its own; nothing is said of computing.
+
+    What is quick on a machine without other work would else be told of on one with.
+    """
+    monkeypatch.setattr("ringlab.answers.progress.LATE_S", 60.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "160")
     return in_this_process(monkeypatch, capsys)

@@ -16,7 +16,7 @@ import simcomm
 from scenarios import shipped
 
 NET = {"net.json": files.as_json(files.TOPOLOGY), "net.graphml": files.GRAPHML.encode()}
-SHIPPED = {name: tomllib.loads(path.read_text()) for name, path in shipped().items()}
+SHIPPED = {name: tomllib.loads(path.read_text()) for name, path in shipped().items() if "/" not in name}
 SCENARIOS = {**files.SCENARIOS, **{name: table for name, table in SHIPPED.items() if name != "quickstart"}}
 STAR = files.toml(files.SCENARIOS["star"])
 TRACE_TREE = simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), 64).to_dict()
@@ -38,7 +38,7 @@ VALID = (
     case("gif", "animate", "a.json", "-o", "a.gif", a_json=TRACE),
     case("png", "animate", "a.json", "-o", "a.png", a_json=TRACE),
     case("winners", "winners", "--hosts", "2", "-b", "1K", "-e", "1K", "-o", "a.png"),
-    case("hardware", "hardware", "dgx-h100", "-o", "a.png"),
+    case("hardware", "hardware", "rtx3090-pcie-4x", "-o", "a.png"),
     case("machine", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["machine"])),
     case("check", "check", "all_reduce/ring", "--world-sizes", "2"),
     case("list", "list"),
@@ -72,7 +72,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {  # arguments before the outp
     "compare --report": (("compare", "in.toml", "--report"), ".html"),
     "winners -o": (("winners", "--hosts", "2", "-b", "1K", "-e", "1K", "-o"), ".svg"),
     "animate -o": (("animate", "in.trace.json", "-o"), ".png"),
-    "hardware -o": (("hardware", "dgx-h100", "-o"), ".svg"),
+    "hardware -o": (("hardware", "rtx3090-pcie-4x", "-o"), ".svg"),
     "check --json": (("check", "all_reduce/ring", "--world-sizes", "2", "--json"), ".json"),
     "list --json": (("list", "--json"), ".json"),
     "explain -o": (("explain", "dgx-h100", "-o"), ".png"),
@@ -292,7 +292,7 @@ def _environments() -> Iterator[Case]:
         "escapes": "\x1b[31m",
         "bytes": "\udcff",
     }
-    for command in (("predict", "a.toml"), ("doctor",), ("list",), ("hardware", "dgx-h100", "-o", "a.png")):
+    for command in (("predict", "a.toml"), ("doctor",), ("list",), ("hardware", "rtx3090-pcie-4x", "-o", "a.png")):
         for variable in ("XDG_CACHE_HOME", "HOME", "TMPDIR", "COLUMNS", "TERM"):
             for kind, place in places.items():
                 there = (("a.toml", here),)

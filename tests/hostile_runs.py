@@ -1,4 +1,7 @@
-"""Runs ``ringlab`` on hostile input: each case in a fork of one warm process, watched for silence, memory and losses.
+"""Runs ``ringlab`` on hostile input: in forks of one warm process, watched for silence, memory and losses.
+
+A fork takes longer than most cases, so many share one; a case that misbehaves there is tried again in a fork of its
+own, and so is one that ends the fork or does not end. What it does there counts.
 
 ``python tests/hostile_runs.py --seeds 100000:105000`` tries more of them than the test does.
 """
@@ -7,12 +10,14 @@ import argparse
 import gc
 import json
 import os
+import pickle
 import re
 import resource
 import select
 import shutil
 import signal
 import stat
+import struct
 import sys
 import tempfile
 import time
@@ -22,12 +27,16 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
+
+import typer.main
 
 SILENCE = 5.0  # seconds of computing without a word
 WALL = 30.0  # seconds without a word, whatever the machine is busy with
 MOST_BYTES = 1 << 30
 STATUSES = (0, 1, 2, 130)
+IN_A_FORK = 25  # cases
+REPORTS = 250  # the number of the open file through which a fork of many cases says how each ended
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 UNWANTED = (
     "Traceback (most recent call last)",
@@ -58,8 +67,12 @@ class Ended(NamedTuple):
     memory: int  # bytes, at most
 
 
-def problems(case: Case, folder: Path) -> list[str]:
-    """Run a case in an empty folder; return what it should not have done."""
+Tried = tuple[Case, list[str], float]  # with its problems and the seconds that it took
+
+
+def problems(case: Case, folder: Path, run: "Callable[[Case, Path], Ended] | None" = None) -> list[str]:
+    """Run a case in an empty folder, in a fork of its own unless ``run`` is given; return what it should not do."""
+    run = run or run_in_fork
     for name, content in case.files:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +140,7 @@ def _hash(file: Path) -> str:
     return sha256(file.read_bytes()).hexdigest()[:12]
 
 
-def run(case: Case, folder: Path) -> Ended:
+def run_in_fork(case: Case, folder: Path) -> Ended:
     """Run a case in a fork of this process."""
     out, err = os.pipe(), os.pipe()
     child = os.fork()
@@ -157,19 +170,12 @@ def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
     """Run the command line, and never return."""
     status = 70
     try:
-        os.setpgid(0, 0)
+        _limit_this_process()
         os.chdir(folder)
-        for name, number in (
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_AS, 8 << 30),
-            (resource.RLIMIT_FSIZE, 1 << 30),
-        ):
-            resource.setrlimit(name, (number, number))
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.closerange(3, 200)
-        os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **dict(case.environment)})
+        _set_environment(case, folder)
         sys.argv = ["ringlab", *case.arguments]
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", errors="backslashreplace")  # noqa: SIM115
         status = _status_of_main()
@@ -179,6 +185,18 @@ def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
         os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
     finally:
         os._exit(status)
+
+
+def _limit_this_process() -> None:
+    """Make this process a group of its own without input, and with limits of memory and of files."""
+    os.setpgid(0, 0)
+    for name, number in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, 8 << 30), (resource.RLIMIT_FSIZE, 1 << 30)):
+        resource.setrlimit(name, (number, number))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+
+def _set_environment(case: Case, folder: Path) -> None:
+    os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **dict(case.environment)})
 
 
 def _status_of_main() -> int:
@@ -230,8 +248,10 @@ def warm_up() -> None:
     os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="agg")
     import hostile_cases
 
-    from ringlab import cli  # noqa: F401
+    from ringlab import cli
 
+    command = typer.main.get_command(cli.app)
+    setattr(typer.main, "get_command", lambda app: command)  # noqa: B010 - building it anew is half of a cheap case
     with tempfile.TemporaryDirectory() as folder:
         for number, case in enumerate(hostile_cases.VALID):
             place = Path(folder, str(number))
@@ -260,14 +280,120 @@ def _run_here(case: Case, folder: Path) -> None:
         assert status == 0, f"{case.name}: {said.read()}"
 
 
-def try_all(cases: Iterable[Case]) -> Iterator[tuple[Case, list[str], float]]:
-    """Run each case in a new folder; yield it with its problems and the seconds that it took."""
-    for case in cases:
-        folder, begin = Path(tempfile.mkdtemp(prefix="hostile-")), time.monotonic()
+def try_all(cases: Iterable[Case], workers: int = 1) -> Iterator[Tried]:
+    """Run each case in a new folder, so many forks at a time; yield it with its problems and seconds, in any order."""
+    waiting, running = iter(cases), dict[int, tuple[int, list[Case]]]()
+    while True:
+        while len(running) < workers and (some := list(islice(waiting, IN_A_FORK))):
+            running |= [_begin_batch(some)]
+        if not running:
+            return
+        for pipe in select.select([*running], [], [])[0]:
+            child, some = running.pop(pipe)
+            with os.fdopen(pipe, "rb") as file:
+                ended = pickle.load(file)
+            os.waitpid(child, 0)
+            yield from ((case, *how) for case, how in zip(some, ended, strict=True))
+
+
+def _begin_batch(cases: list[Case]) -> tuple[int, tuple[int, list[Case]]]:
+    """Start a fork that tries cases; return the end of the pipe through which it tells, and the fork with its cases."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
         try:
-            yield case, problems(case, folder), time.monotonic() - begin
+            with os.fdopen(write, "wb") as file:
+                pickle.dump(_try_batch(cases), file)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
+    os.close(write)
+    return read, (child, cases)
+
+
+def _try_batch(cases: list[Case]) -> list[tuple[list[str], float]]:
+    """Return of each case its problems and seconds."""
+    ended: list[tuple[list[str], float]] = []
+    while rest := cases[len(ended) :]:
+        good = try_together(rest)
+        ended += [([], seconds) for seconds in good]
+        if len(good) < len(rest):
+            ended.append(try_alone(rest[len(good)]))
+    return ended
+
+
+def try_alone(case: Case) -> tuple[list[str], float]:
+    """Run a case in a fork of its own; return its problems and the seconds that it took."""
+    folder, begin = Path(tempfile.mkdtemp(prefix="hostile-")), time.monotonic()
+    try:
+        return problems(case, folder), time.monotonic() - begin
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def try_together(cases: list[Case]) -> list[float]:
+    """Run cases one after the other in one fork, up to the first that misbehaves; return the seconds of those before.
+
+    One that is silent for too long misbehaves too, and so does the one with which the fork ends.
+    """
+    folder, (read, write) = Path(tempfile.mkdtemp(prefix="hostile-")), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        _be_the_commands(cases, folder, write)
+    os.close(write)
+    seconds = []
+    try:
+        while select.select([read], [], [], WALL)[0] and (report := os.read(read, 8)):
+            seconds.append(struct.unpack("d", report)[0])
+    finally:
+        os.close(read)
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        shutil.rmtree(folder, ignore_errors=True)
+    return seconds
+
+
+def _be_the_commands(cases: list[Case], folder: Path, reports: int) -> None:
+    """Run cases, report the seconds that each took, and never return."""
+    try:
+        os.dup2(reports, REPORTS)
+        _limit_this_process()
+        before = dict(os.environ)
+        for number, case in enumerate(cases):
+            place, begin = folder / str(number), time.monotonic()
+            place.mkdir()
+            os.closerange(3, 200)  # what cases before have left open
+            if problems(case, place, _run_among_others):
+                break
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(before)
+            os.write(REPORTS, struct.pack("d", time.monotonic() - begin))
+    finally:
+        os._exit(0)
+
+
+def _run_among_others(case: Case, folder: Path) -> Ended:
+    """Run a case in this process; all the seconds of computing count as silent, all the memory so far as its own."""
+    said = [folder.with_suffix(suffix) for suffix in (".out", ".err")]
+    os.chdir(folder)
+    for number, file in enumerate(said, start=1):
+        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
+    _set_environment(case, folder)
+    sys.argv, begin = ["ringlab", *case.arguments], time.process_time()
+    sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), *_open_for_saying()  # noqa: SIM115
+    status = _status_of_main()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    out, err = (file.read_bytes().decode(errors="replace") for file in said)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return Ended(status, out, err, time.process_time() - begin, memory)
+
+
+def _open_for_saying() -> tuple[TextIO, TextIO]:
+    return open(1, "w", closefd=False), open(2, "w", errors="backslashreplace", closefd=False)
 
 
 def main() -> None:
@@ -278,13 +404,14 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=0, metavar="N", help="try one systematic case of N; 0: none")
     parser.add_argument("--seeds", default="0:0", metavar="FIRST:END", help="the seeds of drawn cases")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains it")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="so many forks at a time")
     options = parser.parse_args()
     warm_up()
     first, end = map(int, options.seeds.split(":"))
     systematic = islice(hostile_cases.systematic(), 0, None, options.every) if options.every else ()
     cases = chain(systematic, hostile_cases.drawn(range(first, end)))
     tried, slow = 0, list[tuple[float, str]]()
-    for case, found, seconds in try_all(case for case in cases if options.only in case.name):
+    for case, found, seconds in try_all((case for case in cases if options.only in case.name), options.workers):
         tried += 1
         slow.append((seconds, case.name))
         if found:

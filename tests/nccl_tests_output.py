@@ -53,9 +53,73 @@ def table(rows: Rows, collective: str = "all_reduce", hosts: int = 1, gpus: int 
 
 def table_row(nbytes: int, us: float, collective: str, ranks: int) -> str:
     """A row of the table, in place as out of place."""
+    body = figures(nbytes, us, collective, ranks) + f"  {0:6g}"
+    return f"{nbytes:12d}  {count(nbytes, collective, ranks):12d}  {'float':>8}  {'sum':>6}  {-1:6d}{body}{body}"
+
+
+def figures(nbytes: int, us: float, collective: str, ranks: int) -> str:
+    """Time, algbw and busbw of a row."""
     algbw, busbw = bandwidths(nbytes, us, collective, ranks)
-    body = f"  {printed(us, 7):>7}  {printed(algbw, 6):>6}  {printed(busbw, 6):>6}  {0:6g}"
-    return f"{nbytes:12d}  {nbytes // 4:12d}  {'float':>8}  {'sum':>6}  {-1:6d}{body}{body}"
+    return f"  {printed(us, 7):>7}  {printed(algbw, 6):>6}  {printed(busbw, 6):>6}"
+
+
+def count(nbytes: int, collective: str, ranks: int) -> int:
+    """The elements that NCCL is called with, of four bytes."""
+    shared = collective in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube")
+    return nbytes // 4 // (ranks if shared else 1)
+
+
+OLD_HEAD = """# nThread 1 nGpus {ranks} minBytes 8 maxBytes 1073741824 step: 2(factor) iters: 20 validation: 1
+#
+# Using devices
+{devices}
+#
+#                                                              out-of-place                       in-place
+# {names}
+#
+"""
+FORMS = {  # of 2017, by collective: what describes the call, and the columns of a side; of 2022; with -M; of a replay
+    "2017": ("size count type", "time algbw busbw error", ""),
+    "2017 reduce": ("size count type redop root", "time algbw busbw error", ""),
+    "2020 alltoall": ("size count type redop", "time algbw busbw error", ""),
+    "2022": ("size count type redop root", "time algbw busbw #wrong", ""),
+    "unchecked": ("size count type redop root", "time algbw busbw #wrong", ""),
+    "stamped": ("size count type redop root", "time algbw busbw #wrong", "timestamp"),
+    "each": ("size count type redop root", "time algbw busbw #wrong i_min i_max i_p99 i_cv%", ""),
+    "in place": ("size count type redop root", "time algbw busbw #wrong", ""),
+}
+CELLS = {
+    "type": "float",
+    "redop": "sum",
+    "root": "-1",
+    "error": "2e-07",
+    "#wrong": "0",
+    "timestamp": "2026-01-02 03:04:05",
+}
+
+
+def form_table(form: str, rows: Rows, collective: str = "all_reduce", ranks: int = 8) -> str:
+    """The table of an older version, or of a run with other options, by name of the form."""
+    describing, side, after = FORMS[form]
+    devices = "\n".join(
+        f"#   Rank {rank:2d} Pid   4711 on       node device {rank:2d} [0x{rank:02x}] Tesla V100"
+        for rank in range(ranks)
+    )
+    names = " ".join([describing, side, side, after])
+    lines = []
+    for nbytes, us in rows:
+        cells = {**CELLS, "size": str(nbytes), "count": str(count(nbytes, collective, ranks))}
+        cells["redop"] = "" if form == "2020 alltoall" else cells["redop"]
+        cells["#wrong"] = "N/A" if form == "unchecked" else "0"
+        first = "  ".join(cells[name] for name in describing.split())
+        rest = "  ".join(cells.get(name, "1.25") for name in side.split()[3:])
+        bodies = [f"{figures(nbytes, time, collective, ranks)}  {rest}" for time in (us, 1.1 * us)]
+        bodies[0] = " " * 32 if form == "in place" else bodies[0]
+        lines.append("  ".join([first, *bodies, cells["timestamp"] if after else ""]))
+    return OLD_HEAD.format(ranks=ranks, devices=devices, names=names) + "\n".join(lines) + "\n" + OLD_TAIL
+
+
+OLD_TAIL = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 12.3\n#\n"
 
 
 def as_json(
@@ -72,7 +136,13 @@ def as_json(
     for nbytes, us in rows:
         algbw, busbw = (round(value, 6) for value in bandwidths(nbytes, us, collective, ranks))
         body = {"time": round(us, 6), "alg_bw": algbw, "bus_bw": busbw, "nwrong": 0.0}
-        row = {"size": nbytes, "count": nbytes // 4, "type": "float", "redop": "sum", "root": "    -1"}
+        row = {
+            "size": nbytes,
+            "count": count(nbytes, collective, ranks),
+            "type": "float",
+            "redop": "sum",
+            "root": "    -1",
+        }
         results.append({**row, "out_of_place": body, "in_place": body})
     content = {
         "version": 1, "start_time": "now", "args": [f"./build/{collective}_perf", "-b", "8"], "env": ["\"size\": 3"],

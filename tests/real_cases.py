@@ -12,10 +12,11 @@ from collectives.catalogue import library
 from collectives.declaration import Algorithm
 from collectives.lengths import round_down
 from collectives.parts import part_slice
+from collectives.pipeline import pipeline
 from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.spec import Spec
-from realcomm.execution import executor, pipeline
+from realcomm.execution import executor
 from realcomm.execution.executor import Executor, dtype_name
 
 REDUCE_OPS = {

@@ -13,11 +13,12 @@ from real_cases import start
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
+from collectives.hop import Probe
+from collectives.pipeline import pipeline
 from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
 from realcomm.execution import executor as executor_module
-from realcomm.execution import pipeline
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.group import share_gpu
@@ -279,21 +280,10 @@ def stay_away(rank: int, world_size: int) -> None:
     execute(library()["all_reduce/ring"], torch.zeros(8))
 
 
-def probe_small(rank: int, world_size: int) -> dict[str, list[tuple[int, float]]]:
-    """Run a calibration's probes at three sizes only."""
-    probes.MESSAGE_SIZES = (1024, 4096, 65536)
-    probes.REDUCTION_SIZES = (65536, 262144, 1048576)
-    probes.TOTAL_S = 0.01
-    return probes.run_probes(rank, world_size)
-
-
-def probed_messages(rank: int, world_size: int) -> dict[str, list[tuple[Kind, int]]]:
-    """Return what each of the probes' programs makes this rank do, and with whom."""
-    programs = (probes.one_way, probes.both_ways, probes.reduction)
-    return {
-        program.__name__: [(op.kind, op.peer) for yielded in program(rank, world_size) for op in as_step(yielded)]
-        for program in programs
-    }
+def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:
+    """Return what a probe's program makes this rank do, step by step."""
+    steps = probes.PROGRAMS[probe.pattern](probe, rank, world_size)
+    return [" ".join(f"{op.kind.name.lower()} {op.peer}" for op in as_step(step)) for step in steps]
 
 
 def measure_all(rank: int, world_size: int, measurements: Sequence[Measurement]) -> list[RankMeasurement]:

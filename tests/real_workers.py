@@ -1,15 +1,26 @@
 """What worker processes do in the tests of the real wing; apart, so that they start without pytest."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from collectives.declaration import nccl
 from collectives.errors import InputError
+from collectives.pipeline.pipeline import SliceStep
+from collectives.request import Request
+from collectives.spec import find_spec
+from collectives.workload import Training
+from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
+from realcomm.measuring.measurement import Measurement
+from realcomm.measuring.rank_measurement import measure_rank
+from realcomm.training.trainer import train_rank
 
 
 def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, float]:
@@ -128,4 +139,45 @@ def listening() -> list[str]:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
                 found.append(fields[1].partition(":")[0])
+    return found
+
+
+def break_in_step(rank: int, world_size: int, measurement: Measurement, bad: int, step: int, how: str) -> object:
+    """Measure; in its third execution, at a step, one rank is killed, raises, or does nothing more."""
+    if rank == bad:
+        _break_executions(3, step, how)
+    return measure_rank(rank, world_size, measurement)
+
+
+def break_training(rank: int, world_size: int, training: Training) -> object:
+    """Train; rank 1 raises in the first step of the second sync."""
+    if rank == 1:
+        _break_executions(2, 0, "raise")
+    return train_rank(rank, world_size, training, 3)
+
+
+def _break_executions(number: int, step: int, how: str) -> None:
+    """Have this rank break at a step of an execution that it is to tell of."""
+    complete = Executor._complete
+
+    def complete_or_break(self: Executor, one: SliceStep, *rest: Any) -> None:
+        if self._is_watched and self._runs == number and one.step.number == step:
+            time.sleep(0.1)  # the others have come as far as they can
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "raise":
+                raise ZeroDivisionError("no sheep")
+            time.sleep(600)
+        complete(self, one, *rest)
+
+    Executor._complete = complete_or_break  # type: ignore[method-assign]
+
+
+def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ...]) -> dict[str, int]:
+    """Return by collective and operator how many elements of the backend's own result are wrong on this rank."""
+    found = {}
+    for name in collectives:
+        for op in ("sum", "mean") if find_spec(name).reduces else ("sum",):
+            request = Request(nccl(name), 12 * world_size, op=op, root=1 if find_spec(name).rooted else 0)
+            found[f"{name} {op}"] = measure_rank(rank, world_size, Measurement(request, 1, 3, None)).wrong
     return found

@@ -10,7 +10,7 @@ import pytest
 import simcomm
 from collectives import InputError, find_algorithm
 from collectives.declaration import auto
-from collectives.records.calibration import Calibration, Line
+from collectives.records.calibration import Calibration, Line, MachineLoad
 from collectives.records.limits import find_limits
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
@@ -58,7 +58,7 @@ def measured(predicted: Prediction, factor: float) -> RunAnswer:
 @pytest.fixture
 def compared() -> Comparison:
     predicted = predict(SCENARIO)
-    return make_comparison(SCENARIO, predicted, measured(predicted, 1.25))
+    return make_comparison(SCENARIO, predicted, measured(predicted, 1.25), None)
 
 
 def test_errors_are_relative_to_what_was_measured(compared):
@@ -202,3 +202,18 @@ def test_a_prediction_says_what_limits_the_quickest_run_as_its_trace_does() -> N
 def test_of_a_run_with_many_messages_or_none_known_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringlab.answers.prediction.MOST_LOOKED_AT", 10)
     assert load("two-racks", "collective.sizes=1 MiB").predict().limits == ""
+
+
+def test_a_title_is_shown_on_one_line(capsys):
+    answer = load("star8", 'title="a\\nb\\tc"', "cluster.hosts=1").predict()
+    show_scenario_answer(answer, PlainConsole(width=100))
+    shown = capsys.readouterr().out
+    assert shown.startswith("a\\nb\\tc\n")
+    assert "0 ns" not in shown and "1 host" in shown  # one rank sends nothing, so none is faster
+
+
+def test_a_busy_machine_is_named():
+    predicted = predict(SCENARIO)
+    busy = replace(MEASURED, load=MachineLoad(0.4, 0.0, ["make"]))
+    first = make_comparison(SCENARIO, predicted, measured(predicted, 1.0), busy).conclusions[0]
+    assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")

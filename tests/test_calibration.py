@@ -1,6 +1,7 @@
-"""Calibration: lines fitted to what was measured, in the settings that predictions ask for."""
+"""Calibration: what blocks measure, the hops that they make, and one launch that calibrates and runs in turns."""
 
-from importlib import import_module
+import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,80 +9,181 @@ import real_programs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.records.calibration import Calibration, ComputePoint, read_calibration
-from collectives.records.environment import cores, threads_per_rank
-from collectives.step import Kind
-from collectives.workload import ComputePhases, Training
-from realcomm import calibrate
-from realcomm.measuring import probes
-from realcomm.measuring.calibration import NO_MESSAGES, fit_line
-from realcomm.measuring.probes import IN_A_ROW
+import simcomm
+from collectives import find_algorithm
+from collectives.buckets import Gradient
+from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe
+from collectives.records.calibration import HopCurve, read_calibration
+from collectives.records.environment import threads_per_rank
+from collectives.records.summary import training_entry
+from collectives.request import make_request
+from collectives.workload import Training
+from realcomm.calibrating import blocks
+from realcomm.calibrating.blocks import (
+    BesideTimes,
+    CalibrationBlock,
+    RankBlock,
+    Setting,
+    StepTimes,
+    TrainingKind,
+    fit_line,
+    make_calibration,
+    split,
+)
+from realcomm.calibrating.calibration import run_in_turns
+from realcomm.calibrating.plan import LINE_SIZES, make_plan
+
+RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
+JOB = Training(RING)
+KIND = TrainingKind.of(JOB)
+TWO = Setting(ranks=2, threads=threads_per_rank(2))
 
 
-@pytest.fixture(autouse=True)
-def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("realcomm.measuring.calibration"), "_worker", real_programs.probe_small)
+def block(factor: float = 1.0) -> CalibrationBlock:
+    """What two ranks measure in a block: a relay of 4 KiB takes 500 us, and 100 us more with each further hop."""
+    ranks = []
+    for rank in range(2):
+        probes = {
+            Probe(RELAY, 1, reduces, 4096, length): [(rank * 1e-5, factor * (4e-4 + length * 1e-4 + reduces * 1e-4))]
+            for reduces in (False, True)
+            for length in (1, 3)
+        }
+        ranks.append(RankBlock(probes, {4096: [factor * 1e-6 * (rank + 1)]}))
+    return CalibrationBlock(ranks)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_calibration_holds_lines_through_what_was_measured(ranks: int, tmp_path: Path):
-    heard = []
-    found = calibrate(ranks, timeout=60, progress=lambda *news: heard.append(news))
-    assert (found.ranks, found.threads, found.backend) == (ranks, threads_per_rank(ranks), "gloo")
-    for line in (found.one_way, found.both_ways, found.reduction):
-        assert len(line.points) == 3 and all(seconds > 0 for _, seconds in line.points)
-        assert line == fit_line(line.points)
-    assert [nbytes for nbytes, _ in found.one_way.points] == [1024, 4096, 65536]
-    assert heard[0] == (0, 0, 9, "reduction, 64 KiB")
-    found.write(tmp_path / "calibration.json")
-    assert read_calibration(tmp_path / "calibration.json") == found
+def training_block(late: float = 0.01) -> CalibrationBlock:
+    """Two ranks, of which the second computes ``late`` seconds longer before it exchanges messages for 0.02 s."""
+    probes = [Probe(EXCHANGE, 1, True, JOB.gradient_bytes // 2, 1)]
+    probes += [Probe(EXCHANGE, 1, False, JOB.gradient_bytes // 2, length) for length in (1, 3)]
+    ranks = [
+        RankBlock(steps={KIND: [
+            StepTimes(0.1, 0.2 + rank * late, 0.03, probe, 0.3 + rank * late, 0.3 + late + 0.02 * probe.length, 0.004)
+            for probe in probes
+        ]})
+        for rank in range(2)
+    ]  # fmt: skip
+    return CalibrationBlock(ranks)
 
 
-def test_one_rank_sends_nothing():
-    found = calibrate(1)
-    assert found.one_way == found.both_ways == NO_MESSAGES
-    assert len(found.reduction.points) == 3
+def test_a_later_hop_is_the_increment_that_it_makes_to_a_chain():
+    found = make_calibration([block()], TWO)
+    first, later = (Hop(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
+    assert found.hop_seconds(first) == pytest.approx(5e-4)
+    assert found.hop_seconds(later) == pytest.approx(1e-4)
+    assert found.hop_seconds(first._replace(reduces=True)) == pytest.approx(6e-4)
+    assert found.reduction.points == [(4096, pytest.approx(2e-6))]  # the slowest rank's
 
 
-def test_the_probe_sends_what_it_says():
-    first, second, third = (real_programs.probed_messages(rank, 3) for rank in range(3))
-    there, back = (Kind.SEND, 1), (Kind.RECV, 1)
-    assert first["one_way"] == [there, back] * (IN_A_ROW // 2)
-    assert second["one_way"] == [(Kind.RECV, 0), (Kind.SEND, 0)] * (IN_A_ROW // 2)
-    assert third["one_way"] == []
-    assert first["both_ways"] == [(Kind.SEND, 1), (Kind.RECV, 2)] * IN_A_ROW
-    assert third["both_ways"] == [(Kind.SEND, 0), (Kind.RECV, 1)] * IN_A_ROW
-    assert first["reduction"] == second["reduction"] == [(Kind.REDUCE, -1)] * IN_A_ROW
+def test_a_collective_of_two_ranks_is_a_first_hop_and_a_later_one():
+    found = make_calibration([block()], TWO)
+    trace = simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=found)
+    assert trace.elapsed == pytest.approx(6e-4 + 1e-4)
+    assert (trace.method, len(trace.messages)) == ("hops", 2)
 
 
-def test_a_message_concerns_those_who_send_and_receive_it():
-    ranks = [[(0.0, 2.0)], [(0.5, 2.5)], [(3.0, 9.0)]]
-    assert probes.seconds_of(probes.one_way, ranks) == [2.5 / IN_A_ROW]
-    assert probes.seconds_of(probes.both_ways, ranks) == [9.0 / IN_A_ROW]
-    assert probes.seconds_of(probes.reduction, ranks) == [6.0 / IN_A_ROW]
+def test_a_training_waits_for_the_slowest_rank():
+    found = make_calibration([training_block(late=0.01)], TWO)
+    (point,) = found.compute
+    assert point.wait_s == pytest.approx(0.005)  # the first rank waits 10 ms, the second none
+    entry = training_entry(simcomm.train(JOB, simcomm.this_machine(2), calibration=_with_lone(found)), JOB)
+    assert entry["forward_s"] == pytest.approx(0.1)
+    assert entry["backward_s"] == pytest.approx(0.205)
+    assert entry["sync_s"] == pytest.approx(0.02 + 0.02 + 0.004 + 0.005)  # two hops, the division, waiting
+    assert entry["step_s"] == pytest.approx(0.1 + 0.21 + 0.044 + 0.03)
 
 
-def settings_of(ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """For which processes and threads a calibration asks for the phases of two trainings."""
-    asked = []
-
-    def measure_phases(training, processes, threads, timeout, progress, backend) -> ComputePoint:
-        asked.append((training.dataset, processes, threads))
-        return ComputePoint("resnet18", training.dataset, 32, processes, threads, ComputePhases(1, 2, 3), 0.0)
-
-    monkeypatch.setattr("realcomm.training.compute_phases.measure_phases", measure_phases)
-    found = calibrate(ranks, [Training(None), Training(None, dataset="cifar10")])
-    assert [(point.dataset, point.processes, point.threads) for point in found.compute] == asked
-    assert found.phases(Training(None), ranks, threads_per_rank(ranks)) == ComputePhases(1, 2, 3)
-    return asked
+def _with_lone(found):
+    (point,) = found.compute
+    return replace(found, compute=[point, replace(point, processes=1)])
 
 
-def test_trainings_are_timed_together_and_alone_without_duplicates(monkeypatch: pytest.MonkeyPatch):
-    alone = [("digits", 1, cores())]
-    assert [one for one in settings_of(1, monkeypatch) if one[0] == "digits"] == alone
-    threads = threads_per_rank(2)
-    together = dict.fromkeys([("digits", 2, threads), ("digits", 1, threads), *alone])
-    assert settings_of(2, monkeypatch)[: len(together)] == [*together]
+def test_torchs_own_sync_is_what_overlaps_and_what_cannot():
+    """Backward takes 0.2 s; two buckets of 0.02 s, one of them full at the end, take half of their time from it."""
+    pieces = BesideTimes(
+        gradients=[Gradient(30 << 20, 0.5), Gradient(4 << 20, 1.0)], sizes=[30 << 20, 4 << 20], backward=0.2,
+        beside=0.22, all_reduce=[(1.0, 1.02), (1.02, 1.04)], copies=(0.0, 0.01), broadcast=(0.0, 0.001),
+    )  # fmt: skip
+    measured = training_block(late=0.0)
+    for rank in measured.ranks:
+        rank.beside[KIND] = [pieces]
+    found = _with_lone(make_calibration([measured], TWO))
+    assert found.overlap[0].steal == pytest.approx(0.5)
+    job = Training(None)
+    entry = training_entry(simcomm.train(job, simcomm.this_machine(2), calibration=found), job)
+    assert entry["forward_s"] == pytest.approx(0.1 + 0.001)
+    assert entry["backward_s"] == pytest.approx(0.2 + 0.5 * 0.02 + 0.02 + 0.01)
+    assert entry["sync_s"] == 0.0
+    assert entry["step_s"] == pytest.approx(0.101 + 0.24 + 0.03)
+
+
+def test_the_function_that_predicts_is_given_calibration_blocks_only():
+    parameters = inspect.signature(make_calibration).parameters
+    assert [*parameters] == ["blocks", "setting"]
+    assert inspect.get_annotations(make_calibration)["blocks"] == "Sequence[CalibrationBlock]" or (
+        "CalibrationBlock" in str(parameters["blocks"].annotation)
+    )
+    source = inspect.getsource(blocks)
+    assert not {"RankMeasurement", "RankResult", "Trace", "Turns"} & set(source.replace("(", " ").split())
+
+
+def test_what_a_run_measures_does_not_change_its_prediction():
+    requests = [make_request(NAIVE, 2, 4096)]
+    turns = run_in_turns(requests, [], simcomm.this_machine(2), timeout=300)
+    assert len(turns.calibration) == 5 and len(turns.collectives) == 1
+    assert turns.collectives[0].facts["wrong"] == 0
+    assert turns.collectives[0].facts["repetitions"] >= 12
+    before = make_calibration(turns.calibration, turns.setting)
+    slow = turns._replace(collectives=[replace(turns.collectives[0], elapsed=1e3)])
+    after = make_calibration(slow.calibration, slow.setting)
+    assert replace(after, created=before.created, parts=[]) == replace(before, parts=[])
+    assert len(before.parts) == 4
+    assert 1e-5 < simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=before).elapsed < 1.0
+
+
+def test_a_calibration_is_kept_with_its_parts(tmp_path: Path):
+    found = make_calibration([block(1 + 0.1 * number) for number in range(5)], TWO)
+    found.write(tmp_path / "two.json")
+    assert read_calibration(tmp_path / "two.json") == found
+
+
+def test_blocks_are_dealt_out_over_the_whole_launch():
+    same = [block() for _ in range(5)]
+    assert [len(part) for part in split(same)] == [2, 1, 1, 1]
+    mixed = [*same, *(training_block() for _ in range(4))]
+    assert [len(part) for part in split(mixed)] == [3, 2, 2, 2]
+
+
+def test_exactly_the_sizes_asked_for_are_timed():
+    plan = make_plan(2, [make_request(name, 2, 1 << 20) for name in (RING, NAIVE)], [JOB, Training(NAIVE)])
+    assert {probe.nbytes for probe in plan.probes} == {1 << 19, 1 << 20, *LINE_SIZES}
+    assert not plan.measurements
+    (training,) = plan.trainings
+    assert {probe.nbytes for probe in training.probes} == {JOB.gradient_bytes, JOB.gradient_bytes // 2}
+
+
+@pytest.mark.parametrize(
+    "probe, rank, does",
+    [
+        (Probe(RELAY, 1, False, 4, 3), 0, ["send 1", "recv 2"]),
+        (Probe(EXCHANGE, 1, True, 4, 2), 0, ["send 1 recv_reduce 2"] * 2),
+        (Probe(EXCHANGE, 2, False, 4, 1), 1, ["send 2 send 0 recv 0 recv 2"]),
+        (Probe(FAN_IN, 2, True, 4, 2), 0, ["recv_reduce 1", "recv_reduce 2", "send 1", "send 2"]),
+        (Probe(FAN_IN, 2, True, 4, 2), 2, ["send 0", "recv_reduce 0"]),
+        (Probe(FAN_OUT, 2, False, 4, 1), 2, ["recv 0"]),
+    ],
+)
+def test_a_probe_sends_what_it_says(probe: Probe, rank: int, does: list[str]):
+    assert real_programs.probed_messages(probe, rank, 3) == does
+
+
+def test_a_hop_is_read_from_the_curve_that_is_most_like_it():
+    found = make_calibration([block()], TWO)
+    wide = HopCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
+    found = replace(found, hops=[*found.hops, wide])
+    assert found.hop_seconds(Hop(EXCHANGE, 1, False, 1500, False)) == pytest.approx(2e-4)
+    assert found.hop_seconds(Hop(EXCHANGE, 3, False, 1500, False)) == pytest.approx(6e-4)  # three messages
+    assert found.hop_seconds(Hop(EXCHANGE, 1, False, 3000, False)) == pytest.approx(5e-4)  # at the last slope
 
 
 nanoseconds = st.integers(0, 10**6).map(lambda n: n * 1e-9)
@@ -107,9 +209,3 @@ def test_small_and_large_messages_count_alike():
     # least squares of relative errors: 6/5 of the less
     assert line.fixed + 1000 * line.per_byte == pytest.approx(1.2e-6)
     assert line.fixed + 10**9 * line.per_byte == pytest.approx(1.2)
-
-
-def test_a_calibration_predicts_with_what_it_found():
-    found: Calibration = calibrate(2)
-    transport = found.transport(goodput=1.0)
-    assert (transport.overhead, transport.gamma) == (found.one_way.fixed, found.reduction.per_byte)

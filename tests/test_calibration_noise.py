@@ -5,39 +5,65 @@ from dataclasses import replace
 import pytest
 
 from collectives.errors import RunFailed
-from collectives.records.calibration import Calibration, ComputePoint, Line
+from collectives.records.calibration import Calibration, ComputePoint, Line, MachineLoad
 from collectives.workload import ComputePhases
+from realcomm.calibrating.load import Counters, LoadWatch
 from ringlab.answers import calibration_source
 from ringlab.answers.calibration_noise import find_noise
+from ringlab.answers.uncertainty import combine, disagreement, drift
 
-CALM = Line(1e-5, 1e-9, 0.2)
-ALONE = ComputePoint("resnet18", "digits", 32, 1, 1, ComputePhases(0.035, 0.1, 0.01), 0.1)
-GOOD = Calibration(2, 1, one_way=CALM, both_ways=CALM, reduction=CALM, compute=[ALONE, replace(ALONE, processes=2)])
-SLOW = replace(ALONE, processes=2, phases=ComputePhases(0.171, 0.1, 0.01))
+LINE = Line(1e-5, 1e-9, 0.5)  # how well a line fits says nothing about noise
+POINT = ComputePoint("resnet18", "digits", 32, 2, 1, ComputePhases(0.035, 0.1, 0.01), 0.1)
+ONE = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE, compute=[POINT])
+
+
+def with_parts(*factors: float) -> Calibration:
+    points = [replace(POINT, phases=ComputePhases(0.035 * k, 0.1 * k, 0.01 * k)) for k in factors]
+    return replace(ONE, parts=[replace(ONE, compute=[point]) for point in points])
+
+
+BUSY = replace(ONE, load=MachineLoad(0.34, 0.0, ["cc1plus"]))
 
 
 def test_a_calm_machine_has_none():
-    assert find_noise(GOOD) == []
+    assert find_noise(ONE) == []
+    assert find_noise(with_parts(1.0, 1.02, 0.98, 1.0)) == []
 
 
-@pytest.mark.parametrize("line", ["one_way", "both_ways", "reduction"])
-def test_points_far_off_the_line(line: str):
-    (found,) = find_noise(replace(GOOD, **{line: Line(1e-5, 1e-9, 0.21)}))
-    assert "21% off the line" in found
+def test_parts_that_disagree():
+    (found,) = find_noise(with_parts(1.0, 1.5, 0.7, 1.2))
+    assert found.startswith("its parts disagree by 35%")
 
 
-def test_phases_that_contradict_each_other(monkeypatch):
-    monkeypatch.setattr("ringlab.answers.calibration_noise.cores", lambda: 2)
-    found = find_noise(replace(GOOD, compute=[SLOW, ALONE]))
-    assert found == ["forward takes 171 ms in 2 processes and 35 ms in one"]
+def test_other_work_is_named():
+    assert find_noise(BUSY) == ["other processes took 34% of this machine's cores (cc1plus)"]
 
 
 def test_it_is_refused_and_not_kept_unless_accepted(monkeypatch, tmp_path):
-    noisy = replace(GOOD, one_way=Line(1e-5, 1e-9, 0.5))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("realcomm.calibrate", lambda *_, **__: noisy)
-    with pytest.raises(RunFailed, match=r"50% off the line through all\. Nothing is kept: .* --accept-noise"):
+    monkeypatch.setattr("realcomm.calibrate", lambda *_, **__: BUSY)
+    with pytest.raises(RunFailed, match=r"took 34% .* \(cc1plus\)\. Nothing is kept: .* --accept-noise"):
         calibration_source.calibrate(2)
     assert [*tmp_path.rglob("*.json")] == []
     assert calibration_source.calibrate(2, accept_noise=True).file
     assert len([*tmp_path.rglob("*.json")]) == 1
+
+
+def test_what_the_ranks_take_is_not_other_work(monkeypatch):
+    counters = [Counters(100, 0, 1000, {1: ("init", 5), 7: ("make", 10)})]
+    counters.append(Counters(400, 20, 2000, {1: ("init", 6), 7: ("make", 110), 8: ("new", 90)}))
+    monkeypatch.setattr("realcomm.calibrating.load.read_counters", lambda: counters.pop(0))
+    monkeypatch.setattr("realcomm.calibrating.load.process_time", lambda: 0.0)
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    watch = LoadWatch()
+    watch.stop()
+    load = watch.share_of_others(ranks_cpu_s=2.0)
+    assert load == MachineLoad(others=0.1, steal=0.02, names=["make"])
+
+
+def test_uncertainty_grows_with_disagreement_and_age():
+    assert disagreement([1.0, 1.0, 1.0]) == 0.0
+    assert disagreement([1.0]) is disagreement([1.0, None, 1.0]) is None
+    assert drift(0.0) == 0.0 < drift(10.0) < drift(60.0) < drift(1200.0) < drift(86400.0) < 0.6
+    assert combine(0.03, 0.0) == 0.03 and combine(None, 10.0) is None
+    assert combine(0.03, 60.0) == pytest.approx(0.2915, abs=1e-3)

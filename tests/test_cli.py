@@ -11,8 +11,10 @@ import pytest
 import real_workers
 
 import simcomm
+from collectives import InputError
 from realcomm.launching.launcher import launch
 from ringlab import cli
+from ringlab.terminal.output import check_outputs
 
 STAR = """
 title = "four hosts"
@@ -66,7 +68,7 @@ def test_help_names_every_command(ringlab):
 def test_help_promises_nothing_that_is_not_there(ringlab, command):
     status, out, _ = ringlab(command, "--help")
     assert status == 0
-    assert not [word for word in ("emulate", "not yet", "planned", "later", "TODO") if word in out]
+    assert not [word for word in ("not yet", "planned", "later", "TODO") if word in out]
 
 
 def test_check_shows_how_many_times_the_least_an_algorithm_takes(ringlab):
@@ -94,7 +96,7 @@ def test_predict_shows_a_table_and_a_sentence_and_writes_what_was_asked_for(ring
     assert status == 0
     assert out.splitlines()[0] == "four hosts"
     assert "busbw" in out and "(GB/s)" in out
-    assert "ring takes" in " ".join(out.splitlines()[-2:])
+    assert "ring takes" in out and "What limits ring, 1 MiB" in " ".join(out.splitlines()[-3:])
     assert json.loads((tmp_path / "a.json").read_text())["kind"] == "prediction"
     assert ringlab("animate", tmp_path / "a.trace.json", "-o", tmp_path / "a.png")[0] == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -134,8 +136,11 @@ def test_set_changes_a_key(ringlab, star):
         (["predict", "nowhere.toml"], "nowhere.toml"),
         (["predict", "HERE"], "this machine is not calibrated for what this scenario needs; `ringlab calibrate "),
         (["predict", "STAR", "--calibration", "none.json"], "none.json: no such file"),
-        (["compare", "STAR"], "is not this machine, so nothing of it can be measured; predict it, or compare preset ="),
-        (["compare", "HERE", "--emulate"], "No such option"),
+        (
+            ["compare", "STAR"],
+            "is not this machine, so nothing of it can be measured; predict it, build it here with --emulate",
+        ),
+        (["compare", "HERE", "--emulates"], "No such option"),
         (["run", "HERE", "--backend", "mpi"], "backend 'mpi' is not known"),
         (["bench", "--backend", "mpi"], "backend 'mpi' is not known"),
         (["animate", "STAR", "-o", "a.bmp"], "a.bmp"),
@@ -248,3 +253,10 @@ def test_help_and_predictions_start_without_torch(star):
     )
     for arguments in (["--help"], ["predict", str(star)]):
         subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
+
+
+def test_only_json_takes_a_dash_for_standard_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="- is no file: only --json"):
+        check_outputs("-", Path("-"))
+    assert [*tmp_path.iterdir()] == []

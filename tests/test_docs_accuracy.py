@@ -1,6 +1,7 @@
 """The page about accuracy: its tables are those of the last measurement, and every large error is explained."""
 
 import json
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -11,10 +12,14 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 
 import accuracy_table  # noqa: E402
+import nccl_table  # noqa: E402
 
 from ringlab.answers.accuracy import accuracy, worst_systems  # noqa: E402
-from simcomm.nccl.descriptions import read_systems  # noqa: E402
-from simcomm.nccl.tables import put_aside  # noqa: E402
+from simcomm.nccl.descriptions import describe_system, read_systems  # noqa: E402
+from simcomm.nccl.parameters import read_parameters  # noqa: E402
+from simcomm.nccl.predict import predict_collective  # noqa: E402
+from simcomm.nccl.tables import put_aside, read_tables  # noqa: E402
+from simcomm.nccl.timing import OVERLAP, SHARPNESS  # noqa: E402
 
 FOUND = json.loads(accuracy_table.RESULTS.read_text())
 REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
@@ -23,6 +28,28 @@ REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
 def test_the_page_shows_what_was_measured_last():
     page = accuracy_table.PAGE.read_text()
     assert accuracy_table.updated(page) == page
+    readme = accuracy_table.README.read_text()
+    assert accuracy_table.sentence(readme) == readme, "make tables"
+    assert readme.count("<!-- accuracy: begin -->\n") == 1
+
+
+def test_the_page_about_nccl_shows_the_parameters_choices_and_errors_as_they_are():
+    page = nccl_table.PAGE.read_text()
+    assert nccl_table.updated(page) == page, "make tables"
+
+
+def test_before_hopper_the_tuner_takes_a_ring_where_the_source_of_crossnic0_speaks_of_one():
+    line = {"nodes": 2, "gpus": 4, "gpu": "A100 SXM", "net": "ib", "nic": 200, "nccl": 2024}
+    sizes = [row.nbytes for row in read_tables(["x_2x4_crossnic0_issue1411"])["x_2x4_crossnic0_issue1411"].rows]
+    found = {predict_collective(describe_system("older", line), "all_reduce", size).algorithm for size in sizes}
+    assert found == {"ring"}, "docs/nccl.md says so under What NCCL chose"
+
+
+def test_names_and_exponents_of_the_equations_are_those_of_the_code():
+    page = nccl_table.PAGE.read_text()
+    named = set(re.findall(r"`([a-z_]+(?:\.[a-z0-9_]+)+)`", page.partition("## The parameters")[0]))
+    assert {name for name in named if not name.endswith((".py", ".toml"))} <= read_parameters().keys()
+    assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page
 
 
 def test_every_error_above_a_half_is_explained():

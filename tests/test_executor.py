@@ -5,8 +5,8 @@ import real_programs
 import torch
 
 from collectives.catalogue import library
+from collectives.pipeline.bound_steps import BoundStep, Memory, bind_steps, staging_elements
 from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
-from realcomm.execution.tensor_steps import Memory, TensorStep, bind_steps, staging_elements
 from realcomm.launching.failures import TimedOut
 from realcomm.launching.launcher import launch
 
@@ -96,7 +96,7 @@ def test_a_rank_that_stays_away_is_named_by_those_that_wait():
         launch(real_programs.stay_away, 3, timeout=1.5)
 
 
-def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[TensorStep, Memory]:
+def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[BoundStep[torch.Tensor], Memory]:
     staging = torch.empty(staging_elements((step,), n, chunks))
     memory = Memory(torch.arange(float(n)), torch.empty(scratch * n // chunks), staging, chunks)
     (found,) = bind_steps((step,), memory)
@@ -109,14 +109,14 @@ def inside(part: torch.Tensor, whole: torch.Tensor) -> bool:
 
 def test_what_nothing_reads_is_received_in_place():
     step, memory = bind(send(1, 0), recv(2, 1, count=2))
-    assert step.receives[0].tensor.tolist() == [2.0, 3.0, 4.0, 5.0]
-    assert inside(step.receives[0].tensor, memory.buffer)
+    assert step.receives[0].elements.tolist() == [2.0, 3.0, 4.0, 5.0]
+    assert inside(step.receives[0].elements, memory.buffer)
     assert step.receives[0].write is None and not step.late_writes
 
 
 def test_what_is_sent_is_received_beside_it_and_is_written_late():
     step, memory = bind(send(1, 1), recv(2, 1))
-    assert inside(step.receives[0].tensor, memory.staging)
+    assert inside(step.receives[0].elements, memory.staging)
     assert step.receives[0].write is None
     assert step.late_writes[0].target.tolist() == [2.0, 3.0] and not step.late_writes[0].combines
 

@@ -10,8 +10,10 @@ from test_broken_gallery import CAUGHT, GALLERY
 import simcomm
 from collectives import Algorithm, ProgramError, Trace, algorithm, make_request, read_trace, recv_reduce, send
 from collectives.catalogue import load_file
+from collectives.records.limits import _stuck_words
 from simcomm.failing_run import run_to_failure
 from viz.film.animation import Film
+from viz.style.captions import describe_failure
 from viz.style.colours import WRONG, rgb
 
 # mypy: allow-untyped-defs
@@ -52,6 +54,21 @@ def test_others_go_on_until_they_wait_for_the_rank_that_goes_wrong() -> None:
     assert sorted((message.src, message.dst) for message in trace.messages if message.step == 1) == [(1, 3), (3, 1)]
     assert trace.failure.at < trace.elapsed
     assert {waiting.rank for waiting in trace.unfinished} == {2}
+
+
+def test_what_is_wrong_only_at_the_end_is_told_without_a_step(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from collectives import algorithm, recv_reduce, send\n\n@algorithm('all_reduce', chunks=1)\n"
+        "def mine(rank, world_size):\n    if rank:\n        yield send(0, 0)\n"
+        "    else:\n        yield recv_reduce(1, 0)\n"
+    )
+    trace, _ = failing(load_file(path)[0], 2)
+    assert trace.failure is not None and (trace.failure.rank, trace.failure.step) == (1, None)
+    assert _stuck_words(trace)[0] == "Rank 1 goes wrong at its end"
+    assert describe_failure(trace).startswith("goes wrong at rank 1, at its end (mine.py:6): ")
+    trace.failure = trace.failure._replace(step=0)
+    assert _stuck_words(trace)[0] == "Rank 1 goes wrong in step 0"
 
 
 def test_what_lands_wrong_is_seen_to_land() -> None:

@@ -194,3 +194,10 @@ def test_what_is_refused_for_its_suffix_is_refused_before_measuring(ringlab, tmp
     status, _, err = ringlab("compare", here, "--report", tmp_path / "x.txt")
     assert (status, "calibrating" in err) == (2, False)
     assert "x.txt: a report is written as .html or .htm, not '.txt'" in err
+
+
+def test_a_link_to_nothing_in_no_folder_is_refused_and_makes_none(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "no" / "out.json")
+    with pytest.raises(InputError, match=r"it is a link to .*out\.json, and there is no such folder"):
+        check_output(tmp_path / "link")
+    assert not (tmp_path / "no").exists()

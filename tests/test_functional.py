@@ -107,7 +107,7 @@ def test_a_groups_ranks_are_those_of_the_world():
 
 REFUSED = [
     "op 'median' is not known", "needs a floating dtype", "cannot reduce dtype 'complex64'", "BAND is not known",
-    "op 3 is not known", "there are all_reduce", "broadcast/naive is no all_reduce",
+    "op 3 is not known", "did you mean all_reduce/ring", "broadcast/naive is no all_reduce",
     "tensor has the layout torch.sparse_coo", "tensor is on meta", "tensor is expanded",
     "rank 2 is not one of the group's: 0, 1", "output_tensor needs the same dtype and 2 times",
     "input needs the same dtype and 2 times", "a multiple of 2",

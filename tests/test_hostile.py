@@ -5,6 +5,7 @@ What is tried is in ``hostile_cases.py``; ``python tests/hostile_runs.py --seeds
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +26,8 @@ def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
 
 
 def test_hostile_inputs_end_with_a_message_and_nothing_lost():
-    count, found = tried("--every", 25, "--seeds", "1:101")
-    assert count > 230
+    count, found = tried("--every", 5, "--seeds", "1:201")
+    assert count > 1000
     assert not found
 
 
@@ -53,3 +54,32 @@ def test_the_watch_sees_what_is_wrong(tmp_path: Path):
     assert list(_losses(case, good, before, {**before, "out": "file 644 b"}))  # refused, and yet written
     assert list(_losses(case, good._replace(status=0), before, {**before, "node": "file 644 b"}))
     assert list(_losses(case, good._replace(status=0), before, {"node": "crw-rw-rw- 259"}))
+
+
+def test_of_many_cases_in_a_fork_the_guilty_one_is_found(monkeypatch):
+    sys.path.insert(0, str(HERE))
+    import hostile_runs
+    from hostile_runs import Case
+
+    def behave():
+        match sys.argv[1]:
+            case "crash":
+                os.kill(os.getpid(), 11)
+            case "fault":
+                raise KeyError
+            case "hang":
+                signal.pause()
+            case "lose":
+                Path("precious").unlink()
+            case "chdir":
+                os.chdir("/")
+        return 0
+
+    monkeypatch.setattr(hostile_runs, "_status_of_main", behave)
+    monkeypatch.setattr(hostile_runs, "WALL", 1.0)
+    monkeypatch.setattr(hostile_runs, "MOST_BYTES", 1 << 40)  # a fork of this process has all of its memory
+    names = ("fine", "crash", "also", "fault", "hang", "lose", "chdir", "good")
+    cases = [Case(name, (name,), (("precious", b""),)) for name in names]
+    ended = list(hostile_runs.try_all(cases))
+    assert [case.name for case, _, _ in ended] == [*names]
+    assert {case.name for case, found, _ in ended if found} == {"crash", "fault", "hang", "lose"}

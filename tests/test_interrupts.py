@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import ringlab
+from ringlab.terminal.shutdown import exit_on_signals
 
 WITHIN_S = 3.0  # a second is meant; this machine may be busy
 
@@ -130,3 +132,15 @@ def test_what_others_have_registered_for_the_end_is_done():
     with start("-c", script) as process:
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out.splitlines()[-1], err) == (0, "done", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_not_taken_for_the_end_of_a_users_program(number: int) -> None:
+    before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, which stays so
+    try:
+        with pytest.raises(SystemExit) as ended, exit_on_signals(), suppress(Exception, SystemExit):
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+    finally:
+        signal.signal(number, before)
+    assert ended.value.code == 128 + number

@@ -6,11 +6,13 @@ import viz_traces
 from limit_cases import Case, try_case
 
 import simcomm
+from collectives import find_algorithm
 from collectives.records.limits import critical_messages, find_limits
 from collectives.records.link_loads import link_loads
-from collectives.records.message_arrays import message_arrays
+from collectives.records.link_routes import link_routes
 from collectives.records.messages import Message
 from collectives.records.trace import Trace, TracedLink
+from collectives.workload import ComputePhases, Training
 from simcomm.cluster.topologies import two_level_tree
 from simcomm.model.trouble import LinkTrouble, Trouble
 
@@ -41,7 +43,10 @@ def test_a_slow_cable_is_named_with_what_it_never_exceeds() -> None:
     limits = find_limits(simcomm.run("all_reduce/ring", cluster, 32 << 20, trouble=trouble))
     assert (limits.kind, limits.standing_out) == ("slow", 1)
     assert limits.heading == "rank 13 ↔ s1 is slow"
-    assert limits.sentence.startswith("Never more than 20 % of its 10 Gbit/s, though in use 100 % of the time.")
+    assert limits.sentence == (
+        "It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use 100 % of the time. "
+        "100 % of the critical path, which decides the end, crosses it: rank 12 to 13, and 13 to 14."
+    )
     assert limits.cables[0].crossing > 0.9 * simcomm.run("all_reduce/ring", cluster, 32 << 20).elapsed
 
 
@@ -69,12 +74,32 @@ def test_a_measured_trace_has_no_links_to_name() -> None:
     assert find_limits(trace).kind == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("bandwidth", "kind", "words"),
+    [
+        ("100 Gbit/s", "computing", "of the time is computing, "),
+        ("1 Gbit/s", "none", "Gradient sync takes "),
+    ],
+)
+def test_a_training_is_limited_by_computing_or_by_its_sync(bandwidth: str, kind: str, words: str) -> None:
+    training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.02, 0.05, 0.01))
+    trace = simcomm.train(training, simcomm.star(4, bandwidth, "5 us"))
+    found = find_limits(trace)
+    sync = trace.spans.select(trace.spans.named("sync"))
+    share = (sync.end - sync.begin).sum() / 4 / trace.elapsed
+    assert (found.kind, words in found.sentence, f"sync takes {100 * share:.0f} %" in found.sentence) == (
+        kind,
+        True,
+        True,
+    )
+
+
 def test_loads_of_a_link_follow_from_its_messages() -> None:
     """Two messages share a link of 1000 bytes a second: half each for a second, then one has it for itself."""
     link = TracedLink("a", "b", 1000.0, 0.0, 2000.0)
     messages = [Message(0, 1, 0, 0, 500, 0.0, 1.0, ("a", "b")), Message(0, 1, 1, 0, 1500, 0.0, 2.0, ("a", "b"))]
     trace = Trace("two", "predicted", 2, 4.0, messages, links=[link], hosts=["a", "b"])
-    loads = link_loads(trace, message_arrays(trace))
+    loads = link_loads(trace)
     assert loads.use.tolist() == [0.5]
     assert loads.busy.tolist() == [0.5]
     assert loads.most.tolist() == [2]
@@ -85,13 +110,12 @@ def test_loads_of_a_link_follow_from_its_messages() -> None:
 
 def test_bytes_of_all_links_are_those_of_the_messages() -> None:
     trace = viz_traces.ring(6)
-    arrays = message_arrays(trace)
-    message, link = arrays.crossings()
-    crossed = np.bincount(link, arrays.nbytes[message], len(trace.links))
+    message, link = link_routes(trace).crossings(trace.messages.route)
+    crossed = np.bincount(link, trace.messages.nbytes[message], len(trace.links))
     assert crossed.tolist() == [link.nbytes for link in trace.links]
 
 
 def test_the_critical_path_of_a_ring_is_one_message_a_step() -> None:
     trace = viz_traces.ring(4)
-    steps = [trace.messages[index].step for index in critical_messages(trace, message_arrays(trace))]
+    steps = [trace.messages[index].step for index in critical_messages(trace)]
     assert steps == list(range(6))

@@ -50,7 +50,7 @@ def test_a_calibration_is_found_by_every_prediction_for_that_hardware(ringlab: R
     assert (answer["kind"], answer["ranks"], len(answer["rows"])) == ("nccl calibration", 16, 3)
     assert answer["file"] == str(calibration_file(system))
     found = predict_calibrated(system, "all_reduce", 4 << 20)
-    assert found.seconds == pytest.approx(1.5 * plain.seconds, rel=1e-3)
+    assert found.seconds == pytest.approx(1.5 * plain.seconds, rel=5e-3)
     assert found.high / found.low < plain.high / plain.low
     assert "adapted to measured rows of all_reduce" in found.notes[-1]
     older = describe_system("p4d", {**P4D, "nccl": "2.9", "procs": "single"})
@@ -71,7 +71,7 @@ def test_a_second_file_replaces_the_first(ringlab: Ringlab, output: Path):
         output.write_text(slow_table(factor))
         assert ringlab("calibrate", "--nccl-tests", output, "--system", "aws_p4d").status == 0
         plain = predict_seconds(system, "all_reduce", [1 << 30])[0]
-        assert predict_calibrated(system, "all_reduce", 1 << 30).seconds == pytest.approx(factor * plain, rel=1e-3)
+        assert predict_calibrated(system, "all_reduce", 1 << 30).seconds == pytest.approx(factor * plain, rel=5e-3)
 
 
 def test_one_host_is_told_from_its_gpu(ringlab: Ringlab, output: Path):

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from collectives import InputError
 from collectives.costs.bounds import bus_factor
+from simcomm.cluster.hardware_parts import parts
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, own_machines, read_systems
-from simcomm.nccl.gpus import described_gpus, find_gpu
+from simcomm.nccl.gpus import GENERATIONS, described_gpus, find_gpu
 from simcomm.nccl.tables import COLUMNS, Row, Series, put_aside, read_table, read_tables
 
 SYSTEMS = read_systems()
@@ -54,6 +55,10 @@ def test_a_machine_of_the_catalogue_states_nothing_twice():
     presets = [keys["preset"] for keys in own_machines().values() if "preset" in keys]
     assert len(presets) == len({*presets})
     assert {*presets} == {name for name, entry in machine_entries().items() if entry.get("nics")}
+
+
+def test_the_catalogue_knows_every_generation_that_a_description_may_name():
+    assert {*GENERATIONS} == parts("generation").keys() == {gpu.generation for gpu in described_gpus().values()}
 
 
 def test_known_machines_come_out_as_their_makers_say():

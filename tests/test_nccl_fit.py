@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from collectives import InputError
-from simcomm.nccl.accuracy.calibration_gain import measure_gains, measured_rows
+from simcomm.nccl.accuracy.calibration_gain import MEASURABLE, measure_gains, measured_rows
 from simcomm.nccl.accuracy.leave_one_out import refit_without_each
 from simcomm.nccl.adapt import adapt
 from simcomm.nccl.descriptions import describe_preset, describe_system
 from simcomm.nccl.fit import fit_parameters, observe, observe_tables
 from simcomm.nccl.parameters import Parameters, read_definitions
-from simcomm.nccl.predict import predict_seconds
+from simcomm.nccl.predict import interval_log_halfwidth, predict_seconds
 from simcomm.nccl.tables import Row, Series, Table
 
 SIZES = np.array([2.0**k for k in range(8, 31)])
@@ -78,13 +78,25 @@ def test_an_adapted_model_meets_the_rows_and_helps_between_them():
     known = [truth.rows[4], truth.rows[14], truth.rows[-1]]
     adapted = adapt(system, known)
     sizes = [row.nbytes for row in known]
-    assert adapted.seconds("all_reduce", sizes) == pytest.approx([row.seconds for row in known], rel=1e-9)
+    assert adapted.seconds("all_reduce", sizes) == pytest.approx([row.seconds for row in known], rel=5e-3)
     every = np.array([row.seconds for row in truth.rows])
     errors = np.abs(adapted.seconds("all_reduce", SIZES) / every - 1)
     plain = np.abs(predict_seconds(system, "all_reduce", SIZES) / every - 1)
     assert np.median(errors) < np.median(plain) / 2
     gathered = adapted.seconds("all_gather", [2.0**30]) / predict_seconds(system, "all_gather", [2.0**30])
     assert gathered[0] > 1.1, "a collective that was not measured takes the correction of the others"
+
+
+def test_an_adapted_interval_grows_with_the_distance_to_a_row_up_to_that_of_the_bare_model():
+    system, truth = SYSTEMS["dgx-a100"], made_table("dgx-a100", PRIORS, 1.4)
+    adapted = adapt(system, [truth.rows[14]])
+    sizes = truth.rows[14].nbytes * np.array([1.0, 2.0, 16.0])
+    widths = adapted.log_halfwidth_at(adapted.points("all_reduce", sizes))
+    plain = interval_log_halfwidth(system, sizes)
+    assert widths[0] < widths[1] < widths[2] <= plain[2]
+    assert widths[0] < plain[0] / 2
+    gathered = adapted.log_halfwidth_at(adapted.points("all_gather", sizes))
+    assert (gathered > widths).all(), "another collective is less sure"
 
 
 def test_nothing_to_adapt_to_is_refused():
@@ -101,9 +113,9 @@ def test_the_rows_to_measure_are_the_nearest_and_differ():
 def test_gains_are_ranked_and_judged_on_the_other_rows():
     tables = {slug: made_table(slug, PRIORS, 1.5) for slug in ("dgx-a100", "4090")}
     gains = measure_gains(SYSTEMS, tables, 1)
-    assert len(gains) == 6
+    assert len(gains) == len(MEASURABLE)
     assert [gain.worst for gain in gains] == sorted(gain.worst for gain in gains)
     for gain in gains:
         assert all((gain.after[name].median or 0) < (score.median or 0) for name, score in gain.before.items())
-    with pytest.raises(InputError, match="--calibrate 7; give 1 to 6 rows"):
-        measure_gains(SYSTEMS, tables, 7)
+    with pytest.raises(InputError, match="--calibrate 8; give 1 to 7 rows"):
+        measure_gains(SYSTEMS, tables, 8)

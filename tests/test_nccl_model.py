@@ -216,3 +216,15 @@ def test_the_frozen_parameters_are_where_the_fit_ends():
     frozen = read_parameters()
     again = fit_parameters(observed, frozen, most=1).parameters
     assert max(abs(np.log(again[name] / frozen[name])) for name in frozen) < 0.05
+
+
+def test_two_gpus_have_no_nvls():
+    reasons = available(make_communicator(describe_system("two", {**LINES["h100"], "gpus": 2}), NONE), "all_reduce")
+    assert reasons["nvls", "simple"] == "NVLS needs more than two GPUs in a node"
+
+
+@pytest.mark.parametrize(("gpu", "has"), [("A100 SXM", True), ("RTX 3090", False), ("RTX 4090", False)])
+def test_ll128_is_by_compute_capability(gpu: str, has: bool):
+    line = {"nodes": 1, "gpus": 2, "gpu": gpu, "link": "bridge", "nvlink": 50.0}
+    reasons = available(make_communicator(describe_system("mine", line), NONE), "all_reduce")
+    assert ("by default" not in reasons["ring", "ll128"]) is has

@@ -144,7 +144,7 @@ WRONG = {
     ),
     "unknown system": (
         '[cluster]\nsystem = "h100_2x8"\n' + OWN,
-        "cluster: system 'h100_2x8' is none of the 80 described",
+        "cluster: system 'h100_2x8' is none of the 81 described",
     ),
     "key of a description": (
         '[cluster]\nsystem = {gpus = 4, gpu = "A100 SXM", nick = 3}\n' + OWN,
@@ -203,10 +203,10 @@ def test_a_run_says_what_it_leaves_out_and_a_comparison_is_refused(
     monkeypatch.setattr("ringlab.answers.real_run.run", instead)
     alone = write(tmp_path, TWO + OWN.replace('["nccl", "ring"]', '["nccl"]'))
     refused = ringlab("run", alone)
-    assert refused.status == 2 and "is predicted and not run; add an algorithm of the library" in refused.err
+    assert refused.status == 2 and "gloo cannot run it; add an algorithm of the library" in refused.err
     both = write(tmp_path, '[cluster]\nsystem = {gpus = 2, gpu = "A100 SXM"}\n' + OWN.replace('"64 MiB"', '"1 KiB"'))
     done = ringlab("run", both)
-    assert asked == [["ring"]] and 'warning: "nccl", what NCCL itself would do there, is predicted only' in done.err
+    assert asked == [["ring"]] and 'warning: "nccl" is what NCCL itself does, which is left out' in done.err
     assert "by gloo on its CPUs" in done.err
     compared = ringlab("compare", both)
     assert compared.status == 2 and "is not this machine, so nothing of it can be measured" in compared.err
@@ -310,3 +310,33 @@ def test_a_described_box_without_p2p_goes_through_host_memory():
     through = [simcomm.run("all_reduce/ring", one, 1 << 16).links for one in (far, near)]
     memory = [any("memory" in link.dst for link in links if link.nbytes) for links in through]
     assert memory == [True, False]
+
+
+def test_racks_have_the_nics_of_all_their_boards(tmp_path: Path, ringlab: Ringlab):
+    racks = '[cluster]\npreset = "gb200-nvl72"\nnodes = 2\ntransport = "nccl"\n' + OWN
+    system = own_cluster(read(tmp_path, racks)).system
+    described = describe_system("racks", {"machine": "coreweave_gb200", "nodes": 36, "gpus": 4})
+    assert (system.nodes, system.gpus, system.domain, system.nic) == (36, 4, 72, described.nic)
+    done = ringlab("explain", write(tmp_path, racks))
+    assert done.status == 0 and "144 ranks" in done.out and "... 80 more" in done.out, done.err
+    refused = ringlab("explain", write(tmp_path, racks.replace("nodes = 2", "nodes = 2\ngpus_per_node = 6")))
+    assert refused.status == 2 and "6 GPUs of each; give up to 4, or a multiple of 4" in refused.err
+
+
+def test_predict_says_what_old_nccl_passes_over_and_that_a_ring_of_ours_has_one_nic(tmp_path: Path):
+    text = """
+    [cluster]
+    preset = "dgx-h100"
+    nodes = 2
+    transport = "nccl"
+    [nccl]
+    version = "2.21"
+    NCCL_ALGO = "tree"
+    [collective]
+    name = "all_gather"
+    algorithms = ["nccl", "ring"]
+    sizes = ["1 MiB"]
+    """
+    said = " ".join(predict(ringlab.load(write(tmp_path, text))).conclusions)
+    assert "NCCL_ALGO=tree leaves nothing for all_gather here, and NCCL before 2.24 passes it over" in said
+    assert "has one of its 8 NICs where NCCL's rings have all" in said

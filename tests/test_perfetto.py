@@ -90,6 +90,46 @@ def test_slices_nest_and_arrows_bind(case: str, tmp_path: Path):
         assert ends["s"]["pid"] != ends["f"]["pid"]
 
 
+NEEDED = {  # keys by phase, as the Trace Event Format has them, and the type of each
+    "X": {"name": str, "cat": str, "ts": float, "dur": float, "pid": int, "tid": int},
+    "M": {"name": str, "pid": int, "tid": int, "args": dict},
+    "C": {"name": str, "ts": float, "pid": int, "args": dict},
+    "s": {"name": str, "cat": str, "id": int, "ts": float, "pid": int, "tid": int},
+    "f": {"name": str, "cat": str, "id": int, "ts": float, "pid": int, "tid": int, "bp": str},
+    "i": {"name": str, "cat": str, "ts": float, "pid": int, "tid": int, "s": str},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_event_is_as_the_format_has_it(case: str, tmp_path: Path):
+    """What Perfetto counts as an error: a missing key, a wrong type, an unknown name, time out of order."""
+    content = export(made(case), tmp_path)
+    assert content.keys() == {"traceEvents", "displayTimeUnit", "otherData"}
+    named, counted, starts, ends = set(), dict[str, float](), dict[int, float](), dict[int, float]()
+    for event in content["traceEvents"]:
+        needed = NEEDED[event["ph"]]
+        assert needed.keys() | {"ph"} <= event.keys() <= needed.keys() | {"ph", "args"}
+        for key, kind in needed.items():
+            assert isinstance(event[key], (int, float) if kind is float else kind), (key, event)
+        assert event.get("ts", 0.0) >= 0
+        assert event.get("dur", 0.0) >= 0
+        if event["ph"] == "M":
+            assert event["name"] in {"process_name", "process_sort_index", "thread_name", "thread_sort_index"}
+            named.add((event["name"], event["pid"], event["tid"]))
+        elif event["ph"] == "C":
+            assert event["ts"] > counted.get(event["name"], -1.0), "a counter has one value at a time, in order"
+            counted[event["name"]] = event["ts"]
+            assert all(isinstance(value, float) and value >= 0 for value in event["args"].values())
+        elif event["ph"] in "sf":
+            (starts if event["ph"] == "s" else ends)[event["id"]] = event["ts"]
+    for event in content["traceEvents"]:
+        if event["ph"] in "Xsf":
+            assert ("process_name", event["pid"], event["pid"]) in named
+            assert ("thread_name", event["pid"], event["tid"]) in named
+    assert starts.keys() == ends.keys()
+    assert all(starts[number] < ends[number] for number in starts), "an arrow goes forward in time"
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_numbers_are_those_of_the_trace(case: str, tmp_path: Path):
     trace = made(case)

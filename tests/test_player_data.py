@@ -22,13 +22,14 @@ from collectives import library
 from collectives.errors import InputError
 from collectives.records.limits import find_limits
 from collectives.records.link_loads import link_loads
-from collectives.records.message_arrays import message_arrays
 from collectives.records.trace import Trace
+from collectives.units import format_time
 from ringlab.answers.played_runs import predict_runs
 from scenarios import load
 from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
+from viz.player import aggregate as player_aggregate
 from viz.player import page
-from viz.player.aggregate import aggregate
+from viz.player.aggregate import aggregate, list_messages
 from viz.player.buffers import COMPLETE, follow_buffers
 from viz.player.data import PlayedRun, export
 from viz.player.depths import find_depths
@@ -36,6 +37,11 @@ from viz.player.packing import pack, ticks
 from viz.player.placement import find_groups, place
 
 WEB = files("viz.player") / "web"
+SLOW = """
+cluster = { topology = "star", hosts = 8, bandwidth = "10 Gbit/s", latency = "5 us" }
+collective = { name = "all_reduce", algorithms = ["ring"], sizes = ["1 MiB"] }
+trouble = { link = [{ between = ["h3", "s0"], share = 0.2 }] }
+"""
 
 
 def unpack(column):
@@ -59,14 +65,21 @@ def test_times_are_ticks_of_the_run():
 @pytest.mark.parametrize("ranks", [2, 5, 8])
 def test_a_ring_has_as_many_columns_as_steps(ranks):
     trace = simcomm.run("all_reduce/ring", simcomm.star(ranks, "10 Gbit/s", "5 us"), 1 << 20)
-    messages = message_arrays(trace)
+    messages = trace.messages
     assert find_depths(messages).tolist() == messages.step.tolist()
+
+
+def test_depth_is_of_steps_whatever_the_times_say():
+    trace = simcomm.run("all_reduce/ring", CLUSTERS["star"], 1 << 20)
+    order = np.random.default_rng(5).permutation(len(trace.messages))
+    shuffled = trace.messages.select(order)
+    assert find_depths(shuffled).tolist() == shuffled.step.tolist()
 
 
 def test_depth_counts_the_longest_chain_of_steps_of_both_ranks():
     """In the naive algorithm the root's steps count, each rank has only two."""
     trace = simcomm.run("all_reduce/naive", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
-    assert sorted(set(find_depths(message_arrays(trace)).tolist())) == list(range(len(set(trace.messages.begin))))
+    assert sorted(set(find_depths(trace.messages).tolist())) == list(range(len(set(trace.messages.begin))))
 
 
 def programs():
@@ -76,8 +89,8 @@ def programs():
 @pytest.mark.parametrize("name", programs())
 def test_the_buffers_of_every_algorithm_end_as_promised(name):
     trace = simcomm.run(name, simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 16)
-    messages = message_arrays(trace)
-    buffers = follow_buffers(trace, messages)
+    messages = trace.messages
+    buffers = follow_buffers(trace)
     assert buffers is not None
     cells = buffers.start.copy()
     ends = messages.end[buffers.message]
@@ -93,7 +106,7 @@ def test_the_buffers_of_every_algorithm_end_as_promised(name):
 def test_more_ranks_are_counted_and_many_not_followed():
     def follow(ranks):
         trace = simcomm.run("all_reduce/ring", simcomm.star(ranks, "10 Gbit/s", "5 us"), 1 << 20)
-        return follow_buffers(trace, message_arrays(trace))
+        return follow_buffers(trace)
 
     assert follow(17).wanted.tolist() == [17] * 17**2
     assert follow(65) is None
@@ -104,7 +117,7 @@ def test_a_name_from_a_file_runs_no_program(tmp_path):
     script = tmp_path / "mine.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     trace = Trace(f"all_reduce/{script}:mine", "predicted", 2, 1.0, viz_traces.ring(2).messages, algorithm=str(script))
-    assert follow_buffers(trace, message_arrays(trace)) is None
+    assert follow_buffers(trace) is None
     assert not (tmp_path / "ran").exists()
 
 
@@ -138,10 +151,10 @@ def test_groups_are_machines_or_switches_in_the_order_of_ranks():
 
 def test_aggregates_count_what_the_messages_do():
     trace = simcomm.run("all_reduce/ring", two_level_tree(4, 2, "10 Gbit/s", "5 us", 1.0), 8 << 20)
-    messages = message_arrays(trace)
-    loads = link_loads(trace, messages)
+    messages = trace.messages
+    loads = link_loads(trace)
     groups = find_groups(trace, trace.hosts)
-    found = aggregate(trace, messages, loads, find_limits(trace), groups)
+    found = aggregate(trace, loads, find_limits(trace), groups)
     most = unpack(found["most"]).reshape(8, found["bins"]) / 255
     received = np.bincount(messages.dst, messages.end - messages.begin, 8) / trace.elapsed
     assert most.mean(axis=1) == pytest.approx(received, abs=0.005)
@@ -151,6 +164,28 @@ def test_aggregates_count_what_the_messages_do():
     link = found["links"][0]
     series = unpack(found["series"]).reshape(len(found["links"]), -1)[0] / 255
     assert series.mean() == pytest.approx(loads.use[link], abs=0.01)
+
+
+def test_of_many_messages_those_of_some_ranks_are_listed(monkeypatch):
+    trace = player_pages.racks()[0].trace
+    messages, limits = trace.messages, find_limits(trace)
+
+    def listed():
+        found = list_messages(trace, limits)
+        keys = ("type", "length", "text")
+        columns = {name: unpack(dict(zip(keys, one, strict=True))) for name, one in found["columns"].items()}
+        return found["ranks"], columns
+
+    ranks, columns = listed()
+    assert ranks is None
+    assert columns["bytes"].sum() == messages.nbytes.sum()
+    monkeypatch.setattr(player_aggregate, "MOST_PACKED", 1000)
+    monkeypatch.setattr(player_aggregate, "MOST_LISTED", 62 * 2 * 7)  # of seven ranks
+    ranks, columns = listed()
+    assert {12, 13, 14} <= set(ranks), "at the bad cable and beside it"
+    assert len(ranks) == 7
+    own = np.isin(messages.src, ranks) | np.isin(messages.dst, ranks)
+    assert columns["src"].tolist() == messages.src[own].tolist()
 
 
 def test_the_data_is_that_of_the_trace():
@@ -184,6 +219,15 @@ def test_a_scenario_shows_all_its_algorithms_and_what_a_wider_trunk_would_bring(
     assert [run.name for run in runs][-1] == "ring"
     found = re.fullmatch(r"With 2 times the bandwidth there: (\S+) (\S+) → (\S+) (\S+)\.", runs[-1].what_if)
     assert found, runs[-1].what_if
+
+
+def test_a_scenario_says_what_a_slow_link_costs(tmp_path):
+    (tmp_path / "slow.toml").write_text(SLOW)
+    slow, quiet = predict_runs(load(tmp_path / "slow.toml"), None)
+    mended = format_time(quiet.trace.elapsed)
+    took = f"The run takes {format_time(slow.trace.elapsed)}; it would take {mended}"
+    assert slow.what_if == f"{took} if the link had its 10 Gbit/s."
+    assert slow.trace.elapsed > 4 * quiet.trace.elapsed
 
 
 def modules() -> dict[str, str]:
@@ -250,6 +294,6 @@ def test_the_data_ends_no_element_and_is_json():
 
 def test_each_step_of_a_ring_comes_after_the_one_before():
     trace = simcomm.run("all_reduce/ring", CLUSTERS["star"], 8 << 20)
-    depths = find_depths(message_arrays(trace))
+    depths = find_depths(trace.messages)
     ends = [trace.messages.end[depths == depth].max() for depth in range(depths.max() + 1)]
     assert all(one < other for one, other in pairwise(ends))

@@ -37,11 +37,11 @@ WRONG = {
     ),
     "unknown collective": (
         changed(ASKS, "all_reduce", "all_to_none") + STAR,
-        "collective.name: no collective is called 'all_to_none'; did you mean all_to_all? (there",
+        "collective.name: no collective is called 'all_to_none'; did you mean all_to_all? (of ",
     ),
     "unknown algorithm": (
         changed(ASKS, '"ring"', '"rong"') + STAR,
-        "collective.algorithms.1: no algorithm is called 'all_reduce/rong'; did you mean all_reduce/ring? (there",
+        "collective.algorithms.1: no algorithm is called 'all_reduce/rong'; did you mean all_reduce/ring? (of ",
     ),
     "algorithm of another collective": (
         changed(ASKS, '"ring"', '"reduce/naive"') + STAR,
@@ -65,7 +65,7 @@ WRONG = {
     ),
     "unknown algorithm inside": (
         changed(ASKS, '"ring"', '{name = "hierarchical", rail = "rong"}') + STAR,
-        "no algorithm is called 'all_reduce/rong'; did you mean all_reduce/ring? (there are all_reduce/",
+        "no algorithm is called 'all_reduce/rong'; did you mean all_reduce/ring? (of ",
     ),
     "parameter of auto": (
         changed(ASKS, '"ring"', '{name = "auto", gpus = 4}') + STAR,

@@ -72,7 +72,7 @@ def test_hosts_of_their_own_have_all_their_cores():
 def test_missing_phases_and_ddp_are_refused():
     with pytest.raises(InputError, match=r"no times of resnet18, digits, batch size 32"):
         simcomm.train(job("ring", None), STAR, calibration=calibration(2, []))
-    with pytest.raises(InputError, match="has no prediction"):
+    with pytest.raises(InputError, match="for ranks of this machine only"):
         simcomm.train(Training(None, compute=PHASES), STAR)
 
 

@@ -1,13 +1,22 @@
 """What is too large is refused before it is built, with the size, the limit and a way out."""
 
+import re
 import time
 
 import pytest
 
 import simcomm
 from collectives import find_algorithm
-from collectives.errors import InputError
-from collectives.schedule.size_check import estimate_operations
+from collectives.errors import InputError, TooLarge
+from collectives.schedule import size_check
+from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
+from collectives.schedule.symbolic_build import message_count
+from collectives.schedule.table import StepTable
+from ringlab.answers import prediction
+from ringlab.answers.progress import NoProgress
+from ringlab.scenario import load
+from simcomm import schedules
+from simcomm.schedules import compact_schedule
 
 
 @pytest.mark.parametrize(("algorithm", "hosts"), [("all_to_all/pairwise", 60_000), ("all_to_all/direct", 10_000)])
@@ -21,3 +30,65 @@ def test_too_many_hosts_of_all_to_all_are_refused_at_once(algorithm: str, hosts:
 
 def test_a_root_that_works_for_all_is_not_taken_for_ranks_that_all_do():
     assert estimate_operations(find_algorithm("broadcast/naive"), 20_000) < 100_000
+
+
+def test_a_refusal_names_the_true_count():
+    pairwise = find_algorithm("all_to_all/pairwise")
+    operations = estimate_operations(pairwise, 30_000)
+    with pytest.raises(InputError, match=r"about 1,799,940,000 operations .*where 100,000,000 are the limit"):
+        check_operations(pairwise, 30_000, operations, MOST_OPERATIONS)
+
+
+def test_what_may_be_too_large_is_simulated_before_what_is_not(monkeypatch):
+    asked = []
+
+    def refuse(request, *_, **__):
+        asked.append(request.algorithm.name)
+        raise InputError("too large")
+
+    monkeypatch.setattr(simcomm, "run", refuse)
+    with pytest.raises(InputError, match="too large"):
+        load("star8", "cluster.hosts=6000").predict()
+    assert asked == ["ring"]  # of naive and ring: 72 million messages, for which there may be a shortcut
+
+
+def test_no_program_that_is_refused_is_run_to_its_end():
+    begin = time.process_time()
+    with pytest.raises(TooLarge, match=r"all_to_all/bruck, world size 60000: about \d,\d\d\d,\d\d\d,\d\d\d operations"):
+        compact_schedule(find_algorithm("all_to_all/bruck"), 60_000)  # a million operations of each rank
+    assert time.process_time() - begin < 2  # one, and what the machine's other work takes
+
+
+def test_a_row_that_is_refused_stops_no_other(monkeypatch):
+    for module in (size_check, schedules):
+        monkeypatch.setattr(module, "MOST_PAIRS", 5000)  # to be quick
+    found = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
+    assert {one.algorithm for one in found.collectives} == {"ring"} and len(found.collectives) == 5
+    assert [one for one in found.conclusions if re.match(r"Left out: all_reduce/direct, .* fewer ranks", one)]
+
+
+def test_equal_rows_are_simulated_once(monkeypatch):
+    simulate, asked = simcomm.run, []
+
+    def note(request, *arguments, **options):
+        asked.append(options.get("record", True))
+        return simulate(request, *arguments, **options)
+
+    monkeypatch.setattr(simcomm, "run", note)
+    many = load("star8", f"collective.algorithms={['ring'] * 50}".replace("'", '"'), 'collective.sizes=["1 KiB"]')
+    found = many.predict()
+    assert len(found.collectives) == 50 and len({one.time_s for one in found.collectives}) == 1
+    assert asked.count(False) == 1
+
+
+def test_long_building_is_told_of_before(monkeypatch):
+    heard: list[str] = []
+    monkeypatch.setattr(NoProgress, "note", lambda self, text: heard.append(text))
+    monkeypatch.setattr(prediction, "WORTH_SAYING_S", 1e-6)
+    load("star8", "cluster.hosts=300", 'collective.sizes=["1 KiB"]').predict(progress=NoProgress())
+    assert re.fullmatch(r"writing down what 300 ranks say in .*ring: about \d+ s at most", heard[0])
+
+
+def test_naive_programs_ask_about_other_ranks_only_at_the_root():
+    found = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
+    assert isinstance(found, StepTable) and message_count(found) == 2 * 19_999

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from math import inf
@@ -13,9 +14,14 @@ import pytest
 
 import simcomm
 import viz
-from collectives import InputError, Message, Span, Trace
+from collectives import InputError, Message, Request, Span, Trace, find_algorithm
 from collectives.records.calibration import read_calibration
 from collectives.records.trace import LinkRate, ProgramFailure, TracedLink, Unfinished, read_trace
+from simcomm.compiled.engine import simulate
+from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.traces import make_trace
+from simcomm.model.trouble import Trouble
+from simcomm.schedules import unverified_schedule
 
 ZEROS = base64.b64encode(zlib.compress(bytes(1 << 20))).decode()  # of many times the memory that it should take
 ONES = base64.b64encode(zlib.compress(b"\xff" * 16)).decode()
@@ -238,3 +244,21 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "absent.json")
     with pytest.raises(InputError, match="is a directory; a regular file is needed"):
         read_trace(tmp_path)
+
+
+def test_little_more_memory_is_needed_than_is_held(tmp_path: Path) -> None:
+    """Of a Trace of 130,560 messages: what is needed while it is made from an engine's times, and while it is read."""
+    file, ring = tmp_path / "ring.trace.json", find_algorithm("all_reduce/ring")
+    star = simcomm.star(256, "10 Gbit/s", "5 us")
+    request, schedule, trouble = Request(ring, 1 << 20), unverified_schedule(ring, 256), Trouble()
+    inputs = EngineInput(request, schedule, star, star.transport, trouble).with_table()
+    timing = simulate(inputs, messages=True)
+    make_trace(inputs, timing, {}).write(file)
+    read_trace(file)
+    for act in (lambda: make_trace(inputs, timing, {}), lambda: read_trace(file)):
+        tracemalloc.start()
+        found = act()
+        held, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(found.messages) == 2 * 256 * 255
+        assert held < most < 50 * len(found.messages)  # 100 MB for two million

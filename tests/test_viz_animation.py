@@ -14,6 +14,7 @@ from PIL import Image, ImageSequence
 import viz
 from collectives import Message, Trace
 from collectives.errors import InputError
+from viz.file_types import find_ffmpeg
 from viz.film.animation import HEIGHT, Film
 from viz.style.captions import describe_busiest_link, describe_trace, format_clock
 from viz.style.colours import chunk_colours, rgb, text_colour
@@ -53,6 +54,44 @@ def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one.gif", "two.gif"):
         viz.animate(viz_traces.ring(3), tmp_path / name, seconds=1, fps=5)
     assert (tmp_path / "one.gif").read_bytes() == (tmp_path / "two.gif").read_bytes()
+
+
+def test_an_mp4_shows_the_frames_as_drawn(tmp_path: Path) -> None:
+    try:
+        ffmpeg = find_ffmpeg()
+    except InputError as error:
+        pytest.skip(str(error))
+    trace = viz_traces.ring(3)
+    viz.animate(trace, tmp_path / "ring.mp4", seconds=1, fps=6)
+    command = [ffmpeg, "-i", str(tmp_path / "ring.mp4"), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    read = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    frames = np.frombuffer(read.stdout, np.uint8).reshape(-1, HEIGHT, 720, 3).astype(int)
+    assert len(frames) == 6 + 12, "the last stays for two seconds"
+    assert b"Duration: 00:00:03.00" in read.stderr
+    drawn = Film(trace, 6, 6)
+    assert max(np.abs(frames[index] - drawn.frame(index)).mean() for index in (0, 3, 5)) < 3
+
+
+def test_an_mp4_without_ffmpeg_is_refused_before_anything_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    for what in ("an animation", "a picture of messages"):
+        with pytest.raises(InputError, match=r"ring\.mp4: an \.mp4 is encoded by ffmpeg.*pip install imageio-ffmpeg"):
+            viz.check_file(tmp_path / "ring.mp4", what)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_ffmpeg_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "bin" / "ffmpeg"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho 'Unknown encoder' >&2; exit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{broken.parent}:/bin:/usr/bin")
+    with pytest.raises(InputError, match="ffmpeg does not encode the film: Unknown encoder"):
+        viz.animate(viz_traces.ring(2), tmp_path / "ring.mp4", seconds=0.5, fps=4)
+    assert [file.name for file in tmp_path.iterdir()] == ["bin"]
 
 
 def test_frames_do_not_depend_on_the_order_in_which_they_are_drawn() -> None:
@@ -153,8 +192,8 @@ def test_chunks_have_colours_of_their_own_that_numbers_can_be_read_on(count: int
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("film.avi", {}, r"film\.avi: an animation is written as \.gif"),
-        ("film.gif", {"fps": 0}, "fps 0: a GIF shows more than 0 and at most 50 frames"),
+        ("film.avi", {}, r"film\.avi: an animation is written as \.gif or \.mp4"),
+        ("film.gif", {"fps": 0}, "fps 0: an animation shows more than 0 and at most 50 frames"),
         ("film.gif", {"fps": 51}, "fps 51"),
         ("film.gif", {"seconds": -1}, "-1 seconds at 12 frames a second: an animation has 2 to 600 frames"),
         ("film.gif", {"seconds": 1000}, "1000 seconds at 12"),
@@ -185,7 +224,7 @@ def test_a_trace_in_which_nothing_happens_is_refused(tmp_path: Path, trace: Trac
 
 @pytest.mark.parametrize("name", ["film.bmp", "film.htmlx", "film"])
 def test_other_suffixes_are_refused_with_the_accepted_ones(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"\.html or \.gif or \.png"):
+    with pytest.raises(InputError, match=r"\.html or \.gif or \.mp4 or \.png or \.svg or \.pdf or \.perfetto"):
         viz.draw(viz_traces.ring(2), tmp_path / name)
 
 

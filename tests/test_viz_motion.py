@@ -8,6 +8,7 @@ import viz_traces
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simcomm
 from collectives import Message, Span, Trace
 from viz.film.contributions import find_contributions
 from viz.film.frame_times import frame_times
@@ -97,30 +98,35 @@ def test_a_ring_fills_one_chunk_a_rank_half_way_and_all_at_the_end() -> None:
     trace = viz_traces.ring(4)
     known = find_contributions(trace)
     assert known is not None
-    assert (known.at(0) == 0.25).all()
-    half_way = known.at(trace.elapsed / 2 + 1e-9)
-    visited = [[(rank - chunk - 1) % 4 + 1 for chunk in range(4)] for rank in range(4)]  # chunk c starts at rank c + 1
-    assert half_way == pytest.approx(np.array(visited) / 4)
-    assert (known.at(trace.elapsed) == 1).all()
+    assert (known.at(0)[0] == 0.25).all() and not known.at(0)[1].any()
+    shares, complete = known.at(trace.elapsed / 2 + 1e-9)
+    visited = np.array([[(rank - chunk - 1) % 4 + 1 for chunk in range(4)] for rank in range(4)])  # from c + 1 on
+    assert shares == pytest.approx(visited / 4)
+    assert (complete == (visited == 4)).all()
+    assert known.at(trace.elapsed)[1].all()
 
 
 def test_naive_completes_at_the_root_first() -> None:
     known = find_contributions(viz_traces.naive(4))
     assert known is not None
-    half_way = known.at(known.times[3])
-    assert half_way[:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])
+    assert known.at(known.times[3])[0][:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])
 
 
-@pytest.mark.parametrize("lost", [0, 5, 11])
-def test_sums_are_not_shown_where_the_messages_do_not_add_up(lost: int) -> None:
+@pytest.mark.parametrize("name", ["all_reduce/torus", "all_gather/bruck", "all_to_all/direct"])
+def test_the_buffers_of_every_collective_are_complete_in_the_end(name: str) -> None:
+    ranks = 20 if "torus" in name else 5
+    known = find_contributions(simcomm.run(name, simcomm.star(ranks, "1 GB/s", "1 us"), nbytes=ranks * 800))
+    assert known is not None
+    assert not known.complete[0].all() and known.complete[-1].all()
+    assert (known.shares[-1] == 1).all()
+
+
+def test_buffers_are_not_shown_where_the_messages_are_not_those_of_the_program() -> None:
     trace = viz_traces.ring(3)
-    assert find_contributions(replace(trace, messages=[*trace.messages[:lost], *trace.messages[lost + 1 :]])) is None
-
-
-def test_sums_are_not_shown_of_half_a_buffer_or_another_collective() -> None:
-    trace = viz_traces.ring(3)
-    assert find_contributions(replace(trace, facts={"nbytes": 2 * trace.facts["nbytes"]})) is None
+    other = [message._replace(chunk=(message.chunk + 1) % 3) for message in trace.messages]
+    assert find_contributions(replace(trace, messages=other)) is None
     assert find_contributions(replace(trace, title="all_gather/ring")) is None
+    assert find_contributions(replace(trace, title="mine/unknown")) is None
     assert find_contributions(replace(trace, messages=[])) is None
 
 

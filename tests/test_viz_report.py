@@ -1,6 +1,7 @@
 """The report: every number in it, nothing from outside, nothing taken for markup."""
 
 import json
+import re
 from base64 import b64decode
 from html.parser import HTMLParser
 from io import BytesIO
@@ -18,7 +19,14 @@ from collectives.errors import InputError
 from collectives.units import format_time
 from viz.accuracy import Dots, accuracy_figure
 from viz.report.document import render_report
-from viz.report.tables import collectives_table, format_error, format_percent, format_rate, training_tables
+from viz.report.tables import (
+    collectives_table,
+    format_error,
+    format_percent,
+    format_rate,
+    training_tables,
+    what_if_table,
+)
 from viz.space_time import render_space_time
 
 Entry = dict[str, Any]
@@ -96,6 +104,28 @@ def test_every_number_is_there_as_it_was() -> None:
     page = Page(render_report(comparison(), {}))
     raw = "\n".join(page.words[page.words.index("{") :])
     assert json.JSONDecoder().raw_decode(raw)[0] == comparison()
+
+
+def test_a_what_if_is_said_beside_what_is_and_of_the_quickest() -> None:
+    slow, fast = collective("naive", 0.25, 0.25, 0.25, 0.1), collective("ring", 0.06, 0.06, 0.06, 0.2)
+    then = [collective("naive", 0.3, 0.3, 0.3, 0.1), collective("ring", 0.09, 0.09, 0.09, 0.2)]
+    found = what_if_table({"collectives": [slow, fast], "what_if": [{"title": "$half$", "collectives": then}]})
+    assert found is not None
+    assert [[cell.words for cell in row] for row in found.rows] == [
+        ["as it is", "60 ms", "–"],
+        ["$half$", "90 ms", "1.5 times"],
+    ]
+    ends = {"training": [{"gradient_sync": "ring", "step_s": both(0.3, 0.4)}]}
+    never = {"title": "dead", "training": [{"gradient_sync": "ring", "step_s": None}]}
+    found = what_if_table({**ends, "what_if": [never]})
+    assert found is not None and [cell.words for cell in found.rows[1]] == ["dead", "never ends", "–"]
+    assert what_if_table(ends) is None
+
+
+def test_what_is_predicted_is_never_called_measured() -> None:
+    waits = {"gradient_sync": "ring", "world_size": 8, "step_s": 0.8, "waited": {"rank 1": 0.2}}
+    (table,) = training_tables([waits])
+    assert table.heads == ["", "ring, 8 ranks"] and not table.groups
 
 
 def test_conclusions_come_first() -> None:
@@ -208,10 +238,10 @@ def test_a_report_answers_a_question_with_pictures_and_folds_its_numbers() -> No
         ">What if<",
         'alt="beside"',
     ]
-    places = [text.index(words) for words in (*order, "What it stands on", "Every number")]
+    places = [text.index(words) for words in (*order, "Assumptions and calibration", "Every number")]
     assert places == sorted(places)
-    folded = text[: text.index("<table")]
-    assert folded.count("<details>") == folded.count("</details>") + 1
+    open_to_all = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
+    assert open_to_all.count("<table") == 1, "that of what-ifs; all other numbers are folded away"
 
 
 def test_a_predicted_report_holds_its_cluster_waterfall_curve_and_player(tmp_path: Path) -> None:
@@ -219,7 +249,7 @@ def test_a_predicted_report_holds_its_cluster_waterfall_curve_and_player(tmp_pat
     answer = scenario.predict()
     scenario.write_report(answer, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert Page(page).tags.count("img") == 3
+    assert Page(page).tags.count("img") == 4  # cluster, waterfall, curve and critical path
     assert "iframe" in Page(page).tags
     assert '<p class="answer">star of 8 hosts, 10 Gbit/s: with ring a step takes 248 ms' in page
     assert answer.limits in Page(page).words

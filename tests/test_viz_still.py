@@ -1,5 +1,7 @@
 """Waterfall, scaling curve and critical path: every number that is drawn is that of the prediction or the Trace."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from re import findall
@@ -16,11 +18,18 @@ import viz
 from collectives import InputError, Message, Span, Trace
 from collectives.records.path_parts import divide_path
 from collectives.records.waits import critical_path
+from ringlab.answers.figures import SideBySide
 from ringlab.answers.plots import scaling_curves, waterfall
 from ringlab.cli import app
+from viz.accuracy import Dots, accuracy_figure
 from viz.path_strip import path_figure
 from viz.scaling import Curve, scaling_figure
+from viz.space_time import space_time_figure
+from viz.style.figures import render_figure
 from viz.waterfall import Bar, waterfall_figure
+from viz.winners import Winners, shade_by_gain, winner_colours, winners_figure
+
+FORMULA = "$\\frac{$"
 
 
 def words(figure: Figure) -> list[str]:
@@ -149,7 +158,52 @@ def test_too_many_bars_are_refused(tmp_path: Path) -> None:
 
 def test_the_gallery_shows_every_picture_that_make_draws() -> None:
     root = Path(__file__).parent.parent
-    made = set(findall(r"-o docs/(pictures/\S+)", (root / "Makefile").read_text()))
+    made = set(findall(r"(?:-o|--plot) docs/(pictures/\S+)", (root / "Makefile").read_text()))
     shown = set(findall(r"\]\((pictures/[^)]+)\)", (root / "docs/gallery.md").read_text()))
     assert made == shown
     assert {f"pictures/{file.name}" for file in (root / "docs/pictures").iterdir()} == made
+
+
+def test_the_map_shows_the_winner_and_its_gain_in_each_cell() -> None:
+    names = [["direct", "ring", "ring"], ["direct", "direct", "ring"]]
+    found = Winners("all_reduce", [1024, 4096, 16384], [2, 4], names, [[1.0, 1.2, 9.0], [1.7, 1.1, 2.0]])
+    figure = winners_figure(found)
+    colours = winner_colours(found)
+    cells = np.asarray(figure.axes[0].images[0].get_array())
+    for row, (winners, gains) in enumerate(zip(found.names, found.gains, strict=True)):
+        for column, (name, gain) in enumerate(zip(winners, gains, strict=True)):
+            assert tuple(cells[row, column]) == pytest.approx(shade_by_gain(colours[name], gain))
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == [str(p) for p in found.world_sizes]
+
+
+def test_measured_bars_stand_beside_predicted_ones() -> None:
+    predicted = ringlab.load("star8", "collective.sizes=1 KiB").predict()
+    step = predicted.training[0]
+    both = replace(
+        step,
+        **{
+            key: SideBySide(getattr(step, key), 2 * getattr(step, key), -0.5)
+            for key in vars(step)
+            if key.endswith("_s") and "per" not in key
+        },
+    )
+    _, bars = waterfall(replace(predicted, training=(both,), what_ifs=()))
+    assert [(bar.name, bar.seconds) for bar in bars] == [
+        (f"{step.gradient_sync}, predicted", step.step_s),
+        (f"{step.gradient_sync}, measured", 2 * step.step_s),
+    ]
+    assert bars[1].parts["sync"] == 2 * step.sync_s
+
+
+@pytest.mark.parametrize("draw", [path_figure, space_time_figure])
+def test_names_of_a_trace_are_never_taken_for_formulas(draw: Callable[[Trace], Figure]) -> None:
+    trace = replace(viz_traces.ring(2), title=FORMULA, spans=[Span(0, FORMULA, 0, 0.0, 1e-4)])
+    render_figure(draw(trace))
+
+
+def test_names_of_others_are_never_taken_for_formulas() -> None:
+    bars = [Bar(FORMULA, FORMULA, {FORMULA: 1.0}, 1.0), Bar("c", FORMULA, {}, None)]
+    render_figure(waterfall_figure(FORMULA, FORMULA, bars))
+    render_figure(scaling_figure(FORMULA, FORMULA, [Curve(FORMULA, [2], [1.0], [0.5])]))
+    render_figure(accuracy_figure(FORMULA, FORMULA, [Dots(FORMULA, FORMULA, [1.0], [1.0])]))
+    render_figure(winners_figure(Winners(FORMULA, [8], [2], [[FORMULA]], [[2.0]])))

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter
 
 from collectives.errors import InputError
 from collectives.units import format_time
@@ -86,5 +88,23 @@ def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colours: dict[str,
     axes.set_xlabel("measured", fontsize=9, color=INK)
     axes.set_ylabel("predicted", fontsize=9, color=INK)
     for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator(_ticks(*ends)))
         axis.set_major_formatter(lambda seconds, _: format_time(seconds))
+        axis.set_minor_formatter(NullFormatter())
     axes.tick_params(labelsize=8, colors=GREY)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return round numbers of seconds between two, from two to six of them where there are so many."""
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    for steps in (
+        (1.0,),
+        (1.0, 3.0),
+        (1.0, 2.0, 5.0),
+        (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+        tuple(np.arange(1.0, 10.0, 0.5)),
+    ):
+        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(found) >= 2:
+            break
+    return found[:: -(-len(found) // 6) or 1]

@@ -1,5 +1,7 @@
 """Which suffixes the file of a picture may have."""
 
+import shutil
+from importlib import import_module
 from pathlib import Path
 
 from collectives.checks import check_path
@@ -7,10 +9,10 @@ from collectives.errors import InputError
 from collectives.output_files import check_output
 
 FILE_TYPES = {
-    "an animation": (".gif",),
-    "a space-time picture": (".png",),
+    "an animation": (".gif", ".mp4"),
+    "a space-time picture": (".png", ".svg", ".pdf"),
     "a player": (".html",),
-    "a picture of messages": (".html", ".gif", ".png", ".perfetto.json"),
+    "a picture of messages": (".html", ".gif", ".mp4", ".png", ".svg", ".pdf", ".perfetto.json"),
     "a trace for Perfetto": (".perfetto.json",),
     "a picture of accuracy": (".png", ".svg", ".pdf"),
     "a map of winners": (".png", ".svg", ".pdf"),
@@ -21,20 +23,41 @@ FILE_TYPES = {
     "a picture of rings": (".png", ".svg", ".pdf"),
     "a report": (".html", ".htm"),
 }
+WITHOUT_FFMPEG = (
+    "an .mp4 is encoded by ffmpeg, which is not there; install it with `pip install imageio-ffmpeg` or from the "
+    "system's packages, or write a .gif"
+)
 
 
 def check_file(path: Path | str, what: str) -> Path:
     """Return the path of a file in which ``what`` is to be drawn: one of ``FILE_TYPES``.
 
-    Raise InputError for another suffix, or a file that cannot be written; lets a caller check before long work.
+    Raise InputError for another suffix, a file that cannot be written, and an .mp4 without ffmpeg; lets a caller check
+    before long work.
 
     >>> check_file("film.avi", "an animation")
     Traceback (most recent call last):
-    collectives.errors.InputError: film.avi: an animation is written as .gif, not '.avi'
+    collectives.errors.InputError: film.avi: an animation is written as .gif or .mp4, not '.avi'
     """
     path = check_path("path", path)
     suffixes = FILE_TYPES[what]
     if not any(path.name.lower().endswith(suffix) and path.stem for suffix in suffixes) or not path.suffix:
         raise InputError(f"{path}: {what} is written as {' or '.join(suffixes)}, not {path.suffix!r}")
     check_output(path)
+    if path.suffix.lower() == ".mp4":
+        try:
+            find_ffmpeg()
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
     return path
+
+
+def find_ffmpeg() -> str:
+    """Return the program: ``ffmpeg`` of the search path, else that of imageio-ffmpeg. Raise InputError for neither."""
+    found = shutil.which("ffmpeg")
+    if found:
+        return found
+    try:
+        return str(import_module("imageio_ffmpeg").get_ffmpeg_exe())
+    except (ImportError, RuntimeError) as error:  # RuntimeError: the package is there without the program
+        raise InputError(WITHOUT_FFMPEG) from error

@@ -12,6 +12,7 @@ from collectives.records.path_parts import PathPart, divide_path
 from collectives.records.trace import Trace
 from collectives.units import format_time
 from viz.file_types import check_file
+from viz.layout.traced_graph import is_through_memory
 from viz.style.captions import check_something_happens, describe_trace, time_unit
 from viz.style.colours import BUSY, FAINT, INK, PHASES, chunk_colours, phase_colours
 from viz.style.figures import clear_axes, titled_figure, write_figure
@@ -74,6 +75,8 @@ def _name_parts(trace: Trace, parts: Sequence[PathPart]) -> list[str]:
     shown = longest if len(longest) <= MOST_LINKS else longest[: MOST_LINKS - 1]
     words = {name: " → ".join(ranks.get(node, node) for node in name.split(" → ")) for name in shown}
     words = {name: f"bandwidth of {word}" if name else "messages" for name, word in words.items()}
+    if is_through_memory(trace):
+        words |= {name: "bandwidth of the memory" for name in words if name}
     other = f"bandwidth of {len(spent) - len(shown)} other links"
     return [words.get(part.name, other) if part.kind == "bandwidth" else part.name or part.kind for part in parts]
 

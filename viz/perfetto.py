@@ -17,7 +17,6 @@ import numpy as np
 from collectives.output_files import write_text
 from collectives.records.columnar import Ints
 from collectives.records.link_loads import link_loads
-from collectives.records.message_arrays import message_arrays
 from collectives.records.messages import Message, Messages
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path
@@ -175,7 +174,7 @@ class _TraceEvents:
         """Add the load of the links that carry the largest share of their bandwidth, over time."""
         if not self.trace.links or not len(self.trace.messages):
             return
-        loads = link_loads(self.trace, message_arrays(self.trace))
+        loads = link_loads(self.trace)
         used = np.flatnonzero((loads.use > 0) & np.isfinite(loads.capacity))
         chosen: Ints = used[np.argsort(-loads.use[used], kind="stable")][:MOST_COUNTERS]
         while len(chosen) and np.diff(loads.first)[chosen].sum() > MOST_CHANGES:

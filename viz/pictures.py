@@ -15,15 +15,23 @@ def _play(trace: Trace, path: Path) -> None:
     write_player(trace.title, [PlayedRun(trace, trace.title.partition("/")[2] or trace.title)], path)
 
 
-_WRITERS = {".html": _play, ".gif": animate, ".png": draw_space_time, ".json": write_perfetto}  # of .perfetto.json
+_WRITERS = {
+    ".html": _play,
+    ".gif": animate,
+    ".mp4": animate,
+    ".png": draw_space_time,
+    ".svg": draw_space_time,
+    ".pdf": draw_space_time,
+    ".json": write_perfetto,  # of .perfetto.json
+}
 
 
 def draw(trace: Trace, path: Path | str) -> None:
-    """Write what the suffix of ``path`` asks for: ``.html`` the player, ``.gif`` messages moving, ``.png`` ranks
-    against time.
+    """Write what the suffix of ``path`` asks for: ``.html`` the player, ``.gif`` and ``.mp4`` messages moving.
 
-    ``.perfetto.json`` is for ui.perfetto.dev and chrome://tracing.
-    Raises InputError for any other suffix and for a trace in which nothing happens.
+    ``.png``, ``.svg`` and ``.pdf`` are ranks against time; ``.perfetto.json`` is for ui.perfetto.dev and
+    chrome://tracing. Raises InputError for any other suffix, an MP4 without ffmpeg, and a trace in which nothing
+    happens.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace

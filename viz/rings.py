@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from math import ceil, cos, pi, sin, sqrt
 from pathlib import Path
 
@@ -11,11 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
 from collectives.errors import InputError
-from collectives.output_files import write_bytes
 from viz.file_types import check_file
 from viz.style.colours import FAINT, GREY, INK, PANE, PAPER, chunk_colours
+from viz.style.figures import DPI, write_figure
 
-DPI = 150
 MOST_RANKS = 256  # more would be dots
 MOST_PANELS = 9
 RADIUS = 1.0  # of a node's circle of GPUs
@@ -49,9 +47,7 @@ def draw_rings(found: Rings, path: Path | str) -> None:
     ranks = max((len(ring) for ring in found.rings), default=0)
     if not 0 < ranks <= MOST_RANKS:
         raise InputError(f"{path}: rings of {ranks} ranks cannot be drawn; from 1 to {MOST_RANKS} can")
-    content = BytesIO()
-    _figure(found, ranks).savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
-    write_bytes(path, content.getvalue())
+    write_figure(_figure(found, ranks), path)
 
 
 def list_panels(found: Rings) -> list[tuple[str, list[Pair]]]:
@@ -81,7 +77,7 @@ def _figure(found: Rings, ranks: int) -> Figure:
     rows, width = ceil(len(panels) / columns), max(PANEL, NODE * across)
     height = NODE * ceil(nodes / across) + 0.4
     figure = Figure(figsize=(columns * width + 0.4, rows * height + 0.7), dpi=DPI, facecolor=PAPER)
-    figure.suptitle(found.title, x=0.02, ha="left", fontsize=12, fontweight="bold", color=INK)
+    figure.suptitle(found.title, x=0.02, ha="left", fontsize=12, fontweight="bold", color=INK, parse_math=False)
     places = _places(ranks, found.ranks_per_node, across)
     colours = chunk_colours(max(len(panels), 2))
     for number, (name, arrows) in enumerate(panels):

@@ -1,7 +1,6 @@
 """The space-time picture of a whole trace: ranks from top to bottom, time from left to right."""
 
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from textwrap import shorten
 from typing import Literal
@@ -16,7 +15,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from collectives.output_files import write_bytes
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
@@ -30,8 +28,8 @@ from viz.style.captions import (
     time_unit,
 )
 from viz.style.colours import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours
+from viz.style.figures import DPI, render_figure, write_figure
 
-DPI = 150
 WIDTH = 10.0  # inches
 TRAINING_STEPS = 4  # shown of a training
 MOST_MESSAGES = 20_000
@@ -41,10 +39,10 @@ MOST_KEYS = 16  # chunks that are listed one by one
 
 
 def draw_space_time(trace: Trace, path: Path | str) -> None:
-    """Write a PNG, 1500 pixels wide: a line for each message, from (sender, begin) to (receiver, end); a bar per span.
+    """Write a line for each message, from (sender, begin) to (receiver, end), and a bar per span: .png, .svg or .pdf.
 
-    Of a training it shows the first four steps, of more than 20,000 messages an even sample, and says so. Raises
-    InputError for another suffix than ``.png`` or a trace in which nothing happens.
+    Of a training it shows the first four steps, of more than 20,000 messages an even sample, and says so. A PNG is
+    1500 pixels wide. Raises InputError for another suffix or a trace in which nothing happens.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message
@@ -55,11 +53,16 @@ def draw_space_time(trace: Trace, path: Path | str) -> None:
     True
     """
     path = check_file(path, "a space-time picture")
-    write_bytes(path, render_space_time(trace))
+    write_figure(space_time_figure(trace), path)
 
 
 def render_space_time(trace: Trace) -> bytes:
     """Return the space-time picture of a trace as PNG bytes. Raises InputError for a trace in which nothing happens."""
+    return render_figure(space_time_figure(trace))
+
+
+def space_time_figure(trace: Trace) -> Figure:
+    """Return the space-time picture as a figure. Raises InputError for a trace in which nothing happens."""
     check_something_happens(trace)
     height = min(12.0, max(3.4, 1.7 + 0.42 * trace.world_size))
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER)
@@ -74,9 +77,7 @@ def render_space_time(trace: Trace) -> bytes:
         axes.scatter(*at, s=110, marker="X", color=WRONG, edgecolors=PAPER, linewidths=1, zorder=6, clip_on=False)
     _label_axes(axes, trace.world_size, until)
     _draw_heading(figure, trace, height, _describe_omissions(trace, until, len(sample), len(messages)))
-    content = BytesIO()
-    figure.savefig(content, format="png", dpi=DPI)
-    return content.getvalue()
+    return figure
 
 
 def _shown_until(trace: Trace) -> float:

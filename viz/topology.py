@@ -1,31 +1,44 @@
 """The picture of a topology: machines with what is in them, or hosts and switches, and the bandwidth of each link.
 
 It reads a networkx graph as data: ``bandwidth`` on edges and, where they are there, ``medium`` on edges and ``kind``
-and ``tier`` on nodes.
+and ``tier`` on nodes. A large network is drawn as groups of alike nodes.
 """
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import inf, log10
+from itertools import pairwise
+from math import inf, log2
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import networkx as nx
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrowPatch
-from matplotlib.text import Text
+from matplotlib.patches import FancyBboxPatch
 
 from collectives.errors import InputError
-from collectives.units import format_bandwidth
+from collectives.units import count, format_bandwidth
 from viz.file_types import check_file
-from viz.layout.geometry import Graph, Point
-from viz.layout.rows import kind_of, place_in_rows
-from viz.style.colours import GREY, INK, PANE, PAPER
-from viz.style.figures import DPI, write_figure
+from viz.layout.cables import draw_lines
+from viz.layout.geometry import Edge, Graph, Line, Point
+from viz.layout.groups import Cable, Group, GroupedNetwork, group_nodes
+from viz.layout.placement import place_nodes
+from viz.layout.rows import place_in_rows
+from viz.layout.traced_graph import memory_edge
+from viz.style.colours import FAINT, GREY, INK, PANE, PAPER
+from viz.style.figures import titled_figure, write_figure
 
 MOST_NODES = 2000
-MOST_LABELS = 80
+MOST_SORTS = 12  # of links, in the key
+COLUMN, ROW = 0.46, 0.85  # inches between neighbours in a row of nodes, and between rows
+WIDE_COLUMN, FULL = 0.8, 6.2  # inches between neighbours where there is room, and of a row that fills the paper
+GROUP_COLUMN, GROUP_ROW = 1.15, 1.05  # of groups
+ROUND = (5.6, 3.0)  # inches of a circle of few hosts
+MARGIN, HEAD = 0.45, 1.25  # inches beside and above what is drawn
 # Okabe and Ito, "Color Universal Design" (2008), as in the other pictures.
 FAMILIES = {
     "NVLink-C2C": "#56b4e9",
@@ -42,11 +55,13 @@ NAMES = {
     "host": "host", "gpu": "GPU", "pcie": "PCIe switch", "cpu": "CPU", "memory": "its memory", "nic": "NIC",
     "nvswitch": "NVSwitch", "switch": "switch",
 }  # fmt: skip
-LABEL_BOX = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
 FLAT = [(-1.0, -0.4), (1.0, -0.4), (1.0, 0.4), (-1.0, 0.4), (-1.0, -0.4)]  # like a memory module
 SYMBOLS: dict[str, Any] = {
     "gpu": "s", "host": "o", "nic": "D", "nvswitch": "H", "cpu": "s", "memory": FLAT, "pcie": "^", "switch": "H",
 }  # fmt: skip
+BOXED = ("machine", "memory of this machine")
+Sort = tuple[str, str, float]  # of links: words, colour, bytes per second
+PART = re.compile(r"(n\d+)\.[a-z]+(\d*)")
 
 
 def draw_topology(graph: Graph, hosts: Sequence[str], title: str, path: Path | str) -> None:
@@ -72,119 +87,249 @@ def draw_topology(graph: Graph, hosts: Sequence[str], title: str, path: Path | s
 
 
 def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
-    """Return the picture of a network as a figure."""
-    positions = place_in_rows(graph, hosts)
-    across = [x for x, _ in positions.values()]
-    width = min(24.0, max(7.0, 1.6 + 0.42 * (max(across) - min(across) + 1)))
-    figure = Figure(figsize=(width, 6.2), dpi=DPI, facecolor=PAPER)
-    axes = figure.add_axes((0.02, 0.15, 0.96, 0.73))
+    """Return the picture of a network as a figure. The lines of its links have the ``gid`` "NODE - NODE"."""
+    shown = _with_memory(graph, hosts)
+    network = group_nodes(shown, hosts)
+    at, lines = _arrange(network)
+    points = np.concatenate([*lines.values(), np.array(list(at.values()))])
+    (left, low), (right, high) = points.min(axis=0), points.max(axis=0)
+    sorts = _sorts(network)
+    width = max(7.2, right - left + 2 * MARGIN)
+    columns = max(1, int(width // 3.2))
+    foot = 0.35 + 0.2 * -(-len(sorts) // columns)
+    height = max(high - low, 0.3) + 2 * MARGIN + HEAD - 0.4 + foot
+    figure = titled_figure(title, _subtitle(graph, hosts, network), width, height)
+    axes = figure.add_axes((0.0, foot / height, 1.0, 1 - (foot + HEAD - 0.4) / height))
+    middle = (left + right) / 2
+    axes.set(xlim=(middle - width / 2, middle + width / 2), ylim=(low - MARGIN, max(high, low + 0.3) + MARGIN))
     axes.set_axis_off()
-    in_rows = all(y == int(y) for _, y in positions.values())
-    thin = 0.5 if len(positions) > MOST_LABELS else 1.0
-    for a, b in _links(graph):
-        bend = 0.0 if not in_rows else -0.25 if kind_of(graph, a, hosts) in ("gpu", "host") else 0.25
-        _draw_link(axes, graph.edges[a, b], positions[a], positions[b], bend, thin)
-    _draw_nodes(axes, graph, positions, hosts)
-    axes.margins(0.06, 0.12)
-    figure.text(0.03, 0.945, title, fontsize=13, fontweight="bold", color=INK)
-    look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": GREY}
-    figure.legend(handles=_link_key(graph), loc="lower left", ncols=int(width // 3.4), **look)
-    symbols = _symbol_key(graph, hosts)
-    under_title = (0.018, 0.935)
-    figure.legend(handles=symbols, loc="upper left", bbox_to_anchor=under_title, ncols=8, columnspacing=1.2, **look)
+    if network.is_whole:
+        _draw_frames(axes, at, lines)
+    for (a, b), line in lines.items():
+        words, colour, thick = _look(network.graph.edges[a, b]["cables"], sorts)
+        axes.plot(*line.T, color=colour, linewidth=thick, alpha=0.8, zorder=1, gid=f"{a} - {b}", label=words)
+    _draw_nodes(axes, network, at)
+    _draw_keys(figure, network, sorts, (columns, width, height))
     return figure
 
 
-def _links(graph: Graph) -> list[tuple[str, str]]:
-    """Return one direction of each pair of linked nodes."""
-    return list({frozenset(edge): edge for edge in graph.edges}.values())
+def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
+    """Return the network; of ranks that this machine's memory joins, one node in place of its two ends."""
+    ends = memory_edge(graph, tuple(hosts))
+    if ends is None:
+        return graph
+    found: Graph = nx.DiGraph()
+    found.add_node("memory", kind="memory of this machine")
+    for host in hosts:
+        found.add_edge(host, "memory", bandwidth=graph.edges[ends]["bandwidth"], medium="memory")
+    return found
 
 
-def _draw_link(axes: Axes, data: Mapping[str, Any], a: Point, b: Point, bend: float, thin: float) -> None:
-    """Draw a straight line; where that would cross other nodes of the row, an arc, upwards for a positive ``bend``."""
-    (x, y), (u, v) = sorted((a, b))
-    rad = -bend if y == v and u - x > 1 else 0.0
-    line = FancyArrowPatch(
-        (x, y), (u, v), arrowstyle="-", connectionstyle=f"arc3,rad={rad}", alpha=0.75, zorder=1, shrinkA=0, shrinkB=0,
-        color=_medium_colour(data.get("medium", "")), linewidth=thin * _line_width(data["bandwidth"]),
-    )  # fmt: skip
-    axes.add_patch(line)
+def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> str:
+    """Return how large the network is, and what the picture joins."""
+    ends = memory_edge(graph, tuple(hosts))
+    if ends is not None:
+        shared = graph.edges[ends].get("shared_bandwidth", inf)
+        together = f", {_rate(shared, 'memory')} for all together" if shared < inf else ""
+        return f"{count(len(hosts), 'rank')}: every message crosses the memory{together}"
+    cables = len({frozenset(edge) for edge in graph.edges})
+    size = f"{count(len(hosts), 'rank')}  ·  {count(len(graph), 'node')}  ·  {count(cables, 'link')}"
+    return size if network.is_whole else f"{size}  ·  nodes that are alike are drawn as one"
 
 
-def _line_width(bandwidth: float) -> float:
-    """Return the width of a line in points: one more for every factor of four above 1 GB/s."""
-    return 1.0 if bandwidth == inf else min(7.0, max(0.6, 1.0 + log10(bandwidth / 1e9) / log10(4)))
+def _arrange(network: GroupedNetwork) -> tuple[dict[str, Point], dict[Edge, Line]]:
+    """Return where each group and each link is drawn, in inches with y upwards."""
+    graph, hosts = network.graph, network.hosts
+    edges = list({frozenset(edge): edge for edge in graph.edges}.values())
+    kinds = {name: group.kind for name, group in network.groups.items()}
+    if network.is_whole and {"pcie", "cpu", "nvswitch"} & set(kinds.values()):
+        rows = place_in_rows(graph, hosts)
+        column = min(WIDE_COLUMN, max(COLUMN, FULL / (max(x for x, _ in rows.values()) or 1)))
+        at = {node: (column * x, ROW * y) for node, (x, y) in rows.items()}
+        up = [node for node in at if kinds[node] not in ("gpu", "host")]
+        return at, draw_lines(at, edges, up=up, in_rows=True)
+    placed = place_nodes(graph, hosts)
+    wide, high = _extent(network, placed.kind, placed.at)
+    at = {node: (wide * x, high * (1 - y)) for node, (x, y) in placed.at.items()}
+    return at, draw_lines(at, edges, up=[n for n in at if n not in hosts], in_rows=placed.kind == "tiers")
+
+
+def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tuple[float, float]:
+    """Return how many inches a unit box of this kind of layout takes."""
+    rows = Counter(y for _, y in at.values())
+    widest = max(rows.values())
+    if kind == "tiers":
+        column, row = (COLUMN, ROW) if network.is_whole else (GROUP_COLUMN, GROUP_ROW)
+        return max(5.0, min(13.0, column * widest)), row * max(len(rows) - 1, 1) * (1.4 if widest > 16 else 1.0)
+    if kind == "grid":
+        planes = 1.0 if widest * len(rows) == len(at) else 1.8  # those behind each other need room between columns
+        return 0.85 * planes / _least_gap(at, 0), 0.75 * planes / _least_gap(at, 1)
+    if len(network.hosts) <= 2:
+        return 3.6, 1.0
+    grown = min(1.9, max(1.0, len(network.hosts) / (28 if network.is_whole else 12)))
+    return ROUND[0] * grown, ROUND[1] * grown
+
+
+def _least_gap(at: Mapping[str, Point], axis: int) -> float:
+    """Return the least distance of two nodes along one axis that are level in the other."""
+    lines: dict[float, list[float]] = {}
+    for place in at.values():
+        lines.setdefault(round(place[1 - axis], 9), []).append(place[axis])
+    return min((b - a for line in lines.values() for a, b in pairwise(sorted(line))), default=1.0)
+
+
+def _draw_frames(axes: Axes, at: Mapping[str, Point], lines: Mapping[Edge, Line]) -> None:
+    """Draw a frame with its name round each machine, where there are several."""
+    inside: dict[str, list[Point]] = {}
+    for node, place in at.items():
+        if found := PART.fullmatch(node):
+            inside.setdefault(found[1], []).append(place)
+    for (a, b), line in lines.items():
+        machines = [found[1] for node in (a, b) if (found := PART.fullmatch(node))]
+        if len(machines) == 2 and machines[0] == machines[1]:
+            inside[machines[0]] += [(float(x), float(y)) for x, y in line]
+    for name, places in inside.items() if len(inside) > 1 else ():
+        (x, y), (u, v) = np.min(places, axis=0), np.max(places, axis=0)
+        box = FancyBboxPatch(
+            (x - 0.14, y - 0.16), u - x + 0.28, v - y + 0.32, boxstyle="round,pad=0,rounding_size=0.1",
+            facecolor="none", edgecolor=FAINT, linewidth=1.2, zorder=0,
+        )  # fmt: skip
+        axes.add_patch(box)
+        axes.text(x - 0.1, y - 0.26, name, fontsize=7.5, color=GREY, va="center", ha="left", zorder=0)
+
+
+def _sorts(network: GroupedNetwork) -> list[Sort]:
+    """Return words, colour and bytes per second of each sort of link, the widest first."""
+    found = {}
+    for _, _, data in network.graph.edges(data=True):
+        cables: Mapping[Cable, int] = data["cables"]
+        words = " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
+        total = sum(bandwidth * number for (_, bandwidth), number in cables.items())
+        found[words] = (words, _medium_colour(next(iter(cables))[0]), total)
+    return sorted(found.values(), key=lambda sort: (-sort[2] if sort[2] < inf else 0.0, sort[0]))
+
+
+def _look(cables: Mapping[Cable, int], sorts: Sequence[Sort]) -> tuple[str, str, float]:
+    """Return words, colour and width in points of a link."""
+    words = " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
+    colour, total = next((colour, total) for known, colour, total in sorts if known == words)
+    return words, colour, _line_width(total, [each for _, _, each in sorts])
+
+
+def _line_width(bandwidth: float, every: Sequence[float]) -> float:
+    """Return the width of a line in points: 1.2 more for each factor of two above the thinnest, 5 at most."""
+    known = [each for each in every if each < inf]
+    if bandwidth == inf or not known or max(known) == min(known):
+        return 1.2
+    step = min(1.2, 3.8 / log2(max(known) / min(known)))
+    return 1.2 + step * log2(bandwidth / min(known))
+
+
+def _cable_words(cable: Cable, number: int) -> str:
+    """Return such as ``NVLink 2 x2: 50 GB/s each way``, or ``16 x 10 Gbit/s each way``."""
+    medium, bandwidth = cable
+    words = f"{_rate(bandwidth, medium)}{' each way' if bandwidth < inf else ''}"
+    return f"{medium or 'link'}: {words}" if number == 1 else f"{number} x {f'{medium}: ' if medium else ''}{words}"
+
+
+def _rate(bandwidth: float, medium: str) -> str:
+    """Return a bandwidth as people write it: inside of machines in GB/s, of networks in Gbit/s."""
+    if bandwidth == inf:
+        return "no limit known"
+    return f"{bandwidth / 1e9:.4g} GB/s" if medium and bandwidth >= 1e9 else format_bandwidth(bandwidth)
 
 
 def _medium_colour(medium: str) -> str:
     return next((colour for family, colour in FAMILIES.items() if medium.startswith(family)), FAMILIES[""])
 
 
-def _draw_nodes(axes: Axes, graph: Graph, positions: dict[str, Point], hosts: Sequence[str]) -> None:
-    ranks = {host: rank for rank, host in enumerate(hosts)}
-    crowded = len(positions) > MOST_LABELS
-    for node, (x, y) in positions.items():
-        kind, size = kind_of(graph, node, hosts), 7 if crowded else 17
-        filled = node in ranks
-        axes.plot(
-            x,
-            y,
-            marker=SYMBOLS[kind],
-            markersize=size,
-            markerfacecolor=INK if filled else PANE,
-            markeredgecolor=GREY,
-            zorder=2,
-        )
-        if crowded and not filled:
+def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) -> None:
+    size = 15 if len(at) <= 66 else 11
+    for name, (x, y) in at.items():
+        group = network.groups[name]
+        if len(group.members) > 1 or group.kind in BOXED:
+            _draw_box(axes, group, x, y)
             continue
-        if filled:
-            _write(axes, x, y, str(ranks[node]), 4.0 if crowded else 8.5, PAPER)
-        else:
-            _write(axes, x, y, _short_name(node), 6.5, GREY, aside=16 if y > 0 else -16).set_bbox(LABEL_BOX)
+        has_rank = bool(group.ranks)
+        axes.plot(
+            x, y, marker=SYMBOLS.get(group.kind, "o"), markersize=size, markerfacecolor=INK if has_rank else PANE,
+            markeredgecolor=GREY, zorder=2,
+        )  # fmt: skip
+        words = ", ".join(map(str, group.ranks)) if has_rank else _short_name(name, group.kind)
+        fits = len(words) <= (3 if size > 11 else 2) or (has_rank and len(words) <= 3)
+        low = -1.5 if group.kind == "pcie" else 0.0
+        axes.annotate(
+            words if len(words) <= 24 else f"{words[:22]}…", (x, y), (0, low if fits else size), ha="center",
+            va="center", textcoords="offset points", fontsize=7.5 if fits and size > 11 else 6, zorder=3,
+            color=PAPER if has_rank and fits else GREY, parse_math=False,
+            bbox=None if fits else {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
+        )  # fmt: skip
 
 
-def _write(axes: Axes, x: float, y: float, words: str, size: float, colour: str, aside: float = 0.0) -> Text:
-    """Write words at a point, or ``aside`` points above it."""
-    return axes.annotate(
-        words, (x, y), (0, aside), textcoords="offset points", fontsize=size, color=colour, ha="center", va="center",
-        zorder=3, parse_math=False,
+def _draw_box(axes: Axes, group: Group, x: float, y: float) -> None:
+    """Draw a group as a box that says how many of what it is, and which ranks are on it."""
+    machines = {found[1] for member in group.members if (found := PART.fullmatch(member))}
+    if group.kind == "machine":
+        words = next(iter(machines)) if len(machines) == 1 else f"{len(machines)} machines"
+    else:
+        words = group.kind if group.kind in BOXED else f"{len(group.members)} {_plural(group.kind)}"
+    lines = [words, *([f"ranks {ranges(group.ranks)}"] if group.ranks else [])]
+    axes.annotate(
+        "\n".join(lines), (x, y), ha="center", va="center", fontsize=7.5, zorder=3, parse_math=False, linespacing=1.25,
+        color=PAPER if group.ranks else INK,
+        bbox={
+            "boxstyle": "round,pad=0.45", "facecolor": INK if group.ranks else PANE, "edgecolor": GREY,
+            "linewidth": 1.0,
+        },
     )  # fmt: skip
 
 
-def _short_name(node: str) -> str:
-    """Return ``pcie0`` for ``n0.pcie0``, a part of the first machine; other names as they are."""
-    machine, dot, part = node.partition(".")
-    return part if dot and machine == "n0" else node
+def _plural(kind: str) -> str:
+    name = NAMES.get(kind, kind)
+    return f"{name}es" if name.endswith("ch") else f"{name}s"
 
 
-def _link_key(graph: Graph) -> list[Line2D]:
-    """Return a line of the key for each sort of link, the widest first, twelve at most."""
-    sorts = {(data["bandwidth"], data.get("medium", ""), data["latency"]) for _, _, data in graph.edges(data=True)}
-    shown = sorted(sorts, key=lambda sort: -sort[0] if sort[0] < inf else 0)
-    return [
-        Line2D(
-            [], [], color=_medium_colour(medium), linewidth=_line_width(bandwidth), label=_link_label(medium, bandwidth)
-        )
-        for bandwidth, medium, _ in shown[:12]
+def ranges(ranks: Sequence[int]) -> str:
+    """Return ranks in words, the number of them where there are many pieces.
+
+    >>> ranges([0, 1, 2, 3]), ranges([0, 2]), ranges([0, 2, 4, 6])
+    ('0–3', '0, 2', '0 … 6, 4 in all')
+    """
+    starts = [rank for rank in ranks if rank - 1 not in ranks]
+    ends = [rank for rank in ranks if rank + 1 not in ranks]
+    if len(starts) > 2:
+        return f"{ranks[0]} … {ranks[-1]}, {len(ranks)} in all"
+    return ", ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def _short_name(node: str, kind: str) -> str:
+    """Return ``0`` for ``n0.pcie0``, a part of a machine whose symbol says the rest; other names as they are."""
+    found = PART.fullmatch(node)
+    return "" if found and kind == "memory" else found[2] if found else node
+
+
+def _draw_keys(figure: Figure, network: GroupedNetwork, sorts: Sequence[Sort], size: tuple[int, float, float]) -> None:
+    """Draw what the symbols stand for above the network, and the sorts of links below it."""
+    columns, width, height = size
+    look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": GREY, "borderaxespad": 0.0}
+    every = [total for _, _, total in sorts]
+    links = [
+        Line2D([], [], color=colour, linewidth=_line_width(total, every), label=shorten(words, 60, placeholder=" …"))
+        for words, colour, total in sorts[:MOST_SORTS]
     ]
-
-
-def _symbol_key(graph: Graph, hosts: Sequence[str]) -> list[Line2D]:
-    """Return an entry of the key for each symbol that is in the picture."""
-    there = {kind_of(graph, node, hosts) for node in graph}
-    ranks = {kind_of(graph, host, hosts) for host in hosts}
-    return [
+    corner = (0.2 / width, 0.16 / height)
+    key = figure.legend(handles=links, loc="lower left", bbox_to_anchor=corner, ncols=columns, **look)
+    for text in key.get_texts():
+        text.set_parse_math(False)
+    there = {group.kind: bool(group.ranks) for group in network.groups.values() if len(group.members) == 1}
+    symbols = [
         Line2D(
-            [], [], linestyle="none", marker=SYMBOLS[kind], markersize=7, markeredgecolor=GREY, label=name,
-            markerfacecolor=INK if kind in ranks else PANE,
+            [], [], linestyle="none", marker=SYMBOLS[kind], markersize=7, markeredgecolor=GREY,
+            markerfacecolor=INK if there[kind] else PANE, label=f"{name} with its rank" if there[kind] else name,
         )
         for kind, name in NAMES.items()
         if kind in there
     ]  # fmt: skip
-
-
-def _link_label(medium: str, bandwidth: float) -> str:
-    if bandwidth == inf:
-        return f"{medium or 'link'}: no limit known"
-    gigabytes = f"{bandwidth / 1e9:.4g} GB/s" if bandwidth >= 1e9 else format_bandwidth(bandwidth)
-    return f"{medium or 'link'}: {gigabytes} each way"
+    under_title = (0.14 / width, 1 - 0.78 / height)
+    look |= {"columnspacing": 1.2, "handletextpad": 0.3}
+    figure.legend(handles=symbols, loc="upper left", bbox_to_anchor=under_title, ncols=8, **look)

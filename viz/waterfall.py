@@ -110,7 +110,7 @@ def _draw_groups(axes: Axes, rows: Sequence[float], bars: Sequence[Bar]) -> None
     is_alone = len({bar.name for bar in bars}) == 1
     for group in dict.fromkeys(bar.group for bar in bars):
         own = [row for row, bar in zip(rows, bars, strict=True) if bar.group == group]
-        words = fill(group, NAME_WIDTH if is_alone else NAME_WIDTH - 10, max_lines=3, placeholder=" …")
+        words = fill(group, NAME_WIDTH if is_alone else NAME_WIDTH - 14, max_lines=3, placeholder=" …")
         middle = (own[0] + own[-1]) / 2
         axes.text(
             -0.545, middle, words, transform=place, fontsize=9, color=INK, va="center", linespacing=1.05,
@@ -118,7 +118,7 @@ def _draw_groups(axes: Axes, rows: Sequence[float], bars: Sequence[Bar]) -> None
         )  # fmt: skip
     for row, bar in zip(rows, bars, strict=True):
         if not is_alone:
-            words = bar.name if len(bar.name) < 16 else f"{bar.name.partition('[')[0][:13]}[…]"
+            words = bar.name if len(bar.name) < 22 else f"{bar.name[:20]}…"
             axes.text(
                 -0.015, row, words, transform=place, fontsize=8.5, color=GREY, ha="right", va="center", parse_math=False
             )

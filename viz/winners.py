@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from math import log2, sqrt
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from collectives.errors import InputError
-from collectives.output_files import write_bytes
 from collectives.units import format_size
 from viz.file_types import check_file
 from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, text_colour
+from viz.style.figures import DPI, write_figure
 
-DPI = 150
 STRONG = 2.0  # times as fast as the next best, from which on a colour is full
 PALEST = 0.28  # how much of it is left where two are equally fast
 LEGEND_COLUMNS = 4
@@ -53,12 +51,11 @@ def draw_winners(found: Winners, path: Path | str) -> None:
     path = check_file(path, "a map of winners")
     if not isinstance(found, Winners):
         raise InputError(f"found is {found!r}; give viz.Winners")
-    content = BytesIO()
-    _figure(found).savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
-    write_bytes(path, content.getvalue())
+    write_figure(winners_figure(found), path)
 
 
-def _figure(found: Winners) -> Figure:
+def winners_figure(found: Winners) -> Figure:
+    """Return the map as a figure."""
     figure = Figure(figsize=(9.6, 6.0), dpi=DPI, facecolor=PAPER)
     axes = figure.add_axes((0.075, 0.22, 0.9, 0.65))
     colours = winner_colours(found)

@@ -1,18 +1,26 @@
 """What was measured of a machine to predict runs on it: realcomm writes it, simcomm reads it."""
 
 import os
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
+from collectives.checks import check_number
 from collectives.errors import InputError
+from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, Hop
+from collectives.quoting import quote
 from collectives.records.environment import describe_environment
 from collectives.records.files import read_record, write_record
+from collectives.records.pair_probes import PairProbes
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 
 FRESH_FOR = timedelta(hours=24)
+MOST_OTHERS = 0.05  # of the time of all cores: more that other processes take makes a machine busy ...
+MOST_STEAL = 0.02  # ... and so does more that its hypervisor takes
 
 
 @dataclass(frozen=True)
@@ -25,9 +33,51 @@ class Line:
     points: list[tuple[int, float]] = field(default_factory=list)  # (nbytes, seconds), each a median
 
 
+Points = Sequence[tuple[float, float]]
+
+
+def read_curve(points: Points, x: float) -> float:
+    """Return the value at ``x`` of a curve: linear between its points, level before the first.
+
+    Beyond the last it goes on at its last slope, upwards only.
+
+    >>> [read_curve([(10.0, 1.0), (20.0, 3.0)], x) for x in (5, 15, 30)]
+    [1.0, 2.0, 5.0]
+    """
+    if x <= points[0][0] or len(points) == 1:
+        return points[0][1] if x <= points[0][0] else points[0][1] * x / points[0][0]
+    at = min(max(1, bisect_left(points, (x,))), len(points) - 1)
+    (left, low), (right, high) = points[at - 1], points[at]
+    slope = (high - low) / (right - left)
+    return high + (x - right) * max(0.0, slope) if x > right else low + (x - left) * slope
+
+
+@dataclass(frozen=True)
+class HopCurve:
+    """Median seconds of one kind of hop by its bytes."""
+
+    pattern: str
+    width: int
+    reduces: bool
+    is_first: bool
+    points: list[tuple[int, float]]  # (nbytes, seconds), in order of bytes
+    in_training: bool = False  # timed in the sync's place of a training step
+
+    def __post_init__(self) -> None:
+        sizes = [nbytes for nbytes, _ in self.points]
+        if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1 or self.width < 1:
+            raise InputError(f"a curve of hops needs points of growing sizes and a width above 0, not {sizes[:5]}")
+        for _, seconds in self.points:
+            check_number("a hop", seconds, "seconds", at_least=0)
+
+
 @dataclass(frozen=True)
 class ComputePoint:
-    """The phases of a model's training step, measured in ``processes`` processes at once that do not communicate."""
+    """The phases of a model's training step, measured in ``processes`` processes at once.
+
+    Between backward and optimizer they exchange messages as a training does, if there are several. A phase is the mean
+    over the ranks, as in a training's figures.
+    """
 
     model: str
     dataset: str
@@ -36,6 +86,54 @@ class ComputePoint:
     threads: int  # of each process
     phases: ComputePhases
     spread: float  # interquartile range of the step time over its median
+    wait_s: float = 0.0  # mean over the ranks of what they wait for the slowest before a sync; median over the steps
+    slowest_s: float = 0.0  # what the slowest rank's step takes longer than the mean, besides waiting
+    division_s: float = 0.0  # dividing the sum of the gradients by the number of ranks
+
+
+@dataclass(frozen=True)
+class OverlapPoint:
+    """What a training takes whose gradients travel in buckets during backward, as torch's own sync has them travel."""
+
+    model: str
+    dataset: str
+    batch_size: int
+    processes: int
+    threads: int  # of each process
+    gradients: list[tuple[int, float]]  # bytes, and the share of backward after which it is there; in that order
+    all_reduce: list[tuple[int, float]]  # (nbytes, seconds) of the backend's own all_reduce, with nothing beside it
+    steal: float  # seconds that backward takes longer for each second of all_reduce beside it
+    copies_s: float  # copying all gradients into the buckets and back
+    broadcast_s: float  # of the model's buffers, before forward
+
+    def __post_init__(self) -> None:
+        if not self.gradients or not self.all_reduce:
+            raise InputError("what overlaps needs gradients and the times of an all_reduce")
+
+
+@dataclass(frozen=True)
+class MachineLoad:
+    """What else a machine did during a measurement, as shares of the time of all its cores."""
+
+    others: float  # other processes
+    steal: float  # what a hypervisor gave to other machines
+    names: list[str] = field(default_factory=list)  # of the other processes that took most, the busiest first
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so little was left that times are not those of an idle machine."""
+        return self.others > MOST_OTHERS or self.steal > MOST_STEAL
+
+    def describe(self) -> str:
+        """Return what the machine was busy with.
+
+        >>> MachineLoad(others=0.31, steal=0.0, names=["cc1plus"]).describe()
+        "other processes took 31% of this machine's cores (cc1plus)"
+        """
+        named = f" ({', '.join(self.names)})" if self.names else ""
+        said = [f"other processes took {self.others:.0%} of this machine's cores{named}"] * (self.others > MOST_OTHERS)
+        said += [f"its hypervisor gave {self.steal:.0%} of them to other machines"] * (self.steal > MOST_STEAL)
+        return " and ".join(said)
 
 
 @dataclass(frozen=True)
@@ -48,7 +146,7 @@ class Calibration:
     2e-05
     """
 
-    SCHEMA_VERSION: ClassVar[int] = 1
+    SCHEMA_VERSION: ClassVar[int] = 2
 
     ranks: int
     threads: int  # per rank, while measuring
@@ -57,8 +155,25 @@ class Calibration:
     reduction: Line  # every rank reduces a buffer into another at once
     backend: str = "gloo"
     compute: list[ComputePoint] = field(default_factory=list)
+    hops: list[HopCurve] = field(default_factory=list)
+    overlap: list[OverlapPoint] = field(default_factory=list)
+    parts: list["Calibration"] = field(default_factory=list)  # of a share of the blocks each: how far they agree
+    load: MachineLoad | None = None  # while it was measured
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     environment: dict[str, str | int] = field(default_factory=describe_environment)
+    pair: PairProbes | None = None  # of two emulated hosts, where the run will be emulated
+
+    def __post_init__(self) -> None:
+        try:
+            aware = datetime.fromisoformat(self.created).tzinfo is not None
+        except ValueError:
+            aware = False
+        if not aware:
+            raise InputError(
+                f"created is {quote(self.created)}; give a time with its zone, like 2026-01-31T12:00:00+00:00"
+            )
+        if any(part.parts for part in self.parts):
+            raise InputError("a part of a calibration has no parts of its own")
 
     def transport(self, goodput: float) -> Transport:
         """Return what this machine's software adds to a network whose payload gets ``goodput`` of the line rate."""
@@ -66,13 +181,44 @@ class Calibration:
             f"{self.backend}-tcp", self.one_way.fixed, goodput, self.reduction.per_byte, f"calibrated {self.created}"
         )
 
-    def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
-        """Return the measured phases of such a training step; None where they were not measured."""
+    def compute_point(self, training: Training, processes: int, threads: int) -> ComputePoint | None:
+        """Return what was measured of such a training step; None where nothing was."""
         for point in self.compute:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
             if of_point == (training.model, training.dataset, training.batch_size, processes, threads):
-                return point.phases
+                return point
         return None
+
+    def overlap_point(self, training: Training, processes: int, threads: int) -> OverlapPoint | None:
+        """Return what was measured of overlap in such a training; None where nothing was."""
+        for point in self.overlap:
+            of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
+            if of_point == (training.model, training.dataset, training.batch_size, processes, threads):
+                return point
+        return None
+
+    def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
+        """Return the measured phases of such a training step; None where they were not measured."""
+        point = self.compute_point(training, processes, threads)
+        return point.phases if point else None
+
+    def hop_seconds(self, hop: Hop, in_training: bool = False) -> float:
+        """Return the seconds of a hop, by the curve that was measured under conditions most like its own.
+
+        A curve of another width counts as many times as the hop is wider, one of a relay or exchange for each message.
+        Raises InputError where no hop was measured.
+        """
+        if not self.hops:
+            raise InputError("the calibration has no hops; make one with `ringlab calibrate`")
+        curve = min(self.hops, key=lambda curve: _unlikeness(curve, hop, in_training))
+        seconds = read_curve(curve.points, hop.nbytes)
+        messages = hop.width / curve.width if hop.pattern == EXCHANGE else 1.0
+        return seconds * messages
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was made."""
+        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds())
 
     def is_fresh(self) -> bool:
         """Return whether it was made within a day, on this machine with this software."""
@@ -82,6 +228,25 @@ class Calibration:
     def write(self, path: Path | str) -> None:
         """Write the calibration to ``path`` as JSON, whole or not at all."""
         write_record(path, self, indent=1)
+
+
+def _unlikeness(curve: HopCurve, hop: Hop, in_training: bool) -> tuple[object, ...]:
+    """Return how far the conditions of a curve are from those of a hop, what matters most first."""
+    fans = (FAN_IN, FAN_OUT)
+    sizes = [nbytes for nbytes, _ in curve.points]
+    elsewhere = curve.in_training != in_training
+    return (
+        (curve.pattern == EXCHANGE) != (hop.pattern == EXCHANGE),
+        curve.pattern != hop.pattern and (curve.pattern in fans) != (hop.pattern in fans),
+        curve.reduces != hop.reduces,
+        elsewhere and hop.nbytes not in sizes,
+        abs(curve.width - hop.width),
+        curve.is_first != hop.is_first,
+        hop.nbytes not in sizes,
+        elsewhere,
+        curve.pattern != hop.pattern,
+        -len(sizes),
+    )
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:

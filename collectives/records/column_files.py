@@ -124,22 +124,37 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
     kept: np.dtype[Any] = np.dtype("<" + plain["type"])
     expected = rows * kept.itemsize
     try:
-        inflater = zlib.decompressobj()
-        planes = inflater.decompress(base64.b64decode(text, validate=True), expected + 1)
+        column, found = _inflate(base64.b64decode(text, validate=True), kept, rows)
     except (TypeError, ValueError, binascii.Error, zlib.error) as error:
         raise ValueError(f"{name}.deflated: {error}") from error
-    if len(planes) != expected or not inflater.eof or inflater.unused_data:
-        found = f"more than {expected}" if len(planes) > expected else len(planes)
-        raise ValueError(f"{name}.deflated: {found} bytes where {rows} rows take {expected}, or an incomplete stream")
-    if plain["type"] == "b1" and planes.strip(b"\0\1"):
+    if column is None:
+        said = f"more than {expected}" if found > expected else found
+        raise ValueError(f"{name}.deflated: {said} bytes where {rows} rows take {expected}, or an incomplete stream")
+    if plain["type"] == "b1" and column.view(np.uint8).max(initial=0) > 1:
         raise ValueError(f"{name}.deflated: a byte that is neither 0 nor 1")
-    significance = np.frombuffer(planes, np.uint8).reshape(kept.itemsize, rows)
-    column: npt.NDArray[Any] = np.ascontiguousarray(significance.T).view(kept)[:, 0]
     if plain["type"] == "u8" and rows and column.max() >= 1 << 63:
         raise ValueError(f"{name}.deflated: a number of 2^63 or more")
     if kind is np.float64 and not np.isfinite(column).all():
         raise ValueError(f"{name}.deflated: a number that is not finite")
     return column
+
+
+def _inflate(packed: bytes, kept: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
+    """Return the column in a deflated stream, and its bytes; None where there are more or fewer than its rows take.
+
+    The bytes of one significance are inflated at a time, and put where they belong.
+    """
+    column = np.empty(rows, kept)
+    significance, inflater, found = column.view(np.uint8).reshape(rows, kept.itemsize), zlib.decompressobj(), 0
+    for at in range(kept.itemsize if rows else 0):
+        plane = inflater.decompress(packed, rows)
+        packed, found = inflater.unconsumed_tail, found + len(plane)
+        if len(plane) < rows:
+            return None, found
+        significance[:, at] = np.frombuffer(plane, np.uint8)
+    found += len(inflater.decompress(packed, 1))
+    is_whole = found == column.nbytes and inflater.eof and not inflater.unused_data
+    return (column if is_whole else None), found
 
 
 def _shown(value: object) -> str:

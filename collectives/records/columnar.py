@@ -134,11 +134,16 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the entries of a column of whole numbers at some places, in the smallest type that holds them all.
 
+    If all entries of the column are equal, those returned share one place.
+
     >>> shrink(np.array([7, 300, 9]), np.array([2, 0])).dtype
     dtype('uint16')
     """
-    found: npt.NDArray[Any] = (narrow(column) if len(column) else column)[at]
-    return found
+    if not len(column):
+        return np.asarray(column[at])
+    if column.min() == column.max():
+        return np.broadcast_to(narrow(column[:1])[0], (len(at),))
+    return np.asarray(narrow(column)[at])
 
 
 def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:

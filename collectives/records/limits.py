@@ -1,4 +1,4 @@
-"""What limits a run: ranks that are stuck, a cable that is slow, one that sets the pace, latency, or none of them.
+"""What limits a run: ranks that are stuck, computing, a slow cable, one that sets the pace, latency, or none of them.
 
 The rule looks at what happened only, so it serves a simulated network whose troubles are known, to see whether they
 show, as well as one whose troubles nobody knows. Report, terminal and player all ask here.
@@ -15,9 +15,10 @@ from typing import Literal
 
 import numpy as np
 
+from collectives.records.columnar import Floats, Ints
 from collectives.records.link_loads import LinkLoads, link_loads
-from collectives.records.message_arrays import MessageArrays, message_arrays
 from collectives.records.path_parts import fullest_link
+from collectives.records.summary import PHASES
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path
 from collectives.units import format_bandwidth, format_time
@@ -31,6 +32,8 @@ FULL = 0.9  # of the greatest use: as full
 FULL_USE = 0.25  # of its bandwidth: what is used less does not set the pace
 FEW = 0.25  # of the cables in use
 LATE = 0.4  # of the critical path
+COMPUTING = 0.5  # of the time of a training
+NAMED = 2  # pairs of ranks that send over a slow cable
 
 
 @dataclass(frozen=True)
@@ -52,33 +55,72 @@ class Cable:
 class Limits:
     """What limits a run, in words, with the cables in use: those that stand out first, then by use."""
 
-    kind: Literal["stuck", "slow", "full", "latency", "none", "unknown"]
+    kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
     sentence: str
     cables: tuple[Cable, ...] = ()
     standing_out: int = 0  # how many of the cables
 
 
-def find_limits(trace: Trace, messages: MessageArrays | None = None, loads: LinkLoads | None = None) -> Limits:
+def find_limits(trace: Trace, loads: LinkLoads | None = None) -> Limits:
     """Return what limits a run: ``stuck`` if it never ends, ``unknown`` if no links are known, as of measured ones.
+
+    Of a training it is ``computing`` where that takes more than half of the time, else what limits the gradient sync.
 
     >>> find_limits(Trace("broadcast/naive", "measured", 2, 1.0)).kind
     'unknown'
     """
     if not trace.is_complete:
         return Limits("stuck", *_stuck_words(trace))
+    phases = phase_shares(trace)
+    if not phases:
+        return _find_network_limits(trace, loads)
+    if sum(share for name, share in phases.items() if name != "sync") > COMPUTING:
+        return Limits("computing", "Computing, not the network", _computing_words(phases))
+    found = _find_network_limits(trace, loads)
+    return replace(found, sentence=f"Gradient sync takes {_percent(phases['sync'])} of the time. {found.sentence}")
+
+
+def phase_shares(trace: Trace) -> dict[str, float]:
+    """Return the share of all ranks' time that each phase of a training takes, the longest first; else nothing.
+
+    >>> from collectives.records.spans import Span
+    >>> phase_shares(Trace("training/ring", "predicted", 1, 4.0, spans=[Span(0, "backward", 0, 1.0, 2.0)]))
+    {'backward': 0.25}
+    """
+    spans, whole = trace.spans, trace.world_size * trace.elapsed
+    if not trace.title.startswith("training/") or not whole:
+        return {}
+    shares = {}
+    for name in spans.names:
+        if name in PHASES:
+            own = spans.select(spans.named(name))
+            shares[name] = float((own.end - own.begin).sum()) / whole
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _computing_words(phases: Mapping[str, float]) -> str:
+    """Return what computing takes, with its longest phase, and what is left to the sync."""
+    computing = {name: share for name, share in phases.items() if name != "sync"}
+    longest = next(iter(computing))
+    words = f"{_percent(sum(computing.values()))} of the time is computing, {_percent(computing[longest])} {longest}"
+    sync = phases.get("sync", 0.0)
+    return f"{words}; gradient sync takes {_percent(sync)}, and no network could save more." if sync else f"{words}."
+
+
+def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> Limits:
+    """Return what of the network limits a run that ends."""
     if not trace.links or not len(trace.messages):
         return Limits("unknown", "No links are known", "Which links the messages crossed was not recorded.")
-    messages = messages or message_arrays(trace)
-    loads = loads or link_loads(trace, messages)
+    loads = loads or link_loads(trace)
     cables = _find_cables(trace, loads)
-    slow, full = _slow(messages, loads, cables), _full(cables)
+    slow, full = _slow(trace, loads, cables), _full(cables)
     standing = slow or full
-    cables, latency = _blame(trace, messages, loads, cables)
+    cables, latency = _blame(trace, loads, cables)
     out = [cable for cable in cables if cable.links in {one.links for one in standing}]
     ordered = (*out, *(cable for cable in cables if cable not in out))
     if slow:
-        return Limits("slow", *_slow_words(trace, out), ordered, len(out))
+        return Limits("slow", *_slow_words(trace, loads, out), ordered, len(out))
     if full:
         return Limits("full", *_full_words(trace, out, cables), ordered, len(out))
     if latency > LATE * trace.elapsed:
@@ -90,12 +132,12 @@ def find_limits(trace: Trace, messages: MessageArrays | None = None, loads: Link
     return Limits("none", "No link stands out", _even_words(cables), ordered)
 
 
-def critical_messages(trace: Trace, messages: MessageArrays) -> list[int]:
+def critical_messages(trace: Trace) -> list[int]:
     """Return which messages are on the critical path, in the order of the path.
 
-    >>> from collectives.records.message_arrays import Message
+    >>> from collectives.records.messages import Message
     >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
-    >>> critical_messages(trace, message_arrays(trace))
+    >>> critical_messages(trace)
     [0]
     """
     return [leg.number for leg in critical_path(trace) if leg.name == "message"]
@@ -118,13 +160,13 @@ def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
     return sorted(cables, key=lambda cable: (-cable.use, -cable.peak))
 
 
-def _slow(messages: MessageArrays, loads: LinkLoads, cables: Sequence[Cable]) -> list[Cable]:
+def _slow(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> list[Cable]:
     """Return the slowest cables where a few are slow, else none."""
     if not cables:
         return []
     usual = _usual_peak(cables)
     slow = [cable for cable in cables if cable.busy > BUSY and cable.peak < SLOW_PEAK * usual]
-    slow = _not_held_back(messages, loads, slow, usual)
+    slow = _not_held_back(trace, loads, slow, usual)
     if not slow or not _are_few(slow, cables):
         return []
     worst = min(cable.peak for cable in slow)
@@ -135,33 +177,43 @@ def _usual_peak(cables: Sequence[Cable]) -> float:
     return float(np.sort([cable.peak for cable in cables])[len(cables) // 2])
 
 
-def _not_held_back(messages: MessageArrays, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
+def _not_held_back(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
     """Return the cables whose messages were not held back elsewhere.
 
     A message was, if on its way there is a link as loaded as links usually get, or a cable that looks slow and is more
     loaded than this one.
     """
-    suspect = {link for cable in slow for link in cable.links}
-    message, link = messages.crossings()
+    if not slow:
+        return []
+    suspect = np.zeros(len(loads.use), np.bool_)
+    suspect[[link for cable in slow for link in cable.links]] = True
+    message, link = loads.routes.crossings(trace.messages.route)
+    begin, end = trace.messages.begin, trace.messages.end
     found = []
     for cable in slow:
-        mine = np.isin(link, cable.links)
-        held = free = 0.0
-        for index, own in zip(message[mine], link[mine], strict=True):
-            route = messages.routes[messages.route[index]]
-            begin, end = messages.begin[index], messages.end[index]
-            load = float(loads.mean_share(own, begin, end))
-            others = [
-                (float(loads.mean_share(other, begin, end)), other) for other in route if other not in cable.links
-            ]
-            is_held = any(
-                share >= FULL * usual or (other in suspect and share > MORE_LOADED * load) for share, other in others
-            )
-            held += (end - begin) * is_held
-            free += (end - begin) * (not is_held)
-        if held <= free:
+        own = np.flatnonzero(np.isin(link, cable.links))
+        mine, where = np.unique(message[own], return_inverse=True)
+        begins, ends = begin[mine], end[mine]
+        load = np.zeros(len(mine))
+        load[where] = _shares(loads, link[own], begins[where], ends[where])
+        on_way = np.flatnonzero(np.isin(message, mine) & ~np.isin(link, cable.links))
+        whose = np.searchsorted(mine, message[on_way])
+        share = _shares(loads, link[on_way], begins[whose], ends[whose])
+        holds = (share >= FULL * usual) | (suspect[link[on_way]] & (share > MORE_LOADED * load[whose]))
+        is_held = np.bincount(whose, holds, len(mine)) > 0
+        seconds = ends - begins
+        if seconds[is_held].sum() <= seconds[~is_held].sum():
             found.append(cable)
     return found
+
+
+def _shares(loads: LinkLoads, link: Ints, begin: Floats, end: Floats) -> Floats:
+    """Return the mean load of links as a share of their bandwidth, of each between times of its own."""
+    shares, order = np.zeros(len(link)), np.argsort(link, kind="stable")
+    for same in np.split(order, np.flatnonzero(np.diff(link[order])) + 1):
+        if len(same):
+            shares[same] = loads.mean_share(int(link[same[0]]), begin[same], end[same])
+    return shares
 
 
 def _full(cables: Sequence[Cable]) -> list[Cable]:
@@ -178,15 +230,15 @@ def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
     return len(some) <= max(1, FEW * len(cables)) or (len(some) == 2 and len(cables) >= 6)
 
 
-def _blame(
-    trace: Trace, messages: MessageArrays, loads: LinkLoads, cables: Sequence[Cable]
-) -> tuple[list[Cable], float]:
+def _blame(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> tuple[list[Cable], float]:
     """Return the cables with their seconds of the critical path, and the seconds of it that are latency."""
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
     blame, crossing, latency = np.zeros(len(cables)), np.zeros(len(cables)), 0.0
-    for index in critical_messages(trace, messages):
-        route = messages.routes[messages.route[index]]
-        begin, end = float(messages.begin[index]), float(messages.end[index])
+    routes = trace.messages.route
+    for leg in critical_path(trace):
+        if leg.name != "message":
+            continue
+        route, begin, end = loads.routes[routes[leg.number]], leg.begin, leg.end
         delay = min(sum(trace.links[link].latency for link in route), end - begin)
         latency += delay
         used = [link for link in route if link in owner]
@@ -214,10 +266,11 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
     """Return where a program goes wrong, which rank failed, or which ranks wait for each other and how many more."""
     if trace.failure is not None:
         where = f"{trace.failure.where}: " if trace.failure.where else ""
-        return f"Rank {trace.failure.rank} goes wrong in step {trace.failure.step + 1}", f"{where}{trace.failure.text}"
+        step = "at its end" if trace.failure.step is None else f"in step {trace.failure.step}"
+        return f"Rank {trace.failure.rank} goes wrong {step}", f"{where}{trace.failure.text}"
     waits = sorted(trace.unfinished, key=lambda wait: wait.since)
     words = [
-        f"Rank {wait.rank} waits in step {wait.step + 1} "
+        f"Rank {wait.rank} waits in step {wait.step} of its program "
         f"to {'send to' if wait.sends else 'receive from'} rank {wait.peer}."
         for wait in waits[:2]
     ]
@@ -230,15 +283,28 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
     return heading, " ".join([f"Rank {', '.join(failed)}: nothing that needs it goes on.", *words])
 
 
-def _slow_words(trace: Trace, slow: Sequence[Cable]) -> tuple[str, str]:
+def _slow_words(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]) -> tuple[str, str]:
     cable = slow[0]
-    rate = format_bandwidth(cable.bandwidth)
-    words = f"Never more than {_percent(cable.peak)} of its {rate}, though in use {_percent(cable.busy)} of the time."
+    reached = format_bandwidth(float(f"{cable.peak * cable.bandwidth:.2g}"))
+    words = f"It behaves like a link of {reached}, not {format_bandwidth(cable.bandwidth)}"
+    words += f", in use {_percent(cable.busy)} of the time."
     if cable.crossing:
-        words += f" {_percent(min(1.0, cable.crossing / trace.elapsed))} of the critical path crosses it."
+        share = _percent(min(1.0, cable.crossing / trace.elapsed))
+        words += f" {share} of the critical path, which decides the end, crosses it: {_who_cross(trace, loads, cable)}."
     if len(slow) == 1:
         return f"{cable.name} is slow", words
     return f"{len(slow)} links are slow", f"{cable.name} and {len(slow) - 1} more. {words}"
+
+
+def _who_cross(trace: Trace, loads: LinkLoads, cable: Cable) -> str:
+    """Return who sends to whom over a cable, such as ``rank 12 to 13, and 13 to 14``; of many, how many pairs."""
+    message, link = loads.routes.crossings(trace.messages.route)
+    mine = message[np.isin(link, cable.links)]
+    numbers = np.unique(trace.messages.src[mine].astype(np.int64) * trace.world_size + trace.messages.dst[mine])
+    pairs = [divmod(number, trace.world_size) for number in numbers.tolist()]
+    if len(pairs) > NAMED:
+        return f"{len(pairs)} pairs of ranks"
+    return "rank " + ", and ".join(f"{src} to {dst}" for src, dst in pairs)
 
 
 def _full_words(trace: Trace, full: Sequence[Cable], cables: Sequence[Cable]) -> tuple[str, str]:
@@ -265,7 +331,7 @@ def _even_words(cables: Sequence[Cable]) -> str:
     words = f"{even} of {len(cables)} links are equally busy, {_percent(top)} of what they could carry"
     if len(cables) == 1:
         words = f"One link is in use, {_percent(top)} of what it could carry"
-    return words + (": the network is used to the full." if top > 0.9 else ".")
+    return words + (": nothing to mend, only wider links or fewer bytes would be faster." if top > 0.9 else ".")
 
 
 def _percent(share: float) -> str:

@@ -1,19 +1,17 @@
 """How much each link of a Trace carried, and when: what the rule of ``limits`` and the pictures of links read."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from collectives.records.message_arrays import MessageArrays
+from collectives.records.columnar import Floats, Ints
+from collectives.records.link_routes import LinkRoutes, link_routes
 from collectives.records.trace import Trace
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-SHORTEST = 1e-9  # of the run: a load that lasts shorter is rounding
 LEAST_SECONDS = 1e-15
 TOGETHER = 8  # messages of which a greatest rate is looked for
+AT_ONCE = 1 << 15  # crossings of links, so that what is worked on stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,9 @@ class LinkLoads:
     first: Ints  # [links + 1]: where the loads of a link begin in ``time`` and ``load``
     time: Floats
     load: Floats  # bytes per second from ``time`` to the next
-    carried: Floats  # bytes until ``time``, of all links before too
+    carried: Floats  # bytes until ``time``, and as many more for all entries of a link
     capacity: Floats  # nominal, bytes per second; infinite where it is not known
+    routes: LinkRoutes  # of the messages
 
     def mean_load(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
         """Return the mean load of a link, bytes per second, between times."""
@@ -47,83 +46,120 @@ class LinkLoads:
         return np.asarray(self.mean_load(link, begin, end) / self.capacity[link])
 
 
-def link_loads(trace: Trace, messages: MessageArrays) -> LinkLoads:
+@dataclass(frozen=True)
+class _Crossings:
+    """Messages that cross some consecutive links, link by link; one entry a crossing, and of ``first`` one a link."""
+
+    first: Ints  # [links + 1]: where the crossings of each link begin
+    link: Ints  # counted from the first of these links
+    start: Floats  # when the bytes begin to flow
+    end: Floats
+    nbytes: Ints
+    rate: Floats  # bytes per second
+    share: Floats  # the rate over what the narrowest link of the route carries
+
+    def greatest(self, values: Floats | Ints, first: Ints) -> Floats:
+        """Return the greatest value of each link, 0 for one without; ``first`` says where those of each begin."""
+        found, used = np.zeros(len(first) - 1), np.flatnonzero(np.diff(first))
+        found[used] = np.maximum.reduceat(values, first[used]) if len(used) else 0.0
+        return found
+
+
+def link_loads(trace: Trace) -> LinkLoads:
     """Return what each link of a trace carried.
 
-    >>> from collectives.records.message_arrays import Message, message_arrays
+    >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
     >>> message = Message(0, 1, 0, 0, 500, 0.0, 1.0, ("a", "b"))
     >>> trace = Trace("one", "predicted", 2, 1.0, [message], links=[TracedLink("a", "b", 1000.0, 0.0, 500.0)])
-    >>> loads = link_loads(trace, message_arrays(trace))
+    >>> loads = link_loads(trace)
     >>> loads.use.tolist(), loads.busy.tolist(), loads.peak.tolist()
     ([0.5], [1.0], [0.5])
     """
-    count = len(trace.links)
+    count, routes = len(trace.links), link_routes(trace)
     capacity = np.array([link.bandwidth for link in trace.links])
     capacity = np.where((capacity > 0) & np.isfinite(capacity), capacity, np.inf)
-    carried = np.array([link.nbytes for link in trace.links], float)
-    message, link = messages.crossings()
-    start, rate = _rates(trace, messages)
-    time, load, held, first = _events(link, start[message], messages.end[message], rate[message], count)
-    lasting = np.append(np.diff(time), 0.0)
-    lasting[first[1:][first[1:] > first[:-1]] - 1] = 0.0
-    owner = np.repeat(np.arange(count), np.diff(first))
-    carried_until = np.cumsum(load * lasting) - load * lasting
-    most = np.zeros(count, np.int64)
-    np.maximum.at(most, owner, held)
-    peak = _greatest_rate(link, start[message], messages.end[message], messages.nbytes[message], count) / capacity
-    alone = _share_of_route(messages, rate, capacity)
-    np.maximum.at(peak, link, alone[message])
-    busy = np.bincount(owner, lasting * (held > 0), count) / trace.elapsed
-    return LinkLoads(carried / (capacity * trace.elapsed), busy, peak, most, first, time, load, carried_until, capacity)
+    nbytes = np.array([link.nbytes for link in trace.links], float)
+    message, first = _by_link(trace, routes)
+    busy, peak, share, most = np.zeros((4, count))
+    time, load, carried = np.zeros((3, 2 * len(message)))
+    for links, part in _split(trace, routes, capacity, message, first):
+        mine = slice(2 * first[links.start], 2 * first[links.stop])
+        time[mine], load[mine], held = _events(part)
+        lasting = np.append(np.diff(time[mine]), 0.0)
+        ends = 2 * part.first[1:]
+        lasting[ends[ends > 2 * part.first[:-1]] - 1] = 0.0
+        carried[mine] = np.cumsum(load[mine] * lasting) - load[mine] * lasting
+        most[links] = part.greatest(held, 2 * part.first)
+        busy[links] = np.bincount(np.repeat(part.link, 2), lasting * (held > 0), len(ends)) / trace.elapsed
+        peak[links] = part.greatest(_greatest_rates(part), part.first)
+        share[links] = part.greatest(part.share, part.first)
+    peak = np.maximum(peak / capacity, share)
+    use = nbytes / (capacity * trace.elapsed)
+    return LinkLoads(use, busy, peak, most.astype(np.int64), 2 * first, time, load, carried, capacity, routes)
 
 
-def _rates(trace: Trace, messages: MessageArrays) -> tuple[Floats, Floats]:
-    """Return when the bytes of each message begin to flow, and how many do a second."""
-    latency = np.array([link.latency for link in trace.links])
-    delay = np.array([latency[route].sum() if route else 0.0 for route in messages.routes])
-    start = np.minimum(messages.begin + delay[messages.route], messages.end)
-    return start, messages.nbytes / np.maximum(messages.end - start, LEAST_SECONDS)
+def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
+    """Return the messages that cross each link, link by link in the order of the Trace, and where each link begins."""
+    message, link = routes.crossings(trace.messages.route)
+    order = np.argsort(link.astype(np.min_scalar_type(len(trace.links))), kind="stable")  # short numbers sort fast
+    return message[order], np.append(0, np.cumsum(np.bincount(link, minlength=len(trace.links))))
 
 
-def _share_of_route(messages: MessageArrays, rate: Floats, capacity: Floats) -> Floats:
-    """Return the rate of each message as a share of what the narrowest link of its route carries."""
-    narrowest = np.array([capacity[route].min() if route else np.inf for route in messages.routes])
-    return np.asarray(rate / narrowest[messages.route])
+def _split(
+    trace: Trace, routes: LinkRoutes, capacity: Floats, message: Ints, first: Ints
+) -> Iterator[tuple[slice, _Crossings]]:
+    """Yield consecutive links with what crosses them: about ``AT_ONCE`` crossings, or one link that has more."""
+    messages = trace.messages
+    route, begin, end, nbytes = messages.route, messages.begin, messages.end, messages.nbytes
+    delay = routes.sums(np.array([link.latency for link in trace.links], float))
+    narrowest = routes.least(capacity)
+    cuts = np.append(np.flatnonzero(np.diff(first[:-1] // AT_ONCE, prepend=-1)), len(first) - 1)
+    for one, other in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        mine = message[first[one] : first[other]]
+        own = first[one : other + 1] - first[one]
+        ends, sizes, ways = end[mine], nbytes[mine], route[mine]
+        start = np.minimum(begin[mine] + delay[ways], ends)
+        rate = sizes / np.maximum(ends - start, LEAST_SECONDS)
+        link = np.repeat(np.arange(other - one), np.diff(own))
+        yield slice(one, other), _Crossings(own, link, start, ends, sizes, rate, rate / narrowest[ways])
 
 
-def _greatest_rate(link: Ints, start: Floats, end: Floats, nbytes: Ints, count: int) -> Floats:
-    """Return the most bytes per second that each link is sure to have carried, over up to ``TOGETHER`` messages.
+def _greatest_rates(part: _Crossings) -> Floats:
+    """Return bytes per second that a link is sure to have carried: of messages from each on, up to ``TOGETHER``.
 
     The bytes of messages that follow each other, from when the first begins to flow to when the last has arrived, have
     all crossed the link in that time. Rates of single messages do not add up so: each is a mean over another time.
     """
-    order = _order(link, start, count)
-    link, start, end, nbytes = link[order], start[order], end[order], nbytes[order]
-    best, last, total = np.zeros(count), end.copy(), nbytes.astype(float)
-    for apart in range(min(TOGETHER, len(link))):
-        firsts = np.flatnonzero(link[: len(link) - apart] == link[apart:])  # of groups that are on one link
-        if apart:
-            last[firsts] = np.maximum(last[firsts], end[firsts + apart])
-            total[firsts] += nbytes[firsts + apart]
-        np.maximum.at(best, link[firsts], total[firsts] / np.maximum(last - start, LEAST_SECONDS)[firsts])
+    order = _order(part.link, part.start)  # link by link as before, so ``part.link`` is that of the sorted ones too
+    start, end, nbytes = part.start[order], part.end[order], part.nbytes[order]
+    last, total = end.copy(), nbytes.astype(float)
+    best = total / np.maximum(last - start, LEAST_SECONDS)
+    for apart in range(1, min(TOGETHER, len(order))):
+        until = len(order) - apart
+        on_one = part.link[:until] == part.link[apart:]
+        np.maximum(last[:until], end[apart:], out=last[:until], where=on_one)
+        np.add(total[:until], nbytes[apart:], out=total[:until], where=on_one)
+        np.maximum(best, total / np.maximum(last - start, LEAST_SECONDS), out=best)
     return best
 
 
-def _events(link: Ints, start: Floats, end: Floats, rate: Floats, count: int) -> tuple[Floats, Floats, Ints, Ints]:
-    """Return time, load and messages after each event, link by link, and where the events of each link begin."""
-    links, times = np.concatenate([link, link]), np.concatenate([end, start])  # at one time ends come first
+def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
+    """Return time, load and messages after each event, link by link: a message's bytes begin to flow, or end."""
+    number = len(part.link)
+    links, times = np.concatenate([part.link, part.link]), np.concatenate([part.end, part.start])
+    rate = np.where(part.end > part.start, part.rate, 0.0)  # what takes no time would only leave its rounding
     changes = np.concatenate([-rate, rate])
-    order = _order(links, times, count)
-    first = np.concatenate([[0], np.cumsum(np.bincount(links, minlength=count))])
-    load, held = np.cumsum(changes[order]), np.cumsum(np.where(order < len(link), -1, 1))
-    before = np.where(first > 0, load[first - 1], 0.0) if len(load) else np.zeros(count + 1)
-    load -= np.repeat(before[:-1], np.diff(first))
-    return times[order], np.maximum(load, 0.0), held, first
+    order = _order(links, times)  # at one time ends come first
+    load, held = np.cumsum(changes[order]), np.cumsum(np.where(order < number, -1, 1))
+    first = 2 * part.first
+    before = np.where(first[:-1] > 0, load[first[:-1] - 1], 0.0) if number else np.zeros(len(first) - 1)
+    load -= np.repeat(before, np.diff(first))
+    return times[order], np.maximum(load, 0.0), held
 
 
-def _order(link: Ints, time: Floats, count: int) -> Ints:
+def _order(link: Ints, time: Floats) -> Ints:
     """Return the order by link, then by time, then as given; short numbers of links are sorted much faster."""
     by_time = np.argsort(time, kind="stable")
-    short = link[by_time].astype(np.min_scalar_type(count))
+    short = link[by_time].astype(np.min_scalar_type(int(link.max(initial=0))))
     return np.asarray(by_time[np.argsort(short, kind="stable")])

@@ -204,19 +204,6 @@ class Messages(Columnar[Message]):
         """Return the messages in the order of a Trace: by ``begin``, then sender; of equal ones as they come."""
         return self.select(np.lexsort((self.kept["src"], self.begin)))
 
-    def edges(self, links: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
-        """Return ``message`` and ``link``: each message beside each link that it crosses.
-
-        ``links`` has a number for each link by its ends; links that are not there are left out.
-        """
-        first, link = self.routes.links(links)
-        route = self.route
-        hops = np.diff(first)[route]
-        message = np.repeat(np.arange(len(self)), hops)
-        hop = np.arange(len(message)) - np.repeat(np.cumsum(hops) - hops, hops)
-        crossed = link[first[:-1][route][message] + hop]
-        return message[crossed >= 0], crossed[crossed >= 0]
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Messages):
             return NotImplemented
@@ -275,22 +262,13 @@ def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:
         yield (0,) * len(rows) if name == "route" else values
 
 
-def edge_numbers(edges: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Return the number of each link: its place in what is given.
-
-    >>> edge_numbers([("h0", "s0"), ("s0", "h1")])
-    {('h0', 's0'): 0, ('s0', 'h1'): 1}
-    """
-    return {edge: number for number, edge in enumerate(edges)}
-
-
 def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
     """Yield what no run can have left of messages: ranks that do not exist, and times that run backwards."""
-    src, dst, begin, end = messages.src, messages.dst, messages.begin, messages.end
+    src, dst, end = messages.kept["src"], messages.kept["dst"], messages.end
     for number in _first(~((src >= 0) & (src < world_size) & (dst >= 0) & (dst < world_size))):
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"
-    for number in _first(~(begin <= end)):
-        yield f"messages.{number} ends at {end[number]} but begins at {begin[number]}"
+    for number in _first(~((messages.src_posted <= end) & (messages.dst_posted <= end))):
+        yield f"messages.{number} ends at {end[number]} but begins at {messages[number].begin}"
     for name in ("src_posted", "dst_posted", "end"):
         for number in _first(~np.isfinite(messages.kept[name])):
             yield f"messages.{number} has {messages.kept[name][number]} as {name}"

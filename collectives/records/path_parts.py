@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from collectives.records.link_loads import LinkLoads, link_loads
-from collectives.records.message_arrays import message_arrays
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path
 
@@ -29,15 +28,15 @@ def divide_path(trace: Trace) -> list[PathPart]:
     A message is latency first, as long as its route has any, then the bandwidth of the link that was fullest while it
     flowed; without a known route all of it is bandwidth, of no named link. What is between two legs is waiting.
 
-    >>> from collectives.records.message_arrays import Message
+    >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
     >>> message = Message(0, 1, 0, 0, 900, 0.0, 1.0, ("a", "b"))
     >>> trace = Trace("one", "predicted", 2, 1.0, [message], links=[TracedLink("a", "b", 1000.0, 0.1, 900.0)])
     >>> [(part.kind, part.name, part.begin, part.end) for part in divide_path(trace)]
     [('latency', '', 0.0, 0.1), ('bandwidth', 'a → b', 0.1, 1.0)]
     """
-    messages = message_arrays(trace)
-    loads = link_loads(trace, messages) if trace.links else None
+    loads = link_loads(trace) if trace.links else None
+    routes = trace.messages.route
     parts: list[PathPart] = []
     at = 0.0
     for leg in critical_path(trace):
@@ -47,7 +46,7 @@ def divide_path(trace: Trace) -> list[PathPart]:
         if leg.name != "message":
             parts.append(PathPart("computing", leg.name, begin, at))
             continue
-        route = messages.routes[messages.route[leg.number]]
+        route = loads.routes[routes[leg.number]] if loads else []
         flows = min(begin + sum(trace.links[link].latency for link in route), at)
         link = -1 if loads is None else fullest_link(loads, route, leg.begin, leg.end)
         name = "" if link < 0 else f"{trace.links[link].src} → {trace.links[link].dst}"

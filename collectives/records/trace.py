@@ -75,7 +75,7 @@ class ProgramFailure(NamedTuple):
     """
 
     rank: int
-    step: int  # of its program; as many as it has where all of them end and the result is wrong
+    step: int | None  # of its program, counted from 0; None where all programs end and the result is wrong
     where: str  # file and line that yields the step, such as "my.py:9"; empty where it is not known
     text: str
     at: float = 0.0  # seconds; from then on the rank does nothing

@@ -84,17 +84,22 @@ class _Work:
     def _sort(self, world_size: int) -> None:
         """Sort what took time by rank, then end; a message is of two ranks."""
         takes = np.flatnonzero(self.end > self.begin)
-        other = takes[self.src[takes] != self.dst[takes]]
-        leg = np.concatenate([takes, other])
-        rank = np.concatenate([self.src[takes], self.dst[other]])
-        order = np.lexsort((leg, self.end[leg], rank))
-        self.by_rank: Ints = leg[order]
+        takes = takes[np.argsort(self.end[takes], kind="stable")]
+        src, dst = self.src[takes], self.dst[takes]
+        number = 1 + (src != dst)
+        rank = np.repeat(src, number)
+        rank[(np.cumsum(number) - 1)[number == 2]] = dst[number == 2]
+        short = rank.astype(np.min_scalar_type(world_size))  # sorted much faster
+        self.by_rank: Ints = np.repeat(takes, number)[np.argsort(short, kind="stable")]
         self.ends: Floats = self.end[self.by_rank]
-        self.first: Ints = np.searchsorted(rank[order], np.arange(world_size + 1))
+        self.first: Ints = np.append(0, np.cumsum(np.bincount(rank, minlength=world_size)))
 
     def last(self) -> int | None:
         """Return the leg that ended last, of several the one that began last."""
-        return int(np.lexsort((-np.arange(len(self.end)), self.begin, self.end))[-1]) if len(self.end) else None
+        if not len(self.end):
+            return None
+        latest = np.flatnonzero(self.end == self.end.max())
+        return int(latest[np.argmax(self.begin[latest])])
 
     def before(self, leg: int) -> int | None:
         """Return what the beginning of a leg waited for: of what ended then, the one that began last."""

@@ -26,6 +26,7 @@ from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
 SMALL = 256  # ranks: up to so many, no schedule is too large
+TRIED_RANKS = (12, 16)  # world sizes at which is seen whether a program is cyclic
 
 AnySchedule = Schedule | CyclicSchedule | StepTable
 
@@ -50,10 +51,11 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Cycli
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
     ['CyclicSchedule', 'StepTable']
     """
-    cyclic = build_cyclic(algorithm, world_size, root)
-    if cyclic is not None:
-        return cyclic
     operations = estimate_operations(algorithm, world_size, root) if world_size > SMALL else 0
+    if operations <= MOST_OPERATIONS or seems_cyclic(algorithm):
+        cyclic = build_cyclic(algorithm, world_size, root)
+        if cyclic is not None:
+            return cyclic
     check_operations(algorithm, world_size, operations, MOST_OPERATIONS)
     table = build_by_branch(algorithm, world_size, root)
     if table is not None:
@@ -71,6 +73,16 @@ def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTab
     (2, 6)
     """
     return build_compact(algorithm, world_size, root).table()
+
+
+def seems_cyclic(algorithm: Algorithm) -> bool:
+    """Return whether all ranks say the same relative to their number, in a small world.
+
+    >>> from collectives import find_algorithm
+    >>> [seems_cyclic(find_algorithm(f"all_reduce/{name}")) for name in ("ring", "binomial")]
+    [True, False]
+    """
+    return any(build_cyclic(algorithm, world_size) is not None for world_size in TRIED_RANKS)
 
 
 def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | None:

@@ -1,5 +1,7 @@
 """What happened when while a rank executed a program."""
 
+from collections.abc import Iterable
+from math import nan
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -8,7 +10,10 @@ from collectives.step import Operation
 if TYPE_CHECKING:  # a launcher that receives events need not import torch
     import torch
 
-    from realcomm.execution.tensor_steps import Transfer, Write
+    from collectives.pipeline.bound_steps import Transfer, Write
+
+
+EXECUTION = "execution"  # the subject under which a rank tells its ``Account``
 
 
 class Event(NamedTuple):
@@ -26,16 +31,25 @@ class Event(NamedTuple):
     channel: int = 0
 
 
+class Account(NamedTuple):
+    """What a rank has done so far in one execution; ``end`` of what is still under way is nan."""
+
+    number: int  # of the execution by its executor
+    begin: float  # seconds of ``time.perf_counter``, as in events
+    events: list[Event]
+
+
 class EventRecorder:
     """The events of one execution by one rank."""
 
-    def __init__(self, device: "torch.device") -> None:
-        """Record events of a rank on ``device``.
+    def __init__(self, device: "torch.device", number: int = 0) -> None:
+        """Record events of a rank on ``device`` in its execution ``number``.
 
         On a GPU every reading of the clock waits for the GPU's queued work, which makes the run slower.
         """
-        self._device = device
+        self._device, self._number, self._begin = device, number, perf_counter()
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
+        self._under_way: dict[int, tuple[int, Transfer[torch.Tensor]]] = {}  # channel and slice, by its identity
         self._local: list[Event] = []
 
     def now(self) -> float:
@@ -46,17 +60,35 @@ class EventRecorder:
             torch.cuda.synchronize(self._device)
         return perf_counter()
 
-    def add_message(self, channel: int, transfer: "Transfer") -> None:
+    def post(self, channel: int, transfers: "Iterable[Transfer[torch.Tensor]]") -> None:
+        """Record that slices are about to be posted."""
+        now = self.now()
+        for transfer in transfers:
+            transfer.posted = now
+            self._under_way[id(transfer)] = channel, transfer
+
+    def add_message(self, channel: int, transfer: "Transfer[torch.Tensor]") -> None:
         """Record a completed slice; its message lasts from the begin of its first slice to the end of its last."""
+        self._under_way.pop(id(transfer), None)
         key = channel, transfer.step, transfer.position
         before = self._messages.get(key)
         begin = transfer.posted if before is None else min(before.begin, transfer.posted)
         self._messages[key] = Event(transfer.step, transfer.operation, begin, self.now(), channel)
 
-    def add_local(self, channel: int, step: int, write: "Write", begin: float) -> None:
+    def add_local(self, channel: int, step: int, write: "Write[torch.Tensor]", begin: float) -> None:
         """Record a reduction or copy that lasted from ``begin`` until now."""
         self._local.append(Event(step, write.operation, begin, self.now(), channel))
 
     def events(self) -> list[Event]:
         """Return messages in the order of the program, then local operations in the order of time."""
         return [self._messages[key] for key in sorted(self._messages)] + self._local
+
+    def account(self) -> Account:
+        """Return what has happened so far; another thread than the one that executes may ask."""
+        begun = [
+            Event(one.step, one.operation, one.posted, nan, channel) for channel, one in list(self._under_way.values())
+        ]
+        open_now = {(one.channel, one.step, one.operation) for one in begun}  # slices of it may have come
+        done = [*dict(self._messages).values(), *list(self._local)]
+        ended = [one for one in done if (one.channel, one.step, one.operation) not in open_now]
+        return Account(self._number, self._begin, ended + begun)

@@ -17,12 +17,13 @@ from collectives.elements import OPS
 from collectives.errors import InputError
 from collectives.lengths import check_length
 from collectives.parts import reduced_slice
+from collectives.pipeline.bound_steps import Write
+from collectives.pipeline.pipeline import Pipeline, PipelineBuilder, SliceStep
 from collectives.request import Request
 from collectives.step import reduce
-from realcomm.execution.events import Event, EventRecorder
+from realcomm.execution.events import EXECUTION, Event, EventRecorder
 from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
-from realcomm.execution.pipeline import Pipeline, PipelineBuilder, SliceStep
-from realcomm.execution.tensor_steps import Write
+from realcomm.launching.so_far import tell_by
 from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, own_slot, padded
 
 # (target, source): reduce source into target
@@ -100,7 +101,7 @@ class Executor:
         self.bytes_sent = 0
         self._device = torch.device(device)
         grouped = needs_groups(self._device)
-        self._builder = PipelineBuilder(request, rank, world_size, self._device, grouped)
+        self._builder = PipelineBuilder[torch.Tensor](request, rank, world_size, self._allocate, grouped)
         whole_group = group or dist.group.WORLD
         assert whole_group is not None
         self._groups: tuple[dist.ProcessGroup, ...] = ()
@@ -115,7 +116,12 @@ class Executor:
         self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
         self._tensor: Callable[[], torch.Tensor | None] = _none
         self._address = 0
-        self._pipeline = Pipeline([], [])
+        self._pipeline = Pipeline[torch.Tensor]([], [])
+        self._runs, self._is_watched = 0, False
+
+    def watch(self) -> None:
+        """Have this rank tell what it has done so far if the run breaks; not on a GPU, where recording takes time."""
+        self._is_watched = self._device.type != "cuda"
 
     def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
         """Run the program on ``tensor``, in place, and append its events to ``record``.
@@ -125,7 +131,10 @@ class Executor:
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
             self._bind(tensor)
-        recorder = None if record is None else EventRecorder(self._device)
+        self._runs += 1
+        recorder = EventRecorder(self._device, self._runs) if record is not None or self._is_watched else None
+        if self._is_watched and recorder is not None:
+            tell_by(EXECUTION, recorder.account)
         slot = own_slot()
         slot.collective[:] = self._label
         for step in self._pipeline.first:
@@ -143,7 +152,10 @@ class Executor:
     @cached_property
     def buffer(self) -> torch.Tensor:
         """A tensor of the executor's own to run on, for data that is not contiguous or must not be changed."""
-        return torch.empty(self.request.elements, dtype=self.dtype, device=self._device)
+        return self._allocate(self.request.elements)
+
+    def _allocate(self, elements: int) -> torch.Tensor:
+        return torch.empty(elements, dtype=self.dtype, device=self._device)
 
     def _bind(self, tensor: torch.Tensor) -> None:
         """Build the pipeline on ``tensor`` and keep it for as long as the tensor lives."""
@@ -163,41 +175,41 @@ class Executor:
     def _release(self, gone: object) -> None:
         """Drop the pipeline, and with it the memory of a tensor that nothing else refers to any more."""
         if self._tensor is gone:
-            self._pipeline, self._tensor = Pipeline([], []), _none
+            self._pipeline, self._tensor = Pipeline[torch.Tensor]([], []), _none
 
-    def _post_each(self, step: SliceStep, recorder: EventRecorder | None) -> None:
+    def _post_each(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
         """Post the messages of a step one by one, and do what is to be done while they are under way."""
         send, receive, tag = self._send, self._receive, TAG + step.chain
         for message in step.receives:
-            message.work = receive(message.tensor_list, message.peer, tag)
+            message.work = receive(message.elements_list, message.peer, tag)
         if recorder is not None:  # before they are posted: a message may arrive sooner than posting it returns
-            _set_posted(step, recorder.now())
+            recorder.post(step.channel, (*step.receives, *step.step.sends, *step.early_receives))
         for message in step.step.sends:
             self.bytes_sent += message.nbytes
-            message.work = send(message.tensor_list, message.peer, tag)
+            message.work = send(message.elements_list, message.peer, tag)
         for message in step.early_receives:
-            message.work = receive(message.tensor_list, message.peer, tag)
+            message.work = receive(message.elements_list, message.peer, tag)
         self._write_early(step, recorder)
 
-    def _post_grouped(self, step: SliceStep, recorder: EventRecorder | None) -> None:
+    def _post_grouped(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
         """Post the messages of a step as one group, for NCCL, and do what is to be done while they are under way."""
         if recorder is not None:
-            _set_posted(step, recorder.now())
-        receives = [(message.peer, message.tensor) for message in step.receives]
-        sends = [(message.peer, message.tensor) for message in step.step.sends]
+            recorder.post(step.channel, (*step.receives, *step.step.sends))
+        receives = [(message.peer, message.elements) for message in step.receives]
+        sends = [(message.peer, message.elements) for message in step.step.sends]
         work = post_group(self._groups[step.channel], receives, sends)
         for message in (*step.receives, *step.step.sends):
             message.work = work
         self.bytes_sent += sum(message.nbytes for message in step.step.sends)
         self._write_early(step, recorder)
 
-    def _write_early(self, step: SliceStep, recorder: EventRecorder | None) -> None:
+    def _write_early(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
         for source, saved in step.step.saves:
             saved.copy_(source)
         for write in step.step.writes:
             self._write(write, step, recorder)
 
-    def _complete(self, step: SliceStep, waits: memoryview, recorder: EventRecorder | None) -> None:
+    def _complete(self, step: SliceStep[torch.Tensor], waits: memoryview, recorder: EventRecorder | None) -> None:
         """Wait for a step's messages, writing each when it has come, and do the writes that had to wait for all."""
         waits[0] = step.step.number
         for message in step.step.receives:
@@ -215,7 +227,7 @@ class Executor:
         for write in step.step.late_writes:
             self._write(write, step, recorder)
 
-    def _write(self, write: Write, step: SliceStep, recorder: EventRecorder | None) -> None:
+    def _write(self, write: Write[torch.Tensor], step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
         begin = 0.0 if recorder is None else recorder.now()
         if write.combines:
             self._combine(write.target, write.source)
@@ -260,11 +272,6 @@ def _check_reduces(op: str, dtype: torch.dtype) -> None:
         COMBINE[op](torch.zeros(1, dtype=dtype), torch.zeros(1, dtype=dtype))
     except (RuntimeError, TypeError) as error:
         raise InputError(f"op {op!r} cannot reduce dtype {dtype_name(dtype)!r}: {error}") from error
-
-
-def _set_posted(step: SliceStep, now: float) -> None:
-    for message in (*step.receives, *step.step.sends, *step.early_receives):
-        message.posted = now
 
 
 def _none() -> None:

@@ -4,6 +4,7 @@ import signal
 import time
 import traceback
 from dataclasses import dataclass, field
+from typing import Any
 
 from collectives.errors import InputError, RunFailed
 
@@ -19,7 +20,20 @@ _PEER_LOST = (
 _TIMED_OUT = ("Timed out waiting", "timed out", "Timeout(ms)")
 
 
-class RankFailed(RunFailed):
+class LaunchFailed(RunFailed):
+    """A launch that broke.
+
+    ``so_far`` is what ranks told of what they had done, ``failed`` which rank failed first and when, by
+    ``time.perf_counter``.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.so_far: dict[int, Any] = {}
+        self.failed: dict[int, float] = {}
+
+
+class RankFailed(LaunchFailed):
     """One rank of a real run failed and the others were ended; ``rank`` is the one that failed first.
 
     >>> str(RankFailed(1, "rank 1 exited with status 7"))
@@ -31,7 +45,7 @@ class RankFailed(RunFailed):
         self.rank = rank
 
 
-class TimedOut(RunFailed):
+class TimedOut(LaunchFailed):
     """A real run took longer than its timeout and was ended; the message says what each rank was doing.
 
     >>> issubclass(TimedOut, RunFailed)
@@ -49,13 +63,14 @@ class Failure:
     refused: bool = False  # it raised an InputError, and ``what`` is its message alone
     secondary: bool = False  # it lost a peer, so another rank failed first
     traceback: str = ""  # Python's, in the worker
-    at: float = field(default_factory=time.monotonic)  # one clock for all processes of a host
+    at: float = field(default_factory=time.perf_counter)  # one clock for all processes of a host
 
     def to_exception(self) -> Exception:
         """Return the exception to raise in the launcher, with the worker's traceback as a note."""
         if self.refused:
             return InputError(self.what)
         error = RankFailed(self.rank, f"rank {self.rank} {self.what} (it was doing: {self.status})")
+        error.failed[self.rank] = self.at
         if self.traceback:
             error.add_note(f"In the process of rank {self.rank}:\n{self.traceback}")
         return error

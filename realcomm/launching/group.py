@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
 
-def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float) -> None:
-    """Join the group of the ranks that name the same ``file``, reachable from this machine only.
+def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float, interface: str) -> None:
+    """Join the group of the ranks that name the same ``file``; ``interface`` is what they reach each other by.
 
     ``timeout`` in seconds is torch's own, for every message.
     """
     import torch.distributed as dist
 
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = loopback()
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
     store = dist.FileStore(str(file), world_size)  # type: ignore[attr-defined]
     select_device(backend, rank, world_size)
     dist.init_process_group(

@@ -3,31 +3,30 @@
 import os
 import pickle
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
-from realcomm.launching.failures import Failure, TimedOut, failure_by_exit, root_cause
+from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.interrupts import HeldInterrupts
-from realcomm.launching.server import server_folder, start_server, wait_for_server
+from realcomm.launching.server import server_folder, start_server, wait_for_server, without_main
 from realcomm.launching.status import Board, Slot
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
-from realcomm.launching.types import Progress, Worker
-from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, Assignment, run_worker
+from realcomm.launching.types import Network, Progress, Worker
+from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, SO_FAR, TELL, Assignment, run_worker
 
 _CAUSE_WAIT_S = 1.0  # how long to wait for the cause when the first failure is a lost peer
+_TELL_WAIT_S = 0.5  # how long ranks may take to tell what they have done so far
 _LEAVE_WAIT_S = 5.0  # how long a worker that is done may take to end by itself
 _LEAVE_LOOK_S = 0.1  # how often to look for an interrupt meanwhile
 _RANKS_PER_CORE = 32  # each is a process with a connection to every other; more would exhaust the machine
@@ -42,6 +41,7 @@ def launch(
     threads: int | None = None,
     timeout: float = 600.0,
     progress: Progress | None = None,
+    network: Network | None = None,
 ) -> list[Any]:
     """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes of this machine; return the results by rank.
 
@@ -49,11 +49,11 @@ def launch(
     default their share of the cores), and are gone when this returns. Under torchrun this process works as its rank
     instead, and every rank returns all results. ``worker``, ``args`` and the results must be picklable.
     ``progress(rank, done, total, text)`` is called here for every ``report_progress`` of a worker. ``timeout`` is in
-    seconds.
+    seconds. With a ``network``, of ``realcomm.emulate``, each rank works on its host there.
 
     Raise RankFailed, which names the rank that failed first and what it was doing; TimedOut, which says what all ranks
-    were doing; and InputError, for a backend or number of ranks that this machine cannot start, or if a worker raises
-    it.
+    were doing; RunFailed, if the network lost packets meanwhile; and InputError, for a backend or number of ranks that
+    this machine cannot start, or if a worker raises it.
 
     >>> from realcomm import launch
     >>> launch(max, 2)  # doctest: +SKIP
@@ -62,18 +62,24 @@ def launch(
     if not callable(worker):
         raise InputError(f"worker is {quote(worker)}; give a function of (rank, world_size)")
     check_launch(world_size, backend, timeout)
+    if network is not None:
+        _check_network(network, world_size, backend)
+        network.mark()
     if under_torchrun():
         return run_under_torchrun(worker, world_size, args, backend, threads, timeout, progress)
     payload = pickle.dumps((worker, args), protocol=pickle.HIGHEST_PROTOCOL)
     with HeldInterrupts() as interrupts:
         start_server()
         with _temporary_folder() as folder:
-            processes = _Processes(folder, world_size, timeout, progress, interrupts)
+            processes = _Processes(folder, world_size, timeout, progress, interrupts, network)
             try:
                 processes.start(payload, backend, threads or threads_per_rank(world_size))
-                return processes.results()
+                results = processes.results()
             finally:
                 processes.end()
+    if network is not None:
+        network.check()
+    return results
 
 
 def check_launch(world_size: int, backend: str, timeout: float) -> None:
@@ -97,6 +103,13 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
             raise InputError("backend 'nccl' needs a CUDA GPU, and this machine has none; use gloo")
 
 
+def _check_network(network: Network, world_size: int, backend: str) -> None:
+    if len(network.namespaces) != world_size:
+        raise InputError(f"{world_size} ranks do not fit a network of {len(network.namespaces)}: one rank a host")
+    if backend != "gloo":
+        raise InputError(f"backend {quote(backend)} does not go with an emulated network; gloo does")
+
+
 def _check_timeout(timeout: object) -> None:
     if not isinstance(timeout, int | float) or timeout <= 0:
         raise InputError(f"timeout is {quote(timeout)}; give a number of seconds above 0")
@@ -116,10 +129,17 @@ class _Processes:
     """The worker processes of one launch and what they have sent."""
 
     def __init__(
-        self, folder: Path, world_size: int, timeout: float, progress: Progress | None, interrupts: HeldInterrupts
+        self,
+        folder: Path,
+        world_size: int,
+        timeout: float,
+        progress: Progress | None,
+        interrupts: HeldInterrupts,
+        network: Network | None,
     ) -> None:
         self.folder, self.world_size, self.timeout, self.progress = folder, world_size, timeout, progress
         self.interrupts = interrupts  # take effect at waits only: all processes that run are in the list
+        self.namespaces = network.namespaces if network else [None] * world_size
         self.deadline = time.monotonic() + timeout
         self.board = Board(folder / "board", world_size)
         self.slots: list[Slot] = [self.board.slot(rank) for rank in range(world_size)]
@@ -127,11 +147,12 @@ class _Processes:
         self.connections: dict[int, Connection] = {}  # by rank, until the rank closes its end
         self.done: dict[int, Any] = {}
         self.failures: dict[int, Failure] = {}
+        self.so_far: dict[int, Any] = {}  # what ranks say that they have done
 
     def start(self, payload: bytes, backend: str, threads: int) -> None:
         """Start one process a rank. Raise TimedOut if that takes too long."""
         context = get_context("forkserver")
-        with _without_main(payload):
+        with without_main(payload):
             wait_for_server(self.interrupts, self.deadline)
             for rank in range(self.world_size):
                 self.interrupts.check()
@@ -146,15 +167,20 @@ class _Processes:
 
     def _assignment(self, rank: int, backend: str, threads: int) -> Assignment:
         timeout, environment = self.timeout + _TORCH_EXTRA_S, dict(os.environ)
-        return Assignment(rank, self.world_size, self.folder, backend, threads, timeout, environment)
+        namespaces = self.namespaces[rank]
+        return Assignment(rank, self.world_size, self.folder, backend, threads, timeout, environment, namespaces)
 
     def results(self) -> list[Any]:
         """Return the workers' results by rank. Raise RankFailed, TimedOut or InputError as soon as one is certain."""
         while len(self.done) < self.world_size:
             self._listen(self.deadline)
-            if self.failures:
-                raise self._cause().to_exception()
-            self._check_time()
+            try:
+                if self.failures:
+                    raise self._cause().to_exception()
+                self._check_time()
+            except LaunchFailed as error:
+                error.so_far = self._ask_all()
+                raise
         return [self.done[rank] for rank in range(self.world_size)]
 
     def _check_time(self) -> None:
@@ -194,6 +220,8 @@ class _Processes:
             self.done[rank] = content[0]
         elif kind == FAILURE:
             self.failures[rank] = content[0]
+        elif kind == SO_FAR:
+            self.so_far[rank] = content[0]
 
     def _cause(self) -> Failure:
         """Return the failure that caused the others.
@@ -204,6 +232,16 @@ class _Processes:
         while self._undecided() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
             self._listen(until)
         return root_cause(list(self.failures.values()))
+
+    def _ask_all(self) -> dict[int, Any]:
+        """Return what each rank says it has done so far, of those that still can tell and soon do."""
+        until = time.monotonic() + _TELL_WAIT_S
+        for rank in self._undecided():
+            with suppress(OSError, KeyError):  # it has just ended
+                self.connections[rank].send_bytes(TELL)
+        while time.monotonic() < until and any(rank not in self.so_far for rank in self._undecided()):
+            self._listen(until)
+        return self.so_far
 
     def _describe_all(self) -> str:
         lines = [f"rank {rank}: {'done' if rank in self.done else slot.get()}" for rank, slot in enumerate(self.slots)]
@@ -228,18 +266,3 @@ class _Processes:
         for process in self.processes:
             while process.is_alive() and time.monotonic() < leave_by and not self.interrupts.is_pending:
                 process.join(_LEAVE_LOOK_S)
-
-
-@contextmanager
-def _without_main(payload: bytes) -> Iterator[None]:
-    """Within the context, keep new processes from executing the launcher's main module, unless it defines their work.
-
-    So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and workers start faster.
-    """
-    main_module = sys.modules["__main__"]
-    if b"__main__" not in payload:
-        sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main_module

@@ -2,13 +2,15 @@
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, get_context, resource_tracker, util
+from multiprocessing import current_process, forkserver, get_context, resource_tracker, util
 from pathlib import Path
 from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from threading import Thread, current_thread, main_thread
+from types import ModuleType
 
 from realcomm.launching import server_preload
 from realcomm.launching.interrupts import HeldInterrupts
@@ -40,8 +42,15 @@ def start_server() -> None:
 
 
 def server_folder() -> Path:
-    """Return a folder that is gone when this process has ended, however it ended."""
-    return Path(util.get_temp_dir())
+    """Return a folder that is gone when this process has ended, however it ended; multiprocessing takes it for its own.
+
+    The server removes it too where a signal comes to all, and multiprocessing would give up on what another removes.
+    """
+    config = current_process()._config  # type: ignore[attr-defined]
+    if config.get("tempdir") is None:
+        config["tempdir"] = tempfile.mkdtemp(prefix="pymp-")
+        util.Finalize(None, server_preload.remove, args=(Path(config["tempdir"]),), exitpriority=-100)
+    return Path(config["tempdir"])
 
 
 @contextmanager
@@ -79,3 +88,19 @@ def _have_nothing_done() -> None:
         process.join()
         process.close()
         _Known.answers = True
+
+
+@contextmanager
+def without_main(payload: bytes = b"") -> Iterator[None]:
+    """Within the context, keep new processes from executing the launcher's main module, unless it defines their work.
+
+    ``payload`` is that work, pickled.
+    So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and workers start faster.
+    """
+    main_module = sys.modules["__main__"]
+    if b"__main__" not in payload:
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main_module

@@ -20,7 +20,8 @@ LAUNCHER = "RINGLAB_SERVER_LAUNCHER"  # the process that started the server, if 
 _REMOVE_S = 5.0  # for so long workers that end may still write to the folder
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
+    """Remove a folder to which others may still write, and which others may be removing."""
     until = time.monotonic() + _REMOVE_S
     while folder.exists() and time.monotonic() < until:
         shutil.rmtree(folder, ignore_errors=True)
@@ -33,7 +34,7 @@ def _end_with_launcher(launcher: int, folder: Path) -> None:
 
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() == server:  # not one that was forked just now
-            _remove(folder)
+            remove(folder)
         os._exit(128 + number)  # at once, also while it is ending because the pipe was closed
 
     signal.signal(signal.SIGTERM, end)
@@ -44,6 +45,6 @@ def _end_with_launcher(launcher: int, folder: Path) -> None:
 
 
 if FOLDER in os.environ:
-    atexit.register(_remove, Path(os.environ[FOLDER]))
+    atexit.register(remove, Path(os.environ[FOLDER]))
     if LAUNCHER in os.environ:
         _end_with_launcher(int(os.environ[LAUNCHER]), Path(os.environ[FOLDER]))

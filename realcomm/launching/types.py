@@ -3,8 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from realcomm.launching.namespaces import HostNamespaces
+
 Worker = Callable[..., Any]  # (rank, world_size, *args): what every rank calls
 Progress = Callable[[int, int, int, str], None]  # (rank, done, total, text): called in the launcher
+
+
+class Network(Protocol):
+    """A network that ranks of one launch use in place of the loopback: ``realcomm.emulate`` makes them."""
+
+    @property
+    def namespaces(self) -> Sequence[HostNamespaces]: ...  # of each rank
+    def mark(self) -> None: ...  # count what goes wrong from here on
+    def check(self) -> None: ...  # raise RunFailed if something has
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +12,15 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from collectives.errors import RunFailed
 from realcomm.launching.failures import failure_by_exception
-from realcomm.launching.group import join_by_file, leave
+from realcomm.launching.group import join_by_file, leave, loopback
+from realcomm.launching.namespaces import HostNamespaces, enter
+from realcomm.launching.so_far import done_so_far
 from realcomm.launching.status import Board, get_status, set_status, status_in
 
-RESULT, PROGRESS, FAILURE = "result", "progress", "failure"
+RESULT, PROGRESS, FAILURE, SO_FAR = "result", "progress", "failure", "so far"
+TELL = b"tell"  # what this rank has done so far, the launcher asks
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Assignment:
     threads: int
     timeout: float  # seconds
     environment: dict[str, str]
+    namespaces: HostNamespaces | None = None  # of an emulated host; else the launcher's own, over the loopback
 
 
 def run_worker(assignment: Assignment, payload: bytes, connection: Connection, wants_progress: bool) -> None:
@@ -38,25 +44,44 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher ends its workers itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the server, of which this process is a copy, has changed
-    _end_with_launcher()
+    entered = _enter(assignment.namespaces)  # while there is one thread only
+    end_with_launcher()
     os.environ.clear()
     os.environ.update(assignment.environment)
 
+    sending = threading.Lock()
+
     def send(kind: str, *content: object) -> None:
-        connection.send_bytes(_pickle_by_value((kind, *content)))
+        message = _pickle_by_value((kind, *content))
+        with sending:
+            connection.send_bytes(message)
 
     try:
         board = Board(assignment.folder / "board", assignment.world_size)
     except FileNotFoundError:
         return  # the launcher was interrupted while it started this process, and has ended
+    is_over = _answer_launcher(connection, lambda: send(SO_FAR, done_so_far()))
     report = partial(send, PROGRESS) if wants_progress else None
     with status_in(board.slot(assignment.rank), report):
         try:
+            if entered is not None:
+                raise entered
             send(RESULT, _work(assignment, payload))
         except BaseException as error:  # also SystemExit: the launcher judges whatever ends the work
+            send(SO_FAR, done_so_far())
             send(FAILURE, failure_by_exception(assignment.rank, error, get_status()))
             return
-    _wait_for_launcher(connection)
+    is_over.wait()  # no rank may lose a peer before all are done
+    leave()
+
+
+def _enter(namespaces: HostNamespaces | None) -> RunFailed | None:
+    """Enter the namespaces of this rank's host; return the failure if that does not work."""
+    try:
+        enter(namespaces.files if namespaces else ())
+    except OSError as error:
+        return RunFailed(f"the emulated host cannot be entered: {error.strerror}")
+    return None
 
 
 def _work(assignment: Assignment, payload: bytes) -> object:
@@ -66,7 +91,8 @@ def _work(assignment: Assignment, payload: bytes) -> object:
     torch.set_num_threads(assignment.threads)
     set_status("joining the group")
     rank, world_size = assignment.rank, assignment.world_size
-    join_by_file(assignment.folder / "store", assignment.backend, rank, world_size, assignment.timeout)
+    interface = assignment.namespaces.interface if assignment.namespaces else loopback()
+    join_by_file(assignment.folder / "store", assignment.backend, rank, world_size, assignment.timeout, interface)
     set_status("working")
     worker, arguments = pickle.loads(payload)  # written by our own launcher
     return worker(rank, world_size, *arguments)
@@ -77,14 +103,21 @@ def _pickle_by_value(message: object) -> bytes:
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _wait_for_launcher(connection: Connection) -> None:
-    """Keep this rank's connections open until all ranks are done, then leave: no rank may lose a peer before that."""
-    with suppress(EOFError, OSError):
-        connection.recv_bytes()
-    leave()
+def _answer_launcher(connection: Connection, answer: Callable[[], None]) -> threading.Event:
+    """Start a thread that answers each ``TELL``; return an event that is set when the launcher closes its end."""
+    is_over = threading.Event()
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            while connection.recv_bytes() == TELL:
+                answer()
+        is_over.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    return is_over
 
 
-def _end_with_launcher() -> None:
+def end_with_launcher() -> None:
     """Start a thread that ends this process when the launcher ends, which may be killed without notice."""
     launcher = parent_process()
     assert launcher is not None

@@ -10,16 +10,18 @@ from statistics import median_low
 import numpy as np
 
 from collectives.checks import check_cluster, check_whole_number
-from collectives.declaration import Algorithm
+from collectives.declaration import NCCL, Algorithm
+from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, name_in_library
 from collectives.request import Array, Request, make_request
 from collectives.step import Kind, extent
+from realcomm.execution.broken_run import tracing_what_breaks
 from realcomm.execution.events import Event
 from realcomm.launching.launcher import check_launch, launch
-from realcomm.launching.types import Progress, Ranks
+from realcomm.launching.types import Network, Progress, Ranks
 from realcomm.measuring.measurement import Measurement, RankMeasurement
 
 
@@ -37,6 +39,7 @@ def run(
     repetitions: int | None = None,
     timeout: float = 300.0,
     progress: Progress | None = None,
+    network: Network | None = None,
 ) -> Trace:
     """Measure one collective on real processes of this machine, one a rank, and return its trace.
 
@@ -47,9 +50,11 @@ def run(
     The ranks run the algorithm once on inputs whose result is known (``facts["wrong"]`` counts the elements that differ
     from it), once on ``buffers``, ``warmup`` times, and then ``repetitions`` times, or as often as fits in a second.
     Every repetition begins on all ranks at once. ``elapsed`` is the median time in seconds from the first rank's start
-    to the last rank's end; messages and spans are those of the median repetition.
+    to the last rank's end; messages and spans are those of the median repetition. The ranks meet on the ``network`` of
+    ``realcomm.emulate``, if one is given, and else over the loopback.
 
-    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does.
+    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does; their
+    ``trace`` shows the execution that broke, with who failed and who waits for whom.
 
     >>> trace = run("all_reduce/ring", simcomm.this_machine(ranks=2), nbytes=4096)  # doctest: +SKIP
     >>> trace.facts["nbytes"], trace.facts["wrong"]  # doctest: +SKIP
@@ -59,13 +64,23 @@ def run(
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
     _check_counts(warmup, repetitions)
     check_launch(cluster.world_size, backend, timeout)
-    verify(request.algorithm, cluster.world_size, request.root)
+    if not request.algorithm.is_nccl:
+        verify(request.algorithm, cluster.world_size, request.root)
+    elif backend != NCCL:
+        raise InputError(f"{request.algorithm.full_name} is what NCCL itself does, and the backend is {backend}")
     with _save(buffers) as inputs:
         measurement = Measurement(request, warmup, repetitions, inputs)
-        ranks = launch(_worker, cluster.world_size, measurement, backend=backend, timeout=timeout, progress=progress)
+        with tracing_what_breaks(request, cluster):
+            ranks = launch(
+                *(_worker, cluster.world_size, measurement),
+                backend=backend,
+                timeout=timeout,
+                progress=progress,
+                network=network,
+            )
     for buffer, rank in zip(buffers or (), ranks, strict=False):
         buffer[:] = rank.data
-    return _make_trace(cluster, measurement, ranks)
+    return make_trace(cluster, measurement, ranks)
 
 
 def _worker(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
@@ -92,7 +107,8 @@ def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _make_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasurement]) -> Trace:
+def make_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasurement]) -> Trace:
+    """Return what all ranks measured as one trace."""
     seconds, start, hosts = ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
     facts = {
         "nbytes": float(measurement.request.nbytes),

@@ -19,6 +19,8 @@ class Measurement:
     repetitions: int | None  # None: as many as fit in a second
     inputs: Path | None  # folder of RANK.npy, real data to run the collective on once
     check: bool = True  # whether the result on known inputs is compared with the right one
+    total_s: float = 1.0  # of all repetitions, where none are given ...
+    least: int = 5  # ... and so many at least
 
 
 class RankMeasurement(NamedTuple):

@@ -1,110 +1,126 @@
-"""What a calibration measures in its workers: messages one way, messages both ways, and reductions.
+"""The programs that a calibration times: chains of hops, and reductions.
 
-Each is a small rank program that the executor runs like any other, so that its time includes all costs of a step.
+The executor runs them like any other program, so that their times include all costs of a step.
 """
 
 from collections.abc import Callable
 from functools import partial
-from statistics import median_low
+from time import perf_counter
+
+import torch
 
 from collectives.declaration import Algorithm
+from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Probe
 from collectives.request import Request
 from collectives.spec import Spec
-from collectives.step import Program, recv, reduce, send
-from collectives.units import format_size
+from collectives.step import Operation, Program, recv, recv_reduce, send
+from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 from realcomm.launching.group import own_device
-from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.exact_inputs import neutral_buffer
-from realcomm.measuring.timing import (
-    Interval,
-    first_to_last,
-    gather_intervals,
-    max_over_ranks,
-    repetitions_within,
-    time_together,
-    without_garbage_collection,
-)
+from realcomm.measuring.timing import Interval, max_over_ranks, repetitions_within, time_together
 
-RankProgram = Callable[[int, int], Program]
-Points = list[tuple[int, float]]  # (nbytes, seconds)
-
-IN_A_ROW = 4  # operations a program, as in a collective one message follows another; a time is that of one
-CHUNKS = 2  # one to send or read, the other to receive or reduce into
-MESSAGE_SIZES = tuple(1024 * 4**k for k in range(9))  # 1 KiB to 64 MiB
-REDUCTION_SIZES = tuple(65536 * 4**k for k in range(6))  # 64 KiB to 64 MiB
-MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
-TOTAL_S = 0.15  # of all repetitions at each size ...
-LEAST, MOST = 5, 25  # ... whose number is within these
-WARM_UP = 2
+ITEM_BYTES = 4  # of the float32 that probes send
+LEAST, MOST = 3, 25  # repetitions in a block
 
 
-def one_way(rank: int, world_size: int) -> Program:
-    """Let ranks 0 and 1 send to each other alternately, and the others do nothing."""
-    for number in range(IN_A_ROW):
-        if rank == number % 2:
-            yield send(1 - rank, 0)
-        elif rank == 1 - number % 2:
-            yield recv(1 - rank, 1)
+def relay(probe: Probe, rank: int, world_size: int) -> Program:
+    """Hand chunk 0 from rank to rank, beginning with rank 0."""
+    for hop in range(probe.length):
+        if rank == hop % world_size:
+            yield send((rank + 1) % world_size, 0)
+        elif rank == (hop + 1) % world_size:
+            yield _receive(probe, (rank - 1) % world_size, 0)
 
 
-def both_ways(rank: int, world_size: int) -> Program:
-    """Let every rank send to its right and receive from its left neighbour at once."""
-    for _ in range(IN_A_ROW):
-        yield send((rank + 1) % world_size, 0), recv((rank - 1) % world_size, 1)
+def exchange(probe: Probe, rank: int, world_size: int) -> Program:
+    """Send to the next ranks and receive from those before, at once; what came from the first is sent next."""
+    for hop in range(probe.length):
+        apart = range(1, probe.width + 1)
+        sends = [send((rank + d) % world_size, (rank - hop) % world_size) for d in apart]
+        yield (*sends, *(_receive(probe, (rank - d) % world_size, (rank - d - hop) % world_size) for d in apart))
 
 
-def reduction(rank: int, world_size: int) -> Program:
-    """Let every rank reduce one half of its buffer into the other."""
-    for _ in range(IN_A_ROW):
-        yield reduce(0, into=1)
+def fan(probe: Probe, rank: int, world_size: int) -> Program:
+    """Let rank 0 receive from ranks 1 to ``width`` one after the other, then send to them, in turns."""
+    for hop in range(probe.length):
+        is_in = (hop % 2 == 0) == (probe.pattern == FAN_IN)
+        for peer in range(1, probe.width + 1):
+            if rank == 0:
+                yield _receive(probe, peer, 0 if probe.reduces else peer) if is_in else send(peer, 0)
+            elif rank == peer:
+                yield send(0, 0) if is_in else _receive(probe, 0, 0)
 
 
-def run_probes(rank: int, world_size: int) -> dict[str, Points]:
-    """Return the median seconds of each program at each size, the same on all ranks; all ranks call this."""
-    programs: dict[RankProgram, tuple[int, ...]] = {reduction: REDUCTION_SIZES}
-    if world_size > 1:
-        programs |= {one_way: MESSAGE_SIZES, both_ways: MESSAGE_SIZES}
-    fitting = MEMORY // (CHUNKS * world_size)
-    work = [(program, size) for program, sizes in programs.items() for size in sizes if size <= fitting]
-    points: dict[str, Points] = {program.__name__: [] for program in programs}
-    for done, (program, size) in enumerate(work):
-        text = f"{program.__name__}, {format_size(size)}"
-        set_status(f"calibrating {text}")
-        if rank == 0:
-            report_progress(done, len(work), text)
-        intervals = _intervals(program, rank, world_size, size)
-        points[program.__name__].append((size, median_low(seconds_of(program, intervals))))
-    return points
+def _receive(probe: Probe, peer: int, chunk: int) -> Operation:
+    return (recv_reduce if probe.reduces else recv)(peer, chunk)
 
 
-def _intervals(program: RankProgram, rank: int, world_size: int, size: int) -> list[list[Interval]]:
-    """Return when each rank began and ended the program, repetition by repetition."""
-    algorithm = Algorithm(_NO_COLLECTIVE, program.__name__, program, chunks_rule=CHUNKS)
-    request = Request(algorithm, CHUNKS * size // 4)
-    executor = Executor(request, rank, world_size, device=own_device())
-    call = partial(executor.run, neutral_buffer(request, own_device()))
-    with without_garbage_collection():
-        warm = [time_together(call) for _ in range(WARM_UP)]
-        repetitions = repetitions_within(TOTAL_S, max_over_ranks(warm[-1][1] - warm[-1][0]), LEAST, MOST)
-        return gather_intervals([time_together(call) for _ in range(repetitions)])
+PROGRAMS = {RELAY: relay, EXCHANGE: exchange, FAN_IN: fan, FAN_OUT: fan}
 
 
-def seconds_of(program: RankProgram, intervals: list[list[Interval]]) -> list[float]:
-    """Return the seconds of one of the program's ``IN_A_ROW`` operations, in each repetition.
+def probe_request(probe: Probe, world_size: int) -> Request:
+    """Return the request that runs a probe's program: chunks of its bytes.
 
-    Messages count from first start to last end of the ranks that take part. Reductions do not communicate, so there the
-    slowest rank's own time counts, without the differences between the starts.
+    >>> probe_request(Probe("exchange", 1, True, 4096, 3), world_size=2).nbytes
+    8192
     """
-    if program is reduction:
-        return [max(end - begin for begin, end in same) / IN_A_ROW for same in zip(*intervals, strict=True)]
-    active = [own for rank, own in enumerate(intervals) if any(True for _ in program(rank, len(intervals)))]
-    return [(end - begin) / IN_A_ROW for begin, end in first_to_last(active)]
+    chunks = {RELAY: 1, EXCHANGE: world_size}.get(probe.pattern, probe.width + 1)
+    program = partial(PROGRAMS[probe.pattern], probe)
+    algorithm = Algorithm(_NO_COLLECTIVE, probe.pattern, program, chunks_rule=chunks)
+    return Request(algorithm, max(1, probe.nbytes // ITEM_BYTES) * chunks)
+
+
+class ProbeBench:
+    """The probes of one rank, each with an executor that is made once."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self._calls: dict[Probe, Callable[[], object]] = {}
+        self._repetitions: dict[Probe, int] = {}
+
+    def time(self, probe: Probe, seconds: float) -> list[Interval]:
+        """Return when this rank began and ended a probe, repeated for about so many seconds; all ranks call this."""
+        call = self._calls.get(probe) or self._prepare(probe)
+        if probe not in self._repetitions:
+            time_together(call)
+            begin, end = time_together(call)
+            self._repetitions[probe] = repetitions_within(seconds, max_over_ranks(end - begin), LEAST, MOST)
+        return [time_together(call) for _ in range(self._repetitions[probe])]
+
+    def takes_part(self, probe: Probe) -> bool:
+        """Return whether this rank does anything in a probe."""
+        return any(True for _ in PROGRAMS[probe.pattern](probe, self.rank, self.world_size))
+
+    def _prepare(self, probe: Probe) -> Callable[[], object]:
+        request = probe_request(probe, self.world_size)
+        executor = Executor(request, self.rank, self.world_size, device=own_device())
+        buffer = neutral_buffer(request, own_device())
+
+        def call() -> None:
+            record: list[Event] = []  # as in a measurement
+            executor.run(buffer, None if buffer.is_cuda else record)
+
+        self._calls[probe] = call
+        return call
+
+
+def time_reduction(nbytes: int, repetitions: int) -> list[float]:
+    """Return the seconds in which this rank adds one buffer to another, each time."""
+    target = torch.zeros(max(1, nbytes // ITEM_BYTES), device=own_device())
+    source, found = torch.zeros_like(target), []
+    for _ in range(repetitions + 1):
+        begin = perf_counter()
+        target.add_(source)
+        if target.is_cuda:
+            torch.cuda.synchronize()
+        found.append(perf_counter() - begin)
+    return found[1:]
 
 
 def _undefined(rank: int, part: int, world_size: int, root: int) -> None:
     return None
 
 
-# Data goes from one half of a buffer to the other, so it "moves".
+# Probes end with nothing that could be checked; data stays in its chunks or "moves".
 _NO_COLLECTIVE = Spec("calibration", rooted=False, reduces=False, start=_undefined, end=_undefined, moves=True)

@@ -11,12 +11,13 @@ import numpy.typing as npt
 import torch
 
 from realcomm.execution.events import Event
-from realcomm.execution.executor import Executor
+from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral_buffer
 from realcomm.measuring.measurement import Figures, Measurement, RankMeasurement
 from realcomm.measuring.timing import (
+    Interval,
     first_to_last,
     gather_intervals,
     max_over_ranks,
@@ -32,23 +33,51 @@ LEAST, MOST = 5, 49  # ... which is within these
 REPORT_EVERY_S = 0.25
 
 
+class RunningMeasurement:
+    """A measurement on one rank, carried out block by block."""
+
+    def __init__(self, rank: int, world_size: int, measurement: Measurement) -> None:
+        """Check the result, carry data if there is any, and warm up; all ranks call this with the same measurement."""
+        request, name = measurement.request, measurement.request.algorithm.full_name
+        self._executor = make_runner(request, rank, world_size, own_device())
+        set_status(f"checking {name}")
+        begin = perf_counter()
+        self._wrong = _wrong_elements(self._executor) if measurement.check else 0
+        set_status(f"carrying data by {name}")
+        inputs = measurement.inputs
+        self._data = None if inputs is None else _run_on_file(self._executor, inputs / f"{rank}.npy")
+        self._buffer = neutral_buffer(request, own_device())
+        with without_garbage_collection():
+            set_status(f"warming up {name}")
+            self._each = _warm_up(self._executor, self._buffer, measurement.warmup, perf_counter() - begin)
+        self._asked = measurement.repetitions
+        self._intervals: list[Interval] = []
+        self._records: list[list[Event]] = []
+
+    def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
+        """Repeat as often as was asked for, or for about so many seconds; all ranks call this."""
+        repetitions = self._asked or repetitions_within(total_s, self._each, least, most)
+        set_status(f"timing {self._executor.request.algorithm.full_name}")
+        with without_garbage_collection():
+            intervals, records = _repeat(self._executor, self._buffer, repetitions)
+        self._intervals += intervals
+        self._records += records
+
+    def result(self) -> RankMeasurement:
+        """Return the result of all blocks; all ranks call this."""
+        whole = first_to_last(gather_intervals(self._intervals))
+        seconds, middle = [end - begin for begin, end in whole], median_index(whole)
+        begin, record = whole[middle][0], self._records[middle]
+        if self._buffer.is_cuda:  # there recording waits for the GPU in every step, so it has a repetition of its own
+            begin, record = _record(self._executor, self._buffer)
+        return RankMeasurement(seconds, begin, record, self._wrong, self._data)
+
+
 def measure_rank(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
     """Return the result of a measurement on this rank; all ranks call this with the same measurement."""
-    request, name = measurement.request, measurement.request.algorithm.full_name
-    executor = Executor(request, rank, world_size, device=own_device())
-    set_status(f"checking {name}")
-    begin = perf_counter()
-    wrong = _wrong_elements(executor) if measurement.check else 0
-    set_status(f"carrying data by {name}")
-    data = None if measurement.inputs is None else _run_on_file(executor, measurement.inputs / f"{rank}.npy")
-    buffer = neutral_buffer(request, own_device())
-    with without_garbage_collection():
-        set_status(f"warming up {name}")
-        each = _warm_up(executor, buffer, measurement.warmup, perf_counter() - begin)
-        repetitions = measurement.repetitions or repetitions_within(TOTAL_S, each, LEAST, MOST)
-        set_status(f"timing {name}")
-        seconds, start, events = _repeat(executor, buffer, repetitions)
-    return RankMeasurement(seconds, start, events, wrong, data)
+    running = RunningMeasurement(rank, world_size, measurement)
+    running.take_block(measurement.total_s, measurement.least)
+    return running.result()
 
 
 def measure_figures(rank: int, world_size: int, measurement: Measurement) -> Figures:
@@ -58,10 +87,11 @@ def measure_figures(rank: int, world_size: int, measurement: Measurement) -> Fig
     return Figures(median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong))
 
 
-def _wrong_elements(executor: Executor) -> int:
+def _wrong_elements(executor: Runner) -> int:
     """Return how many elements of the result on exact inputs differ from the right ones."""
     tensor = exact_input(executor.request, executor.rank).to(own_device())
     executor.run(tensor)
+    _settle(executor, tensor)
     expected = exact_result(executor.request, executor.rank, executor.world_size)
     if expected is None:
         return 0
@@ -69,15 +99,21 @@ def _wrong_elements(executor: Executor) -> int:
     return int(torch.count_nonzero(tensor.cpu()[where] != values))
 
 
-def _run_on_file(executor: Executor, file: Path) -> npt.NDArray[np.generic]:
+def _settle(executor: Runner, tensor: torch.Tensor) -> None:
+    if isinstance(executor, OwnCollective):
+        executor.settle(tensor)
+
+
+def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
     """Run the collective on the array of a file; return the result."""
     tensor = torch.from_numpy(np.load(file, allow_pickle=False)).to(own_device())
     executor.run(tensor)
+    _settle(executor, tensor)
     result: npt.NDArray[np.generic] = tensor.cpu().numpy()
     return result
 
 
-def _warm_up(executor: Executor, buffer: torch.Tensor, warmup: int, so_far: float) -> float:
+def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, so_far: float) -> float:
     """Return the seconds of the last warm-up repetition on the slowest rank, or of ``so_far`` without any."""
     last = so_far
     for _ in range(warmup):
@@ -86,21 +122,17 @@ def _warm_up(executor: Executor, buffer: torch.Tensor, warmup: int, so_far: floa
     return max_over_ranks(last)
 
 
-def _repeat(executor: Executor, buffer: torch.Tensor, repetitions: int) -> tuple[list[float], float, list[Event]]:
-    """Return the seconds of every repetition, the begin of the median one, and this rank's events in that."""
+def _repeat(executor: Runner, buffer: torch.Tensor, repetitions: int) -> tuple[list[Interval], list[list[Event]]]:
+    """Return when this rank began and ended every repetition, and its events in each."""
     records: list[list[Event]] = [[] for _ in range(repetitions)]
     intervals, report = [], _rare_report(executor, repetitions)
     for done, record in enumerate(records):
         report(done)
         intervals.append(time_together(partial(executor.run, buffer, None if buffer.is_cuda else record)))
-    whole = first_to_last(gather_intervals(intervals))
-    begins, seconds, middle = [begin for begin, _ in whole], [end - begin for begin, end in whole], median_index(whole)
-    if buffer.is_cuda:  # there recording waits for the GPU in every step, so it has a repetition of its own
-        begins[middle], records[middle] = _record(executor, buffer)
-    return seconds, begins[middle], records[middle]
+    return intervals, records
 
 
-def _record(executor: Executor, buffer: torch.Tensor) -> tuple[float, list[Event]]:
+def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]:
     """Run a repetition with a record; return its begin and this rank's events."""
     record: list[Event] = []
     interval = time_together(partial(executor.run, buffer, record))
@@ -108,7 +140,7 @@ def _record(executor: Executor, buffer: torch.Tensor) -> tuple[float, list[Event
     return begin, record
 
 
-def _rare_report(executor: Executor, repetitions: int) -> Callable[[int], None]:
+def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
     """Return a function that reports rank 0's progress, rarely: a report wakes the launcher, which takes a core."""
     last = perf_counter()
 

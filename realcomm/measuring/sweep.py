@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from realcomm.launching.launcher import launch
 from realcomm.launching.status import report_progress
+from realcomm.launching.types import Network
 from realcomm.measuring.measurement import Figures, Measurement
 
 FOUND = "found "  # begins the progress text of a worker that has finished a measurement; its figures follow
@@ -17,6 +18,7 @@ def measure_all(
     *,
     backend: str = "gloo",
     timeout: float = 600.0,
+    network: Network | None = None,
 ) -> None:
     """Measure with ``ranks`` processes of this machine, and call ``found`` with each measurement and its figures.
 
@@ -27,7 +29,7 @@ def measure_all(
         if text.startswith(FOUND):
             found(measurements[done], Figures(*json.loads(text.removeprefix(FOUND))))
 
-    launch(_worker, ranks, list(measurements), backend=backend, timeout=timeout, progress=receive)
+    launch(_worker, ranks, list(measurements), backend=backend, timeout=timeout, progress=receive, network=network)
 
 
 def _worker(rank: int, world_size: int, measurements: Sequence[Measurement]) -> None:

@@ -19,6 +19,8 @@ CLASSES = 10
 MOMENTUM = 0.9
 WARM_UP_STEPS = 3  # the first ones are slower: memory is fetched and kernels are chosen
 
+PHASES = ("forward", "backward", "sync", "optimizer")  # of a step, in this order
+
 Sync = Callable[[torch.Tensor], None]  # replaces a flat gradient buffer by its mean over all ranks
 
 
@@ -102,7 +104,15 @@ class Stopwatch:
         self.spans: list[Span] = []
         self._rank = rank
         self._step = -1
-        self._origin = self._last = _now()
+        self._origin = self._last = self._paused = _now()
+
+    def pause(self) -> None:
+        """Stand still until ``resume``."""
+        self._paused = _now()
+
+    def resume(self) -> None:
+        """Go on from the time at which the watch was paused, or made."""
+        self._origin += _now() - self._paused
 
     def start(self) -> None:
         """Begin a step."""
@@ -116,6 +126,20 @@ class Stopwatch:
             Span(self._rank, name, self._step, self._last - self._origin, now - self._origin, 0, self._step)
         )
         self._last = now
+
+    def begin(self, name: str) -> Callable[[], None]:
+        """Begin something that overlaps the phases of this step; return what ends it, which any thread may call."""
+        begin, step = time.perf_counter() - self._origin, self._step
+
+        def end() -> None:
+            self.spans.append(Span(self._rank, name, step, begin, time.perf_counter() - self._origin, 0, step))
+
+        return end
+
+    def absolute_spans(self) -> list[Span]:
+        """Return the spans so far in seconds of ``time.perf_counter``; another thread may ask."""
+        by = self._origin
+        return [span._replace(begin=span.begin + by, end=span.end + by) for span in list(self.spans)]
 
 
 def _now() -> float:

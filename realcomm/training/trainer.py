@@ -4,11 +4,15 @@ import hashlib
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import GradBucket  # whose public name has no type
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.catalogue import find_algorithm
@@ -20,11 +24,14 @@ from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, name_in_library
 from collectives.request import Request
 from collectives.workload import Training, check_training
-from realcomm.execution.executor import Executor, execute
+from realcomm.execution.executor import execute
+from realcomm.execution.own_collective import make_runner
 from realcomm.launching.group import own_device
 from realcomm.launching.launcher import launch
+from realcomm.launching.so_far import tell_by
 from realcomm.launching.status import report_progress, set_status
-from realcomm.launching.types import Progress, Ranks
+from realcomm.launching.types import Network, Progress, Ranks
+from realcomm.training.broken_training import PHASES, tracing_what_breaks
 from realcomm.training.compute_phases import measure_alone
 from realcomm.training.datasets import load_images
 from realcomm.training.replica import (
@@ -58,13 +65,15 @@ def train(
     backend: str = "gloo",
     timeout: float = 600.0,
     progress: Progress | None = None,
+    network: Network | None = None,
     weights_file: Path | str | None = None,
 ) -> Trace:
     """Train on ``cluster.world_size`` processes of this machine, for all epochs or only the first ``steps`` steps.
 
     Return a trace with a span for each phase, step and rank: forward, backward, sync (waiting included) and optimizer.
     Loading a batch belongs to none of them. With DistributedDataParallel the sync overlaps backward: its spans have no
-    length.
+    length, and on CPUs each bucket of gradients is a span from when it is full to when its mean is there. The ranks
+    meet on the ``network`` of ``realcomm.emulate``, if one is given, and else over the loopback.
 
     Its facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
     ``final_loss`` (of the last step, mean over the ranks), ``test_accuracy`` (share of the held-out images),
@@ -72,7 +81,8 @@ def train(
     threads) and ``replicas_identical`` (1.0 if all ranks ended with the same bits, else 0.0).
 
     Write the final weights, a state_dict that ``torch.load`` reads, to ``weights_file`` if one is given. Raise
-    InputError for a training that cannot be run, and RankFailed and TimedOut as ``launch`` does.
+    InputError for a training that cannot be run, and RankFailed and TimedOut as ``launch`` does; their ``trace`` shows
+    the phases up to there, and the sync that was under way.
 
     >>> training = Training(find_algorithm("all_reduce/ring"))
     >>> trace = train(training, simcomm.this_machine(ranks=2), steps=4)  # doctest: +SKIP
@@ -83,7 +93,9 @@ def train(
     check_training(training, steps)
     _check(training, cluster.world_size, steps)
     given = (training, steps, None if weights_file is None else check_path("weights_file", weights_file))
-    ranks = launch(train_rank, cluster.world_size, *given, backend=backend, timeout=timeout, progress=progress)
+    options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress, "network": network}
+    with tracing_what_breaks(training, cluster):
+        ranks = launch(train_rank, cluster.world_size, *given, **options)
     return make_trace(training, cluster, ranks)
 
 
@@ -91,20 +103,55 @@ def train_rank(
     rank: int, world_size: int, training: Training, steps: int | None = None, weights_file: Path | None = None
 ) -> RankResult:
     """Train as one rank of the default group of torch.distributed; all ranks end with the same weights."""
-    set_status("preparing model and images")
-    model = build_model(training.model, seed=training.seed + rank)  # different on every rank ...
-    shard = Shard(training, rank, world_size, steps)
-    alone = measure_alone(training) if rank == 0 else 0.0
-    set_status("broadcasting the weights")
-    broadcast(model.state_dict().values())  # ... until all have rank 0's
-    spans, seen, loss = train_steps(model, training, shard)
-    set_status("evaluating")
-    broadcast(model.buffers())  # batch norm's running statistics: every rank gathered its own
-    right, tested = evaluate(model, training, rank, world_size)
-    sums = sum_by_gradient_sync(training, seen, loss, right, tested)
-    if rank == 0 and weights_file is not None:
-        save_weights(model, weights_file)
-    return RankResult(spans, _facts(training, shard, sums) | {"single_rank_step_s": alone}, weights_digest(model))
+    running = RunningTraining(rank, world_size, training, steps)
+    running.take_steps()
+    return running.finish(weights_file)
+
+
+class RunningTraining:
+    """A training on one rank, carried out block by block. All ranks call each method together."""
+
+    def __init__(self, rank: int, world_size: int, training: Training, steps: int | None = None) -> None:
+        """Prepare the model, the same on all ranks, and its sync."""
+        set_status("preparing model and images")
+        self.training, self.world_size = training, world_size
+        self.model = build_model(training.model, seed=training.seed + rank)  # different on every rank ...
+        self.shard = Shard(training, rank, world_size, steps)
+        self._alone = measure_alone(training) if rank == 0 else 0.0
+        set_status("broadcasting the weights")
+        broadcast(self.model.state_dict().values())  # ... until all have rank 0's
+        self._replica, self._sync = make_replica_and_sync(self.model, training, rank, world_size)
+        self._watch, self._batches = Stopwatch(rank), enumerate(self.shard)
+        self._seen, self._loss, self.done = 0, 0.0, 0
+        if isinstance(self._replica.model, DistributedDataParallel) and own_device().type != "cuda":
+            record_buckets(self._replica.model, self._watch)
+
+    def take_steps(self, count: int | None = None) -> None:
+        """Take so many more steps, or all that remain."""
+        dist.barrier()  # the stopwatches of all ranks go on together
+        self._watch.resume()
+        tell_by(PHASES, self._watch.absolute_spans)
+        for step, (images, labels) in islice(self._batches, count):
+            set_status(f"training step {step}")
+            self._loss = take_step(self._replica, images, labels, self._sync, self._watch).item()
+            self._seen, self.done = self._seen + len(labels), step + 1
+            if self.shard.rank == 0:
+                epoch = f"epoch {int(self.shard.epochs_after(step)) + 1}/{self.training.epochs}"
+                text = f"training/{self.training.sync_name} {epoch} loss {self._loss:.2f}"
+                report_progress(step + 1, self.shard.steps, text)
+        self._watch.pause()
+
+    def finish(self, weights_file: Path | None = None) -> RankResult:
+        """Evaluate the model, write its weights if a file is given, and return the result."""
+        rank, training = self.shard.rank, self.training
+        set_status("evaluating")
+        broadcast(self.model.buffers())  # batch norm's running statistics: every rank gathered its own
+        right, tested = evaluate(self.model, training, rank, self.world_size)
+        sums = sum_by_gradient_sync(training, self._seen, self._loss, right, tested)
+        if rank == 0 and weights_file is not None:
+            save_weights(self.model, weights_file)
+        facts = _facts(training, self.shard, sums) | {"single_rank_step_s": self._alone}
+        return RankResult(self._watch.spans, facts, weights_digest(self.model))
 
 
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:
@@ -112,21 +159,6 @@ def broadcast(tensors: Iterable[torch.Tensor]) -> None:
     algorithm = find_algorithm("broadcast/naive")
     for tensor in tensors:
         execute(algorithm, tensor)
-
-
-def train_steps(model: nn.Module, training: Training, shard: Shard) -> tuple[list[Span], int, float]:
-    """Train the model on all batches of the shard; return this rank's spans, examples seen and last loss."""
-    replica, sync = make_replica_and_sync(model, training, shard.rank, shard.world_size)
-    dist.barrier()  # the stopwatches of all ranks start together
-    watch, seen, loss = Stopwatch(shard.rank), 0, 0.0
-    for step, (images, labels) in enumerate(shard):
-        set_status(f"training step {step}")
-        loss = take_step(replica, images, labels, sync, watch).item()
-        seen += len(labels)
-        if shard.rank == 0:
-            epoch = f"epoch {int(shard.epochs_after(step)) + 1}/{training.epochs}"
-            report_progress(step + 1, shard.steps, f"training/{training.sync_name} {epoch} loss {loss:.2f}")
-    return watch.spans, seen, loss
 
 
 def make_replica_and_sync(model: nn.Module, training: Training, rank: int, world_size: int) -> tuple[Replica, Sync]:
@@ -138,10 +170,25 @@ def make_replica_and_sync(model: nn.Module, training: Training, rank: int, world
     return replica, make_sync(training.gradient_sync, rank, world_size, replica.gradients)
 
 
+def record_buckets(model: DistributedDataParallel, watch: Stopwatch) -> None:
+    """Have each bucket of gradients that torch reduces during backward be a span, from when it is full to its mean."""
+
+    def reduce_bucket(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        end_of = watch.begin(f"bucket {bucket.index()}")
+
+        def end(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            end_of()
+            return done.value()
+
+        return allreduce_hook(None, bucket).then(end)  # type: ignore[arg-type]
+
+    model.register_comm_hook(None, reduce_bucket)
+
+
 def make_sync(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> Sync:
     """Return the sync that replaces ``gradients`` by their mean over all ranks, by an all_reduce."""
     request = Request(algorithm, gradients.numel(), op="mean")
-    return Executor(request, rank, world_size, device=gradients.device).run
+    return make_runner(request, rank, world_size, gradients.device).run
 
 
 def evaluate(model: nn.Module, training: Training, rank: int, world_size: int) -> tuple[int, int]:
@@ -158,7 +205,8 @@ def evaluate(model: nn.Module, training: Training, rank: int, world_size: int) -
 def sum_by_gradient_sync(training: Training, *values: float) -> list[float]:
     """Return the sum of each value over all ranks, by the all_reduce of the gradients, or by the ring."""
     sums = torch.tensor(values, dtype=torch.float64, device=own_device())
-    execute(training.gradient_sync or find_algorithm("all_reduce/ring"), sums)
+    sync = training.gradient_sync
+    execute(find_algorithm("all_reduce/ring") if sync is None or sync.is_nccl else sync, sums)
     return list(sums.tolist())
 
 
@@ -215,5 +263,5 @@ def _check(training: Training, world_size: int, steps: int | None) -> None:
     check_model(training.model)
     Shard(training, 0, world_size, steps)
     load_images(training.dataset, train=False, folder=training.data_folder)
-    if training.gradient_sync is not None:
+    if training.gradient_sync is not None and not training.gradient_sync.is_nccl:
         verify(training.gradient_sync, world_size)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import viz
 from collectives.checks import check_path
 from collectives.errors import InputError
+from collectives.units import count
 from ringlab.answers.progress import NoProgress, Progress, computing
 from ringlab.answers.record import Record
 from simcomm.nccl.accuracy.baselines import alpha_beta
@@ -109,7 +110,7 @@ def accuracy(
             folds = refit_without_each(systems, tables, tick)
         fit = f"fitted to the other systems ({folds.stalled} refits stalled)"
     baselines = {"torch": torch_estimate, "tuner": tuner_formula, "alpha-beta": alpha_beta}
-    with computing(progress, f"predicting the tables of {len(tables)} systems"):
+    with computing(progress, f"predicting the tables of {count(len(tables), 'system')}"):
         compared = compare_series(judged_series(systems, tables), model_predictor(folds.parameters), baselines)
         gains = measure_gains(systems, tables, calibrate, folds.parameters) if calibrate else []
     return AccuracyAnswer("its own tables" if data is None else str(data), fit, compared, notes, tuple(gains))

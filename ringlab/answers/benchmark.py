@@ -1,9 +1,11 @@
 """``BenchAnswer``: real collectives with the figures of nccl-tests, each beside its prediction."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import realcomm
 import simcomm
 from collectives.catalogue import find_algorithm, library
 from collectives.checks import check_sequence, check_whole_number
@@ -19,8 +21,11 @@ from collectives.spec import find_spec
 from realcomm.launching.launcher import check_launch
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
+from ringlab.answers.emulation import on_emulated
 from ringlab.answers.ranges import grow_sizes
 from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
+from scenarios import Scenario
+from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
 
@@ -102,6 +107,7 @@ class Benchmark:
     timeout: float  # seconds
     calibration: Calibration | None
     measurements: tuple[Measurement, ...]
+    emulated: Cluster | None = None  # the cluster on whose network the ranks run, built on this machine
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
         """Measure, and hand each row to ``on_row`` as soon as it is known; an interrupt ends it. Raises RunFailed."""
@@ -113,11 +119,20 @@ class Benchmark:
                 on_row(rows[-1])
 
         interrupted = False
+        options: dict[str, Any] = {"backend": self.backend, "timeout": self.timeout}
         try:
-            measure_all(self.measurements, self.options.ranks, add, backend=self.backend, timeout=self.timeout)
+            with nullcontext() if self.emulated is None else realcomm.emulate(self.emulated) as network:
+                measure_all(self.measurements, self.options.ranks, add, network=network, **options)
         except KeyboardInterrupt:
             interrupted = True
         return BenchAnswer(tuple(rows), interrupted)
+
+    def expected_seconds(self) -> float | None:
+        """Return about how many seconds all rows take to measure; None where no calibration says so."""
+        if self.calibration is None:
+            return None
+        times = self.options.warmup + self.options.iterations
+        return sum(times * (self._predict(measurement) or 0.0) for measurement in self.measurements)
 
     def _row(self, measurement: Measurement, figures: Figures) -> BenchRow:
         request, ranks = measurement.request, self.options.ranks
@@ -142,25 +157,43 @@ class Benchmark:
         return simcomm.run(measurement.request, cluster, calibration=self.calibration).elapsed
 
 
-def prepare(options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0) -> Benchmark:
-    """Return the benchmark, ready to start. Raises InputError for what cannot be measured."""
+def prepare(
+    options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: Scenario | None = None
+) -> Benchmark:
+    """Return the benchmark, ready to start; on the cluster of a scenario if one is to be ``emulated``.
+
+    It then has as many ranks, and no prediction. Raises InputError for what cannot be measured.
+    """
     if not isinstance(options, BenchOptions):
         raise InputError(f"options is {options!r}; give BenchOptions, for example BenchOptions(collective='broadcast')")
+    if emulated is not None:
+        emulated = on_emulated(emulated)
+        options = replace(options, ranks=emulated.cluster.world_size)
     check_launch(options.ranks, backend, timeout)
+    if emulated is not None:
+        return Benchmark(options, backend, timeout, None, measurements(options), emulated.cluster)
     calibration = _find_calibration(options.ranks, backend)
     return Benchmark(options, backend, timeout, calibration, measurements(options, calibration))
 
 
-def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = 600.0) -> BenchAnswer:
+def bench(
+    options: BenchOptions | None = None,
+    *,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    emulated: Scenario | None = None,
+) -> BenchAnswer:
     """Measure collectives on real processes of this machine, and predict each where a calibration is cached.
 
+    With a scenario to be ``emulated`` they run on its network, built on this machine, and are not predicted.
     ``timeout`` is in seconds. Raises InputError for what cannot be measured, and RunFailed.
 
     >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
     >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP
     ('ring', 0)
     """
-    return prepare(BenchOptions() if options is None else options, backend=backend, timeout=timeout).run()
+    chosen = BenchOptions() if options is None else options
+    return prepare(chosen, backend=backend, timeout=timeout, emulated=emulated).run()
 
 
 def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[Measurement, ...]:

@@ -1,49 +1,47 @@
-"""Signs in a calibration that the machine had other work while it was measured."""
+"""Signs in a calibration that the machine was not calm: its parts disagree, or other work took the cores."""
+
+from collections.abc import Iterator
 
 from collectives.records.calibration import Calibration
-from collectives.records.environment import cores
+from collectives.units import format_size
+from ringlab.answers.uncertainty import disagreement
 
-MOST_RESIDUAL = 0.2  # of a measured point, from the line through all of them
-MOST_SLOWER = 2.5  # times: a step in several processes at once, beyond what sharing the cores explains
+MOST_DISAGREEMENT = 0.3  # of the median uncertainty of all that was measured
 
 
 def find_noise(calibration: Calibration) -> list[str]:
-    """Return what contradicts itself in a calibration; nothing where all fits.
+    """Return why a calibration is not to be trusted; nothing where it is.
 
-    >>> from collectives.records.calibration import Line
-    >>> calm, noisy = Line(1e-5, 1e-9, 0.05), Line(1e-5, 1e-9, 0.34)
-    >>> find_noise(Calibration(2, 1, one_way=calm, both_ways=noisy, reduction=calm))
-    ['a time of messages both ways is 34% off the line through all']
+    >>> from collectives.records.calibration import Line, MachineLoad
+    >>> line, load = Line(1e-5, 1e-9, 0.05), MachineLoad(0.4, 0.0)
+    >>> find_noise(Calibration(2, 1, one_way=line, both_ways=line, reduction=line, load=load))
+    ["other processes took 40% of this machine's cores"]
     """
-    lines = {
-        "messages one way": calibration.one_way,
-        "messages both ways": calibration.both_ways,
-        "reductions": calibration.reduction,
-    }
-    found = [
-        f"a time of {name} is {line.worst_residual:.0%} off the line through all"
-        for name, line in lines.items()
-        if line.worst_residual > MOST_RESIDUAL
-    ]
-    return found + _contradicting_phases(calibration)
-
-
-def _contradicting_phases(calibration: Calibration) -> list[str]:
-    """Return the phases that take several processes far longer than one with as many threads."""
-    found = []
-    alone = {
-        (one.model, one.dataset, one.batch_size, one.threads): one for one in calibration.compute if one.processes == 1
-    }
-    for several in calibration.compute:
-        one = alone.get((several.model, several.dataset, several.batch_size, several.threads))
-        if one is None or several.processes == 1:
-            continue
-        shared = max(1.0, several.processes * several.threads / cores())
-        for name in ("forward", "backward", "optimizer"):
-            together, single = getattr(several.phases, name), getattr(one.phases, name)
-            if together > MOST_SLOWER * shared * single:
-                found.append(
-                    f"{name} takes {1e3 * together:.3g} ms in {several.processes} processes and "
-                    f"{1e3 * single:.3g} ms in one"
-                )
+    found = [calibration.load.describe()] if calibration.load is not None and calibration.load.is_busy else []
+    every = sorted(_disagreements(calibration))
+    if every and every[len(every) // 2][0] > MOST_DISAGREEMENT:
+        middle, (worst, name) = every[len(every) // 2][0], every[-1]
+        found.append(f"its parts disagree by {middle:.0%}, by {worst:.0%} for {name}")
     return found
+
+
+def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
+    """Yield how far the parts disagree, and about what: each hop at each size, and each phase."""
+    parts = calibration.parts
+    for curve in calibration.hops:
+        kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)
+        of_parts = [
+            {nbytes: seconds for other in part.hops for nbytes, seconds in other.points
+             if (other.pattern, other.width, other.reduces, other.is_first, other.in_training) == kind}
+            for part in parts
+        ]  # fmt: skip
+        for nbytes, _ in curve.points:
+            found = disagreement([part.get(nbytes) for part in of_parts])
+            if found is not None:
+                yield found, f"messages of {format_size(nbytes)} ({curve.pattern})"
+    for number, point in enumerate(calibration.compute):
+        for name in ("forward", "backward", "optimizer"):
+            same = [part.compute[number].phases for part in parts if number < len(part.compute)]
+            found = disagreement([getattr(phases, name) for phases in same])
+            if found is not None:
+                yield found, f"{name} of {point.model} in {point.processes} processes"

@@ -8,7 +8,9 @@ from typing import Any
 
 from collectives.checks import check_path, check_sequence, check_whole_number
 from collectives.errors import InputError, RunFailed
+from collectives.input_files import inputs_protected
 from collectives.records.calibration import Calibration, cache_file, is_cached, read_calibration
+from collectives.request import Request
 from collectives.units import count
 from collectives.workload import Training, check_training
 from ringlab.answers.calibration_noise import find_noise
@@ -72,10 +74,8 @@ def find_or_calibrate(
     if source is not None or ranks is None or (found is not None and _has_phases(found, _trainings_to_time(scenario))):
         return found
     trainings = _trainings_to_time(scenario)
-    found = calibrate(
-        ranks, trainings, backend=backend, timeout=timeout, progress=progress, accept_noise=True
-    ).calibration
-    return found
+    options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress, "accept_noise": True}
+    return calibrate(ranks, trainings, **options).calibration
 
 
 def calibration_to_choose(
@@ -98,15 +98,16 @@ def calibrate(
     ranks: int = 2,
     trainings: Sequence[Training] = (),
     *,
+    requests: Sequence[Request] = (),
     backend: str = "gloo",
     timeout: float = 600.0,
     progress: Progress | None = None,
     accept_noise: bool = False,
 ) -> CalibrationAnswer:
-    """Measure this machine with so many ranks, for these trainings, and keep the result in the cache.
+    """Measure this machine with so many ranks, for these requests and trainings, and keep the result in the cache.
 
-    ``backend`` is "gloo" or "nccl"; each launch may take ``timeout`` seconds. Raises InputError for what cannot be
-    measured, and RunFailed, also where the times contradict each other, unless ``accept_noise``.
+    ``backend`` is "gloo" or "nccl"; the launch may take ``timeout`` seconds. Raises InputError for what cannot be
+    measured, and RunFailed, also where the machine was busy or the parts disagree, unless ``accept_noise``.
 
     >>> calibrate(1, accept_noise=True).calibration.ranks  # doctest: +SKIP
     1
@@ -118,16 +119,33 @@ def calibrate(
         check_training(training)
     progress = NoProgress() if progress is None else progress
     with progress.task(f"calibrating this machine with {count(ranks, 'rank')}") as tick:
-        calibration = realcomm.calibrate(ranks, trainings, backend=backend, timeout=timeout, progress=tick)
+        calibration = realcomm.calibrate(
+            ranks, trainings, requests=requests, backend=backend, timeout=timeout, progress=tick
+        )
     noise = "; ".join(find_noise(calibration))
     if noise and not accept_noise:
         raise RunFailed(
-            f"this machine had other work while it was measured: {noise}. "
+            f"this machine was not calm while it was measured: {noise}. "
             "Nothing is kept: try again when it is idle, or keep this with --accept-noise"
         )
     if noise:
-        progress.note(f"warning: this machine had other work while it was measured: {noise}")
+        progress.note(f"warning: this machine was not calm while it was measured: {noise}")
     return CalibrationAnswer(calibration, _keep(calibration, progress))
+
+
+def keep_if_none(calibration: Calibration, progress: Progress) -> None:
+    """Keep a calibration for later predictions where the cache has no fresh one of so many ranks.
+
+    One that was made in turns with a run knows the sizes of that run best.
+    """
+    try:
+        path = cache_file(calibration.ranks, calibration.backend)
+        with inputs_protected():  # what is only looked at may be replaced
+            if path.is_file() and read_calibration(path).is_fresh():
+                return
+    except (InputError, OSError):
+        pass  # none that can be read
+    _keep(calibration, progress)
 
 
 def _keep(calibration: Calibration, progress: Progress) -> str:
@@ -144,7 +162,15 @@ def _keep(calibration: Calibration, progress: Progress) -> str:
 
 def calibrate_for(scenario: Scenario, ranks: int = 2, **options: Any) -> CalibrationAnswer:
     """Calibrate what a scenario needs; ``ranks`` where it needs no certain number, ``options`` as of ``calibrate``."""
-    return calibrate(needed_ranks(scenario) or ranks, list(scenario.trainings), **options)
+    ranks = needed_ranks(scenario) or ranks
+    requests = [one for one in _requests_to_time(scenario) if not one.algorithm.is_auto and not one.algorithm.is_nccl]
+    return calibrate(ranks, list(scenario.trainings), requests=requests, **options)
+
+
+def _requests_to_time(scenario: Scenario) -> Sequence[Request]:
+    """Return the requests whose hops are timed at exactly their sizes: those for this machine."""
+    here = scenario.cluster.is_here and scenario.collective is not None
+    return [*scenario.collective.requests(scenario.cluster.world_size)] if here and scenario.collective else []
 
 
 def _trainings_to_time(scenario: Scenario) -> list[Training]:

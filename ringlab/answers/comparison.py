@@ -1,9 +1,10 @@
 """``Comparison``: a prediction and the run that it is of, side by side."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from collectives.records.trace import Trace
 from ringlab.answers.conclusions import conclude
@@ -13,26 +14,59 @@ from ringlab.answers.real_run import RunAnswer
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
+from simcomm.nccl.clusters import NcclCluster
+from simcomm.nccl.descriptions import System
+from simcomm.nccl.gpus import match_gpu
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(ScenarioAnswer[SideBySide]):
     """What ``compare`` found: each time and rate as predicted, as measured, and the error; what-ifs are predicted.
 
-    ``traces`` are of what was measured at the largest size; they are no part of the JSON.
+    ``load`` is what else the machine did while it was calibrated. ``traces`` are of what was measured at the largest
+    size, and ``calibration`` is what was predicted from; they and ``limits`` are no part of the JSON.
     """
 
     kind: ClassVar[str] = "comparison"
 
+    load: MachineLoad | None = None
     traces: tuple[Trace, ...] = field(default=(), compare=False)
+    limits: str = field(default="", compare=False)  # what limits the quickest run, as predicted
+    calibration: Calibration | None = field(default=None, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        return super().to_dict() | {"load": asdict(self.load) if self.load else None}
 
 
-def check_comparable(scenario: Scenario) -> None:
+def gpu_names() -> list[str]:
+    """Return this machine's GPUs as the driver names them."""
+    import torch  # predictions do without it
+
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
+def has_gpus_of(system: System) -> bool:
+    """Return whether the GPUs of this machine are those of one described host."""
+    found = [match_gpu(name) for name in gpu_names()]
+    return system.nodes == 1 and len(found) >= system.gpus and all(gpu and gpu.name == system.gpu.name for gpu in found)
+
+
+def check_comparable(scenario: Scenario, backend: str = "gloo") -> None:
     """Raise InputError unless the scenario can be both predicted and measured on this machine."""
-    if not scenario.cluster.is_here:
+    cluster = scenario.cluster
+    if backend == "nccl" and isinstance(cluster, NcclCluster):
+        if not has_gpus_of(cluster.system):
+            here = ", ".join(gpu_names()) or "none"
+            raise InputError(
+                f"{scenario.path}: cluster: {cluster.title} is not this machine, whose GPUs are: {here}; compare one "
+                "host with the GPUs that are here, or predict this one"
+            )
+    elif not cluster.is_here:
         raise InputError(
             f"{scenario.path}: cluster: {scenario.cluster.title} is not this machine, so nothing of it can be "
-            'measured; predict it, or compare preset = "this-machine" with it as a [[what_if]]'
+            'measured; predict it, build it here with --emulate, or compare preset = "this-machine" with it as a '
+            "[[what_if]]"
         )
     if scenario.trouble != NO_TROUBLE:
         raise InputError(
@@ -41,7 +75,9 @@ def check_comparable(scenario: Scenario) -> None:
         )
 
 
-def make_comparison(scenario: Scenario, predicted: Prediction, measured: RunAnswer) -> Comparison:
+def make_comparison(
+    scenario: Scenario, predicted: Prediction, measured: RunAnswer, calibration: Calibration | None
+) -> Comparison:
     """Return the prediction and the measurement of a scenario in one answer; None where something was only measured."""
     collectives = {_identity(one): one for one in predicted.collectives}
     training = {one.gradient_sync: one for one in predicted.training}
@@ -60,8 +96,15 @@ def make_comparison(scenario: Scenario, predicted: Prediction, measured: RunAnsw
         ),
         what_ifs=predicted.what_ifs,
         traces=measured.traces,
+        limits=predicted.limits,
+        calibration=calibration,
+        load=calibration.load if calibration else None,
     )
-    return replace(answer, **conclude(answer, scenario)._asdict())
+    concluded = conclude(answer, scenario)
+    if answer.load is not None and answer.load.is_busy:
+        busy = f"This machine was busy: {answer.load.describe()}. Compare again when it is idle."
+        concluded = concluded._replace(conclusions=(busy, *concluded.conclusions))
+    return replace(answer, **concluded._asdict())
 
 
 def _identity(one: CollectiveFigures[Number]) -> tuple[str, str, int, int]:
@@ -74,4 +117,8 @@ Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 def _with_prediction(predicted: Figures | None, measured: Figures, compared: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields of ``measured``, those of ``compared`` with the prediction beside them."""
     values = {one.name: getattr(measured, one.name) for one in fields(measured)}
-    return values | {name: side_by_side(getattr(predicted, name, None), values[name]) for name in compared}
+    uncertain = predicted.uncertainty if predicted is not None else None
+    return values | {
+        name: side_by_side(getattr(predicted, name, None), values[name], (uncertain or {}).get(name))
+        for name in compared
+    }

@@ -1,21 +1,26 @@
 """The report of a prediction or a comparison: its pictures, its player and its tables, in one file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import viz
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
-from collectives.units import format_size
+from collectives.units import format_size, format_time
 from ringlab.answers.comparison import Comparison
 from ringlab.answers.conclusions import headline
 from ringlab.answers.figures import SideBySide
 from ringlab.answers.played_runs import beside_measured, predict_runs
 from ringlab.answers.plots import describe_curves, scaling_curves, waterfall
+from ringlab.answers.prediction import MOST_LOOKED_AT
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from scenarios import Scenario
+from simcomm.cluster.calibrated import resolve_transport
+from simcomm.cluster.cluster import IDEAL, Cluster
 from viz.accuracy import Dots, accuracy_figure
+from viz.path_strip import path_figure
+from viz.player.data import PlayedRun
 from viz.player.page import render_player
 from viz.scaling import scaling_figure
 from viz.style.figures import render_figure
@@ -31,10 +36,17 @@ def write_report(
     What is too large to be drawn is left out. Raises InputError for another suffix than ``.html``.
     """
     viz.check_file(path, "a report")
-    pictures = dict(_pictures(answer, scenario, calibration))
     compared = dict(_compared(answer)) if isinstance(answer, Comparison) else {}
+    runs = predict_runs(scenario, calibration) if scenario.collective else []
     viz.write_report(
-        answer.to_dict(), pictures, path, _player(answer, scenario, calibration), compared, headline(answer)
+        answer.to_dict() | {"limits": getattr(answer, "limits", "")},
+        dict(_pictures(answer, scenario, calibration)),
+        path,
+        _player(answer, scenario, runs),
+        compared,
+        headline(answer),
+        dict(_critical(runs)),
+        list(_assumptions(scenario, calibration)),
     )
 
 
@@ -42,12 +54,15 @@ def _pictures(
     answer: ScenarioAnswer[Any], scenario: Scenario, calibration: Calibration | None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield caption and picture of the cluster, the waterfall and the scaling curve, each where there is one."""
-    cluster = scenario.cluster
+    cluster = _calibrated(scenario, calibration)
     if len(cluster.graph) <= MOST_NODES:
-        yield f"{cluster.title}: a number is a rank", _png(topology_figure(cluster.graph, cluster.hosts, cluster.title))
+        yield "The cluster.", _png(topology_figure(cluster.graph, cluster.hosts, cluster.title))
     subtitle, bars = waterfall(answer)
     if len(bars) <= MOST_BARS:
-        yield "Each bar is predicted.", _png(waterfall_figure(answer.title, subtitle, bars))
+        said = (
+            "One bar is predicted, the other measured." if isinstance(answer, Comparison) else "Every bar is predicted."
+        )
+        yield said, _png(waterfall_figure("Where the time goes", subtitle, bars))
     try:
         curves = scaling_curves(scenario, calibration)
     except InputError:  # no training in it, or no calibration for fewer ranks
@@ -56,6 +71,40 @@ def _pictures(
         "Predicted on so many of the cluster's hosts, beside as many times what one rank does.",
         _png(scaling_figure("How it scales", describe_curves(scenario), curves)),
     )
+
+
+def _calibrated(scenario: Scenario, calibration: Calibration | None) -> Cluster:
+    """Return the scenario's cluster with what was measured of this machine, where it needs that and has it."""
+    try:
+        return resolve_transport(scenario.cluster, calibration)[0]
+    except InputError:
+        return scenario.cluster
+
+
+def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:
+    """Yield the picture of what the end of the quickest run waited for."""
+    ended = [run for run in runs if run.trace.is_complete and 0 < len(run.trace.messages) <= MOST_LOOKED_AT]
+    if ended:
+        quickest = min(ended, key=lambda run: run.trace.elapsed)
+        yield "What the end of the run waited for, one after the other, and in all.", _png(path_figure(quickest.trace))
+
+
+def _assumptions(scenario: Scenario, calibration: Calibration | None) -> Iterator[str]:
+    """Yield what the predictions stand on, in sentences."""
+    transport = _calibrated(scenario, calibration).transport
+    if transport == IDEAL:
+        yield "Messages take the latencies and bandwidths of their links, and nothing else."
+    elif transport is not None:
+        reducing = f"reducing takes {format_time(transport.gamma * 1e6)} a megabyte" if transport.gamma else ""
+        parts = [
+            f"{format_time(transport.overhead)} a message" if transport.overhead else "",
+            f"{100 * transport.goodput:.3g} % of the line rate is payload",
+            reducing,
+        ]
+        yield f"Transport {transport.name}: {', '.join(filter(None, parts))} ({transport.source})."
+    if scenario.trainings:
+        yield "A training step is forward, backward, gradient sync and optimizer, one after the other."
+    yield "Links are shared max-min fairly; packet loss, other jobs and eager messages are not modelled."
 
 
 def _png(figure: Any) -> bytes:
@@ -87,9 +136,8 @@ def _is_compared(value: SideBySide) -> bool:
     return bool(value.predicted) and bool(value.measured)
 
 
-def _player(answer: ScenarioAnswer[Any], scenario: Scenario, calibration: Calibration | None) -> str:
+def _player(answer: ScenarioAnswer[Any], scenario: Scenario, predicted: Sequence[PlayedRun]) -> str:
     """Return the page that plays the measured runs and their predictions; empty where nothing was drawn."""
     measured = [trace for trace in getattr(answer, "traces", ()) if len(trace.messages)]
-    predicted = predict_runs(scenario, calibration) if scenario.collective else []
     runs = beside_measured(predicted, measured) or predicted
     return render_player(scenario.title, runs) if runs else ""

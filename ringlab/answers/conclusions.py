@@ -67,6 +67,8 @@ def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
     fast, slow = _number(best.time_s), _number(last.time_s)
     if fast == inf:
         return [f"{where}: no run comes to its end."]
+    if fast == slow == 0:
+        return []  # one rank sends nothing
     takes = f"{best.algorithm} takes {_describe_time(best.time_s)}"
     if best is last:
         return [f"{where}: {takes}."]

@@ -139,7 +139,7 @@ def _explain(title: str, cluster: NcclCluster, collective: str, sizes: tuple[int
         rings=rank_rings(comm),
         trees=tuple(_parents(tree) for tree in trees),
         sizes=tuple(_explain_size(cluster, collective, nbytes) for nbytes in sizes),
-        notes=grounds(cluster),
+        notes=grounds(cluster, collective),
     )
 
 

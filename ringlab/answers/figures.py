@@ -22,6 +22,7 @@ class SideBySide(Record):
     predicted: float | None
     measured: float | None
     error: float | None  # (predicted - measured) / measured
+    uncertainty: float | None = None  # share of the prediction that it may be off by, in four cases of five
 
 
 N = TypeVar("N")
@@ -45,6 +46,7 @@ class CollectiveFigures(Record, Generic[N]):
     trouble: TroubleFigures | None = None
     interval_s: tuple[float, float] | None = None  # of a prediction of NCCL: 80 % of measurements should lie in it
     choice: str | None = None  # what NCCL chose
+    uncertainty: dict[str, float] | None = None  # of a prediction for this machine: shares, by figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ class TrainingFigures(Record, Generic[N]):
     engine: str | None = None  # of a prediction
     method: str | None = None
     trouble: TroubleFigures | None = None
+    uncertainty: dict[str, float] | None = None  # of a prediction for this machine: shares, by figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +92,12 @@ def training_figures(
     return TrainingFigures(**cast(dict[str, Any], training_entry(trace, training)), trouble=trouble)
 
 
-def side_by_side(predicted: Number, measured: Number) -> SideBySide:
+def side_by_side(predicted: Number, measured: Number, uncertainty: float | None = None) -> SideBySide:
     """Return both with the relative error of the prediction, which is None where either is missing or zero.
 
     >>> side_by_side(0.9, 1.0).error
     -0.09999999999999998
     """
-    if predicted is None or measured is None or measured == 0:
-        return SideBySide(predicted, measured, None)
-    return SideBySide(predicted, measured, (predicted - measured) / measured)
+    if not predicted or not measured:  # a sync that overlaps backward has no length
+        return SideBySide(predicted, measured, None, uncertainty)
+    return SideBySide(predicted, measured, (predicted - measured) / measured, uncertainty)

@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from collectives.errors import InputError
+from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
-from collectives.units import count
+from collectives.units import count, format_bandwidth
 from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
 
 
@@ -44,12 +44,12 @@ class DoctorAnswer(Record):
 
 
 def doctor() -> DoctorAnswer:
-    """Look at what this machine can run; nothing is started or changed.
+    """Look at what this machine can run: it takes about a second, in which two hosts are emulated.
 
-    >>> doctor().findings[0].subject
+    >>> doctor().findings[0].subject  # doctest: +SKIP
     'Python'
     """
-    looks = (_python, _packages, _processor, _memory, _gloo, _gpus, _calibration, _disk)
+    looks = (_python, _packages, _processor, _memory, _gloo, _gpus, _emulation, _calibration, _disk)
     return DoctorAnswer(tuple(look() for look in looks))
 
 
@@ -103,6 +103,20 @@ def _gpus() -> Finding:
         return Finding("GPUs (NCCL ranks)", count > 0, f"{count}: {names}" if count else "none that torch can use")
 
     return _torch("GPUs (NCCL ranks)", look)
+
+
+def _emulation() -> Finding:
+    """Emulate two hosts, and say how fast links may be for this machine to bear them."""
+    subject = "emulation"
+    from realcomm.emulation.trial import try_emulation
+
+    try:
+        found = try_emulation()
+    except RunFailed as error:
+        return Finding(subject, False, str(error))
+    rates = " or ".join(f"{ranks} hosts at {format_bandwidth(found.bearable / ranks)}" for ranks in (4, 8))
+    latencies = "emulated" if found.delays else "not emulated, as this kernel has no netem"
+    return Finding(subject, True, f"{found.rights}; bears {rates}; latencies: {latencies}")
 
 
 def _calibration() -> Finding:

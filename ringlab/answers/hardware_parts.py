@@ -13,7 +13,7 @@ from collectives.quoting import quote
 from collectives.suggestions import close_names
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.hardware_parts import Figure, find_link, parts
+from simcomm.cluster.hardware_parts import TABLES, Figure, find_link, parts
 from simcomm.cluster.presets import machine_entries, preset
 
 Entry = dict[str, Any]
@@ -28,6 +28,8 @@ class HardwareCatalogue(Record):
     links: tuple[Entry, ...]  # rates in bytes/s each way of one lane or link, latency in seconds
     nics: tuple[Entry, ...]
     switches: tuple[Entry, ...]
+    generations: tuple[Entry, ...]  # of GPUs
+    networks: tuple[Entry, ...]  # as descriptions of systems name them
 
     def __repr__(self) -> str:
         return f"<HardwareCatalogue: {len(self.machines)} machines, {len(self.gpus)} GPUs, {len(self.links)} links>"
@@ -38,7 +40,7 @@ class HardwareCatalogue(Record):
 
 @dataclass(frozen=True, repr=False)
 class HardwarePart(Record):
-    """A machine, GPU, link, NIC or switch: every figure with its source, and the cables of a machine, counted."""
+    """A machine or another part: every figure with its source, and the cables of a machine, counted."""
 
     name: str
     title: str
@@ -85,6 +87,8 @@ def hardware_catalogue() -> HardwareCatalogue:
         links=tuple({"name": name, **_rates(name)} for name in parts("link")),
         nics=tuple({"name": name, **_values(figures)} for name, figures in parts("NIC").items()),
         switches=tuple({"name": name, **_values(figures)} for name, figures in parts("switch").items()),
+        generations=tuple({"name": name, **_values(figures)} for name, figures in parts("generation").items()),
+        networks=tuple({"name": name, **_values(figures)} for name, figures in parts("network").items()),
     )
 
 
@@ -106,7 +110,7 @@ def hardware_part(name: str) -> HardwarePart:
             {"quantity": key, "value": str(entry[key]), "source": source} for key, source in entry["sources"].items()
         )
         return HardwarePart(name, entry["title"], figures, _links(preset(name)))
-    for kind in ("GPU", "link", "NIC", "switch"):
+    for kind in TABLES:
         if name in parts(kind):
             figures = tuple({"quantity": key, **figure._asdict()} for key, figure in parts(kind)[name].items())
             return HardwarePart(name, f"{kind} {name}", figures, ())
@@ -130,9 +134,10 @@ def _rates(link: str) -> dict[str, float | None]:
 def _unknown(name: str) -> str:
     names = [*machine_entries(), *(part for kind in ("GPU", "link", "NIC", "switch") for part in parts(kind))]
     close = close_names(name, names)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
-    machines = ", ".join(machine_entries())
-    return f"{quote(name)} is not in the catalogue; {hint}`ringlab hardware` lists all; machines: {machines}"
+    listed = "`ringlab hardware` lists all"
+    if close:
+        return f"{quote(name)} is not in the catalogue; did you mean {' or '.join(close)}? ({listed})"
+    return f"{quote(name)} is not in the catalogue; {listed}; machines: {', '.join(machine_entries())}"
 
 
 def _links(cluster: Cluster) -> tuple[Entry, ...]:

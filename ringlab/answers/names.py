@@ -36,8 +36,8 @@ class Names(Record):
 def list_names() -> Names:
     """Return names by kind, each with a line about it: an algorithm's docstring, a scenario's title.
 
-    >>> [one.name for one in list_names().scenarios]
-    ['dgx-h100', 'quickstart', 'rtx4090-4x', 'star8', 'trouble', 'two-p5', 'two-racks']
+    >>> [one.name for one in list_names().scenarios][:3]
+    ['dgx-h100', 'quickstart', 'rtx4090-4x']
     """
     machine_titles = {name: entry["title"] for name, entry in machine_entries().items()}
     return Names(

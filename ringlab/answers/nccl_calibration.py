@@ -14,7 +14,8 @@ from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.calibration import calibration_file, make_calibration
 from simcomm.nccl.descriptions import System, describe_system, own_machines, read_systems
 from simcomm.nccl.gpus import match_gpu
-from simcomm.nccl.nccl_tests import NcclTestsRun, read_nccl_tests
+from simcomm.nccl.nccl_tests import read_nccl_tests
+from simcomm.nccl.nccl_tests_rows import NcclTestsRun
 from simcomm.nccl.predict import predict_seconds
 
 

@@ -7,8 +7,9 @@ from collectives.request import Request
 from ringlab.answers.figures import CollectiveFigures, Number
 from simcomm.cluster.cluster import Cluster
 from simcomm.nccl.calibration import predict_calibrated
-from simcomm.nccl.clusters import NcclCluster
-from simcomm.nccl.predict import NcclPrediction
+from simcomm.nccl.clusters import NcclCluster, notes_of_programs
+from simcomm.nccl.communicator import make_communicator
+from simcomm.nccl.predict import NcclPrediction, notes_of_settings
 
 MODEL = "nccl model"  # in place of an engine
 
@@ -43,8 +44,11 @@ def describe_choice(found: NcclPrediction) -> str:
     return f"{found.algorithm}/{found.protocol} x{found.channels}" if found.candidates else found.algorithm
 
 
-def grounds(cluster: Cluster) -> tuple[str, ...]:
+def grounds(cluster: Cluster, collective: str | None = None, *, has_programs: bool = False) -> tuple[str, ...]:
     """Return what a reader should know of the facts that predictions of NCCL stand on; nothing of other clusters.
+
+    ``collective``: what NCCL itself carries out, if anything; ``has_programs``: whether programs over its send and
+    receive are predicted too.
 
     >>> from simcomm.nccl.clusters import nccl_cluster
     >>> from simcomm.nccl.descriptions import describe_system
@@ -54,4 +58,7 @@ def grounds(cluster: Cluster) -> tuple[str, ...]:
     if not isinstance(cluster, NcclCluster):
         return ()
     free = replace(cluster.settings, algo=None, proto=None)  # what they force may leave nothing for this collective
-    return (*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=free).notes)
+    notes = [*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=free).notes]
+    if collective is not None:
+        notes += notes_of_settings(make_communicator(cluster.system, cluster.settings), collective)
+    return (*notes, *(notes_of_programs(cluster) if has_programs else ()))

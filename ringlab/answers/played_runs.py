@@ -6,7 +6,7 @@ from dataclasses import replace
 from collectives.records.calibration import Calibration
 from collectives.records.limits import Limits, find_limits
 from collectives.records.trace import Trace
-from collectives.units import format_time
+from collectives.units import format_bandwidth, format_time
 from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure, predict_trace
 from ringlab.answers.progress import Tick
 from scenarios import Scenario
@@ -69,9 +69,13 @@ def _say_what_if(
         for link in cable.links
     }
     then = predict_trace(_mend(scenario, cables, limits), calibration, name, nbytes).elapsed
-    where = "there" if limits.standing_out == 1 else "on all of them"
-    what = "At full speed" if limits.kind == "slow" else f"With {WIDER:g} times the bandwidth {where}"
-    return f"{what}: {format_time(trace.elapsed)} → {format_time(then)}."
+    one = limits.standing_out == 1
+    if limits.kind == "slow":
+        full = "the link had its" if one else "all of them had their"
+        full = f"{full} {format_bandwidth(limits.cables[0].bandwidth)}"
+        return f"The run takes {format_time(trace.elapsed)}; it would take {format_time(then)} if {full}."
+    where = "there" if one else "on all of them"
+    return f"With {WIDER:g} times the bandwidth {where}: {format_time(trace.elapsed)} → {format_time(then)}."
 
 
 def _mend(scenario: Scenario, cables: set[frozenset[str]], limits: Limits) -> Scenario:

@@ -1,6 +1,6 @@
 """Still pictures of a scenario: the waterfall of its step, its scaling curve, its critical path and its cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.summary import PHASES
 from collectives.units import format_size
-from ringlab.answers.figures import ClusterFigures, CollectiveFigures, training_figures
+from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, training_figures
 from ringlab.answers.pictures import Picture
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import predict
+from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.winner_maps import doublings
 from ringlab.answers.workload import predictable, resolve_training
@@ -39,54 +40,69 @@ def plot_scenario(
     calibration: Calibration | None = None,
     algorithm: str | None = None,
     nbytes: int | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> Picture:
     """Simulate what a picture of a scenario needs, and draw it as .png, .svg or .pdf.
 
-    ``algorithm`` and ``nbytes`` are those of the critical path. Raises InputError.
+    ``algorithm`` and ``nbytes`` are those of the critical path. Raises InputError, and KeyboardInterrupt.
     """
     check_kind(kind, path)
     if kind == "step":
-        viz.draw_waterfall(scenario.title, *waterfall(predict(scenario, calibration)), path)
-    elif kind == "scaling":
-        viz.draw_scaling(scenario.title, describe_curves(scenario), scaling_curves(scenario, calibration), path)
-    elif kind == "path":
-        viz.draw_path(predict_trace(scenario, calibration, algorithm, nbytes), path)
-    else:
-        viz.draw_topology(scenario.cluster.graph, scenario.cluster.hosts, scenario.cluster.title, path)
+        answer = predict(scenario, calibration, progress=progress)
+        if answer.interrupted:
+            raise KeyboardInterrupt
+        viz.draw_waterfall(scenario.title, *waterfall(answer), path)
+        return Picture(scenario.title, str(path))
+    with computing(progress, f"drawing {path}") as tick:
+        if kind == "scaling":
+            curves = scaling_curves(scenario, calibration, tick)
+            viz.draw_scaling(scenario.title, describe_curves(scenario), curves, path)
+        elif kind == "path":
+            viz.draw_path(predict_trace(scenario, calibration, algorithm, nbytes), path)
+        else:
+            viz.draw_topology(scenario.cluster.graph, scenario.cluster.hosts, scenario.cluster.title, path)
     return Picture(scenario.title, str(path))
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> tuple[str, list[viz.Bar]]:
     """Return a subtitle and a bar for each training, or each collective at the largest size, of an answer's clusters.
 
-    Raises InputError for an answer without either.
+    What was measured has a bar of its own below what was predicted. Raises InputError for an answer without either.
     """
     clusters: Sequence[ClusterFigures[Any]] = [answer.own, *answer.what_ifs]
+    below = BELOW if answer.what_ifs else ""
     trained = [
-        viz.Bar(
-            cluster.title, one.gradient_sync,
-            {} if (step := _predicted(one.step_s)) is None else
-            {phase: _predicted(getattr(one, f"{phase}_s")) or 0.0 for phase in PHASES}, step,
-        )
-        for cluster in clusters for one in cluster.training
-    ]  # fmt: skip
+        bar
+        for cluster in clusters
+        for one in cluster.training
+        for bar in _bars(cluster.title, one.gradient_sync, one.step_s, {p: getattr(one, f"{p}_s") for p in PHASES})
+    ]
     if trained:
-        return f"{STEP_WORDS}{BELOW if answer.what_ifs else ''}", trained
+        return f"{STEP_WORDS}{below}", trained
     entries: list[tuple[str, CollectiveFigures[Any]]] = [
         (cluster.title, one) for cluster in clusters for one in cluster.collectives
     ]
     if not entries:
         raise InputError(f"{answer.file}: there is neither a training nor a collective to draw")
     largest = max(one.bytes for _, one in entries)
-    shown = [(title, one, _predicted(one.time_s)) for title, one in entries if one.bytes == largest]
-    bars = [viz.Bar(title, one.algorithm, {one.collective: time or 0.0}, time) for title, one, time in shown]
-    return f"{shown[0][1].collective} of {format_size(largest)}{BELOW if answer.what_ifs else ''}", bars
+    shown = [(title, one) for title, one in entries if one.bytes == largest]
+    bars = [
+        bar for title, one in shown for bar in _bars(title, one.algorithm, one.time_s, {one.collective: one.time_s})
+    ]
+    return f"{shown[0][1].collective} of {format_size(largest)}{below}", bars
 
 
-def _predicted(value: Any) -> float | None:
-    """Return a figure, of two the predicted one."""
-    found: float | None = getattr(value, "predicted", value)
-    return found
+def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> Iterator[viz.Bar]:
+    """Yield the bar of a figure; where it was predicted and measured, one of each."""
+    if not isinstance(whole, SideBySide):
+        yield viz.Bar(group, name, {} if whole is None else {key: each or 0.0 for key, each in parts.items()}, whole)
+        return
+    for side, seconds in (("predicted", whole.predicted), ("measured", whole.measured)):
+        if seconds is not None:
+            yield viz.Bar(
+                group, f"{name}, {side}", {key: getattr(each, side) or 0.0 for key, each in parts.items()}, seconds
+            )
 
 
 def describe_curves(scenario: Scenario) -> str:
@@ -95,7 +111,9 @@ def describe_curves(scenario: Scenario) -> str:
     return f"{scenario.cluster.title}; so many of its hosts, predicted{quiet}"
 
 
-def scaling_curves(scenario: Scenario, calibration: Calibration | None) -> list[viz.Curve]:
+def scaling_curves(
+    scenario: Scenario, calibration: Calibration | None, tick: Tick = lambda *_: None
+) -> list[viz.Curve]:
     """Simulate each training on the first hosts of its cluster, for numbers of ranks that double.
 
     Raises InputError for a scenario without a training, or on this machine, whose calibration is for all its ranks.
@@ -106,7 +124,7 @@ def scaling_curves(scenario: Scenario, calibration: Calibration | None) -> list[
     if whole.is_here:
         raise InputError(f"{scenario.path}: this machine is calibrated for all of its {whole.world_size} ranks alone")
     world_sizes = doublings(whole.world_size)
-    curves = []
+    curves, done, total = [], 0, len(trainings) * sum(ranks**2 for ranks in world_sizes)
     for training in trainings:
         found = []
         for ranks in world_sizes:
@@ -114,6 +132,8 @@ def scaling_curves(scenario: Scenario, calibration: Calibration | None) -> list[
             resolved = resolve_training(training, cluster, calibration)
             trace = simcomm.train(resolved, cluster, calibration=calibration, record=False)
             found.append(training_figures(trace, resolved))
+            done += ranks**2  # as many messages as a ring has, or half of them
+            tick(0, done, total, f"pairs of ranks, {training.sync_name}, up to {ranks:,}")
         rates, shares = [one.samples_per_s for one in found], [one.scaling_efficiency for one in found]
         curves.append(viz.Curve(training.sync_name, world_sizes, rates, shares))
     return curves

@@ -1,17 +1,18 @@
 """``Prediction``: a scenario simulated, with its what-ifs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import simcomm
-from collectives.declaration import NCCL
+from collectives.declaration import NCCL, Algorithm
+from collectives.errors import TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
+from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
 from collectives.workload import Training
@@ -27,11 +28,12 @@ from ringlab.answers.figures import (
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.repeated_runs import TroubleFigures, repeat
 from ringlab.answers.scenario_answer import ScenarioAnswer
+from ringlab.answers.uncertainty import combine, disagreement
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.planning.engine_input import check_pairs
-from simcomm.expected_time import expected_seconds
+from simcomm.compiled.planning.engine_input import MOST_MESSAGES
+from simcomm.expected_time import expected_build_seconds, expected_seconds
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.training import STEPS
@@ -65,19 +67,28 @@ def predict(
     calibration: Calibration | None = None,
     engine: str | None = None,
     progress: Progress | None = None,
+    in_turns: bool = False,
 ) -> Prediction:
     """Simulate a scenario and its what-ifs; an interrupt ends it, and what is done by then is the answer.
 
+    What is too large to be simulated is left out, and named below the tables, unless nothing else is asked for.
+
     ``engine`` is "simpy", "compiled", or None for whichever suits the number of messages. ``progress`` is told how
-    many messages there are to simulate and how long that should take, where it is more than a moment. Raises
-    InputError where a calibration is needed and missing, KeyboardInterrupt where nothing is done yet.
+    many messages there are to simulate and how long that should take, where it is more than a moment. A
+    calibration has not aged where the run was ``in_turns`` with it. Raises InputError where a
+    calibration is needed and missing, KeyboardInterrupt where nothing is done yet.
     """
+    age_s = calibration.age_s if calibration is not None and not in_turns else 0.0
     simulator = _Simulator(scenario, calibration, engine)
     with computing(progress, f"simulating {scenario.title}") as tick:
-        rows = simulator.rows(tick)
+        rows = simulator.rows(tick, progress)
         _announce(rows, progress)
         found, interrupted = _simulate(simulator, rows, tick)
+        if simulator.refused and not found:
+            raise simulator.refused[0]
         own, *others = _by_cluster(scenario, found)
+        if not interrupted:
+            own = _with_uncertainty(scenario, calibration, engine, own, age_s)
         answer = Prediction(
             title=scenario.title,
             file=str(scenario.path),
@@ -87,13 +98,82 @@ def predict(
             what_ifs=tuple(other for other in others if not interrupted or other.collectives or other.training),
             interrupted=interrupted,
         )
-        if interrupted:
-            return replace(answer, conclusions=(f"Stopped: {len(found)} of {len(rows)} rows are simulated.",))
-        concluded = conclude(answer, scenario, _grounds(scenario))
-        limits = simulator.limits(own, [row.asked for row in rows if row.place == 0 and isinstance(row.asked, Request)])
-        if limits and len(concluded.conclusions) + bool(concluded.explanations) >= MOST_SENTENCES:
-            concluded = concluded._replace(explanations=(limits, *concluded.explanations))
-        return replace(answer, **concluded._asdict(), limits=limits)
+        try:
+            if not interrupted:
+                requests = [row.asked for row, _ in found if row.place == 0 and isinstance(row.asked, Request)]
+                return _conclude(answer, scenario, simulator.limits(own, requests), simulator.refused)
+        except KeyboardInterrupt:
+            pass
+        stopped = f"Stopped: {len(found)} of {len(rows)} rows are simulated."
+        return replace(answer, interrupted=True, conclusions=(stopped,))
+
+
+def _conclude(answer: Prediction, scenario: Scenario, limits: str, refused: Sequence[TooLarge]) -> Prediction:
+    """Return the answer with the sentences below its tables, of which ``limits`` may be one too many to be shown."""
+    left_out = "; ".join(dict.fromkeys(map(str, refused)))
+    concluded = conclude(answer, scenario, [*([f"Left out: {left_out}."] if left_out else []), *_grounds(scenario)])
+    if limits and len(concluded.conclusions) + bool(concluded.explanations) >= MOST_SENTENCES:
+        concluded = concluded._replace(explanations=(limits, *concluded.explanations))
+    return replace(answer, **concluded._asdict(), limits=limits)
+
+
+def _with_uncertainty(
+    scenario: Scenario,
+    calibration: Calibration | None,
+    engine: str | None,
+    own: ClusterFigures[Number],
+    age_s: float,
+) -> ClusterFigures[Number]:
+    """Return the figures of this machine with their uncertainties: predicted from each part of the calibration too."""
+    if calibration is None or not scenario.cluster.is_here:
+        return own
+    alone = replace(scenario, what_ifs=())
+    parts = [_figures(alone, part, engine) for part in calibration.parts]
+    collectives, trainings = [part.collectives for part in parts], [part.training for part in parts]
+    return replace(
+        own,
+        collectives=tuple(
+            replace(one, uncertainty=_uncertainty([rows[index] for rows in collectives], age_s, ["time_s"]))
+            for index, one in enumerate(own.collectives)
+        ),
+        training=tuple(
+            replace(one, uncertainty=_uncertainty([rows[index] for rows in trainings], age_s, TRAINING_FIGURES))
+            for index, one in enumerate(own.training)
+        ),
+    )
+
+
+def _figures(scenario: Scenario, calibration: Calibration, engine: str | None) -> ClusterFigures[Number]:
+    """Return the figures of the scenario's own cluster from one part of a calibration."""
+    simulator = _Simulator(scenario, calibration, engine)
+    rows = simulator.rows(lambda *_: None)
+    return _by_cluster(scenario, [(row, simulator.figures(row, lambda: None)) for row in rows])[0]
+
+
+def _uncertainty(of_parts: Sequence[Figures], age_s: float, names: Sequence[str]) -> dict[str, float] | None:
+    """Return the uncertainty of each figure of a row from what each part predicts; None without parts."""
+    found = {name: combine(disagreement([getattr(part, name) for part in of_parts]), age_s) for name in names}
+    return {name: share for name, share in found.items() if share is not None} or None
+
+
+def _called(asked: Request | Training) -> tuple[Algorithm | None, int]:
+    """Return the algorithm of a row, None for torch's own sync, and its root."""
+    return (asked.algorithm, asked.root) if isinstance(asked, Request) else (asked.gradient_sync, 0)
+
+
+def _announce_building(asked: Sequence[Request | Training], world_size: int, progress: Progress | None) -> None:
+    """Say how long it should take until schedules are written down, where it is more than a moment."""
+    if progress is None:
+        return
+    seconds = {
+        each.full_name: expected_build_seconds(each, world_size, root)
+        for each, root in dict.fromkeys(map(_called, asked))
+        if each is not None and not each.is_nccl
+    }
+    if sum(seconds.values()) > WORTH_SAYING_S:
+        names = ", ".join(name for name, each in seconds.items() if each > WORTH_SAYING_S / len(seconds))
+        total = sum(seconds.values())
+        progress.note(f"writing down what {world_size:,} ranks say in {names}: about {total:.0f} s at most")
 
 
 def _announce(rows: "Sequence[_Row]", progress: Progress | None) -> None:
@@ -105,8 +185,11 @@ def _announce(rows: "Sequence[_Row]", progress: Progress | None) -> None:
 
 
 def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tuple[list[tuple["_Row", Figures]], bool]:
-    """Return the figures of all rows or, after an interrupt, of those that were done, and whether there was one."""
-    found: list[tuple[_Row, Figures]] = []
+    """Return the figures of all rows or, after an interrupt, of those that were done, and whether there was one.
+
+    Rows that may be refused for their size are the first to be simulated, so that no other has been in vain.
+    """
+    found: dict[int, tuple[_Row, Figures]] = {}
     total, done = sum(row.messages for row in rows), 0
 
     def on_run() -> None:
@@ -114,14 +197,19 @@ def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tu
         done += row.messages // row.runs
         tick(0, done, total, f"messages, {row.name}")
 
+    interrupted = False
     try:
-        for row in rows:
-            found.append((row, simulator.figures(row, on_run)))
+        for index in sorted(range(len(rows)), key=lambda index: not rows[index].may_be_too_large):
+            row = rows[index]
+            tick(0, done, total, f"messages, {row.name}")
+            figures = simulator.try_row(row, on_run)
+            if figures is not None:
+                found[index] = row, figures
     except KeyboardInterrupt:
         if not found:
             raise
-        return found, True
-    return found, False
+        interrupted = True
+    return [found[index] for index in sorted(found)], interrupted
 
 
 def _by_cluster(scenario: Scenario, found: "Sequence[tuple[_Row, Figures]]") -> list[ClusterFigures[Number]]:
@@ -145,7 +233,12 @@ def _grounds(scenario: Scenario) -> list[str]:
         return []
     from ringlab.answers.nccl_figures import grounds
 
-    return [f"{title}: {'; '.join(known)}." for title, cluster in clusters.items() if (known := grounds(cluster))]
+    asked = scenario.collective
+    algorithms = asked.algorithms if asked else ()
+    collective = asked.name if asked and any(one.is_nccl for one in algorithms) else None
+    has_programs = any(not one.is_nccl for one in algorithms)
+    known = {title: grounds(one, collective, has_programs=has_programs) for title, one in clusters.items()}
+    return [f"{title}: {'; '.join(notes)}." for title, notes in known.items() if notes]
 
 
 class _Row(NamedTuple):
@@ -164,6 +257,11 @@ class _Row(NamedTuple):
         return self.asked.algorithm.full_name if isinstance(self.asked, Request) else f"training/{self.asked.sync_name}"
 
     @property
+    def may_be_too_large(self) -> bool:
+        """Whether it can only be simulated where a shortcut applies, which is found out then."""
+        return self.messages > MOST_MESSAGES * self.runs
+
+    @property
     def runs(self) -> int:
         """How often it is simulated."""
         return self.trouble.runs
@@ -176,43 +274,64 @@ class _Simulator:
     scenario: Scenario
     calibration: Calibration | None
     engine: str | None
+    known: dict[tuple[int, Request | Training], Figures] = field(default_factory=dict)  # of rows that were simulated
+    refused: list[TooLarge] = field(default_factory=list)  # what is left out
 
-    def rows(self, tick: Tick) -> list[_Row]:
-        """Return what is to be simulated, ``auto`` resolved."""
+    def rows(self, tick: Tick, progress: Progress | None = None) -> list[_Row]:
+        """Return what is to be simulated, ``auto`` resolved, without what is refused; a row again has no messages."""
         places = [(self.scenario.cluster, self.scenario.trouble)]
         places += [(other.cluster, other.trouble) for other in self.scenario.what_ifs]
-        rows = []
+        rows: list[_Row] = []
         for place, (cluster, trouble) in enumerate(places):
             tick(0, 0, 0, f"preparing {cluster.title}")
-            trainings = predictable(self.scenario.trainings)
+            trainings = self._trainings(cluster)
             asked: list[Request | Training] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
                 *(resolve_training(training, cluster, self.calibration) for training in trainings),
             ]
-            rows += [_Row(place, one, cluster, trouble, *self._expect(one, cluster, trouble)) for one in asked]
+            _announce_building(asked, cluster.world_size, progress)
+            seen: set[Request | Training] = set()
+            for one in asked:
+                try:
+                    expected = (0, 0.0) if one in seen else self._expect(one, cluster, trouble)
+                except TooLarge as error:
+                    self.refused.append(error)
+                    continue
+                seen.add(one)
+                rows.append(_Row(place, one, cluster, trouble, *expected))
         return rows
+
+    def _trainings(self, cluster: Cluster) -> Sequence[Training]:
+        """Return the trainings to simulate: torch's own sync only on this machine, where its overlap was measured."""
+        measured = self.calibration is not None and bool(self.calibration.overlap) and cluster.is_here
+        return self.scenario.trainings if measured else predictable(self.scenario.trainings)
 
     def _expect(self, asked: Request | Training, cluster: Cluster, trouble: Trouble) -> tuple[int, float]:
         """Return how many messages are to be simulated for a row, and about how many seconds that takes."""
-        if isinstance(asked, Request):
-            algorithm, root, steps = asked.algorithm, asked.root, 1
-        else:
-            assert asked.gradient_sync is not None
-            algorithm, root, steps = asked.gradient_sync, 0, STEPS
-        if algorithm.is_nccl:
+        algorithm, root = _called(asked)
+        steps = 1 if isinstance(asked, Request) else STEPS
+        if algorithm is None or algorithm.is_nccl:
             return 0, 0.0
         schedule = compact_schedule(algorithm, cluster.world_size, root)
-        if isinstance(schedule, CyclicSchedule):
-            check_pairs(schedule)  # what is too large is refused before anything else is prepared
         messages = steps * message_count(schedule) * trouble.runs
         record = trouble != NO_TROUBLE and messages <= MOST_RECORDED
         return messages, steps * expected_seconds(schedule, self.engine, trouble, record=record)
 
     def figures(self, row: _Row, on_run: Callable[[], None]) -> Figures:
-        """Simulate a row; ``on_run`` is called after each repetition."""
-        if isinstance(row.asked, Request):
-            return self._collective(row.asked, row, on_run)
-        return self._training(row.asked, row, on_run)
+        """Simulate a row, unless it is known; ``on_run`` is called after each repetition."""
+        key = row.place, row.asked
+        if key not in self.known:
+            simulate = self._collective if isinstance(row.asked, Request) else self._training
+            self.known[key] = simulate(row.asked, row, on_run)  # type: ignore[arg-type]
+        return self.known[key]
+
+    def try_row(self, row: _Row, on_run: Callable[[], None]) -> Figures | None:
+        """Simulate a row as ``figures`` does; None where it is found out to be too large."""
+        try:
+            return self.figures(row, on_run)
+        except TooLarge as error:
+            self.refused.append(error)
+            return None
 
     def limits(self, own: ClusterFigures[Number], requests: Sequence[Request]) -> str:
         """Return what limits the quickest collective at the largest size, as the player and the report say it.
@@ -227,7 +346,7 @@ class _Simulator:
             if one.time_s is not None and one.bytes == largest and not requests[index].algorithm.is_nccl
         ]
         if not ended:
-            return ""
+            return "" if own.collectives else self._training_limits(own)
         request, cluster = requests[min(ended)[1]], self.scenario.cluster
         if message_count(compact_schedule(request.algorithm, cluster.world_size, request.root)) > MOST_LOOKED_AT:
             return ""
@@ -237,6 +356,25 @@ class _Simulator:
         if found.kind == "unknown":
             return ""
         return f"What limits {request.algorithm.label}, {format_size(largest)}: {found.heading}. {found.sentence}"
+
+    def _training_limits(self, own: ClusterFigures[Number]) -> str:
+        """Return what limits the quickest training, as ``limits`` does for collectives."""
+        cluster = self.scenario.cluster
+        jobs = self._trainings(cluster)
+        ended = [(one.step_s, index) for index, one in enumerate(own.training) if one.step_s is not None]
+        if not ended:
+            return ""
+        job = resolve_training(jobs[min(ended)[1]], cluster, self.calibration)
+        sync = job.gradient_sync
+        if sync is None or sync.is_nccl:
+            return ""
+        if message_count(compact_schedule(sync, cluster.world_size)) > MOST_LOOKED_AT:
+            return ""
+        simulate = partial(simcomm.train, job, cluster, calibration=self.calibration, engine=self.engine)
+        found = find_limits(simulate(steps=1, trouble=self.scenario.trouble))
+        if found.kind == "unknown":
+            return ""
+        return f"What limits training with {job.sync_name}: {found.heading}. {found.sentence}"
 
     def _collective(self, request: Request, row: _Row, on_run: Callable[[], None]) -> CollectiveFigures[Number]:
         cluster, trouble = row.cluster, row.trouble

@@ -44,5 +44,11 @@ def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
     ...     tick(0, 1, 2, "ring")
     """
     progress = NoProgress() if progress is None else progress
-    with told_of_compiling(progress.note), progress.task(text, LATE_S) as tick:
-        yield tick
+    with progress.task(text, LATE_S) as tick:
+
+        def tell(note: str) -> None:
+            progress.note(note)
+            tick(0, 0, 0, "compiling")
+
+        with told_of_compiling(tell):
+            yield tick

@@ -1,16 +1,21 @@
 """``RunAnswer``: a scenario run on real processes of this machine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
+from collectives.workload import Training
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import Number, collective_figures, training_figures
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.workload import check_programs, resolve_requests, resolve_training
 from scenarios import Scenario
+
+if TYPE_CHECKING:
+    from realcomm.launching.types import Network
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -23,6 +28,7 @@ class RunAnswer(ScenarioAnswer[Number]):
     kind: ClassVar[str] = "measurement"
 
     is_here: bool = True  # whether the scenario's cluster is this machine
+    is_emulated: bool = False  # whether its network was built on this machine for the run
     traces: tuple[Trace, ...] = field(default=(), compare=False)
 
     @property
@@ -32,14 +38,16 @@ class RunAnswer(ScenarioAnswer[Number]):
 
     @property
     def place(self) -> str:
-        """Where the figures are from: this machine, whatever the scenario's cluster is."""
+        """Where the figures are from: this machine, whatever the scenario's cluster is, unless that is emulated."""
+        if self.is_emulated:
+            return f"{self.cluster}, emulated"
         return self.cluster if self.is_here else "this machine"
 
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
         del found["what_if"]  # is predicted only
         if not self.is_here:
-            found["emulated"] = False
+            found["emulated"] = self.is_emulated
         return found
 
 
@@ -50,11 +58,12 @@ def run(
     backend: str = "gloo",
     timeout: float = 600.0,
     progress: Progress | None = None,
+    network: "Network | None" = None,
 ) -> RunAnswer:
     """Run a scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
-    ``auto`` is resolved before, as ``predict`` does with the same calibration. Raises RunFailed, and ProgramError
-    before anything is measured.
+    The ranks meet on ``network``, if one is given: the scenario's cluster, emulated. ``auto`` is resolved before, as
+    ``predict`` does with the same calibration. Raises RunFailed, and ProgramError before anything is measured.
     """
     import realcomm  # torch comes with it
 
@@ -62,30 +71,62 @@ def run(
     requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
     check_programs(scenario, requests, trainings)
-    traces, collectives, training = list[Trace](), [], []
+    options: dict[str, Any] = {"backend": backend, "timeout": timeout, "network": network}
+    traces, training_traces = list[Trace](), list[Trace]()
     for request in requests:
         with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
-            trace = realcomm.run(request, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
-        traces.append(trace)
-        collectives.append(collective_figures(trace))
+            traces.append(realcomm.run(request, scenario.cluster, **options, progress=tick))
     for job in trainings:
         with progress.task(f"training with {job.sync_name}") as tick:
-            trace = realcomm.train(job, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
-        traces = traces if collectives else [trace]
-        training.append(training_figures(trace, job))
+            trace = realcomm.train(job, scenario.cluster, **options, progress=tick)
+        training_traces.append(trace)
+    return make_run_answer(scenario, traces, trainings, training_traces)
+
+
+def make_run_answer(
+    scenario: Scenario, collectives: Sequence[Trace], trainings: Sequence[Training], training_traces: Sequence[Trace]
+) -> RunAnswer:
+    """Return the answer about a scenario from the traces of its collectives and trainings."""
+    measured = [training_figures(trace, job) for trace, job in zip(training_traces, trainings, strict=True)]
     answer = RunAnswer(
         title=scenario.title,
         file=str(scenario.path),
         cluster=scenario.cluster.title,
-        collectives=tuple(collectives),
-        training=tuple(training),
+        collectives=tuple(collective_figures(trace) for trace in collectives),
+        training=tuple(measured),
         is_here=scenario.cluster.is_here,
-        traces=_of_the_largest(traces),
+        is_emulated=scenario.cluster.is_emulated,
+        traces=_of_the_largest(collectives or training_traces[-1:]),
     )
     return replace(answer, **conclude(answer, scenario)._asdict())
 
 
-def _of_the_largest(traces: list[Trace]) -> tuple[Trace, ...]:
+def run_in_turns(
+    scenario: Scenario,
+    calibration: Calibration | None = None,
+    *,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    progress: Progress,
+) -> tuple[RunAnswer, Calibration]:
+    """Run a scenario in turns with calibrating; return what was measured and the calibration, which shares no number.
+
+    The calibration given resolves ``auto``. ``timeout`` is of the whole launch. Raises RunFailed, and ProgramError
+    before anything is measured.
+    """
+    from realcomm.calibrating.blocks import make_calibration
+    from realcomm.calibrating.calibration import run_in_turns as launch_turns
+
+    requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
+    trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
+    check_programs(scenario, requests, trainings)
+    with progress.task("calibrating and running in turns") as tick:
+        turns = launch_turns(requests, trainings, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
+    measured = make_run_answer(scenario, turns.collectives, trainings, turns.trainings)
+    return measured, make_calibration(turns.calibration, turns.setting)
+
+
+def _of_the_largest(traces: Sequence[Trace]) -> tuple[Trace, ...]:
     """Return the traces of the largest size."""
     most = max((trace.facts.get("nbytes", 0.0) for trace in traces), default=0.0)
     return tuple(trace for trace in traces if trace.facts.get("nbytes", 0.0) == most)

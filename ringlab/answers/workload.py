@@ -36,7 +36,7 @@ def predictable(trainings: Sequence[Training]) -> list[Training]:
 
 
 def leave_nccl_out(scenario: Scenario) -> Scenario:
-    """Return the scenario without what NCCL itself does, which is only predicted. Raise InputError if none is left."""
+    """Return the scenario without what NCCL itself does, for another backend. Raise InputError if nothing is left."""
     collective = scenario.collective
     if collective is not None:
         left = tuple(algorithm for algorithm in collective.algorithms if not algorithm.is_nccl)
@@ -44,16 +44,16 @@ def leave_nccl_out(scenario: Scenario) -> Scenario:
     trainings = tuple(one for one in scenario.trainings if one.gradient_sync is None or not one.gradient_sync.is_nccl)
     if collective is None and not trainings:
         raise InputError(
-            f'{scenario.path}: "{NCCL}" is what NCCL itself would do, which is predicted and not run; '
-            "add an algorithm of the library, such as ring"
+            f'{scenario.path}: "{NCCL}" is what NCCL itself does, and gloo cannot run it; '
+            "add an algorithm of the library, such as ring, or run on GPUs with --backend nccl"
         )
     return replace(scenario, collective=collective, trainings=trainings)
 
 
 def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:
     """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
-    for algorithm, root in dict.fromkeys((request.algorithm, request.root) for request in requests):
-        verified_schedule(algorithm, scenario.cluster.world_size, root)
-    for training in predictable(trainings):
-        assert training.gradient_sync is not None
-        verified_schedule(training.gradient_sync, scenario.cluster.world_size)
+    called = [(request.algorithm, request.root) for request in requests]
+    called += [(training.gradient_sync, 0) for training in trainings if training.gradient_sync is not None]
+    for algorithm, root in dict.fromkeys(called):
+        if not algorithm.is_nccl:
+            verified_schedule(algorithm, scenario.cluster.world_size, root)

@@ -25,12 +25,16 @@ def accuracy(
     calibrate: Annotated[
         int, typer.Option(min=0, max=6, metavar="N", help="Show what N measured rows gain, and which to measure.")
     ] = 0,
+    here: Annotated[
+        bool, typer.Option("--here", help="Instead, emulate the scenarios under emulated/ and compare (ten minutes).")
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured: .png, .svg or .pdf.")
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Predict published NCCL tables from descriptions, and show the errors beside those of simpler predictions."""
+    """Predict published NCCL tables, or with --here clusters emulated on this machine, and show the errors."""
+    from collectives.errors import InputError
     from ringlab.answers import accuracy as accuracy_answer
     from ringlab.terminal.accuracy_tables import show_accuracy
     from viz import check_file
@@ -38,6 +42,11 @@ def accuracy(
     if plot is not None:
         check_file(plot, "a picture of accuracy")
     check_outputs(json_to, plot)
+    if here:
+        if data is not None or only_put_aside or leave_one_out or calibrate:
+            raise InputError("--here emulates clusters on this machine; the other options are about NCCL's tables")
+        _show_here(plot, json_to)
+        return
     answer = accuracy_answer.accuracy(
         data,
         only_put_aside=only_put_aside,
@@ -49,3 +58,14 @@ def accuracy(
         answer.draw(plot)
         answer = replace(answer, file=str(plot))
     write_answer(answer, json_to, show_accuracy)
+
+
+def _show_here(plot: Path | None, json_to: str | None) -> None:
+    from ringlab.answers.accuracy_here import accuracy_here
+    from ringlab.terminal.accuracy_here_tables import show_accuracy_here
+
+    answer = accuracy_here(progress=TerminalProgress())
+    if plot is not None:
+        answer.draw(plot)
+        answer = replace(answer, file=str(plot))
+    write_answer(answer, json_to, show_accuracy_here)

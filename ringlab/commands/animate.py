@@ -28,8 +28,8 @@ def animate(
             "-o",
             "--output",
             metavar="FILE",
-            help=".html: a player of all algorithms; .gif: messages moving; .png: ranks against time; "
-            ".perfetto.json: for Perfetto.",
+            help=".html: a player of all algorithms; .gif, .mp4: messages moving; .png, .svg, .pdf: ranks against "
+            "time; .perfetto.json: for Perfetto.",
         ),
     ],
     algorithm: Annotated[

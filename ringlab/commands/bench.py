@@ -6,7 +6,9 @@ import typer
 
 from ringlab.terminal.console import make_console
 from ringlab.terminal.output import check_outputs, write_json
-from ringlab.terminal.progress import is_first_rank
+from ringlab.terminal.progress import TerminalProgress, is_first_rank
+
+WORTH_SAYING_S = 3.0  # expected seconds that are announced
 
 
 def bench(
@@ -25,6 +27,10 @@ def bench(
     op: Annotated[str, typer.Option("-o", "--op", metavar="OP", help="sum, mean, min, max or product.")] = "sum",
     root_rank: Annotated[int, typer.Option("-r", "--root", min=0, metavar="RANK")] = 0,
     backend: Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")] = "gloo",
+    emulate: Annotated[
+        str | None,
+        typer.Option(metavar="SCENARIO", help="Build this scenario's network here, and run its ranks on it."),
+    ] = None,
     timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End the run after so long.")] = 600.0,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON; - for standard output.")
@@ -32,15 +38,20 @@ def bench(
 ) -> None:
     """Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done."""
     from ringlab.answers.benchmark import BenchOptions, prepare
+    from ringlab.scenario import load
     from ringlab.terminal.bench_table import BenchTable
 
     options = BenchOptions(
         collective, tuple(algorithm or ()), ranks, begin, end, factor, iterations, warmup, bool(check), dtype, op,
         root_rank,
     )  # fmt: skip
-    benchmark = prepare(options, backend=backend, timeout=timeout)
+    benchmark = prepare(options, backend=backend, timeout=timeout, emulated=None if emulate is None else load(emulate))
     check_outputs(json_to)
     table = BenchTable(benchmark, make_console(quiet=json_to == "-" or not is_first_rank()))
+    expected_s = benchmark.expected_seconds()
+    if expected_s is not None and expected_s > WORTH_SAYING_S:
+        rows = len(benchmark.measurements)
+        TerminalProgress().note(f"{rows} rows to measure: about {expected_s:.0f} s, and some to start the processes")
     table.show_head()
     answer = benchmark.run(table.show_row)
     table.show_foot(answer)

@@ -2,11 +2,20 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ringlab.terminal.options import BackendOpt, CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TimeoutOpt
+from ringlab.terminal.options import (
+    BackendOpt,
+    CalibrationOpt,
+    EmulateOpt,
+    ExplainOpt,
+    JsonOpt,
+    ScenarioArg,
+    SetOpt,
+    TimeoutOpt,
+)
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
@@ -16,6 +25,7 @@ def compare(
     backend: BackendOpt = "gloo",
     calibration: CalibrationOpt = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
+    emulate: EmulateOpt = False,
     timeout: TimeoutOpt = 600.0,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
@@ -30,7 +40,8 @@ def compare(
     if report is not None:
         check_file(report, "a report")
     check_outputs(json_to, report, reads=calibration)
-    answer = loaded.compare(calibration=calibration, backend=backend, timeout=timeout, progress=TerminalProgress())
+    options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout, "emulate": emulate}
+    answer = loaded.compare(progress=TerminalProgress(), **options)
 
     def write_report() -> None:
         if report is not None:

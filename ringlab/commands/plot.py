@@ -8,6 +8,7 @@ from rich.console import Console
 
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
 from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.terminal.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from ringlab.answers.pictures import Picture
@@ -41,7 +42,7 @@ def plot(
     check_kind(kind, output)
     check_outputs(json_to, output, reads=calibration)
     loaded = load(source, *set_keys) if set_keys else source
-    answer = plot(kind, loaded, output, algorithm, size, calibration=calibration)
+    answer = plot(kind, loaded, output, algorithm, size, calibration=calibration, progress=TerminalProgress())
     write_answer(answer, json_to, _show)
 
 

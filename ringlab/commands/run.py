@@ -1,10 +1,12 @@
 """The command ``ringlab run``."""
 
 from functools import partial
+from typing import Any
 
 from ringlab.terminal.options import (
     BackendOpt,
     CalibrationOpt,
+    EmulateOpt,
     ExplainOpt,
     JsonOpt,
     ScenarioArg,
@@ -12,7 +14,7 @@ from ringlab.terminal.options import (
     TimeoutOpt,
     TraceOpt,
 )
-from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.terminal.output import check_outputs, keep_broken_trace, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
 
@@ -20,6 +22,7 @@ def run(
     scenario: ScenarioArg,
     backend: BackendOpt = "gloo",
     calibration: CalibrationOpt = None,
+    emulate: EmulateOpt = False,
     timeout: TimeoutOpt = 600.0,
     trace: TraceOpt = None,
     explain: ExplainOpt = False,
@@ -32,7 +35,14 @@ def run(
 
     loaded = load(scenario, *(set_keys or ()))
     check_outputs(json_to, trace, reads=calibration)
-    answer = loaded.run(calibration=calibration, backend=backend, timeout=timeout, progress=TerminalProgress())
+    with keep_broken_trace(trace):
+        options: dict[str, Any] = {
+            "calibration": calibration,
+            "backend": backend,
+            "timeout": timeout,
+            "emulate": emulate,
+        }
+    answer = loaded.run(progress=TerminalProgress(), **options)
 
     def write_trace() -> None:
         if trace is not None and answer.trace is not None:

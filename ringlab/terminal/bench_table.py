@@ -25,7 +25,9 @@ class BenchTable:
     def show_head(self) -> None:
         """Print the headings."""
         options = self._benchmark.options
-        self._print(f"# {options.collective} on {count(options.ranks, 'rank')} of this machine, in place", "#")
+        emulated = self._benchmark.emulated
+        place = f"of this machine on {emulated.title}, emulated" if emulated else "of this machine"
+        self._print(f"# {options.collective} on {count(options.ranks, 'rank')} {place}, in place", "#")
         self._print(*(_align(titles, self._widths) for titles in HEADINGS))
 
     def show_row(self, row: BenchRow) -> None:
@@ -40,7 +42,9 @@ class BenchTable:
         self._print(f"# Out of bounds values : {answer.wrong} {outcome}")
         if busbw:
             self._print(f"# Avg bus bandwidth    : {sum(busbw) / len(busbw):g} GB/s")
-        if self._benchmark.calibration is None:
+        if self._benchmark.emulated is not None:
+            self._print("# No prediction: `ringlab compare --emulate` has one")
+        elif self._benchmark.calibration is None:
             self._print(f"# No prediction: calibrate with `ringlab calibrate --ranks {options.ranks}`")
         if answer.interrupted:
             self._print("# Interrupted: the sizes that follow are missing")

@@ -69,11 +69,24 @@ def _tree_lines(cluster: ClusterExplained) -> list[str]:
     lines = []
     for number, tree in enumerate(cluster.trees):
         children: dict[int | None, list[int]] = {}
-        for rank, parent in tree[:MOST_DRAWN]:
+        for rank, parent in tree:
             children.setdefault(parent, []).append(rank)
+        near = _nearest_ranks(children, MOST_DRAWN)
+        drawn = {parent: [rank for rank in ranks if rank in near] for parent, ranks in children.items()}
         lines.append(f"tree {number}, a < b where b sends its sum to a:")
-        lines += [f"  {line}" for root in children[None] for line in _draw_tree(root, children, "")]
+        lines += [f"  {line}" for root in drawn[None] for line in _draw_tree(root, drawn, "")]
+        lines += [f"  ... {len(tree) - len(near)} more"] if len(near) < len(tree) else []
     return lines
+
+
+def _nearest_ranks(children: dict[int | None, list[int]], most: int) -> set[int]:
+    """Return the ranks nearest to the roots, at most so many."""
+    order = list(children[None])
+    for rank in order:
+        if len(order) >= most:
+            break
+        order += children.get(rank, [])
+    return set(order[:most])
 
 
 def _draw_tree(root: int, children: dict[int | None, list[int]], indent: str) -> list[str]:

@@ -30,6 +30,10 @@ def _show_catalogue(answer: HardwareCatalogue, console: Console) -> None:
     console.print(make_table("Links: GB/s each way, of one lane or link", ["name", *SPEED_COLUMNS], links, words=1))
     nics = [[nic["name"], nic["ports"], nic["port"], nic.get("pcie", NOTHING)] for nic in answer.nics]
     console.print(make_table("NICs", ["name", "ports", "port", "PCIe"], nics, words=1))
+    ages = [[one["name"], one["year"], one.get("port", NOTHING)] for one in answer.generations]
+    console.print(make_table("GPU generations", ["name", "year", "usual NIC"], ages, words=1))
+    nets = [[net["name"], net["title"], net["gbit_per_nic"]] for net in answer.networks]
+    console.print(make_table("Networks of one kind of NIC", ["name", "", "Gbit/s a NIC"], nets, words=2))
     console.print("Each with its sources: `ringlab hardware NAME`; a machine's picture: add -o FILE.png.")
 
 

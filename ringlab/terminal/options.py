@@ -19,4 +19,7 @@ CalibrationOpt = Annotated[
 ]
 TimeoutOpt = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End each real run after so long.")]
 BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")]
+EmulateOpt = Annotated[
+    bool, typer.Option("--emulate", help="Build the scenario's network on this machine and run on it.")
+]
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known, such as who waited for whom.")]

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,8 +23,8 @@ A = TypeVar("A", bound="Record")
 def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
     """Raise InputError unless all files that a command is to write can be written, and no two are one.
 
-    To be called before what takes long, when all other input than the calibration that it ``reads`` is read. None and
-    ``-`` are no files.
+    To be called before what takes long, when all other input than the calibration that it ``reads`` is read. None is
+    no file, and no more is ``-``, which is standard output and only the JSON's.
     """
     from collectives.errors import InputError
     from collectives.input_files import check_input
@@ -37,6 +38,8 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
     for file in files:
         if file is None or file == "-":
             continue
+        if file == Path("-"):
+            raise InputError("- is no file: only --json writes to standard output so; name a file to write")
         check_output(file)
         real = os.path.realpath(file)
         if real in named and not Path(real).is_char_device():
@@ -56,6 +59,20 @@ def write_answer(
     if json_to != "-":
         show(answer, make_console())
     write_files(partial(write_json, answer, json_to), *writers)
+
+
+@contextmanager
+def keep_broken_trace(path: Path | None) -> Iterator[None]:
+    """Within the context, write the Trace of a run that breaks to the file of the run's own, and say so."""
+    from collectives.errors import RunFailed
+
+    try:
+        yield
+    except RunFailed as error:
+        if path is None or error.trace is None or not is_first_rank():
+            raise
+        error.trace.write(path)
+        raise RunFailed(f"{error}\nwhat happened up to there is in {path}") from error
 
 
 def write_files(*writers: Callable[[], object]) -> None:

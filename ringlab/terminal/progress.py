@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PLAIN_EVERY = 4.0  # seconds between plain lines of one task
 BARS_A_SECOND = 2  # drawing takes a core from the ranks
 WORTH_SAYING_S = 1.0  # of the time that is left
+TELLING_SHARE = 0.03  # of what is counted: after so much of it, the time that is left can be said
 
 
 class TerminalProgress:
@@ -60,9 +61,12 @@ class _Shown:
     def __init__(self, console: Console, text: str) -> None:
         self.console, self.text, self.begun = console, text, time.monotonic()
         self.done, self.total, self.now, self.moved, self.is_shown = 0, 0, "", self.begun, False
+        self.counted: tuple[float, int] | None = None  # since when, and from what on; None: since it began
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
-        """Note how far the task is."""
+        """Note how far the task is; a total of 0 is of something that is not counted."""
+        if self.now and not self.total:
+            self.counted = (time.monotonic(), done)
         self.done, self.total, self.now, self.moved = done, total, now, time.monotonic()
 
     def begin(self) -> None:
@@ -77,8 +81,10 @@ class _Shown:
 
     def left(self) -> str:
         """Return how long the rest takes if it goes on as until the last news; empty where that is past."""
-        rest = (self.total - self.done) / self.done if 0 < self.done <= self.total else 0.0
-        left = (self.moved - self.begun) * rest - (time.monotonic() - self.moved)
+        since, before = self.counted or (self.begun, 0)
+        is_telling = before + TELLING_SHARE * (self.total - before) <= self.done <= self.total and before < self.done
+        rest = (self.total - self.done) / (self.done - before) if is_telling else 0.0
+        left = (self.moved - since) * rest - (time.monotonic() - self.moved)
         return f"about {left:.0f} s left" if left > WORTH_SAYING_S else ""
 
 
@@ -89,7 +95,7 @@ class _Lines(_Shown):
 
     def begin(self) -> None:
         super().begin()
-        self.console.print(f"{self.text} ...", soft_wrap=True)
+        self.console.print(f"{make_printable(self.text)} ...", soft_wrap=True)
 
     def look(self) -> None:
         counted = f"{self.done:,}/{self.total:,} {self.now}".rstrip() if self.total else self.now

@@ -13,6 +13,7 @@ from ringlab.answers.comparison import Comparison
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.scenario_answer import ScenarioAnswer
+from ringlab.terminal.console import MOST_LETTERS
 from ringlab.terminal.plain_text import make_printable
 from ringlab.terminal.tables import (
     NOTHING,
@@ -26,6 +27,7 @@ from ringlab.terminal.tables import (
 )
 
 LEAST_WIDTH = 15  # characters of the column of clusters
+MOST_EXACT = 0.01  # from here on an uncertainty is shown as whole per cents
 SIDES = ("predicted", "measured")
 PHASES: tuple[tuple[str, str], ...] = (
     ("step", "step_s"),
@@ -54,9 +56,9 @@ def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console, explain:
     clusters = [answer.own, *answer.what_ifs]
     is_compared = isinstance(answer, Comparison)
     show = partial(_print_grouped, console)
-    console.print(answer.title, style="bold", soft_wrap=True)
+    console.print(make_printable(answer.title), style="bold", soft_wrap=True)
     if not answer.what_ifs:
-        console.print(answer.place, soft_wrap=True)
+        console.print(make_printable(answer.place), soft_wrap=True)
     console.print()
     if any(cluster.collectives for cluster in clusters):
         show("Collectives", *_collectives_table(clusters, is_compared), words=2)
@@ -67,9 +69,11 @@ def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console, explain:
         else:
             show("Training step", *_training_table(clusters), words=2)
     if any(_repeated(cluster) for cluster in clusters):
-        show("Under trouble", *_distributions_table(clusters), words=2)
+        headings, groups = _distributions_table(clusters)
+        case = f": {groups[0][0]}" if len(groups) == 1 < len(clusters) else ""
+        show(f"Under trouble{case}", headings, groups, words=2)
     for sentence in (*answer.conclusions, *(answer.explanations if explain else ())):
-        console.print(sentence)
+        console.print(make_printable(sentence, most=MOST_LETTERS))
     if isinstance(answer, Prediction) and answer.limits not in ("", *answer.explanations):
         console.print(answer.limits)
     if answer.explanations and not explain:
@@ -186,18 +190,27 @@ def _cells(value: Value, form: Format, is_compared: bool) -> Row:
     """Return one number, or predicted, measured and error; a prediction alone leaves the other two open."""
     if isinstance(value, SideBySide):
         error = NOTHING if value.error is None else f"{100 * value.error:+.0f}"
-        return [format_or_dash(value.predicted, form), format_or_dash(value.measured, form), error]
+        predicted = format_or_dash(value.predicted, form) + _give_or_take(value.predicted, value.uncertainty)
+        return [predicted, format_or_dash(value.measured, form), error]
     if is_compared:
         return [format_or_dash(value, form), NOTHING, NOTHING]
     return ["never" if value is None else form(value)]
 
 
+def _give_or_take(value: float | None, uncertainty: float | None) -> str:
+    """Return how far a prediction may be off: `` ± 6%``; nothing where that is not known."""
+    if value is None or uncertainty is None:
+        return ""
+    return f" ± {100 * uncertainty:.0f}%" if uncertainty >= MOST_EXACT else f" ± {100 * uncertainty:.1f}%"
+
+
 def _print_grouped(console: Console, title: str, headings: Sequence[Heading], groups: Groups, words: int) -> None:
     """Print a table with a section for each cluster; its name runs down beside its rows where the width asks for it."""
+    console.print(make_printable(title), style="bold", soft_wrap=True)  # a table would wrap it at its own width
     if len(groups) == 1:
-        console.print(make_table(title, [*map(str, headings)], groups[0][1], words - 1))
+        console.print(make_table(None, [*map(str, headings)], groups[0][1], words - 1))
         return
-    table = make_table(title, ["cluster", *map(str, headings)], [], words)
+    table = make_table(None, ["cluster", *map(str, headings)], [], words)
     rows = [row for _, found in groups for row in found]
     columns = zip(*rows, strict=True)
     width = console.width - sum(_width(heading, column) for heading, column in zip(headings, columns, strict=True)) - 3

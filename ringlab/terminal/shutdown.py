@@ -19,6 +19,14 @@ UNWINDING_S = 5.0  # ... and Python, which ends processes and keeps what is done
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP has come. No ``SystemExit``, which would be taken for one that a user's program raises."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.status = 128 + number
+
+
 class Signals:
     """The signals that have come to this process, as far as Python has heard of them."""
 
@@ -46,10 +54,13 @@ def end_now() -> None:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Inside the block, turn SIGTERM and SIGHUP into ``SystemExit``, and SIGINT into a word and status 130."""
+    """Have SIGTERM, SIGHUP and SIGINT end the block, and the command with status 128 and the signal's number.
+
+    Of SIGINT there is a word besides.
+    """
     handlers = {signal.SIGINT: interrupt}
     if "RANK" not in os.environ:  # torchrun's ranks have none: these signals may reach all our processes at once
-        handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _exit)
+        handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _terminate)
     before = {number: signal.getsignal(number) for number in handlers}
     usual = (signal.SIG_DFL, signal.default_int_handler, interrupt)  # nohup has some ignored
     for number in (number for number in handlers if before[number] in usual):
@@ -57,6 +68,8 @@ def exit_on_signals() -> Iterator[None]:
     Signals.interrupted = False
     try:
         yield
+    except Terminated as end:
+        sys.exit(end.status)
     except BaseException:
         if not Signals.interrupted:
             raise
@@ -67,8 +80,8 @@ def exit_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _exit(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated(number)
 
 
 def watch_interrupts() -> None:

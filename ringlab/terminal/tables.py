@@ -15,10 +15,10 @@ Format = Callable[[float], str]
 NOTHING = "-"
 
 
-def make_table(title: str, headings: Sequence[str], rows: Sequence[Row], words: int) -> Table:
+def make_table(title: str | None, headings: Sequence[str], rows: Sequence[Row], words: int) -> Table:
     """Return a table whose first ``words`` columns are words and the others numbers."""
     table = Table(
-        title=make_printable(title),
+        title=title and make_printable(title),
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,

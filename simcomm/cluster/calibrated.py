@@ -9,9 +9,10 @@ import networkx as nx
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
-from collectives.transport import Transport
+from collectives.transport import TcpTerms, Transport
 from collectives.units import count
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.pair_fit import fit_pair
 
 BORROWED_RANKS = 2  # with which this machine is measured for a cluster of other machines that run its software
 
@@ -49,8 +50,20 @@ def with_calibration(cluster: Cluster, calibration: Calibration) -> Cluster:
         graph = _memory_graph(cluster.hosts, alone, together)
         return replace(cluster, graph=graph, transport=calibration.transport(goodput=1.0))
     if cluster.transport is None:
-        return replace(cluster, transport=calibration.transport(goodput=TCP_GOODPUT))
+        return replace(cluster, transport=_borrowed_transport(cluster, calibration))
     return cluster
+
+
+def _borrowed_transport(cluster: Cluster, calibration: Calibration) -> Transport:
+    """Return the costs of this machine's software for a cluster of other machines, with the terms that it asks for."""
+    given = cluster.tcp_terms or {}
+    if calibration.pair is not None:
+        measured = fit_pair(calibration.pair)
+        assert measured.tcp is not None
+        return replace(measured, tcp=replace(measured.tcp, **given), source=f"calibrated {calibration.created}")
+    if not given:
+        return calibration.transport(goodput=TCP_GOODPUT)
+    return replace(calibration.transport(goodput=1.0), tcp=TcpTerms(**given))
 
 
 def _rate(messages: int, seconds_per_byte: float) -> float:
@@ -71,6 +84,19 @@ def check_calibration(calibration: object) -> None:
     """Raise InputError unless ``calibration`` is a Calibration, or None for the cached one."""
     if calibration is not None and not isinstance(calibration, Calibration):
         raise InputError(f"calibration is {calibration!r}; give a Calibration, as read_calibration returns it")
+
+
+def hop_calibration(cluster: Cluster, calibration: Calibration | None) -> Calibration | None:
+    """Return the calibration whose hops time what runs on the cluster, if that is this machine; else None.
+
+    Without ``calibration`` the cached one is taken. Raises InputError where there is none, or it is of other ranks.
+    """
+    check_calibration(calibration)
+    if not cluster.is_here or cluster.transport is not None:
+        return None
+    calibration = calibration or cached_calibration(cluster.world_size)
+    with_calibration(cluster, calibration)
+    return calibration if calibration.hops or cluster.world_size == 1 else None
 
 
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:

@@ -1,7 +1,8 @@
 """A cluster: hosts, switches and links as a networkx graph, and which host each rank lives on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import networkx as nx
 
@@ -36,8 +37,10 @@ class Cluster:
     hosts: tuple[str, ...]  # node of each rank
     transport: Transport | None  # None: needs a calibration
     is_here: bool = False  # the ranks are processes of this machine
+    is_emulated: bool = False  # they are too, on a network that is built for them as the graph says
     routing: Routing = shortest
     sharing: Literal["fair", "fifo"] = "fair"
+    tcp_terms: Mapping[str, Any] | None = None  # of TcpTerms, in place of those that are calibrated
 
     def __post_init__(self) -> None:
         if self.sharing not in SHARING:
@@ -57,7 +60,7 @@ class Cluster:
     @property
     def local_ranks(self) -> int:
         """Number of ranks that share one machine."""
-        return self.world_size if self.is_here else 1
+        return self.world_size if self.is_here or self.is_emulated else 1
 
     def router(self) -> Router:
         """Return what finds the routes between the nodes. Raise InputError where the policy cannot work here."""

@@ -1,4 +1,4 @@
-"""The hardware catalogue's tables of parts: GPUs, links, NICs and switches, every figure with its source.
+"""The hardware catalogue's tables of parts: GPUs, links, NICs, switches, GPU generations and networks, with sources.
 
 The figures are data, in ``simcomm/cluster/catalogue``; this module reads them.
 """
@@ -16,7 +16,10 @@ from collectives.suggestions import suggest
 from collectives.units import parse_bandwidth, parse_latency
 from simcomm.cluster.graph import LinkSpec
 
-TABLES = {"GPU": "gpus.csv", "link": "links.csv", "NIC": "nics.csv", "switch": "switches.csv"}
+TABLES = {
+    "GPU": "gpus.csv", "link": "links.csv", "NIC": "nics.csv", "switch": "switches.csv",
+    "generation": "generations.csv", "network": "networks.csv",
+}  # fmt: skip
 
 
 class Figure(NamedTuple):

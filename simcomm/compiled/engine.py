@@ -33,6 +33,7 @@ from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import is_synchronous, max_plus
 from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
+from simcomm.compiled.tcp import simulate_tcp
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.trouble import IDLE_CHANGES
 
@@ -61,6 +62,11 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
     >>> found.method, found.messages, round(found.elapsed * 1e6)
     ('max-plus', 112, 84)
     """
+    if inputs.transport.tcp is not None:
+        over_tcp = simulate_tcp(inputs, messages=messages)
+        if np.isinf(over_tcp.finished).any():
+            raise _deadlock(inputs, np.flatnonzero(np.isinf(over_tcp.finished)).tolist())
+        return _with_mean_division(inputs, over_tcp)
     timing = None
     if isinstance(inputs.schedule, CyclicSchedule):
         _ = inputs.pairs  # too many are refused before anything else is worked out of them

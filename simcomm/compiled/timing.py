@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from collectives.records.spans import Span
 from simcomm.compiled.kernel.arrays import Floats, Ints
 
 
@@ -34,4 +35,5 @@ class Timing(NamedTuple):
     method: str  # "max-plus", "quotient" or "events"
     times: MessageTimes | None = None
     posted: PostTimes | None = None
+    reductions: tuple[Span, ...] | None = None  # where they do not follow from the times of messages
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail

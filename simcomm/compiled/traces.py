@@ -2,26 +2,23 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
 from math import inf
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.columnar import shrink
+from collectives.records.columnar import Bools, Ints, shrink
 from collectives.records.messages import Messages, Routes
-from collectives.records.spans import Span, Spans
+from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library
-from collectives.step import Kind, extent
+from collectives.step import Kind, offset
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.traced_links import trace_links
 
-StepSite = tuple[int, int, int]  # rank, channel, step
 Indices = npt.NDArray[Any]
 
 
@@ -33,7 +30,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.times is None or (not record and timing.elapsed < inf):
         return only
-    spans = Spans.of([*trace_reductions(inputs, timing), *_trace_mean_division(inputs, timing)]).sorted()
+    spans = join_spans([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()
     elapsed = timing.elapsed
     if elapsed == inf:
         ends = timing.times.end[np.isfinite(timing.times.end)]
@@ -74,25 +71,37 @@ def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
 
 def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:
     """Return the messages that arrived, in the order of a Trace; the timing counts from ``base`` seconds on."""
+    return Messages(pair_routes(inputs), collective=inputs.index, **_message_columns(inputs, timing, base))
+
+
+def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of the messages that arrived; what needs most memory meanwhile is made first."""
     times, posted = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
     arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]
+    found = {"nbytes": shrink(times.nbytes.astype(np.int64), arrived)} | _receiver_columns(inputs, arrived)
+    found |= {name: shrink(getattr(times, name), arrived) for name in ("src", "dst", "step", "chunk", "channel")}
+    found["route"] = shrink(inputs.schedule_plan.plan.messages["route"], arrived)
+    for name, same in (("dst_step", "step"), ("into", "chunk")):
+        if np.array_equal(found[name], found[same]):
+            found[name] = found[same]
+    for name, seconds in (("end", times.end), ("src_posted", posted.src), ("dst_posted", posted.dst)):
+        found[name] = seconds[arrived]
+        found[name] += base
+    return found
+
+
+def _receiver_columns(inputs: EngineInput, arrived: Indices) -> dict[str, npt.NDArray[Any]]:
+    """Return what the schedule says of messages beside what they are called by their sender."""
     columns, (sends, receives) = inputs.schedule.table().columns, _halves(inputs)
-    send, receive = sends[arrived], receives[arrived]
-    return Messages(
-        pair_routes(inputs),
-        **{name: shrink(getattr(times, name), arrived) for name in ("src", "dst", "step", "chunk", "channel")},
-        nbytes=shrink(times.nbytes.astype(np.int64), arrived),
-        end=base + times.end[arrived],
-        route=shrink(inputs.schedule_plan.plan.messages["route"], arrived),
-        dst_step=shrink(columns.step, receive),
-        count=shrink(columns.count, send),
-        into=shrink(columns.into, receive),
-        reduces=columns.kind[receive] == Kind.RECV_REDUCE,
-        src_posted=base + posted.src[arrived],
-        dst_posted=base + posted.dst[arrived],
-        collective=inputs.index,
-    )
+    count = shrink(columns.count, sends[arrived])
+    receive = receives[arrived]
+    return {
+        "count": count,
+        "dst_step": shrink(columns.step, receive),
+        "into": shrink(columns.into, receive),
+        "reduces": columns.kind[receive] == Kind.RECV_REDUCE,
+    }
 
 
 def pair_routes(inputs: EngineInput) -> Routes:
@@ -138,27 +147,75 @@ def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
     return sends, columns.match[sends]
 
 
-def trace_reductions(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
-    """Yield each reduction and copy of each rank: a step's come after all its messages, received ones first."""
+def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
+    """Return each reduction and copy of each rank: a step's come after all its messages, received ones first."""
+    if timing.reductions is not None:
+        return Spans.of(timing.reductions)
     if inputs.transport.gamma == 0:
-        return
+        return Spans.of(())
     assert timing.times is not None, "the timing has no times of single messages"
-    columns, n, itemsize = inputs.schedule.table().columns, inputs.request.elements, inputs.request.itemsize
-    arrived, now = _last_arrivals(inputs, timing.times), dict[tuple[int, int], float]()
+    columns = inputs.schedule.table().columns
+    if not len(columns.kind):
+        return Spans.of(())
     order = np.lexsort((columns.kind >= Kind.COPY, columns.step, columns.channel, columns.rank))
-    slower = _operation_slowdowns(inputs)[order].tolist()
-    said = (column[order].tolist() for column in (*columns[:4], columns.into, columns.count))
-    for site, operations in groupby(zip(*said, slower, strict=True), key=itemgetter(0, 1, 2)):
-        rank, channel, step = site
-        starts = 0.0 if inputs.starts is None else float(inputs.starts[rank])
-        begin = max(now.get((rank, channel), starts), arrived.get(site, 0.0))
-        fails_at = inputs.trouble.fails_at(rank)
-        for _, _, _, kind, into, count, factor in operations:
-            seconds = inputs.transport.gamma * extent(into, count, n, inputs.schedule.chunks) * itemsize * factor
-            if kind > Kind.RECV and seconds > 0 and begin < fails_at:
-                yield Span(rank, "reduce", step, begin, begin + seconds, channel, inputs.index)
-                begin += seconds
-        now[rank, channel] = begin if begin < fails_at else inf
+    rank, channel, step = (column[order] for column in columns[:3])
+    program = np.append(True, (np.diff(rank) != 0) | (np.diff(channel) != 0))
+    site = np.cumsum(program | np.append(True, np.diff(step) != 0)) - 1  # a step of a program has one number
+    first = np.searchsorted(site, np.arange(site[-1] + 1))
+    site_of = np.empty(len(order), np.int64)
+    site_of[order] = site
+    seconds = _operation_seconds(inputs)[order]
+    computes = np.flatnonzero((columns.kind[order] > Kind.RECV) & (seconds > 0))
+    starts = np.zeros(inputs.schedule.world_size) if inputs.starts is None else np.asarray(inputs.starts)
+    fails_at = np.array([inputs.trouble.fails_at(number) for number in range(inputs.schedule.world_size)])
+    ready = _last_arrivals(inputs, timing.times, site_of, len(first))
+    ready = np.where(program[first], np.maximum(ready, starts[rank[first]]), ready)
+    begin = begin_operations(ready, program[first], site[computes], seconds[computes], fails_at[rank[first]])
+    done = np.isfinite(begin)
+    at, begin = computes[done], begin[done]
+    if not len(at):
+        return Spans.of(())
+    sites = {"rank": rank[at], "step": step[at], "channel": channel[at]}
+    return Spans(("reduce",), name=0, begin=begin, end=begin + seconds[at], collective=inputs.index, **sites)
+
+
+def begin_operations(ready: Floats, is_first: Bools, site: Ints, seconds: Floats, fails_at: Floats) -> Floats:
+    """Return when each operation begins, one after the other in its step; infinite where its rank failed before.
+
+    ``ready``, ``is_first`` and ``fails_at`` are of steps, program by program: when the messages have arrived, which
+    are the first of their program, when the rank fails. ``site`` numbers the step of each operation. A step begins when
+    it is ready and the one before has ended: that is the first, unless the step before computed longer.
+
+    >>> steps = np.array([0.0, 1.0]), np.array([True, False])
+    >>> begin_operations(*steps, np.array([0, 0, 1]), np.array([1.0, 0.5, 1.0]), np.array([9.0, 9.0])).tolist()
+    [0.0, 1.0, 1.5]
+    """
+    number = np.bincount(site, minlength=len(ready))
+    first = np.cumsum(number) - number
+    now, ends, begin = ready.copy(), ready.copy(), np.full(len(site), inf)
+    late = np.arange(len(ready))
+    while len(late):
+        at = now[late]
+        for nth in range(number[late].max()):
+            more = np.flatnonzero(number[late] > nth)
+            one, since = first[late[more]] + nth, at[more]
+            lives = since < fails_at[late[more]]
+            begin[one] = np.where(lives, since, inf)
+            at[more] = np.where(lives, since + seconds[one], since)
+        ends[late] = np.where(at < fails_at[late], at, inf)
+        following = late[late < len(ready) - 1] + 1
+        following = following[~is_first[following]]
+        late = following[ends[following - 1] > now[following]]
+        now[late] = ends[late - 1]
+    return begin
+
+
+def _operation_seconds(inputs: EngineInput) -> Floats:
+    """Return how long each operation of the table computes, if it does."""
+    columns, n, chunks = inputs.schedule.table().columns, inputs.request.elements, inputs.schedule.chunks
+    into = columns.into.astype(np.int64)
+    elements = offset(into + columns.count, n, chunks) - offset(into, n, chunks)
+    return np.asarray(inputs.transport.gamma * elements * inputs.request.itemsize * _operation_slowdowns(inputs))
 
 
 def _operation_slowdowns(inputs: EngineInput) -> Floats:
@@ -167,14 +224,11 @@ def _operation_slowdowns(inputs: EngineInput) -> Floats:
     return trouble.slowdown(inputs.index, columns.rank, columns.channel, columns.step)
 
 
-def _last_arrivals(inputs: EngineInput, times: MessageTimes) -> dict[StepSite, float]:
-    """Return when the last message of each step ended; infinite where one never did."""
-    columns = inputs.schedule.table().columns
-    latest: dict[StepSite, float] = {}
+def _last_arrivals(inputs: EngineInput, times: MessageTimes, site_of: Ints, sites: int) -> Floats:
+    """Return when the last message of each step ended; infinite where one never did, 0 where there is none."""
+    latest = np.zeros(sites)
     for ends in _halves(inputs):
-        sites = zip(*(column[ends].tolist() for column in columns[:3]), strict=True)
-        for site, end in zip(sites, np.nan_to_num(times.end, nan=inf).tolist(), strict=True):
-            latest[site] = max(latest.get(site, 0.0), end)
+        np.maximum.at(latest, site_of[ends], np.nan_to_num(times.end, nan=inf))
     return latest
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collectives.records.messages import Messages, join_messages
-from collectives.records.spans import Span, Spans
+from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.workload import ComputePhases
 from simcomm.compiled.engine import simulate
@@ -33,20 +33,20 @@ class SimulatedSync:
         """Return its messages, in seconds from the beginning of the training."""
         return trace_messages(self.inputs, self.timing, self.base)
 
-    def reductions(self) -> list[Span]:
+    def reductions(self) -> Spans:
         """Return its reductions and copies, in seconds from the beginning of the training."""
         found = trace_reductions(self.inputs, self.timing)
-        return [span._replace(begin=self.base + span.begin, end=self.base + span.end) for span in found]
+        return Spans(found.names, **{**found.kept, "begin": self.base + found.begin, "end": self.base + found.end})
 
 
 def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: bool) -> Trace | None:
     """Return the Trace of so many training steps; with ``record`` every message of them.
 
     Return None where syncs cannot be simulated each by itself: a rank begins one before another rank has ended the one
-    before, or something fails or changes meanwhile. ``inputs`` is the gradient sync, a sum; every rank divides all of
-    it at the end, at the transport's gamma.
+    before, something fails or changes meanwhile, or connections keep what one sync left on them. ``inputs`` is the
+    gradient sync, a sum; every rank divides all of it at the end, at the transport's gamma.
     """
-    if inputs.trouble.fails_ranks or inputs.trouble.links_change:
+    if inputs.trouble.fails_ranks or inputs.trouble.links_change or inputs.transport.tcp is not None:
         return None
     inputs = inputs.with_table(MOST_RECORDED // steps) if record and steps else inputs
     division = inputs.transport.gamma * inputs.request.nbytes
@@ -92,10 +92,9 @@ def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[S
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
     if not record:
         return replace(only, spans=Spans.of(spans).sorted())
-    spans = spans + [span for sync in syncs for span in sync.reductions()]
     return replace(
         only,
         messages=join_messages([sync.messages() for sync in syncs]).sorted(),
-        spans=Spans.of(spans).sorted(),
+        spans=join_spans([Spans.of(spans), *(sync.reductions() for sync in syncs)]).sorted(),
         links=link_records(inputs, [sync.timing for sync in syncs], elapsed),
     )

@@ -254,6 +254,15 @@ def check_trouble(trouble: object, graph: "nx.DiGraph[str]", world_size: int) ->
         raise InputError(f"{trouble.repetitions} repetitions: at least one is needed")
 
 
+def check_tcp_trouble(trouble: Trouble) -> None:
+    """Raise InputError for trouble that the terms of TCP do not know: links that change, and ranks that fail."""
+    if trouble.links_change or trouble.fails_ranks:
+        raise InputError(
+            "with the terms of TCP, links have the same bandwidth all the time and ranks do not fail: "
+            'leave out at, for, every, a share of 0 and fails_at, or take transport = "ideal"'
+        )
+
+
 def _check_times(link: LinkTrouble) -> None:
     name = f"link {link.between[0]} - {link.between[1]}"
     if not 0 <= link.share <= 1:

@@ -16,13 +16,11 @@ from math import exp
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from collectives.errors import InputError
 from collectives.records.files import read_record, write_record
 from simcomm.nccl.adapt import Adapted, adapt
 from simcomm.nccl.descriptions import System, describe_system
-from simcomm.nccl.nccl_tests import NcclTestsRun
+from simcomm.nccl.nccl_tests_rows import NcclTestsRun
 from simcomm.nccl.predict import DEFAULTS, NcclPrediction, predict_collective
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.tables import Row
@@ -117,11 +115,11 @@ def predict_calibrated(
     adapted = find_calibration(system)
     if adapted is None:
         return predict_collective(system, collective, size_bytes, settings=settings)
-    found = predict_collective(system, collective, size_bytes, settings=settings, parameters=adapted.parameters)
-    size = np.array([float(size_bytes)])
-    seconds = found.seconds * float(adapted.factors(collective, size)[0])
-    width = exp(float(adapted.log_halfwidth(collective, size)[0]))
-    note = f"adapted to measured rows of {', '.join(adapted.corrections)}: {calibration_file(system)}"
+    found = predict_collective(system, collective, size_bytes, settings=settings)
+    point = adapted.points(collective, [size_bytes], system, settings)
+    seconds = float(adapted.seconds_at(point)[0])
+    width = exp(float(adapted.log_halfwidth_at(point)[0]))
+    note = f"adapted to measured rows of {', '.join(adapted.collectives)}: {calibration_file(system)}"
     return replace(found, seconds=seconds, low=seconds / width, high=seconds * width, notes=(*found.notes, note))
 
 

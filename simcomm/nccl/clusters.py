@@ -20,9 +20,9 @@ from simcomm.cluster.nvlinks import add_cube_mesh, add_nvlink_pairs, add_nvswitc
 from simcomm.cluster.racks import on_one_switch
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.hops import aged, between_hop, between_rate, hop_class, hop_rate
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.timing import aged, between_hop, between_rate, hop_class, hop_rate
 from simcomm.nccl.topology import MESH_BRICKS, Hop
 
 GB = 1e9
@@ -83,6 +83,22 @@ def name_system(system: System) -> str:
     """
     hosts = f"{system.nodes} hosts of " if system.nodes > 1 else ""
     return f"{hosts}{system.gpus} x {system.gpu.name}"
+
+
+def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:
+    """Return what programs over NCCL's send and receive do not share with NCCL's own algorithms.
+
+    >>> from simcomm.nccl.descriptions import describe_preset
+    >>> notes_of_programs(nccl_cluster(describe_preset("dgx-h100", 2, 8)))[0][:53]
+    "programs over NCCL's messages: a GPU sends over the N"
+    """
+    comm = make_communicator(cluster.system, cluster.settings)
+    if comm.network is None or min(comm.local, comm.network.ports) < 2:
+        return ()
+    return (
+        "programs over NCCL's messages: a GPU sends over the NIC near it, so a ring, which leaves a node from one "
+        f"GPU, has one of its {comm.network.ports} NICs where NCCL's rings have all",
+    )
 
 
 def _seconds_a_byte(system: System) -> float:

@@ -9,29 +9,15 @@ from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from collectives.errors import InputError
+from simcomm.nccl.generations import generation_year, usual_nic
 from simcomm.nccl.settings import NcclSettings, level_rank
 from simcomm.nccl.topology import Hop, Host, ring_hops
 
 if TYPE_CHECKING:
     from simcomm.nccl.descriptions import System
 
-GENERATION_YEAR = {  # of the first product of a GPU generation (makers' announcements): a host is about as old
-    "kepler": 2013, "maxwell": 2015, "pascal": 2016, "volta": 2017, "turing": 2018, "ampere": 2020, "ada": 2022,
-    "hopper": 2022, "blackwell": 2025, "cdna": 2023, "cpu": 2021,
-}  # fmt: skip
 DESKTOP_LANES = 16  # for graphics cards, of consumer processors (Intel ARK, AMD product pages)
 PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "slingshot")  # networks that NCCL reaches through a plug-in
-# GB/s of one NIC, to tell how many a host has: of a network where all have the same, else by GPU generation.
-NIC_OF_NETWORK = {
-    "efa1": 12.5,
-    "efa2": 50.0,
-    "efa3": 50.0,
-    "fastrak": 25.0,
-    "slingshot": 25.0,
-    "tcp": 12.5,
-    "opa": 12.5,
-}
-NIC_OF_GENERATION = {"ampere": 25.0, "ada": 25.0, "hopper": 50.0, "blackwell": 50.0, "cdna": 50.0}
 
 
 @dataclass(frozen=True)
@@ -66,11 +52,12 @@ class Communicator:
     harness: str = "nccl-tests"
     degraded: bool = False
     nic_is_guessed: bool = False
+    has_ll128: bool = True  # whether NCCL has LL128 on by default for the GPU
 
     @property
     def year(self) -> int:
         """The year of the GPU generation."""
-        return GENERATION_YEAR.get(self.generation, 2021)
+        return generation_year(self.generation)
 
     @property
     def is_nvlink(self) -> bool:
@@ -127,7 +114,7 @@ def _make_network(system: "System", settings: NcclSettings, host: Host, hosts_a_
     gdr = system.gdr
     if settings.net_gdr_level is not None:
         gdr = gdr and level_rank(settings.net_gdr_level) >= level_rank("PIX")
-    port = NIC_OF_NETWORK.get(system.net) or NIC_OF_GENERATION.get(system.gpu.generation, 12.5)
+    port = usual_nic(system.net, system.gpu.generation)
     ports = max(1, round(system.nic / port))
     ways = min(host.gpus, ports)
     return Network(
@@ -168,6 +155,7 @@ def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
         harness=system.harness,
         degraded=system.degraded,
         nic_is_guessed=system.nic_guess,
+        has_ll128=system.gpu.has_ll128,
     )
 
 

@@ -67,7 +67,7 @@ class Keys(BaseModel):
     procs: Literal["single", "per_gpu"] | None = None
     harness: Literal["nccl-tests", "deepbench", "torch", "osu", "mlsl"] | None = None
     nccl: Annotated[NcclRelease, BeforeValidator(parse_release)] | None = None
-    algo: Literal["ring", "tree", "nvls"] | None = None
+    algo: Literal["ring", "tree", "nvls", "nvls_tree"] | None = None
     proto: Literal["ll", "ll128", "simple"] | None = None
     cluster: str | None = None
     degraded: bool | None = None

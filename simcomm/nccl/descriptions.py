@@ -17,16 +17,13 @@ from collectives.input_files import read_text
 from collectives.suggestions import suggest
 from collectives.toml_floats import TomlFloat
 from simcomm.nccl.description_keys import NcclRelease, read_keys
+from simcomm.nccl.generations import software_year
 from simcomm.nccl.gpus import Gpu, find_gpu, unlisted_gpu
-from simcomm.nccl.machines import catalogue_keys
+from simcomm.nccl.machines import catalogue_keys, hosts_of_machine
 from simcomm.nccl.releases import version_of, year_of
 
 OWN_DATA = Path(str(files("simcomm.nccl"))) / "data"
 FILE_NAME = "systems_described.toml"
-USUAL_YEAR = {  # of the software on GPUs of a generation, where a description does not say
-    "kepler": 2018, "maxwell": 2018, "pascal": 2018, "volta": 2020, "turing": 2021, "ampere": 2023, "ada": 2024,
-    "hopper": 2024, "blackwell": 2025, "cdna": 2024, "cpu": 2023,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,12 +123,17 @@ def own_machines() -> dict[str, Any]:
 def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
     """Return the system that a machine of the hardware catalogue makes; ``more`` are keys of a line. Raise InputError.
 
+    Each board of a machine of several is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72.
+
     >>> describe_preset("p4d.24xlarge", 2, 8).net
     'efa1'
+    >>> racks = describe_preset("gb200-nvl72", 2, 72)
+    >>> racks.nodes, racks.gpus, racks.domain, racks.nic
+    (36, 4, 72, 200.0)
     """
     named = [name for name, keys in own_machines().items() if keys.get("preset") == preset]
     machines = {**own_machines(), preset: {"preset": preset}}
-    line = {"machine": named[0] if named else preset, "nodes": nodes, "gpus": gpus, **more}
+    line = {"machine": named[0] if named else preset, **hosts_of_machine(preset, nodes, gpus), **more}
     return _describe(f"preset {preset}", preset, line, machines)
 
 
@@ -237,7 +239,7 @@ def _defaults(gpu: Gpu, known: Mapping[str, Any]) -> dict[str, Any]:
         "sharp": False,
         "procs": "per_gpu" if per_gpu else "single",
         "harness": "nccl-tests",
-        "nccl": NcclRelease(year=USUAL_YEAR[gpu.generation]),
+        "nccl": NcclRelease(year=software_year(gpu.generation)),
         "algo": None,
         "proto": None,
         "cluster": None,

@@ -154,14 +154,6 @@ def _descend(problem: _Problem, logs: Floats, tolerance: float, most: int) -> Fi
     return Fit(problem.values(logs), cost, is_stalled)
 
 
-def fit_to_rows(observed: Observations, around: Parameters, scale: float) -> Parameters:
-    """Return parameters moved to meet the rows of one system, held to those ``around`` it by the priors' springs."""
-    definitions = read_definitions()
-    centre = np.log([around[name] for name in definitions])
-    spreads = np.array([definition.spread for definition in definitions.values()])
-    return _descend(_Problem(tuple(definitions), [observed], centre, spreads, scale), centre, 1e-3, 15).parameters
-
-
 def write_parameters(parameters: Parameters) -> None:
     """Write the values into ``parameters.toml``, and leave all else there as it is."""
     lines, name = [], ""

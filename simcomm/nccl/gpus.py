@@ -13,6 +13,7 @@ Generation = Literal[
 ]
 GENERATIONS: tuple[str, ...] = get_args(Generation)
 WITHOUT_GEFORCE_P2P = GENERATIONS[GENERATIONS.index("turing") :]  # GeForce boards of these have no peer-to-peer
+AMPERE_OF_8_0 = ("A100", "A800", "A30 ")  # compute capability; other Ampere boards have 8.6
 
 
 class Gpu(NamedTuple):
@@ -33,6 +34,17 @@ class Gpu(NamedTuple):
         if self.form == "SXM2":
             return "mesh"
         return "nvswitch" if self.form.startswith("SXM") or (self.form == "superchip" and self.nvlink) else "pcie"
+
+    @property
+    def has_ll128(self) -> bool:
+        """Whether NCCL has LL128 on by default: by compute capability, 8.0 but not 8.6 (src/graph/tuning.cc).
+
+        >>> find_gpu("A100 SXM").has_ll128, find_gpu("RTX 4090").has_ll128
+        (True, False)
+        """
+        if self.generation == "ampere":
+            return f"{self.name} ".startswith(AMPERE_OF_8_0)
+        return self.generation in ("volta", "hopper", "blackwell")
 
 
 CPU = Gpu("CPU", "cpu", 0.0, 4, False, "card")

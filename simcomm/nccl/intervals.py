@@ -20,8 +20,8 @@ from simcomm.nccl.tables import put_aside
 SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of the small, the middle and the large class
 # Half-widths of 80 % in log time at these sizes: about what systems needed that were left out
 # with their authors' others (docs/nccl.md).
-ONE_NODE = (0.30, 0.29, 0.33)
-SEVERAL = (0.37, 0.42, 0.38)
+ONE_NODE = (0.27, 0.28, 0.32)
+SEVERAL = (0.33, 0.40, 0.37)
 UNCHECKED = 1.2  # times, where no like system was checked
 GUESSED = 1.15  # where the NICs' rate was guessed
 DEGRADED = 1.4  # where the source says that the system is slower than it should be

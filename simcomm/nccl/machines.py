@@ -36,3 +36,22 @@ def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
     if machine.boards > 1:
         keys["domain"] = entry["gpus"]
     return keys
+
+
+def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
+    """Return hosts, GPUs of each and, of a machine of several boards, the GPUs that NVLink joins. Raise InputError.
+
+    >>> hosts_of_machine("gb200-nvl72", 2, 72)
+    {'nodes': 36, 'gpus': 4, 'domain': 72}
+    """
+    entry = machine_entries().get(preset, {})
+    boards = entry.get("boards", 1)
+    if boards == 1:
+        return {"nodes": nodes, "gpus": gpus}
+    each = entry["gpus"] // boards
+    if gpus > each and gpus % each:
+        raise InputError(
+            f"{preset}: {gpus} GPUs of each; give up to {each}, or a multiple of {each}: a board has so many"
+        )
+    used = min(gpus, each)
+    return {"nodes": nodes * gpus // used, "gpus": used, "domain": gpus}

@@ -21,11 +21,11 @@ def mpi_microseconds(comm: Communicator, collective: str, sizes: Floats, values:
     if comm.local > 1:
         rates.append(values["mpi.copy"] if comm.local < FULL_HOST else values["mpi.full"])
     if comm.network is not None:
-        latency += values["mpi.tcp" if kind == "tcp" else "mpi.net"] * log2(comm.nodes)
+        latency += values["tcp.hop" if kind == "tcp" else "mpi.net"] * log2(comm.nodes)
         if comm.harness == "mlsl":
             latency += values["mpi.mlsl"] * log2(comm.nodes)
         nic = comm.network.nic * values["mpi.nic"] * comm.nodes ** -values["mpi.hosts"]
-        rates.append(min(nic, values["mpi.tcp_rate"]) if kind == "tcp" else nic)
+        rates.append(min(nic, values["tcp.socket"]) if kind == "tcp" else nic)
     stages = 1 + np.clip(np.log2(sizes / LONG_MESSAGE) / 2, 0, 1)
     load = sizes * bus_factor(collective, comm.ranks) / 1000 / min(rates)
     wait = latency * stages

@@ -17,12 +17,13 @@ from collectives.suggestions import suggest
 from simcomm.nccl.channels import Floats, open_channels, used_channels
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.exchange import PAIRWISE
 from simcomm.nccl.intervals import is_checked, log_halfwidth
 from simcomm.nccl.mpi import mpi_microseconds
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.same_hosts import host_factors
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.timing import PAIRWISE, allowed, candidates, passed_over, predict_microseconds
+from simcomm.nccl.timing import allowed, candidates, passed_over, predict_microseconds
 from simcomm.nccl.topology import ring_orders
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *PAIRWISE)
@@ -109,7 +110,7 @@ def predict_collective(
         channels=int(used_channels(comm, algorithm, protocol, sizes)[0]) if chosen else 1,
         candidates=found,
         rings=rank_rings(comm),
-        notes=(*_notes(system, comm), *_notes_of_settings(comm, collective)),
+        notes=(*_notes(system, comm), *notes_of_settings(comm, collective)),
     )
 
 
@@ -139,7 +140,7 @@ def _list_candidates(comm: Communicator, collective: str, sizes: Floats, values:
     if comm.generation == "cpu" or collective in PAIRWISE:
         return ()
     found = candidates(comm, collective, sizes, values)
-    ranked = sorted(found.tuner, key=lambda choice: float(found.tuner[choice][0]))
+    ranked = sorted(found.tuner, key=lambda choice: (-float(found.weights[choice][0]), float(found.tuner[choice][0])))
     open_ = [
         Candidate(
             *choice,
@@ -184,7 +185,8 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _notes_of_settings(comm: Communicator, collective: str) -> list[str]:
+def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
+    """Return what NCCL before 2.24 passes over, as it leaves nothing for a collective here."""
     return [
         f"{setting} leaves nothing for {collective} here, and NCCL before 2.24 passes it over"
         for setting in passed_over(comm, collective)

@@ -38,7 +38,7 @@ def read_figure(where: str, name: str, text: str, *, instead: str = "") -> Figur
     return Figure(float(number), 0.5 * 10.0**exponent)
 
 
-def find_algbw(nbytes: int, time: Figure) -> Figure:
+def find_algbw(nbytes: float, time: Figure) -> Figure:
     """Return the GB/s of so many bytes in a time in microseconds, as exact as the time is printed.
 
     >>> find_algbw(1000, Figure(2.0, 0.0))
@@ -48,7 +48,7 @@ def find_algbw(nbytes: int, time: Figure) -> Figure:
     return Figure((low + high) / 2, (high - low) / 2)
 
 
-def algbw_follows(nbytes: int, time: Figure, algbw: Figure) -> bool:
+def algbw_follows(nbytes: float, time: Figure, algbw: Figure) -> bool:
     """Return whether a bandwidth in GB/s may be that of so many bytes in a time in microseconds.
 
     >>> algbw_follows(1000, Figure(2.0, 0.05), Figure(0.5, 0.005))

@@ -17,6 +17,9 @@ LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS")  # how far apart: ea
 FUNCTIONS = {  # NCCL's names of collectives, in lower case
     name.replace("_", ""): name for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 }
+MOST_CHANNELS = 64  # NCCL's MAXCHANNELS, 32 in older versions; NCCL cuts what is above
+BUFFER_BYTES = (64 * 2**10, 2**30)  # eight slots of at least 8 KiB, and at most a GiB a channel and peer: ours
+THREADS = (64, 128, 256, 512)  # user guide, NCCL_NTHREADS
 _SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvlstree": "nvls_tree"}
 
 
@@ -44,6 +47,7 @@ class NcclSettings:
     nvls: bool | None = None  # NCCL_NVLS_ENABLE
     collnet: bool | None = None  # NCCL_COLLNET_ENABLE: reduction in the network (SHARP)
     buffer_bytes: int | None = None  # NCCL_BUFFSIZE: of Simple, a channel and peer
+    threads: int | None = None  # NCCL_NTHREADS: of a channel, LL and Simple
 
     def __post_init__(self) -> None:
         """Raise InputError for a value that NCCL would not take."""
@@ -52,8 +56,11 @@ class NcclSettings:
         self.allowed_protocols()
         for key in ("p2p_level", "net_gdr_level"):
             _check_level(key, getattr(self, key))
-        for key in ("min_channels", "max_channels", "buffer_bytes"):
-            _check_count(key, getattr(self, key))
+        for key in ("min_channels", "max_channels"):
+            _check_range(key, getattr(self, key), 1, MOST_CHANNELS)
+        _check_range("buffer_bytes", self.buffer_bytes, *BUFFER_BYTES)
+        if self.threads is not None and self.threads not in THREADS:
+            raise InputError(f"{VARIABLES['threads']} = {self.threads!r}; NCCL takes {', '.join(map(str, THREADS))}")
         if self.min_channels and self.max_channels and self.min_channels > self.max_channels:
             raise InputError(f"min_channels = {self.min_channels} is more than max_channels = {self.max_channels}")
 
@@ -99,6 +106,7 @@ VARIABLES = {  # of each setting the environment variable that says it
     "nvls": "NCCL_NVLS_ENABLE",
     "collnet": "NCCL_COLLNET_ENABLE",
     "buffer_bytes": "NCCL_BUFFSIZE",
+    "threads": "NCCL_NTHREADS",
 }
 
 
@@ -153,9 +161,9 @@ def _check_level(key: str, level: str | None) -> None:
         raise InputError(f"{key} = {level!r}; there are {', '.join(LEVELS)}")
 
 
-def _check_count(key: str, count: int | None) -> None:
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise InputError(f"{key} = {count!r}; give a whole number, at least 1")
+def _check_range(key: str, count: int | None, low: int, high: int) -> None:
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not low <= count <= high):
+        raise InputError(f"{VARIABLES[key]} = {count!r}; give a whole number from {low} to {high}")
 
 
 def level_rank(level: str) -> int:

@@ -3,12 +3,14 @@
 A candidate is an algorithm with a protocol. Its time is made of *hops* (the latency of the longest chain of messages)
 and of *load* (its bytes over the bandwidth that its route gets):
 
-    LL, LL128, NVLS   T = base + hops + load + ramp sqrt((base + hops) load)
+    LL                T = base + sqrt(hops^2 + load^2 + ramp hops load)
+    LL128, NVLS       T = base + hops + load + ramp sqrt((base + hops) load)
     Simple            T = base + [(hops + load (1/2 + fill / loops))^12 + load^12]^(1/12)
 
 Simple moves chunks of two slices, so a chunk's second half overlaps the next hop of its first; ``loops`` is how often
 a ring goes round the buffers (a slot of 2 MiB a channel and rank), and the pipeline is filled once. LL has no slots to
-wait for; its lines follow each other, and full bandwidth comes late.
+wait for: a thread sends each line on as soon as it has come, so that a step takes what is longer, the way of a line or
+all lines of a step.
 """
 
 from dataclasses import dataclass
@@ -18,18 +20,18 @@ import numpy as np
 
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
-from simcomm.nccl.channels import Floats, open_channels, used_channels
-from simcomm.nccl.communicator import PLUGINS, Communicator
+from simcomm.nccl.channels import OF_NVLS, Floats, by_threshold, open_channels, used_channels
+from simcomm.nccl.communicator import Communicator
+from simcomm.nccl.exchange import PAIRWISE, exchange_times
+from simcomm.nccl.hops import BUFFER, aged, between_hop, collective_rates, inside_hop, ramp_class
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.topology import Hop, exchange_rate
 from simcomm.nccl.tuner import Choice, available, tuner_times
 
 OVERLAP = 8.0  # of launches on the processor and work on the GPU: the larger counts
 SHARPNESS = 12.0  # of the tuner's choice between times that are almost equal, and of a maximum
-BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer, of eight slots; a chunk is four of them
-PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # made of sends and receives
+TUNER_SINCE = (2, 5)  # before it a threshold decides between LL and Simple
+RULED_OUT = 100.0  # from the logarithm of a weight
 STRICT = (2, 24)  # the first version that reads NCCL_ALGO for one collective, and ends where nothing is left
-NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
 
 @dataclass(frozen=True)
@@ -40,84 +42,7 @@ class Route:
     hops: float  # us
     between: float  # us, of hops those between nodes
     bandwidth: float
-
-
-def aged(comm: Communicator, values: Parameters) -> float:
-    """Return how much longer latencies inside a host are than on hosts of 2025."""
-    return float((1 + values["age"]) ** (2025 - comm.year))
-
-
-def hop_class(hop: Hop) -> str:
-    """Return the class of a hop by latency: nvlink, p2p or shm."""
-    return "nvlink" if hop.kind in NVLINKS else "p2p" if hop.kind.startswith("p2p") else "shm"
-
-
-def hop_rate(comm: Communicator, hop: Hop, values: Parameters) -> float:
-    """Return the GB/s that software reaches on the hops of a kind."""
-    rate = hop.rate * values[f"share.{hop.kind}"]
-    if hop.kind not in NVLINKS and comm.generation in ("kepler", "maxwell"):
-        rate = min(rate, comm.host.pcie_rate * values["share.old_gpu"])
-    return rate
-
-
-def inside_rate(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> float:
-    """Return the GB/s of rings inside a node, or of chains.
-
-    Between two GPUs a chain sends one way only, and PCIe gives more of its rate than with traffic both ways.
-    """
-    if not is_chain or comm.nodes > 1:
-        return min((hop_rate(comm, hop, values) for hop in comm.hops if hop.count), default=float("inf"))
-    one_way = values["share.one_way"] if comm.local == 2 and not comm.is_nvlink else 1.0
-    return min((hop_rate(comm, hop, values) * one_way for hop in comm.chain if hop.count), default=float("inf"))
-
-
-def inside_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the us of an average hop inside a node."""
-    total = sum(hop.count for hop in comm.hops)
-    if not total:
-        return 0.0
-    waits = 0.0
-    for hop in comm.hops:
-        name = hop_class(hop)
-        key = f"hop.{name}.{protocol if name == 'nvlink' or protocol != 'll128' else 'simple'}"
-        waits += hop.count * values[key]
-    return waits / total * aged(comm, values)
-
-
-def between_rate(comm: Communicator, values: Parameters) -> float:
-    """Return the GB/s of a node's NICs, of which the slower of line and staging through host memory counts."""
-    network = comm.network
-    if network is None:
-        return float("inf")
-    kind = "efa" if network.kind.startswith("efa") else "ib" if network.kind == "ib" else "other_net"
-    rate = network.nic * values[f"share.{kind}"]
-    if comm.nic_is_guessed:
-        rate *= values["share.guessed"]
-    if not network.gdr:
-        slow = network.kind == "tcp" or network.kind.startswith("efa")
-        rate = min(rate, network.staging * values["share.staged_slow" if slow else "share.staged"])
-    return rate
-
-
-def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the us of a hop between nodes."""
-    network = comm.network
-    if network is None:
-        return 0.0
-    slow = values[f"slow.{network.kind}"] if network.kind != "ib" else 1.0
-    if not network.gdr:
-        slow *= values["slow.no_gdr"]
-    crowd = 1 + values["crowd"] * log2(min(comm.local, 8))
-    return values[f"hop.net.{protocol}"] * slow * crowd
-
-
-def ramp_class(comm: Communicator) -> str:
-    """Return what decides how late full bandwidth is reached: the network between nodes, or the link inside."""
-    if comm.network is None:
-        return "nvlink" if comm.is_nvlink else "pcie"
-    if comm.network.kind in ("efa1", "tcp"):
-        return "slow_plugin"
-    return "plugin" if comm.network.kind in PLUGINS else "ib"
+    ll_bandwidth: float  # of LL, whose lines are half flags
 
 
 def find_route(comm: Communicator, collective: str, choice: Choice, values: Parameters) -> Route:
@@ -127,21 +52,29 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
     base = values[f"base.{protocol}"] * aged(comm, values)
     n, nodes = comm.ranks, comm.nodes
     is_chain = collective in ("broadcast", "reduce")
-    ring = min(inside_rate(comm, values, is_chain=is_chain), between_rate(comm, values))
+    within, across = collective_rates(comm, values, is_chain=is_chain)
+    ring = min(within, across)
     twice = 2 if collective == "all_reduce" else 1
     if algorithm == "ring":
         crossing = 0 if nodes == 1 else twice * (nodes - 1)
-        return Route(base, (twice * (n - 1) - crossing) * inside + crossing * between, crossing * between, ring)
+        hops = (twice * (n - 1) - crossing) * inside + crossing * between
+        return Route(base, hops, crossing * between, ring, _ll_bandwidth(within, across, values))
     depth = twice * ceil(log2(nodes)) * between if nodes > 1 else 0.0
     if algorithm == "tree":
-        trunk = between_rate(comm, values) * tree_gain(comm, values)
-        return Route(base, twice * (comm.local - 1) * inside + depth, depth, min(inside_rate(comm, values), trunk))
+        trunk = across * tree_gain(comm, values)
+        hops = twice * (comm.local - 1) * inside + depth
+        return Route(base, hops, depth, min(within, trunk), _ll_bandwidth(within, trunk, values))
     if algorithm in ("nvls", "nvls_tree"):
-        return _nvls_route(comm, algorithm, depth, values)
+        return _nvls_route(comm, depth, across, values)
     if algorithm == "pat":
-        return Route(base, ceil(log2(nodes)) * between, depth, 0.9 * ring)
+        return Route(base, ceil(log2(nodes)) * between, depth, 0.9 * ring, 0.0)
     offloaded = values["share.collnet"] * ring
-    return Route(base, twice * (comm.local - 1) * inside + between, between, offloaded)
+    return Route(base, twice * (comm.local - 1) * inside + between, between, offloaded, 0.0)
+
+
+def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
+    """Return what LL gets of links inside a node and of those between nodes."""
+    return min(within * values["share.ll_inside"], across * values["share.ll_between"])
 
 
 def tree_gain(comm: Communicator, values: Parameters) -> float:
@@ -155,13 +88,14 @@ def tree_gain(comm: Communicator, values: Parameters) -> float:
     return max(1.0, values["share.tree"] * (1 - 1 / comm.ranks) / (1 - 1 / comm.nodes))
 
 
-def _nvls_route(comm: Communicator, algorithm: str, depth: float, values: Parameters) -> Route:
+def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> Route:
+    """Return the route of NVLS, which has the channels that it needs for its full rate, unless settings leave fewer."""
     name = "share.nvls_blackwell" if comm.generation == "blackwell" else "share.nvls"
     line, p = comm.hops[0].rate, comm.local
     rate = line * min(values[name] * 2 * (p - 1) / (p + 1), 0.94 if comm.generation == "blackwell" else 2.0)
-    if comm.network is not None:
-        rate = min(rate, between_rate(comm, values) * tree_gain(comm, values))
-    return Route(values["base.nvls"] * aged(comm, values), depth, depth, rate)
+    rate *= min(1.0, float(used_channels(comm, "nvls", "simple", np.ones(1))[0]) / OF_NVLS[comm.generation])
+    rate = min(rate, across * tree_gain(comm, values))
+    return Route(values["base.nvls"] * aged(comm, values), depth, depth, rate, 0.0)
 
 
 def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats, values: Parameters) -> Floats:
@@ -173,12 +107,12 @@ def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floa
     if protocol == "simple" and algorithm not in ("nvls", "nvls_tree"):
         return _simple_times(comm, algorithm, sizes, load, route, values)
     if protocol == "ll":
-        load = _ll_load(comm, choice, load, sizes, route, values)
-    elif protocol == "ll128":
+        lines, hops = _ll_load(comm, choice, load, sizes, route, values), route.hops
+        return route.base + np.sqrt(hops**2 + lines**2 + values["ramp.ll"] * hops * lines)
+    if protocol == "ll128":
         load = load / values["share.ll128"]
     wait = route.base + route.hops
-    ramp = values["ramp.ll"] if protocol == "ll" and comm.nodes == 1 else values[f"ramp.{ramp_class(comm)}"]
-    times: Floats = wait + load + ramp * np.sqrt(wait * load)
+    times: Floats = wait + load + values[f"ramp.{ramp_class(comm)}"] * np.sqrt(wait * load)
     return times
 
 
@@ -186,9 +120,8 @@ def _ll_load(
     comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: Route, values: Parameters
 ) -> Floats:
     """Return the us that LL's bytes take: each channel has its own rate, and a call opens channels with its size."""
-    share = values["share.ll_inside" if comm.nodes == 1 else "share.ll_between"]
     channels = used_channels(comm, *choice, sizes)
-    times: Floats = load * np.maximum(1 / share, route.bandwidth / (channels * values["channel.ll"]))
+    times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * values["channel.ll"])
     return times
 
 
@@ -212,23 +145,6 @@ def _soft_maximum(a: Floats, b: Floats) -> Floats:
     top = np.maximum(a, b)
     result: Floats = top * ((a / top) ** SHARPNESS + (b / top) ** SHARPNESS) ** (1 / SHARPNESS)
     return result
-
-
-def exchange_times(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the microseconds of all_to_all, gather, scatter and send_recv: messages between pairs, Simple or LL."""
-    kind, rate = exchange_rate(comm.host) if comm.local <= comm.host.gpus else (comm.hops[0].kind, comm.hops[0].rate)
-    inside = hop_rate(comm, Hop(kind, 1, rate), values) if comm.local > 1 else float("inf")
-    n, peers = comm.ranks, 1 if collective == "send_recv" else comm.ranks - 1
-    load = sizes * bus_factor(collective, n) / 1000 / inside
-    if comm.network is not None:
-        away = 1.0 if collective == "send_recv" else (n - comm.local) / n
-        load = np.maximum(load, sizes * away * comm.local / 1000 / between_rate(comm, values))
-    hop = between_hop(comm, "ll", values) if comm.nodes > 1 else inside_hop(comm, "ll", values)
-    wait = values["base.all_to_all"] * aged(comm, values) + hop + values["peer"] * (peers - 1)
-    if comm.nodes > 1 and peers > 1:
-        wait += values["peer.net"] * (n - comm.local)
-    times: Floats = wait + load + values[f"ramp.{ramp_class(comm)}"] * np.sqrt(wait * load)
-    return times
 
 
 def host_time(comm: Communicator, collective: str, channels: Floats, values: Parameters) -> Floats:
@@ -324,6 +240,8 @@ def candidates(comm: Communicator, collective: str, sizes: Floats, values: Param
     tuner = {choice: tuner_times(comm, collective, choice, sizes) for choice in open_}
     times = {choice: route_times(comm, collective, choice, sizes, values) for choice in open_}
     logs = np.array([-SHARPNESS * np.log(tuner[choice]) for choice in open_])
+    if comm.version < TUNER_SINCE and {"ll", "simple"} <= {protocol for _, protocol in open_}:
+        logs -= np.array([np.where(by_threshold(comm, *choice, sizes), 0.0, RULED_OUT) for choice in open_])
     weights = np.exp(logs - logs.max(axis=0))
     weights /= weights.sum(axis=0)
     return Candidates(reasons, tuner, times, dict(zip(open_, weights, strict=True)))

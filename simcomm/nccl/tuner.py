@@ -132,6 +132,8 @@ def _algorithm_reason(comm: Communicator, collective: str, algorithm: str) -> st
 def _nvls_reason(comm: Communicator, collective: str, algorithm: str) -> str:
     if comm.generation not in NVLS_EFFICIENCY or not any(hop.kind == "nvswitch" for hop in comm.hops):
         return "NVLS needs an NVSwitch, and Hopper or later"
+    if comm.local <= 2:  # ncclNvlsInit in src/transport/nvls.cc of NVIDIA/nccl
+        return "NVLS needs more than two GPUs in a node"
     if comm.settings.nvls is False:
         return "NCCL_NVLS_ENABLE=0"
     if comm.version < (2, 17):
@@ -152,8 +154,8 @@ def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
 
 def _ll128_reason(comm: Communicator) -> str:
     """Return why LL128 is off by default: it relies on 128-byte stores that stay whole on their way."""
-    if comm.generation not in ("volta", "ampere", "hopper", "blackwell"):
-        return "LL128 needs Volta or later"
+    if not comm.has_ll128:
+        return "LL128 is on by default for Volta, A100, A30, Hopper and Blackwell only"
     if comm.version < (2, 5):
         return "LL128 came with 2.5"
     if comm.local > 1 and not comm.is_nvlink:
@@ -179,7 +181,10 @@ def inside_rate(comm: Communicator) -> float:
 
 
 def channels_found(comm: Communicator) -> int:
-    """Return the channels of a ring or tree as the tuner sees them: before NCCL doubles them."""
+    """Return the channels of a ring or tree as the tuner sees them: as the search found them.
+
+    NCCL doubles them and applies NCCL_MAX_NCHANNELS later (``ncclTopoPostset``), and its tuner does not know of it.
+    """
     found = CHANNELS.get(comm.generation, 6) if comm.is_nvlink else 2
     if comm.network is not None:
         found = min(found, max(2 * comm.network.ports, 2))

@@ -17,6 +17,7 @@ from viz.film.canvas import Bars, Canvas
 from viz.film.frame_times import frame_times
 from viz.film.gif import Pixels, encode_gif
 from viz.film.motion import follow_messages
+from viz.film.mp4 import encode_mp4
 from viz.film.panels import add_panel, has_room
 from viz.film.progress import Progress
 from viz.film.scene import MOST_DOTS, Scene
@@ -40,10 +41,11 @@ BAR = Box(24, 22, WIDTH - 24, 30)
 
 
 def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float = 12) -> None:
-    """Write a GIF of messages moving over the topology: 720 by 480 pixels, ``fps`` frames per second.
+    """Write a GIF or MP4 of messages moving over the topology: 720 by 480 pixels, ``fps`` frames per second.
 
     It lasts ``seconds`` seconds; then the end stays for two more. Every message is in at least one frame. Raises
-    InputError for another suffix than ``.gif``, a trace in which nothing happens, or more than 600 frames.
+    InputError for another suffix than ``.gif`` and ``.mp4``, an MP4 without ffmpeg, a trace in which nothing happens,
+    or more than 600 frames.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message
@@ -56,7 +58,8 @@ def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float =
     path = check_file(path, "an animation")
     count = _frame_count(seconds, fps)
     film = Film(trace, count, fps)
-    write_bytes(path, encode_gif(film.frame, count, fps, HOLD))
+    encode = encode_mp4 if path.suffix.lower() == ".mp4" else encode_gif
+    write_bytes(path, encode(film.frame, count, fps, HOLD))
 
 
 def _frame_count(seconds: float, fps: float) -> int:
@@ -64,7 +67,7 @@ def _frame_count(seconds: float, fps: float) -> int:
     check_number("fps", fps)
     check_number("seconds", seconds)
     if not (0 < fps <= 50):
-        raise InputError(f"fps {fps}: a GIF shows more than 0 and at most 50 frames a second")
+        raise InputError(f"fps {fps}: an animation shows more than 0 and at most 50 frames a second")
     if not (seconds > 0 and 2 <= round(seconds * fps) <= MOST_FRAMES):
         raise InputError(f"{seconds} seconds at {fps} frames a second: an animation has 2 to {MOST_FRAMES} frames")
     return round(seconds * fps)

@@ -1,4 +1,4 @@
-"""The panel beside the cluster in an animation: sums so far, bytes received, or the phase of each rank."""
+"""The panel beside the cluster in an animation: what buffers hold, bytes received, or the phase of each rank."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ Panel = Callable[[float], None]  # shows the state at a time, in seconds
 
 
 def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
-    """Draw the panel that suits the trace: sums of an all-reduce, phases of a training, else bytes received.
+    """Draw the panel that suits the trace: buffers of a collective, phases of a training, else bytes received.
 
     Returns the function that moves it to a time; it does nothing where there is no room for a panel.
     """
@@ -27,9 +27,9 @@ def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) ->
         return lambda time: None
     if set(phases) - {"reduce"}:
         return _phases_panel(canvas, trace, phases, box)
-    few = len(np.unique(trace.messages.chunk)) <= MOST_CHUNKS
-    if few and (known := find_contributions(trace)):
-        return _sums_panel(canvas, known, box)
+    known = find_contributions(trace)
+    if known and known.shares.shape[2] <= MOST_CHUNKS:
+        return _buffers_panel(canvas, known, box)
     return _received_panel(canvas, trace, box)
 
 
@@ -51,18 +51,18 @@ def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tall
     return height, top - 12
 
 
-def _sums_panel(canvas: Canvas, known: Contributions, box: Box) -> Panel:
-    """Draw a cell for each chunk of each rank that fills up with the ranks summed into it."""
+def _buffers_panel(canvas: Canvas, known: Contributions, box: Box) -> Panel:
+    """Draw a cell for each chunk of each rank that fills up with whose data is in it; solid once it is as promised."""
     ranks, chunks = known.shares.shape[1:]
     wide = min(30.0, (box.right - box.left - 52) / chunks)
     height, top = _rows(
-        canvas, ranks, box, "Sums so far", "by chunk; full once every rank's data is in", min(30.0, 1.5 * wide)
+        canvas, ranks, box, "In the buffers", "by chunk; solid once it is the result", min(30.0, 1.5 * wide)
     )
     left = box.left + 52
     colours = chunk_colours(chunks)
-    for column, (chunk, colour) in enumerate(zip(known.chunks, colours, strict=True)):
-        canvas.box(left + column * wide + 1, top + 2, wide - 2, 13, colour)
-        middle = left + (column + 0.5) * wide
+    for chunk, colour in enumerate(colours):
+        canvas.box(left + chunk * wide + 1, top + 2, wide - 2, 13, colour)
+        middle = left + (chunk + 0.5) * wide
         canvas.text(middle, top + 8.5, str(chunk), min(10, 0.55 * wide), text_colour(colour), "center", bold=True)
     corners = np.array([(left + c * wide + 1, top - (r + 1) * height + 1) for r in range(ranks) for c in range(chunks)])
     for x, y in corners:
@@ -70,10 +70,10 @@ def _sums_panel(canvas: Canvas, known: Contributions, box: Box) -> Panel:
     bars = Bars(canvas, corners, colours * ranks)
 
     def show(time: float) -> None:
-        shares = known.at(time).ravel()
-        bars.resize(wide - 2, (height - 2) * shares)
+        shares, complete = known.at(time)
+        bars.resize(wide - 2, (height - 2) * shares.ravel())
         bars.recolour(
-            [(colour, 1.0 if full else 0.5) for colour, full in zip(colours * ranks, shares == 1, strict=True)]
+            [(colour, 1.0 if full else 0.5) for colour, full in zip(colours * ranks, complete.ravel(), strict=True)]
         )
 
     return show

@@ -1,15 +1,17 @@
 """Where the hosts and switches of a trace are drawn, and the lines on which its messages travel.
 
 The GPUs of machines stand in a row with their switches and CPUs above; the hosts of a torus in rows and columns; the
-ranks of this machine beside its memory; all other networks on ellipses. Everything follows from names and links: no
-random numbers, no iteration.
+ranks of this machine beside its memory; all other networks as ``placement.py`` says. Everything follows from names and
+links: no random numbers, no iteration.
 """
 
+import networkx as nx
+
 from collectives.records.trace import Trace
-from viz.layout.ellipses import lay_out_ellipses
-from viz.layout.geometry import Box, Layout
+from viz.layout.geometry import Box, Graph, Layout, fit_into, fitting_radius, line_between, nearest_distances
 from viz.layout.machines import lay_out_machines
 from viz.layout.memory import lay_out_memory
+from viz.layout.placement import place_nodes
 from viz.layout.torus import lay_out_torus
 from viz.layout.traced_graph import hosts_of, idle_hosts, memory_edge, traced_graph, used_nodes
 
@@ -29,4 +31,24 @@ def lay_out(trace: Trace, box: Box) -> Layout:
     memory = memory_edge(graph, all_hosts)
     if memory:
         return lay_out_memory(all_hosts, hosts, memory, box)
-    return lay_out_ellipses(graph, all_hosts, hosts, box)
+    return _lay_out_placed(graph, all_hosts, hosts, box)
+
+
+def _lay_out_placed(graph: Graph, all_hosts: tuple[str, ...], hosts: tuple[str, ...], box: Box) -> Layout:
+    """Return the layout of any network: nodes as placed by its kind, links as straight lines."""
+    placed = place_nodes(graph, all_hosts)
+    positions = fit_into(box, {node: (x, -y) for node, (x, y) in placed.at.items()})
+    radius = fitting_radius([positions[host] for host in all_hosts])
+    room = nearest_distances(positions)
+    inner = [node for node in positions if node not in all_hosts]
+    radii = dict.fromkeys(all_hosts, radius) | {
+        node: min(_switch_radius(graph, node, radius, len(inner)), 0.45 * room[node]) for node in inner
+    }
+    lines = {(a, b): line_between(positions, a, b, radii) for a, b in graph.edges}
+    return Layout(positions, hosts, radii, lines)
+
+
+def _switch_radius(graph: Graph, node: str, host_radius: float, switches: int) -> float:
+    """Return a radius that lets messages from many links pass side by side; smaller where there are several."""
+    room = 40.0 if switches <= 2 else 16.0
+    return min(room, max(min(13.0, host_radius), 3.5 * len(set(nx.all_neighbors(graph, node)))))

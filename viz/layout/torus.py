@@ -43,6 +43,16 @@ def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | No
     return Layout(positions, hosts, radii, lines)
 
 
+def torus_seats(graph: Graph) -> dict[str, Point]:
+    """Return the place of each host of a torus in a unit box with y downwards; nothing for another network."""
+    nodes = sorted(graph, key=natural_order)
+    shape = _find_shape(graph, nodes)
+    if shape is None:
+        return {}
+    at = {node: (x + BEHIND * z, y - BEHIND * z) for node, (z, y, x) in zip(nodes, _seats(shape), strict=True)}
+    return fit_into(Box(0.0, 0.0, 1.0, 1.0), at)
+
+
 def _find_shape(graph: Graph, nodes: list[str]) -> Shape | None:
     """Return how many planes, rows and columns the torus has; None if it is none. A ring of four is not a torus."""
     edges = set(graph.edges)

@@ -11,22 +11,23 @@ import numpy.typing as npt
 
 from collectives.records.limits import Limits
 from collectives.records.link_loads import LinkLoads
-from collectives.records.message_arrays import MessageArrays
+from collectives.records.messages import Messages
 from collectives.records.trace import Trace
-from viz.player.packing import pack
+from viz.player.packing import pack, ticks
 
 BINS = 480  # of time
 MOST_ROWS = 2048  # of ranks: each has its own up to so many
 SERIES = 48  # links whose use over time is kept
+MOST_PACKED = 4_000_000  # letters of all single messages; of more, only some ranks' are listed ...
+MOST_LISTED = 200_000  # ... with so many messages
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-def aggregate(
-    trace: Trace, messages: MessageArrays, loads: LinkLoads, limits: Limits, groups: Sequence[tuple[str, int]]
-) -> dict[str, Any]:
+def aggregate(trace: Trace, loads: LinkLoads, limits: Limits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Return what a page shows in place of messages."""
+    messages = trace.messages
     sizes = [size for _, size in groups]
     group = np.repeat(np.arange(len(groups)), sizes)
     per_rank = np.clip(_coverage(messages.dst, messages, trace.elapsed, trace.world_size), 0.0, 1.0)
@@ -37,6 +38,7 @@ def aggregate(
     flow = np.bincount(group[messages.src] * len(groups) + group[messages.dst], messages.nbytes, len(groups) ** 2)
     links = _kept_links(limits, loads)
     return {
+        "listed": list_messages(trace, limits),
         "bins": BINS,
         "rows": int(row[-1]) + 1,
         "most": _share(most),
@@ -51,12 +53,44 @@ def aggregate(
     }
 
 
+def list_messages(trace: Trace, limits: Limits) -> dict[str, Any]:
+    """Return single messages as columns, which a page inflates when a rank is opened.
+
+    They are all messages where these are small when they are packed, as those of like ranks; else those of the ranks
+    at cables that stand out, of their peers, and of others evenly apart, with the list of these ranks.
+    """
+    messages = trace.messages
+    columns = _pack_messages(trace, slice(None))
+    if sum(len(text) for _, _, text in columns.values()) <= MOST_PACKED:
+        return {"columns": columns, "ranks": None}
+    number = {host: rank for rank, host in enumerate(trace.hosts)}
+    links = [trace.links[link] for cable in limits.cables[: limits.standing_out] for link in cable.links]
+    bad = [number[node] for link in links for node in (link.src, link.dst) if node in number]
+    peers = [*messages.dst[np.isin(messages.src, bad)].tolist(), *messages.src[np.isin(messages.dst, bad)].tolist()]
+    size = trace.world_size
+    count = np.bincount(messages.src, minlength=size) + np.bincount(messages.dst, minlength=size)
+    left = max(1, int(MOST_LISTED // max(1.0, count.mean())))
+    ranks = list(dict.fromkeys([*bad, *peers, *range(0, size, -(-size // left))]))
+    ranks = sorted(ranks[: int(np.searchsorted(np.cumsum(count[ranks]), MOST_LISTED, "right"))])
+    own = np.flatnonzero(np.isin(messages.src, ranks) | np.isin(messages.dst, ranks))
+    return {"columns": _pack_messages(trace, own), "ranks": ranks}
+
+
+def _pack_messages(trace: Trace, which: Ints | slice) -> dict[str, list[Any]]:
+    """Return columns as lists of type, length and text: these are not inflated when a page is opened."""
+    messages = trace.messages
+    columns = {name: getattr(messages, name)[which] for name in ("src", "dst", "chunk", "step")}
+    columns |= {"bytes": messages.nbytes[which]}
+    columns |= {name: ticks(getattr(messages, name)[which], trace.elapsed) for name in ("begin", "end")}
+    return {name: list(pack(column).values()) for name, column in columns.items()}
+
+
 def _share(values: Floats) -> dict[str, Any]:
     """Return shares from 0 to 1 as bytes from 0 to 255."""
     return pack(np.rint(np.clip(values, 0.0, 1.0) * 255).astype(np.int64).ravel())
 
 
-def _coverage(owner: Ints, messages: MessageArrays, elapsed: float, count: int) -> Floats:
+def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Floats:
     """Return the mean number of messages that each owner has under way in each bin; shape [count, bins].
 
     The seconds of a message up to a time are a ramp that begins at ``begin`` and stops growing at ``end``; at the edges
@@ -71,14 +105,14 @@ def _coverage(owner: Ints, messages: MessageArrays, elapsed: float, count: int) 
     return np.asarray(bends.cumsum(axis=1)[:, 1 : BINS + 1])
 
 
-def _received(messages: MessageArrays, group: Ints, elapsed: float, count: int) -> Floats:
+def _received(messages: Messages, group: Ints, elapsed: float, count: int) -> Floats:
     """Return the share of its bytes that each group has received by the end of each bin; shape [groups, bins]."""
     got = np.bincount(group[messages.dst] * BINS + _bin(messages.end, elapsed), messages.nbytes, count * BINS)
     until = got.reshape(count, BINS).cumsum(axis=1)
     return np.asarray(until / np.maximum(until[:, -1:], 1))
 
 
-def _reached(messages: MessageArrays, elapsed: float) -> Ints:
+def _reached(messages: Messages, elapsed: float) -> Ints:
     """Return the latest step that some message has ended by each bin."""
     reached = np.zeros(BINS, np.int64)
     np.maximum.at(reached, _bin(messages.end, elapsed), messages.step)

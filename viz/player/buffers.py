@@ -9,7 +9,7 @@ import numpy.typing as npt
 from collectives.catalogue import find_algorithm, library
 from collectives.errors import InputError, ProgramError
 from collectives.proof.contributions import Contributions, Landing, follow_contributions
-from collectives.records.message_arrays import MessageArrays
+from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from collectives.schedule.build import build_schedule
 
@@ -34,13 +34,13 @@ class Buffers:
     carried: Ints  # what each message carries, chunk by chunk, one message after the other
 
 
-def follow_buffers(trace: Trace, messages: MessageArrays) -> Buffers | None:
+def follow_buffers(trace: Trace) -> Buffers | None:
     """Return what the buffers hold over time; None for a training, an unknown algorithm, and more ranks.
 
     It comes from the symbolic run that proves the program, not from the times of the messages: matching is static, so
     it holds for every interleaving.
     """
-    found = _contributions(trace)
+    found, messages = _contributions(trace), trace.messages
     if found is None:
         return None
     encode, chunks = _Encoder(found.wanted, trace.world_size), len(found.wanted[0])
@@ -58,7 +58,7 @@ def follow_buffers(trace: Trace, messages: MessageArrays) -> Buffers | None:
     )
 
 
-def _changes(messages: MessageArrays, landings: Sequence[Landing], encode: "_Encoder", chunks: int) -> Ints:
+def _changes(messages: Messages, landings: Sequence[Landing], encode: "_Encoder", chunks: int) -> Ints:
     """Return message, cell and new value of each change of a cell, in order of time; shape [3, changes].
 
     Where several messages of a step are reduced into one cell, the last that arrives makes the change.

@@ -7,7 +7,7 @@ import numpy as np
 
 from collectives.records.limits import Limits, critical_messages, find_limits
 from collectives.records.link_loads import LinkLoads, link_loads
-from collectives.records.message_arrays import MessageArrays, message_arrays
+from collectives.records.link_routes import LinkRoutes
 from collectives.records.trace import Trace
 from viz.player.aggregate import aggregate
 from viz.player.buffers import follow_buffers
@@ -20,11 +20,10 @@ LISTED = 48  # cables
 
 def export_run(trace: Trace, name: str, what_if: str, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Return a run as JSON; ``what_if`` is a sentence about what would be without what limits it."""
-    messages = message_arrays(trace)
-    loads = link_loads(trace, messages)
-    limits = find_limits(trace, messages, loads)
+    loads = link_loads(trace)
+    limits = find_limits(trace, loads)
     run = {
-        **_whole(trace, messages, name),
+        **_whole(trace, name),
         "limits": _limits(limits, what_if),
         "cables": [_cable(cable, loads) for cable in limits.cables[:LISTED]],
         "used": len(limits.cables),
@@ -32,18 +31,17 @@ def export_run(trace: Trace, name: str, what_if: str, groups: Sequence[tuple[str
         "failed": _failed(trace),
         "unfinished": [[wait.rank, wait.peer, int(wait.sends), wait.step, wait.since] for wait in trace.unfinished],
     }
-    if len(messages.src) > MOST_IN_FULL:
+    if len(trace.messages) > MOST_IN_FULL:
         return {
             **run,
-            "aggregate": aggregate(trace, messages, loads, limits, groups),
-            "steps": int(messages.step.max()) + 1,
+            "aggregate": aggregate(trace, loads, limits, groups),
+            "steps": int(trace.messages.step.max()) + 1,
         }
-    return {**run, **_in_full(trace, messages)}
+    return {**run, **_in_full(trace, loads.routes)}
 
 
-def _whole(trace: Trace, messages: MessageArrays, name: str) -> dict[str, Any]:
+def _whole(trace: Trace, name: str) -> dict[str, Any]:
     """Return what is said of the run as a whole."""
-    sent = np.bincount(messages.src, messages.nbytes, trace.world_size)
     return {
         "name": name,
         "title": trace.title,
@@ -51,8 +49,8 @@ def _whole(trace: Trace, messages: MessageArrays, name: str) -> dict[str, Any]:
         "elapsed": trace.elapsed,
         "complete": trace.is_complete,
         "nbytes": trace.facts.get("nbytes", 0),
-        "count": len(messages.src),
-        "sent": float(sent.max(initial=0)),
+        "count": len(trace.messages),
+        "sent": float(max(trace.bytes_sent(), default=0)),
     }
 
 
@@ -81,21 +79,23 @@ def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
     return {"name": cable.name, "links": links, "bandwidth": cable.bandwidth, **figures}
 
 
-def _in_full(trace: Trace, messages: MessageArrays) -> dict[str, Any]:
+def _in_full(trace: Trace, routes: LinkRoutes) -> dict[str, Any]:
     """Return every message and span of a run, and what is in the buffers where that is known."""
-    depths = find_depths(messages)
+    messages, depths = trace.messages, find_depths(trace.messages)
+    used, route = np.unique(messages.route, return_inverse=True)
     columns = {
-        **{name: getattr(messages, name) for name in ("src", "dst", "chunk", "count", "step", "route")},
+        **{name: getattr(messages, name) for name in ("src", "dst", "chunk", "count", "step")},
+        "route": route + 1,  # the first is of no links
         **{"bytes": messages.nbytes, "depth": depths, "reduces": messages.reduces.astype(np.int64)},
         **{name: ticks(getattr(messages, name), trace.elapsed) for name in ("begin", "end")},
     }
     full: dict[str, Any] = {
         "columns": {name: pack(column) for name, column in columns.items()},
-        "routes": messages.routes,
+        "routes": [[], *(routes[number] for number in used.tolist())],
         "steps": int(depths.max(initial=-1)) + 1,
-        "critical": critical_messages(trace, messages) if trace.kind == "predicted" else [],
+        "critical": critical_messages(trace) if trace.kind == "predicted" else [],
     }
-    buffers = follow_buffers(trace, messages)
+    buffers = follow_buffers(trace)
     if buffers is not None:
         names = ("start", "wanted", "message", "cell", "value", "carried")
         packed = {name: pack(getattr(buffers, name)) for name in names}

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from collectives.errors import InputError
 from collectives.input_files import read_bytes
 from collectives.output_files import write_text
 from viz.file_types import check_file
-from viz.report.tables import collectives_table, training_tables
+from viz.report.tables import collectives_table, training_tables, what_if_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -35,16 +35,18 @@ def write_report(
     player: str = "",
     compared: Mapping[str, bytes | Path] | None = None,
     headline: str = "",
+    critical: Mapping[str, bytes | Path] | None = None,
+    assumptions: Sequence[str] = (),
 ) -> None:
     """Write the answer of ``predict``, ``run`` or ``compare``, and pictures by caption, as one HTML file.
 
-    ``player`` is a page of ``render_player``, shown within; ``compared`` are pictures of predicted against measured.
-    From top to bottom: the question, the ``headline`` that answers it, the pictures, what limits it with the player,
-    what-ifs, the pictures of ``compared``, where the numbers come from, and every number folded away.
+    ``player`` is a page of ``render_player``, shown within; ``critical`` are pictures of the critical path and
+    ``compared`` of predicted against measured. From top to bottom: the question, the ``headline`` that answers it, the
+    pictures, what limits it with the player, what-ifs, predicted against measured, the ``assumptions`` with where the
+    numbers come from, and every number folded away.
 
-    The file needs nothing from outside. Raises InputError for
-    another suffix than ``.html``, an unknown kind of answer, and a picture that cannot be read or is neither PNG, GIF
-    nor JPEG.
+    The file needs nothing from outside. Raises InputError for another suffix than ``.html``, an unknown kind of answer,
+    and a picture that cannot be read or is neither PNG, GIF nor JPEG.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -53,7 +55,7 @@ def write_report(
     True
     """
     path = check_file(path, "a report")
-    write_text(path, render_report(answer, pictures, player, compared, headline))
+    write_text(path, render_report(answer, pictures, player, compared, headline, critical, assumptions))
 
 
 def render_report(
@@ -62,13 +64,14 @@ def render_report(
     player: str = "",
     compared: Mapping[str, bytes | Path] | None = None,
     headline: str = "",
+    critical: Mapping[str, bytes | Path] | None = None,
+    assumptions: Sequence[str] = (),
 ) -> str:
     """Return the report as HTML text. Raises InputError as ``write_report`` does."""
-    return (
-        _environment()
-        .get_template("report.html.jinja")
-        .render(_content(answer, pictures, compared or {}, headline), player=player)
-    )
+    content = _content(answer, headline)
+    shown = {"pictures": _embed(pictures), "critical": _embed(critical or {}), "compared": _embed(compared or {})}
+    page = _environment().get_template("report.html.jinja")
+    return page.render(content, player=player, assumptions=list(assumptions), **shown)
 
 
 def render_tables(answer: Mapping[str, Any]) -> str:
@@ -108,9 +111,7 @@ def _environment() -> "Environment":
     )
 
 
-def _content(
-    answer: object, pictures: Mapping[str, bytes | Path], compared: Mapping[str, bytes | Path], headline: str
-) -> dict[str, Any]:
+def _content(answer: object, headline: str) -> dict[str, Any]:
     """Return what the template fills in."""
     if not isinstance(answer, Mapping):
         raise InputError(f"answer is {answer!r}; give what the to_dict() of an answer returns")
@@ -122,7 +123,7 @@ def _content(
     return {
         "kind": kind,
         "title": scenario.get("title") or "Ringlab",
-        "subtitle": _subtitle(environment),
+        "subtitle": "" if kind == "prediction" else _subtitle(environment),  # it says nothing about virtual time
         "heading": heading,
         "explanation": explanation,
         "question": _question(answer, scenario),
@@ -132,8 +133,7 @@ def _content(
         "limits": answer.get("limits") or "",
         "main": _results(answer),
         "what_if": [_results(part) for part in answer.get("what_if") or []],
-        "pictures": _embed(pictures),
-        "compared": _embed(compared),
+        "what_if_summary": what_if_table(answer),
         "origins": [("Scenario", list(_flatten(scenario))), ("Environment", list(_flatten(environment)))],
         "everything": json.dumps(answer, indent=2, ensure_ascii=False, default=str),
     }

@@ -187,7 +187,7 @@ def _side(value: object, side: str) -> float | None:
 
 def training_tables(entries: Sequence[Entry]) -> Iterator[Table]:
     """Yield tables of trainings: a row per metric, a group of columns per entry, a few entries to fit a page."""
-    split = any(isinstance(value, Mapping) for entry in entries for value in entry.values())
+    split = any(isinstance(entry.get(metric.key), Mapping) for entry in entries for metric in TRAINING)
     for some in _in_groups(entries, 3 if split else 6):
         metrics = [metric for metric in TRAINING if any(metric.key in entry for entry in some)]
         groups, heads = _headings([("", False), *((_training_title(entry), split) for entry in some)])
@@ -196,6 +196,46 @@ def training_tables(entries: Sequence[Entry]) -> Iterator[Table]:
             for metric in metrics
         ]
         yield Table(groups, heads, rows)
+
+
+def what_if_table(answer: Mapping[str, Any]) -> Table | None:
+    """Return a row a what-if: its step, or its collective at the largest size, and how many times as long it takes.
+
+    Of several algorithms it is the quickest of the answer's own. None without what-ifs or without times.
+    """
+    parts = [answer, *(answer.get("what_if") or [])]
+    found = [_times(part) for part in parts]
+    if len(parts) < 2 or not found[0]:
+        return None
+    chosen = min(found[0], key=lambda name: found[0][name])
+    own = found[0][chosen]
+    rows: list[list[Cell]] = []
+    titles = ["as it is", *(str(part.get("title", "")) for part in parts[1:])]
+    for title, times in zip(titles, found, strict=True):
+        then = times.get(chosen)
+        factor = f"{then / own:.3g} times" if then and rows else "–"
+        rows.append([Cell(title, "name"), Cell(format_time(then) if then else "never ends"), Cell(factor)])
+    what = "step" if answer.get("training") else "time"
+    return Table([], [f"with {', '.join(map(str, chosen))}", what, "as long"], rows)
+
+
+def _times(part: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
+    """Return the predicted seconds of each training, or of each collective at the largest size, by its name."""
+    seconds: dict[tuple[str, ...], float | None]
+    if part.get("training"):
+        seconds = {(one.get("gradient_sync", ""),): _predicted(one.get("step_s")) for one in part["training"]}
+    else:
+        entries = part.get("collectives") or []
+        largest = max((one.get("bytes") or 0 for one in entries), default=0)
+        seconds = {
+            (one.get("algorithm", ""), format_size(largest)): _predicted(one.get("time_s"))
+            for one in entries if one.get("bytes") == largest
+        }  # fmt: skip
+    return {name: time for name, time in seconds.items() if time}
+
+
+def _predicted(value: object) -> float | None:
+    return _side(value, "predicted")
 
 
 def _in_groups(entries: Sequence[Entry], size: int) -> Iterator[Sequence[Entry]]:

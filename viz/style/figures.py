@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from collectives.output_files import write_bytes
 from viz.style.colours import FAINT, GREY, INK, PAPER
@@ -13,12 +14,32 @@ DPI = 150
 
 
 def titled_figure(title: str, subtitle: str, width: float, height: float) -> Figure:
-    """Return empty paper of so many inches with a title and a line below it."""
+    """Return empty paper of so many inches with a title and a line below it, cut where they are too long."""
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor=PAPER)
     left = 0.2 / width
-    figure.text(left, 1 - 0.36 / height, title, fontsize=13, fontweight="bold", color=INK, parse_math=False)
-    figure.text(left, 1 - 0.6 / height, subtitle, fontsize=9.5, color=GREY, parse_math=False)
+    figure.text(
+        left,
+        1 - 0.36 / height,
+        fit_words(title, width - 0.4, 13),
+        fontsize=13,
+        fontweight="bold",
+        color=INK,
+        parse_math=False,
+    )
+    figure.text(
+        left, 1 - 0.6 / height, fit_words(subtitle, width - 0.4, 9.5), fontsize=9.5, color=GREY, parse_math=False
+    )
     return figure
+
+
+def fit_words(words: str, width: float, size: float) -> str:
+    """Return words as they are, or cut with an ellipsis where at ``size`` points they may be wider than the inches.
+
+    >>> fit_words("a long title", 1.0, 13)
+    'a long…'
+    """
+    most = int(width * 72 / (0.7 * size))
+    return words if len(words) <= most else words[: most - 1].rstrip() + "…"
 
 
 def clear_axes(axes: Axes, *, keep: str = "x") -> None:
@@ -31,7 +52,9 @@ def clear_axes(axes: Axes, *, keep: str = "x") -> None:
 
 
 def render_figure(figure: Figure, kind: str = "png") -> bytes:
-    """Return a figure as the bytes of a ``png``, ``svg`` or ``pdf``."""
+    """Return a figure as the bytes of a ``png``, ``svg`` or ``pdf``; no text in it is taken for a formula."""
+    for text in figure.findobj(Text):
+        text.set(parse_math=False)
     content = BytesIO()
     figure.savefig(content, format=kind, dpi=DPI)
     return content.getvalue()

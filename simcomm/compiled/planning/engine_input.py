@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.errors import InputError
+from collectives.errors import TooLarge
 from collectives.request import Request
 from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.size_check import check_pairs
 from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
@@ -20,7 +21,6 @@ from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, pl
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 MOST_RECORDED = 3_000_000  # messages that can be looked at one by one; each takes about a kilobyte
-MOST_PAIRS = 20_000_000  # whose routes are found
 MOST_MESSAGES = 50_000_000  # that are simulated one by one; each takes 100 to 300 bytes
 
 
@@ -32,16 +32,6 @@ class MessageNames(NamedTuple):
     channel: Ints
     step: Ints  # of the sender's program
     chunk: Ints  # first of its chunks
-
-
-def check_pairs(schedule: CyclicSchedule) -> None:
-    """Raise InputError where more ranks send to each other than there is memory for their routes."""
-    pairs = len(distances(schedule)) * schedule.world_size
-    if pairs > MOST_PAIRS:
-        raise InputError(
-            f"{schedule.describe()}: {pairs:,} pairs of ranks send to each other, and up to "
-            f"{MOST_PAIRS:,} fit into memory; ask for fewer ranks (--set cluster.hosts=N)"
-        )
 
 
 @dataclass(frozen=True)
@@ -75,7 +65,7 @@ class EngineInput:
     def with_table(self, most: int = MOST_MESSAGES) -> "EngineInput":
         """Return the input with its schedule written out, so that every message has its ``names``.
 
-        Raises InputError where there are more than ``most`` messages.
+        Raises TooLarge where there are more than ``most`` messages.
         """
         self._check_number(most)
         return replace(self, schedule=self.schedule.table()) if isinstance(self.schedule, CyclicSchedule) else self
@@ -96,7 +86,7 @@ class EngineInput:
     def schedule_plan(self) -> SchedulePlan:
         """Stages, messages and pairs of ranks; a cyclic schedule must have no empty messages.
 
-        Raises InputError where there are too many messages to write down.
+        Raises TooLarge where there are too many messages to write down.
         """
         self._check_number(MOST_MESSAGES)
         if isinstance(self.schedule, CyclicSchedule):
@@ -105,9 +95,9 @@ class EngineInput:
 
     def _check_number(self, most: int) -> None:
         if self.posted > most:
-            raise InputError(
-                f"{self.schedule.describe()}: its {self.posted} messages would "
-                f"have to be simulated one by one here, which takes too much memory; up to {most} will do"
+            raise TooLarge(
+                f"{self.schedule.describe()}: its {self.posted:,} messages would have to be simulated one by one here, "
+                f"which takes too much memory; up to {most:,} will do; ask for fewer ranks (--set cluster.hosts=N)"
             )
 
     @cached_property
@@ -119,9 +109,9 @@ class EngineInput:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """Which ranks send to which. Raises InputError where there are too many pairs."""
+        """Which ranks send to which. Raises TooLarge where there are too many pairs."""
         if isinstance(self.schedule, CyclicSchedule):
-            check_pairs(self.schedule)
+            check_pairs(self.schedule, len(distances(self.schedule)) * self.schedule.world_size)
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs
 

@@ -1,6 +1,6 @@
 """What a few measured rows gain: the errors on the other rows, for each choice of sizes to measure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
@@ -11,14 +11,22 @@ from numpy.typing import NDArray
 from collectives.errors import InputError
 from simcomm.nccl.accuracy.families import family_of
 from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
-from simcomm.nccl.adapt import adapt
+from simcomm.nccl.adapt import Points, adapt_to_points, find_points
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.predict import COLLECTIVES, predict_seconds
-from simcomm.nccl.tables import Row, Series, Table
+from simcomm.nccl.predict import COLLECTIVES, interval_log_halfwidth
+from simcomm.nccl.tables import Series, Table
 
 Floats = NDArray[np.float64]
-MEASURABLE = (4096.0, 32768.0, 524288.0, 4194304.0, 33554432.0, inf)  # bytes to choose from; inf: the largest there is
+MEASURABLE = (
+    1024.0,
+    4096.0,
+    32768.0,
+    524288.0,
+    4194304.0,
+    33554432.0,
+    inf,
+)  # bytes to choose from; inf: the largest there is
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,17 @@ class Gain:
         return max((score.median for score in self.after.values() if score.median is not None), default=inf)
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """A series with the model's points at all of its sizes, and the rows that are judged."""
+
+    system: System
+    series: Series
+    points: Points
+    judged: NDArray[np.intp]
+    parameters: Parameters | None
+
+
 def measure_gains(
     systems: Mapping[str, System],
     tables: Mapping[str, Table],
@@ -47,41 +66,43 @@ def measure_gains(
     """
     if not 1 <= rows <= len(MEASURABLE):
         raise InputError(f"--calibrate {rows}; give 1 to {len(MEASURABLE)} rows")
-    gains = [_gain(systems, tables, sizes, parameters or {}) for sizes in combinations(MEASURABLE, rows)]
+    measured = list(_measured(systems, tables, parameters or {}))
+    gains = [_gain(measured, sizes) for sizes in combinations(MEASURABLE, rows)]
     return sorted((gain for gain in gains if gain.worst < inf), key=lambda gain: gain.worst)
 
 
-def _gain(
-    systems: Mapping[str, System], tables: Mapping[str, Table], sizes: Sequence[float], fitted: Mapping[str, Parameters]
-) -> Gain:
-    before, after = [], []
+def _measured(
+    systems: Mapping[str, System], tables: Mapping[str, Table], fitted: Mapping[str, Parameters]
+) -> Iterator[_Measured]:
     for slug, table in tables.items():
-        if systems[slug].skip:
-            continue
-        for series in table.series(systems[slug].ranks).values():
-            if series.collective in COLLECTIVES and (found := _adapted(systems[slug], series, sizes, fitted.get(slug))):
-                before.append(found[0])
-                after.append(found[1])
-    return Gain(tuple(sizes), score_classes(before), score_classes(after))
+        system, values = systems[slug], fitted.get(slug)
+        for series in () if system.skip else table.series(system.ranks).values():
+            if series.collective in COLLECTIVES:
+                points = find_points(system, series.collective, series.nbytes, parameters=values)
+                judged = np.flatnonzero(np.isin(series.nbytes, series.evenly().nbytes))
+                yield _Measured(system, series, points, judged, values)
 
 
-def _adapted(
-    system: System, series: Series, sizes: Sequence[float], values: Parameters | None
-) -> tuple[Comparison, Comparison] | None:
+def _gain(measured: Sequence[_Measured], sizes: Sequence[float]) -> Gain:
+    pairs = [found for one in measured if (found := _adapted(one, sizes))]
+    return Gain(tuple(sizes), score_classes([pair[0] for pair in pairs]), score_classes([pair[1] for pair in pairs]))
+
+
+def _adapted(one: _Measured, sizes: Sequence[float]) -> tuple[Comparison, Comparison] | None:
     """Return a series without the rows measured, predicted before and after; None where rows or sizes are missing."""
-    known = measured_rows(series, sizes)
-    judged = series.evenly()
-    others = ~np.isin(judged.nbytes, series.nbytes[known])
-    if not known or not others.any():
+    known = measured_rows(one.series, sizes)
+    others = np.setdiff1d(one.judged, known)
+    if not known or not len(others):
         return None
-    nbytes, measured = judged.nbytes[others], judged.seconds[others]
-    rows = [
-        Row(series.collective, int(series.nbytes[index]), float(series.seconds[index]), None, None) for index in known
-    ]
-    plain = predict_seconds(system, series.collective, nbytes, parameters=values)
-    better = adapt(system, rows, values).seconds(series.collective, nbytes)
-    head = (system.slug, family_of(system), series.collective, nbytes, measured)
-    return Comparison(*head, plain, plain, plain), Comparison(*head, better, better, better)
+    points, seconds = one.points.take(others), one.series.seconds
+    adapted = adapt_to_points(one.system, one.points.take(known), seconds[known], one.parameters)
+    plain, width = np.exp(points.log_seconds), np.exp(interval_log_halfwidth(one.system, points.nbytes))
+    better, narrow = adapted.seconds_at(points), np.exp(adapted.log_halfwidth_at(points))
+    head = (one.system.slug, family_of(one.system), one.series.collective, points.nbytes, seconds[others])
+    return (
+        Comparison(*head, plain, plain / width, plain * width),
+        Comparison(*head, better, better / narrow, better * narrow),
+    )
 
 
 def measured_rows(series: Series, sizes: Sequence[float]) -> list[int]:

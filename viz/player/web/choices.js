@@ -1,10 +1,12 @@
 // What the controls do, whichever way they are reached.
 
 import {isTimed, setClock} from './clock.js';
+import {openRank} from './detail.js';
 import {clamp} from './format.js';
+import {groupOf} from './groups.js';
 import {repaint} from './lanes.js';
 import {writePanel} from './panel.js';
-import {areGroups, data, find, isRacing, tell, view} from './state.js';
+import {areGroups, data, find, firstRun, isRacing, tell, view} from './state.js';
 
 export function showRuns(runs) {
   Object.assign(view, {shown: runs, x: 0, from: 0, to: 1, link: -1, group: -1, hover: null});
@@ -37,20 +39,33 @@ export function setView(kind) {
   if (areGroups()) return;
   view.kind = kind;
   forgetPlaces();
+  writePanel();
   tell.controls();
   tell.draw();
 }
 
 export function chooseRank(rank) {
   view.rank = rank >= 0 && rank < data.ranks ? rank : -1;
-  const field = find('find');
+  const field = find('find'),
+    run = firstRun();
+  if (run.aggregate) showGroupOf(run);
   if (document.activeElement !== field) field.value = view.rank >= 0 ? view.rank : '';
   repaint();
   tell.draw();
 }
 
+/** Of very many ranks: open the group of the chosen one, and its messages once they are inflated. */
+function showGroupOf(run) {
+  if (view.rank >= 0) view.group = groupOf(run, view.rank);
+  openRank(run, view.rank).then(() => {
+    repaint();
+    tell.draw();
+  });
+}
+
 export function chooseGroup(group) {
   view.group = group;
+  if (view.rank >= 0) chooseRank(-1);
   repaint();
   tell.controls();
   tell.draw();
@@ -74,9 +89,10 @@ export function showAll() {
   tell.draw();
 }
 
+/** Choose nothing; of an open group first its rank. */
 export function chooseNothing() {
   view.link = -1;
-  if (view.group >= 0) chooseGroup(-1);
+  if (view.group >= 0 && view.rank < 0) chooseGroup(-1);
   chooseRank(-1);
   writePanel();
 }

@@ -2,7 +2,8 @@
 
 const TYPES = {u1: Uint8Array, u2: Uint16Array, i4: Int32Array, f8: Float64Array};
 
-async function inflateColumn({type, length, text}) {
+/** A typed array of a column; those that are given as lists instead are left until somebody asks. */
+export async function inflateColumn({type, length, text}) {
   const packed = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
   const planes = new Uint8Array(await new Response(stream).arrayBuffer());

@@ -142,5 +142,6 @@ function drawGroup(g, pane, run) {
     colour.grey,
     'center',
   );
-  write(g, 'dark: the rank receives now; esc goes back to all', pane.x + 14, pane.y + pane.h - 12, 11, colour.grey);
+  const note = 'dark: the rank receives now; click for its messages; esc goes back';
+  write(g, note, pane.x + 14, pane.y + pane.h - 12, 11, colour.grey);
 }

@@ -2,7 +2,9 @@
 
 import {chooseGroup, chooseRank} from './choices.js';
 import {activeAt, isTimed, lengthOf} from './clock.js';
+import {aboutDetail, detailOf} from './detail.js';
 import {clamp, floor, hypot, max, time} from './format.js';
+import {firstOf} from './groups.js';
 import {aboutRow} from './heat.js';
 import {fromPixel, GUTTER, onLanes} from './lanes.js';
 import {writePanel} from './panel.js';
@@ -81,10 +83,7 @@ export function hoverStage(event) {
 function aboutGroup(run, at) {
   if (at < 0) return '';
   if (view.group < 0) return `${run.aggregate.groups[at]}\nclick to see its ${run.aggregate.sizes[at]} ranks`;
-  return aboutRank(
-    run,
-    run.aggregate.sizes.slice(0, view.group).reduce((sum, size) => sum + size, at),
-  );
+  return `${aboutRank(run, firstOf(run.aggregate.sizes, view.group) + at)}\nclick to see its messages`;
 }
 
 export function clickStage(event) {
@@ -94,6 +93,7 @@ export function clickStage(event) {
     const at = groupAt(run, x, y);
     if (at >= 0 && view.group < 0) chooseGroup(at);
     else if (at < 0) chooseGroup(-1);
+    else chooseRank(firstOf(run.aggregate.sizes, view.group) + at);
     return;
   }
   const rank = rankAt(run, x, y),
@@ -108,7 +108,7 @@ export function laneAt(event) {
     {boxes} = onLanes;
   const box = boxes.find(one => py >= one.y && py <= one.y + one.h) || boxes[0],
     row = (py - box.y) / box.lane;
-  return {box, px, py, x: fromPixel(box, px), rank: floor(row), isLow: row - floor(row) > 0.5};
+  return {box, px, py, x: fromPixel(box, px), rank: floor(row), isLow: row - floor(row) > 0.34};
 }
 
 /** The message that a rank receives at a time, or sends where the pointer is in the upper half of its lane. */
@@ -129,7 +129,9 @@ export function hoverLanes(event) {
   if (run.aggregate)
     return tip(
       event,
-      aboutRow(run, at.rank, clamp(floor((at.x / run.elapsed) * run.aggregate.bins), 0, run.aggregate.bins - 1)),
+      detailOf(run)?.own.length
+        ? aboutDetail(run, at)
+        : aboutRow(run, at.rank, clamp(floor((at.x / run.elapsed) * run.aggregate.bins), 0, run.aggregate.bins - 1)),
     );
   const index = messageAt(run, at);
   if (index >= 0) view.hover = {run, index};

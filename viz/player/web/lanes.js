@@ -1,9 +1,10 @@
 // A lane a rank against time: what it receives, sends and computes; all runs on one axis.
 
-import {area, clear, clipTo, cross, dot, fade, line, pen, write} from './canvas.js';
+import {area, clear, clipTo, cross, dot, fade, line, pen, widthOf, write} from './canvas.js';
 import {beginsOf, endsOf, isTimed, lengthOf, reach} from './clock.js';
 import {colour, isSync, phaseColour} from './colours.js';
-import {ceil, clamp, floor, log10, max, round, time} from './format.js';
+import {aboutRows, detailOf, paintDetail} from './detail.js';
+import {ceil, clamp, floor, log10, max, min, round, time} from './format.js';
 import {paintHeat, rowsOf} from './heat.js';
 import {hueOf} from './run.js';
 import {data, find, isFar, isRacing, onWires, partner, shownRuns, view} from './state.js';
@@ -31,7 +32,7 @@ function boxes(w, h) {
   let y = RULER + GAP;
   return runs.map((run, i) => {
     const height = (room * rows[i]) / all,
-      count = run.aggregate ? rowsOf(run).count : data.ranks;
+      count = run.aggregate ? detailOf(run)?.peers.length || rowsOf(run).count : data.ranks;
     const box = {run, x: GUTTER, y, w: w - GUTTER - RIGHT, h: height, lane: height / count};
     y += height + GAP;
     return box;
@@ -93,7 +94,8 @@ function paintOnce(canvas, w) {
   for (const box of onLanes.boxes) {
     g.save();
     clipTo(g, 0, box.y - 2, box.x + box.w + 14, box.h + 4);
-    if (box.run.aggregate) paintHeat(g, box, toPixel);
+    if (detailOf(box.run)?.own.length) paintDetail(g, box, toPixel);
+    else if (box.run.aggregate) paintHeat(g, box, toPixel);
     else paintLanes(g, box);
     g.restore();
   }
@@ -107,10 +109,12 @@ function writeAbove(g, box, w) {
   if (w < 700 || box !== onLanes.boxes[0]) return;
   const over = !isRacing() && partner(run);
   const words = run.aggregate
-    ? rowsOf(run).words
+    ? detailOf(run)
+      ? aboutRows(run)
+      : rowsOf(run).words
     : run.hasPhases
       ? `above: ${phaseNames(run)}   below: messages`
-      : `strong: receives   pale: sends   empty: waits${over ? `   dashed: ${over.kind}` : ''}`;
+      : `thick: receives   thin: sends   gap: waits   faded: yet to come${over ? `   dashed: ${over.kind}` : ''}`;
   write(g, words, box.x + box.w, box.y - 9, 11, colour.grey, 'right');
 }
 
@@ -129,7 +133,8 @@ function drawRuler(g, box) {
       isFirst = at < step / 2;
     area(g, colour.faint, x, RULER - 3, 1, 4);
     const words = isTimed() ? (isFirst ? '0' : time(at)) : isFirst ? 'step' : String(round(at));
-    write(g, words, x, 8, 11, colour.grey, isFirst ? 'left' : 'center');
+    const half = isFirst ? 0 : widthOf(g, words, 11) / 2;
+    write(g, words, min(x, box.x + box.w + RIGHT - 4 - half), 8, 11, colour.grey, isFirst ? 'left' : 'center');
   }
 }
 
@@ -176,9 +181,9 @@ function paintLanes(g, box) {
 
 /** Where in a lane its bars are, as shares of its height: phases of a training need the upper half. */
 function tracks(run, lane) {
-  if (lane < 7) return {isSmall: true, send: 0, receive: 0, bar: 1};
-  if (run.hasPhases) return {isSmall: false, phase: 0.06, sync: 0.3, send: 0.56, receive: 0.76, bar: 0.18};
-  return {isSmall: false, send: 0.1, receive: 0.54, bar: 0.38};
+  if (lane < 7) return {isSmall: true, send: 0, receive: 0, bar: 1, thin: 1};
+  if (run.hasPhases) return {isSmall: false, phase: 0.06, sync: 0.3, send: 0.56, receive: 0.7, bar: 0.24, thin: 0.09};
+  return {isSmall: false, send: 0.08, receive: 0.36, bar: 0.56, thin: 0.18};
 }
 
 function paintGround(g, {run, x, y, w, lane}) {
@@ -229,7 +234,7 @@ function paintSpans(g, {run, y, lane}, {at, isSmall, phase, sync}) {
   fade(g, 1);
 }
 
-function paintBars(g, {run, y, lane}, {at, begins, ends, inView, isSmall, send, receive, bar}) {
+function paintBars(g, {run, y, lane}, {at, begins, ends, inView, isSmall, send, receive, bar, thin}) {
   const painted = new Float64Array(data.ranks).fill(-1e9),
     {src, dst, chunk} = run.c;
   if (isSmall && run.hasPhases) return;
@@ -248,14 +253,18 @@ function paintBars(g, {run, y, lane}, {at, begins, ends, inView, isSmall, send, 
       painted[dst[i]] = right;
     }
     if (isSmall) continue;
-    fade(g, strength * 0.38);
-    area(g, hue, left, y + src[i] * lane + lane * send, max(width - 0.8, 0.5), lane * bar);
+    fade(g, strength * 0.8);
+    area(g, hue, left, y + src[i] * lane + lane * send, max(width - 0.8, 0.5), lane * thin);
   }
   fade(g, 1);
 }
 
-/** A line from who sends to who receives; those over a link that stands out in its colour. */
-function paintLines(g, {run, y, lane}, {at, begins, ends, inView, send, receive, bar}) {
+/**
+ * A line from who sends to who receives; those over a link that stands out in its colour. In a ring that from the last
+ * rank to the first leaves at the bottom and comes in at the top.
+ */
+function paintLines(g, {run, y, lane}, {at, begins, ends, inView, send, receive, bar, thin}) {
+  const around = run.isRing && data.ranks > 2 ? data.ranks : 0;
   for (const i of inView) {
     const {src, dst, chunk} = run.c,
       isHot = run.crosses[i] && onWires(),
@@ -266,7 +275,12 @@ function paintLines(g, {run, y, lane}, {at, begins, ends, inView, send, receive,
       isPath ? colour.ink : isHot ? colour.full : hueOf(run, chunk[i]),
       isPath ? 3 : isHot ? 1.8 : lane > 9 ? 1.2 : 0.7,
     );
-    line(g, at(begins[i]), y + (src[i] + send + bar / 2) * lane, at(ends[i]), y + (dst[i] + receive + bar / 2) * lane);
+    const from = src[i] + send + thin / 2,
+      to = dst[i] + receive + bar / 2;
+    for (const off of around && dst[i] < src[i] ? [0, around] : [0]) {
+      const turns = dst[i] < src[i] ? around : 0;
+      line(g, at(begins[i]), y + (from - off) * lane, at(ends[i]), y + (to + turns - off) * lane);
+    }
   }
 }
 

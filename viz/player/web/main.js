@@ -2,11 +2,11 @@
 
 import {buffersAt, completeness} from './buffers.js';
 import {sharpness} from './canvas.js';
-import {isTimed, play, seek, stepProgram, total, watchingSeconds} from './clock.js';
+import {isTimed, pause, play, seek, stepProgram, total, watchingSeconds} from './clock.js';
 import {readColours} from './colours.js';
 import {inflate} from './columns.js';
 import {digits, max, min, round, time} from './format.js';
-import {forgetPlaces, race, setDark, setView, showRun, showRuns} from './choices.js';
+import {forgetPlaces, isDark, race, setDark, setView, showRun, showRuns} from './choices.js';
 import {takeHands} from './hands.js';
 import {drawLanes} from './lanes.js';
 import {drawUse, element, writePanel} from './panel.js';
@@ -135,6 +135,20 @@ function firstView() {
   return bandwidth.length && (stands || data.ranks > 64) ? 'wires' : 'talk';
 }
 
+/** Paper is light; what is printed is drawn at once, because no frame comes while a page is printed. */
+function drawForPaper() {
+  let wasDark = false;
+  addEventListener('beforeprint', () => {
+    pause();
+    wasDark = isDark();
+    if (wasDark) setDark(false);
+    frame(performance.now());
+  });
+  addEventListener('afterprint', () => {
+    if (wasDark) setDark(true);
+  });
+}
+
 async function begin() {
   const from = performance.now();
   Object.assign(data, await inflate(JSON.parse(find('data').textContent)));
@@ -161,6 +175,7 @@ async function begin() {
     forgetPlaces();
     draw();
   }).observe(document.querySelector('main'));
+  drawForPaper();
   stats.opened = performance.now() - from;
   window.player = {data, view, stats, seek, setView, showRun, showRuns, total, buffersAt, completeness}; // for tests
   document.documentElement.dataset.ready = '1';

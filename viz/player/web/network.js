@@ -1,6 +1,6 @@
 // The links, or who talks to whom, under the messages.
 
-import {dot, fade, label, line, pen, slab, write} from './canvas.js';
+import {dot, fade, label, line, pen, slab, widthOf, write} from './canvas.js';
 import {isOver} from './clock.js';
 import {colour} from './colours.js';
 import {atan2, ceil, clamp, cos, hypot, min, percent, rate, round, sin} from './format.js';
@@ -162,9 +162,11 @@ export function drawCallout(g, run, places) {
     y = (ends[1] + ends[3]) / 2,
     {pane} = places;
   const words = run.isSlow
-    ? `never above ${percent(cable.peak)} of ${rate(cable.bandwidth)}`
+    ? `${rate(cable.peak * cable.bandwidth)} instead of ${rate(cable.bandwidth)}`
     : `${rate(cable.bandwidth)}, ${percent(cable.use)} used`;
-  const to = [clamp(x, pane.x + 110, pane.x + pane.w - 110), clamp(y + 37, pane.y + 16, pane.y + pane.h - 18)];
+  const half = widthOf(g, words, 12) / 2 + 12,
+    right = pane.x + pane.w - (places.matrix ? places.matrix + 34 : 0);
+  const to = [clamp(x, pane.x + half, right - half), clamp(y + 37, pane.y + 16, pane.y + pane.h - 18)];
   pen(g, colour.full, 1.4);
   line(g, x, y + 6, to[0], to[1]);
   label(g, words, ...to, colour.full, colour.paper);

@@ -3,10 +3,10 @@
 import {area, clear, write} from './canvas.js';
 import {isTimed} from './clock.js';
 import {colour} from './colours.js';
-import {abs, clamp, digits, floor, max, min, percent, rate, time} from './format.js';
+import {abs, clamp, digits, floor, max, min, percent, rate, round, time} from './format.js';
 import {areGroups, data, find, firstRun, linkName, partner, tell, view} from './state.js';
 
-const LISTED = 6,
+const LISTED = 4,
   SAMPLES = 140;
 
 export const element = (tag, words = '') => {
@@ -33,17 +33,28 @@ export function writePanel() {
   find('limit-head').classList.toggle('full', run.standing.length > 0 || run.limits.kind === 'stuck');
   find('limit').textContent = words;
   find('links').replaceChildren(...(isMeasured ? pairRows(run) : cableRows(run)));
-  const more = run.used - LISTED;
-  const rest = more > 0 ? `and ${more} more links. ` : '';
-  const use = `${rest}Share of what a link could carry in its busier direction over the whole run.`;
-  const pairs = 'Of each pair, slowest first: bytes over the time from begin to end.';
-  find('fine').textContent = isMeasured ? pairs : run.used ? use : '';
+  const what = run.isSlow
+    ? 'How fast each link got, slowest first'
+    : 'How full each link was, over the whole run';
+  const pairs = 'How fast each pair is, slowest first: bytes over the time from begin to end';
+  find('links-head').textContent = isMeasured ? pairs : run.used ? what : '';
+  const more = isMeasured ? 0 : run.used - LISTED,
+    isHidden = !isMeasured && run.used && view.kind === 'talk' && !areGroups(),
+    where = isHidden ? '“Show the wires” shows where they are.' : '';
+  find('fine').textContent = `${more > 0 ? `And ${more} more links. ` : ''}${where}`;
   drawUse();
 }
 
 function cableRows(run) {
-  return run.cables.slice(0, LISTED).map((cable, at) => {
-    const button = row(cable.name, `${rate(cable.bandwidth)} · ${percent(cable.use)}`, cable.use);
+  const share = run.isSlow ? cable => cable.peak : cable => cable.use; // a slow link never carries what others do
+  const way = run.isSlow ? 1 : -1,
+    known = cable => round(100 * share(cable)),
+    byShare = (a, b) => way * (known(a) - known(b)) || a.links[0] - b.links[0];
+  const cables = [...run.standing, ...run.cables.slice(run.standing.length).sort(byShare)];
+  return cables.slice(0, LISTED).map((cable, at) => {
+    const whole = rate(cable.bandwidth),
+      words = run.isSlow ? `${rate(cable.peak * cable.bandwidth)} of ${whole}` : `${percent(share(cable))} of ${whole}`;
+    const button = row(cable.name, words, share(cable));
     button.classList.toggle('full', at < run.standing.length);
     const isChosen = cable.links.includes(view.link);
     button.setAttribute('aria-pressed', isChosen);
@@ -101,7 +112,7 @@ export function drawUse() {
   const [g, w, h] = clear(canvas),
     top = 14,
     series = run.aggregate ? keptSeries(run, link) : seriesOf(run, link);
-  write(g, `${linkName(link)} over time`, 0, 6, 11, colour.grey);
+  write(g, `${linkName(link)} over time: how full it is`, 0, 6, 11, colour.grey);
   if (!series) return;
   area(g, colour.cell, 0, top, w, h - top);
   g.fillStyle = run.bad.has(link) ? colour.full : colour.grey;

@@ -140,14 +140,20 @@ export function talkLine(places, src, dst) {
   return [x1 + dx, y1 + dy, x2 - dx, y2 - dy, bend(far, places)];
 }
 
-/** Where a message is at a share of its way: on its route, or between its ranks; null where a link is not shown. */
+/**
+ * Where a message is at a share of its way: on its route, or between its ranks; null where a link is not shown. It
+ * begins and ends beside its ranks, so that it covers none of their numbers.
+ */
 export function whereIs(run, places, i, share) {
   const route = onWires() ? run.routes[run.c.route[i]] : [];
-  if (!route.length) return along(talkLine(places, run.c.src[i], run.c.dst[i]), share);
-  const lines = route.map(link => places.lines[link]);
+  const lines = route.length
+    ? route.map(link => places.lines[link])
+    : [talkLine(places, run.c.src[i], run.c.dst[i])];
   if (lines.includes(undefined)) return null;
-  const lengths = lines.map(([x1, y1, x2, y2]) => hypot(x2 - x1, y2 - y1));
-  let left = share * lengths.reduce((sum, length) => sum + length, 0),
+  const lengths = lines.map(([x1, y1, x2, y2]) => hypot(x2 - x1, y2 - y1)),
+    whole = lengths.reduce((sum, length) => sum + length, 0),
+    beside = min(places.strips.length ? 21 : places.radius * 0.75, whole / 3);
+  let left = beside + share * (whole - 2 * beside),
     at = 0;
   while (at < lines.length - 1 && left > lengths[at]) left -= lengths[at++];
   return along(lines[at], clamp(left / (lengths[at] || 1), 0, 1));

@@ -10,13 +10,14 @@ export function prepare(run, ranks) {
   run.standing = run.cables.slice(0, run.limits.standing);
   run.bad = new Set(run.standing.flatMap(cable => cable.links));
   run.isSlow = run.limits.kind === 'slow';
+  run.tick = run.elapsed / TICKS;
   run.n = run.aggregate ? 0 : run.columns.src.length;
   if (!run.aggregate) prepareMessages(run, ranks);
 }
 
 function prepareMessages(run, ranks) {
   const c = (run.c = run.columns),
-    toSeconds = run.elapsed / TICKS;
+    toSeconds = run.tick;
   run.begin = Float64Array.from(c.begin, ticks => ticks * toSeconds);
   run.end = Float64Array.from(c.end, ticks => ticks * toSeconds);
   run.depthBegin = Float64Array.from(c.depth);
@@ -26,6 +27,8 @@ function prepareMessages(run, ranks) {
   run.isCritical = new Uint8Array(run.n);
   for (const i of run.critical) run.isCritical[i] = 1;
   run.mostBytes = c.bytes.reduce((most, bytes) => max(most, bytes), 1);
+  run.hasSums = c.reduces.some(Boolean);
+  run.turn = run.hasSums ? c.depth.reduce((last, depth, i) => (c.reduces[i] ? max(last, depth + 1) : last), 0) : 0;
   run.isRing = run.n > 0 && c.src.every((src, i) => c.dst[i] === (src + 1) % ranks);
   const isBad = run.routes.map(route => (route.some(link => run.bad.has(link)) ? 1 : 0));
   run.crosses = Uint8Array.from(c.route, route => isBad[route]); // a link that stands out

@@ -4,7 +4,7 @@ import {buffersAt, completeness, drawChunk, shareOf} from './buffers.js';
 import {area, clear, clipTo, cross, dot, fade, line, pen, slab, widthOf, write} from './canvas.js';
 import {activeAt, beginsOf, endsOf, isOver, isTimed, lengthOf, total, watchingSeconds} from './clock.js';
 import {colour} from './colours.js';
-import {ceil, clamp, floor, max, min, round, sqrt, time} from './format.js';
+import {ceil, clamp, floor, max, min, round, size, sqrt, time} from './format.js';
 import {drawGroups} from './groups.js';
 import {drawCallout, drawLinks, drawPairs, drawRanks, drawSwitches} from './network.js';
 import {hasStrips, placesOf, whereIs} from './places.js';
@@ -12,7 +12,7 @@ import {carriedBy, hueOf, isComplete} from './run.js';
 import {calm, data, find, isFar, isRacing, onWires, shownRuns, view} from './state.js';
 import {phaseWords} from './words.js';
 
-const FRESH = 0.35; // seconds for which a chunk that has changed is framed
+const FRESH = 0.35; // seconds for which a chunk that has changed is underlined
 const MOST_DRAWN = 1500; // messages at once
 
 /** What can be hovered: messages as {x, y, radius, run, index}, and the pane of each run. */
@@ -59,7 +59,7 @@ function drawPane(g, pane, run) {
   writeOnPane(g, run, places, active, drawn);
 }
 
-/** The buffer of each rank; a chunk that has just changed is framed, a buffer that is as promised is ticked. */
+/** The buffer of each rank; a chunk that has just changed is underlined, a buffer that is as promised is ticked. */
 function drawStrips(g, run, places, cells, x) {
   const n = run.chunks,
     second = total() / watchingSeconds(),
@@ -74,8 +74,7 @@ function drawStrips(g, run, places, cells, x) {
       if (wanted[cell] && !isComplete(cells[cell])) isDone = false;
       if (run.changed[cell] >= 0 && age < FRESH && !isOver(run)) {
         fade(g, 1 - age / FRESH);
-        pen(g, colour.ink, 2);
-        g.strokeRect(at, top - 1, width, h + 2);
+        area(g, colour.ink, at, top + h + 1, width, 3);
         fade(g, 1);
       }
     }
@@ -192,7 +191,11 @@ function drawMatrix(g, run, places, cells) {
     w = matrix / n,
     h = min(matrix, pane.h - 66) / p;
   write(g, 'Buffers', left, top - 27, 13, colour.ink, 'left', true);
-  write(g, 'a row a rank, a column a chunk; full when complete', left, top - 11, 11, colour.grey);
+  const full = run.hasSums ? `sum of all ${p}` : 'complete';
+  write(g, `row: rank   column, colour: chunk   full: ${full}`, left, top - 11, 11, colour.grey);
+  for (let rank = 0, every = ceil(11 / h); rank < p; rank += every) {
+    write(g, String(rank), left - 5, top + (rank + 0.5) * h, 9.5, colour.grey, 'right');
+  }
   for (let cell = 0; cell < cells.length; cell++) {
     const chunk = cell % n,
       box = [left + chunk * w, top + floor(cell / n) * h, w, h];
@@ -221,13 +224,15 @@ function writeOnPane(g, run, places, active, drawn) {
   }
   if (!onWires() && places.round > 70 && view.zoom.scale === 1) writePhase(g, places, ...phaseWords(run, active));
   if (hasStrips(run) && run.buffers.exact && !isRacing() && pane.w > 860) drawLegend(g, run, pane);
-  const missing =
-    drawn < active.length
-      ? `showing ${drawn} of ${active.length} messages under way`
-      : data.hidden && onWires()
-        ? `${data.hidden} parts that carry nothing are left out`
-        : '';
-  if (missing) write(g, missing, pane.x + 14, isRacing() ? bottom : pane.y + 14, 11, colour.grey);
+  const notes = onWires() && !isRacing() ? [aboutWires(run, over, pane)] : [];
+  if (drawn < active.length) notes.push(`${drawn} of ${active.length} messages are shown.`);
+  else if (data.hidden && onWires()) notes.push(`${data.hidden} parts that carry nothing are left out.`);
+  write(g, notes.join(' '), pane.x + 14, isRacing() ? bottom : pane.y + 14, 11, colour.grey);
+}
+
+function aboutWires(run, isOver, pane) {
+  const words = `The wires, thick where ${isOver ? 'much was carried' : 'in use now'}.`;
+  return pane.w < 480 ? words : `${words} “Show who talks” shows ${run.isRing ? 'the ring' : 'who sends to whom'}.`;
 }
 
 function writePhase(g, places, head, words) {
@@ -242,17 +247,32 @@ function writePhase(g, places, head, words) {
 }
 
 function drawLegend(g, run, pane) {
-  const x = pane.x + 18,
-    y = pane.y + pane.h - 92,
-    w = run.chunks > 1 ? 12 : 30;
-  const two = data.ranks > 2,
-    row = (at, words) => write(g, words, x + w + 9, y + 12 + at * 31, 11.5, colour.grey);
-  drawChunk(g, run, [x, y, w, 24], 0, two ? 0b101 : 1);
-  row(0, two ? 'holds data of ranks 0 and 2' : 'holds data of rank 0');
-  area(g, hueOf(run, 0), x, y + 31, w, 24);
-  row(1, 'is complete');
-  slab(g, x - 2, y + 64, w + 4, 22, 3, null, colour.ink, 1.4);
-  row(2, 'is on its way, as wide as its bytes');
+  const w = run.chunks > 1 ? 12 : 30,
+    rows = legendRows(g, run, pane.x + 16, w),
+    top = pane.y + pane.h - 8 - 33 * rows.length;
+  rows.forEach(([draw, ...words], at) => {
+    const y = top + 33 * at,
+      first = y + 19 - 7 * words.length;
+    draw(y);
+    words.forEach((line, i) => write(g, line, pane.x + 25 + w, first + 14 * i, 11, colour.grey));
+  });
+}
+
+/** How each glyph is drawn at a height, and what it means, a line or two. */
+function legendRows(g, run, x, w) {
+  const who = data.ranks > 2 ? 'ranks 0 and 2 are' : 'rank 0 is',
+    stripes = run.hasSums
+      ? [`stripes: ${who} in the`, `sum so far; it stays ${size(run.nbytes / run.chunks)}`]
+      : [`stripes: whose data is in, here ${data.ranks > 2 ? '0 and 2' : '0'}`];
+  const colours = y => {
+    for (let i = 0; i < 4; i++) area(g, hueOf(run, i), x + (i * w) / 4, y + 4, w / 4, 16);
+  };
+  return [
+    ...(run.chunks > 1 ? [[colours, `a colour: one of ${run.chunks} chunks`]] : []),
+    [y => drawChunk(g, run, [x, y, w, 24], 0, data.ranks > 2 ? 0b101 : 1), ...stripes],
+    [y => area(g, hueOf(run, 0), x, y, w, 24), run.hasSums ? `full: the sum of all ${data.ranks} ranks` : 'complete'],
+    [y => slab(g, x - 2, y + 1, w + 4, 22, 3, null, colour.ink, 1.4), 'a message on its way'],
+  ];
 }
 
 export const isWhole = (run, cells) => {

@@ -2,9 +2,12 @@
 
 import {buffersAt, completeness} from './buffers.js';
 import {activeAt, isOver, isTimed, lengthOf, total} from './clock.js';
+import {aboutRows, detailOf} from './detail.js';
 import {capital, clockTime, digits, floor, many, max, min, ordered, percent, rate, size, time} from './format.js';
 import {contributors, carriedBy, isComplete} from './run.js';
 import {data, firstRun, isRacing, linkName, nodeName, partner, shownRuns, view} from './state.js';
+
+const KEEPS = 'keeps it in place of its partial sum';
 
 /** The sentence at the top: of one run what it is, of two which wins and why. */
 export function headline() {
@@ -12,8 +15,9 @@ export function headline() {
   const run = firstRun(),
     other = partner(run);
   const what = run.nbytes ? `${time(run.elapsed)} for ${size(run.nbytes)}` : time(run.elapsed);
-  const end = run.complete ? '' : ', never finished';
-  const own = `${run.name}: ${what} on ${many(data.ranks, 'rank')}, ${run.kind}${end}.`;
+  const end = run.complete ? '' : ', never finished',
+    kind = run.kind === 'predicted' ? 'predicted by simulation' : run.kind;
+  const own = `${run.name}: ${what} on ${many(data.ranks, 'rank')}, ${kind}${end}.`;
   return other ? `${own} ${capital(other.kind)}: ${time(other.elapsed)}.` : own;
 }
 
@@ -33,16 +37,16 @@ export function phaseWords(run, active) {
   const depths = active.map(i => run.c.depth[i]),
     low = min(...depths) + 1,
     high = max(...depths) + 1;
-  const step = `step ${low}${high > low ? `–${high}` : ''} of ${run.steps}`;
+  const step = `step${high > low ? `s ${low} to ${high}` : ` ${low}`} of ${run.steps}`;
   const added = active.filter(i => run.c.reduces[i]).length,
     whole = active.filter(i => isComplete(carriedBy(run, i, 0))).length;
   if (!run.buffers) return [step, ''];
   if (added === active.length) return [step, 'sums grow'];
-  return [
-    step,
-    added ? 'sums grow, and go round' : whole === active.length ? 'finished chunks go round' : 'chunks go round',
-  ];
+  if (added) return [step, 'sums grow, and go round'];
+  return [step, whole === active.length ? `${finished(run)}s go round` : 'chunks go round'];
 }
+
+const finished = run => (run.hasSums ? 'finished sum' : 'finished chunk');
 
 function spansNow(run) {
   const names = run.spans.filter(span => span.begin <= view.x && view.x < span.end).map(span => span.name);
@@ -75,7 +79,8 @@ function aggregateWords(run) {
     bin = min(bins - 1, floor((view.x / run.elapsed) * bins));
   return (
     `${percent(view.x / run.elapsed)} of the run, up to step ${reached[bin] + 1} of ${run.steps}. ` +
-    `${many(run.count, 'message')} are shown as ${bins} bins of ${time(run.elapsed / bins)}.`
+    `${many(run.count, 'message')} are shown as ${bins} bins of ${time(run.elapsed / bins)}.` +
+    (detailOf(run) ? ` ${capital(aboutRows(run))}.` : '')
   );
 }
 
@@ -86,7 +91,8 @@ function startWords(run) {
   for (let rank = 0; rank < data.ranks; rank++) {
     if (start.subarray(rank * chunks, (rank + 1) * chunks).some(held => contributors(held))) holders.push(rank);
   }
-  const cut = chunks > 1 ? `, cut into ${many(chunks, 'chunk')}` : '',
+  const why = run.isRing ? ', so that all links work at once' : '',
+    cut = chunks > 1 ? `, cut into ${many(chunks, 'chunk')}, a colour each${why}` : '',
     buffer = size(run.nbytes);
   if (holders.length === 1) return `At the start only rank ${holders[0]} holds data: ${buffer}${cut}.`;
   const isAll = start.every(held => contributors(held));
@@ -101,7 +107,7 @@ function endWords(run) {
   const {wanted, complete} = completeness(run, cells);
   if (wanted !== complete) return `${done}.`;
   return run.title.startsWith('all_reduce')
-    ? `${done}: every rank holds the sum of all ${data.ranks}.`
+    ? `${done}: every rank holds the sum of the data of all ${data.ranks} ranks.`
     : `${done}: every chunk is where it belongs.`;
 }
 
@@ -114,7 +120,7 @@ function troubleWords(run) {
     .slice(0, 3)
     .map(
       ([rank, peer, sends, step]) =>
-        `rank ${rank} waits in step ${step + 1} to ${sends ? 'send to' : 'receive from'} rank ${peer}`,
+        `rank ${rank} waits in step ${step} of its program to ${sends ? 'send to' : 'receive from'} rank ${peer}`,
     );
   const more = run.unfinished.length > 3 && waits.length === 3 ? `, and ${run.unfinished.length - 3} more wait` : '';
   return (
@@ -127,21 +133,37 @@ function activeWords(run, active) {
   const {c} = run,
     [first] = active,
     most = max(...active.map(i => c.bytes[i])),
-    step = capital(phaseWords(run, active)[0]);
+    step = stepWords(run, active);
   const added = active.filter(i => c.reduces[i]).length;
   if (active.length === 1) {
     const what = added ? 'which adds it to its own' : 'which keeps it';
     return `${step}. Rank ${c.src[first]} sends ${size(most)} to rank ${c.dst[first]}, ${what}; all others wait.`;
   }
   const upTo = active.every(i => c.bytes[i] === most) ? '' : 'up to ',
-    round = run.isRing ? ', each to the next rank' : '';
+    round = run.isRing && step.startsWith('Step') ? ', each to the next rank' : '';
   const what =
     added === active.length
-      ? 'whoever receives adds it to its own'
+      ? `sums so far. Who receives one adds its own part; it stays ${size(most)}`
       : added
         ? 'some are added, some kept'
-        : 'what is received is kept';
+        : keptWords(run, active);
+  if (run.turn && run.isRing && active.every(i => c.depth[i] === run.turn)) {
+    return `${step}. Half-way: each rank has one finished sum and passes it on. Who receives it ${KEEPS}.`;
+  }
   return `${step}. ${many(active.length, 'message')} of ${upTo}${size(most)} at once${round}: ${what}.`;
+}
+
+/** What happens to messages that are not added. */
+function keptWords(run, active) {
+  const isWhole = run.buffers && active.every(i => isComplete(carriedBy(run, i, 0)));
+  if (isWhole && run.hasSums) return `finished sums. Who receives one ${KEEPS}`;
+  return `${isWhole ? 'finished chunks. Who receives one' : 'who receives one'} keeps it`;
+}
+
+/** Which step it is, and that some ranks are ahead of others. */
+function stepWords(run, active) {
+  const [step] = phaseWords(run, active);
+  return step.startsWith('steps') ? `Some ranks are ahead: ${step}` : capital(step);
 }
 
 /** The clock, large, and of what it is. */
@@ -192,8 +214,48 @@ export function aboutLink(run, link) {
 /** The run in words, a line a step: for those who hear the page, and on paper. */
 export function story(run) {
   const lines = [headline(), `${run.limits.heading}. ${run.limits.sentence}`];
-  if (run.aggregate || !run.steps) return lines;
-  const {c} = run;
+  if (run.used) lines.push(`The links most used: ${ordered(run.cables.slice(0, 6).map(cableWords))}.`);
+  if (run.aggregate) return [...lines, ...groupStory(run)];
+  if (run.hasPhases) lines.push(...phaseStory(run));
+  lines.push(...stepStory(run), ...troubleStory(run));
+  lines.push(run.complete ? `Done after ${time(run.elapsed)}.` : 'Never finished.');
+  return lines;
+}
+
+const cableWords = ({name, use, peak}) => `${name}, ${percent(use)} in all and at most ${percent(peak)} at a time`;
+
+/** Of many ranks: what each group has received after each quarter of the run. */
+function groupStory(run) {
+  const {groups, sizes, got, bins} = run.aggregate;
+  return groups.map((name, i) => {
+    const shares = [1, 2, 3, 4].map(quarter => percent(got[i * bins + floor((quarter * bins) / 4) - 1] / 255));
+    return `${name}, ${many(sizes[i], 'rank')}: after each quarter of the run it has ${ordered(shares)} of its bytes.`;
+  });
+}
+
+/** Of a training: how long each phase takes, from the first rank's begin to the last one's end in each step. */
+function phaseStory(run) {
+  const spans = new Map();
+  for (const {name, begin, end} of run.spans) {
+    const [seconds, n] = spans.get(name) || [0, 0];
+    spans.set(name, [seconds + end - begin, n + 1]);
+  }
+  return [`A rank takes: ${ordered([...spans].map(([name, [seconds, n]]) => `${name} ${time(seconds / n)}`))}.`];
+}
+
+/** Who failed, and who waits for whom for ever. */
+function troubleStory(run) {
+  const failed = run.failed.map(([rank, at]) => `Rank ${rank} fails at ${time(at)}.`);
+  const waits = run.unfinished.map(([rank, peer, sends, step, since]) => {
+    const what = `to ${sends ? 'send to' : 'receive from'} rank ${peer}`;
+    return `Rank ${rank} waits from ${time(since)} on in step ${step} of its program ${what}.`;
+  });
+  return [...failed, ...waits];
+}
+
+function stepStory(run) {
+  const {c} = run,
+    lines = [];
   for (let step = 0; step < min(run.steps, 40); step++) {
     const own = [];
     for (let i = 0; i < run.n; i++) if (c.depth[i] === step) own.push(i);
@@ -203,10 +265,12 @@ export function story(run) {
         .slice(0, 8)
         .map(i => `${c.src[i]} to ${c.dst[i]}`)
         .join(', ') + (own.length > 8 ? ' and others' : '');
-    const sent = `${many(own.length, 'message')}, ${size(bytes)} in all`;
+    const added = own.filter(i => c.reduces[i]).length;
+    const some = added ? `${added} of them added, the others kept` : 'kept',
+      how = added === own.length ? 'added to what is there' : some;
+    const sent = `${many(own.length, 'message')}, ${size(bytes)} in all, ${how}`;
     lines.push(`Step ${step + 1}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
   }
   if (run.steps > 40) lines.push(`And ${run.steps - 40} more steps.`);
-  lines.push(run.complete ? `Done after ${time(run.elapsed)}.` : 'Never finished.');
   return lines;
 }

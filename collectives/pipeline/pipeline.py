@@ -14,16 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
-
-import torch
+from typing import Generic, NamedTuple
 
 from collectives.declaration import Algorithm
+from collectives.pipeline.bound_steps import BoundStep, E, Memory, Transfer, bind_steps, staging_elements
 from collectives.proof.completion import Completed, completion_order
 from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.step import Step, offset
-from realcomm.execution.tensor_steps import Memory, TensorStep, Transfer, bind_steps, staging_elements
 
 STAGING_AREAS = 2  # for each chain: while one is reduced from, the next is received into
 SLICE_BYTES = 2 << 20  # of a chunk that travel together, at least: less costs more wake-ups than overlap saves ...
@@ -43,48 +41,50 @@ Levels = dict[tuple[int, int, int], int]  # by (rank, channel, step)
 
 
 @dataclass(slots=True, eq=False)
-class SliceStep:
+class SliceStep(Generic[E]):
     """One step on one slice: what is posted when it begins, and awaited when it completes."""
 
     channel: int
     chain: int  # among all of the rank's
     slice: int
-    step: TensorStep
-    receives: list[Transfer] = field(default_factory=list)  # posted before the sends of this step ...
-    early_receives: list[Transfer] = field(default_factory=list)  # ... and those of later steps, posted after them
-    due_sends: list[Transfer] = field(default_factory=list)  # of this step or the last, awaited when this completes
-    next: "SliceStep | None" = None
+    step: BoundStep[E]
+    receives: list[Transfer[E]] = field(default_factory=list)  # posted before the sends of this step ...
+    early_receives: list[Transfer[E]] = field(default_factory=list)  # ... and those of later steps, posted after them
+    due_sends: list[Transfer[E]] = field(default_factory=list)  # of this step or the last, awaited when this completes
+    next: "SliceStep[E] | None" = None
 
 
-class Pipeline(NamedTuple):
+class Pipeline(NamedTuple, Generic[E]):
     """One rank's program, ready to be executed on one buffer."""
 
-    first: list[SliceStep]  # of each chain
-    steps: list[SliceStep]  # in the order in which they complete
+    first: list[SliceStep[E]]  # of each chain
+    steps: list[SliceStep[E]]  # in the order in which they complete
 
 
-class PipelineBuilder:
+class PipelineBuilder(Generic[E]):
     """What one rank needs to work on any buffer of a request: programs, slices, scratch and staging."""
 
-    def __init__(self, request: Request, rank: int, world_size: int, device: torch.device, grouped: bool) -> None:
-        """Allocate memory. With ``grouped`` a channel has one slice, and a step ends before the next one begins."""
+    def __init__(
+        self, request: Request, rank: int, world_size: int, allocate: Callable[[int], E], grouped: bool
+    ) -> None:
+        """Let ``allocate`` make memory, of so many elements.
+
+        With ``grouped`` a channel has one slice, and a step ends before the next one begins.
+        """
         algorithm, n = request.algorithm, request.elements
-        dtype: torch.dtype = getattr(torch, request.dtype)
         self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, request.root))
         self.chunks = algorithm.chunks(world_size)
-        self.slices = 1 if grouped else count_slices(n // self.chunks * dtype.itemsize)
+        self.slices = 1 if grouped else count_slices(n // self.chunks * allocate(1).nbytes)
         self._chains = min(self.slices, CHAINS)  # of each channel
         self._areas = 1 if grouped else STAGING_AREAS
         scratch = offset(self.chunks + algorithm.scratch(world_size), n, self.chunks) - n
-        self._scratch = torch.empty(scratch, dtype=dtype, device=device)
+        self._scratch = allocate(scratch)
         needs = [staging_elements(program, n, self.chunks, self.slices) for program in self.programs]
-        self._staging = [
-            torch.empty(self._areas * need, dtype=dtype, device=device) for need in needs for _ in range(self._chains)
-        ]
+        self._staging = [allocate(self._areas * need) for need in needs for _ in range(self._chains)]
         self._rank = rank
         self._level_of = algorithm, world_size, request.root
 
-    def build(self, buffer: torch.Tensor) -> Pipeline:
+    def build(self, buffer: E) -> Pipeline[E]:
         """Return the steps of all chains on ``buffer``."""
         chains = [self._chain(buffer, number) for number in range(len(self._staging))]
         steps = [step for chain in chains for step in chain]
@@ -92,10 +92,10 @@ class PipelineBuilder:
             steps.sort(key=self._order())
         return Pipeline([chain[0] for chain in chains if chain], steps)
 
-    def _chain(self, buffer: torch.Tensor, number: int) -> list[SliceStep]:
+    def _chain(self, buffer: E, number: int) -> list[SliceStep[E]]:
         """Return the steps of every slice that uses this chain's staging, one slice after the other."""
         channel, first_slice = divmod(number, self._chains)
-        program, chain = self.programs[channel], list[SliceStep]()
+        program, chain = self.programs[channel], list[SliceStep[E]]()
         for index in range(first_slice, self.slices, self._chains):
             memory = Memory(buffer, self._scratch, self._staging[number], self.chunks, index, self.slices)
             steps = bind_steps(program, memory, self._areas, len(chain))
@@ -103,12 +103,12 @@ class PipelineBuilder:
         (_link_early if self._areas > 1 else _link)(chain, program)
         return chain
 
-    def _order(self) -> Callable[[SliceStep], tuple[int, ...]]:
+    def _order(self) -> Callable[[SliceStep[E]], tuple[int, ...]]:
         """Return the sorting key: level, with each slice delayed so that it begins when its chain is free."""
         levels = step_levels(*self._level_of)
         delay = -(-max(levels.values(), default=0) // self._chains) if self.slices > self._chains else 0
 
-        def key(step: SliceStep) -> tuple[int, ...]:
+        def key(step: SliceStep[E]) -> tuple[int, ...]:
             level = levels[self._rank, step.channel, step.step.number]
             return level + delay * step.slice, step.channel, step.slice
 
@@ -137,14 +137,14 @@ def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
     return levels
 
 
-def _link(chain: list[SliceStep], program: tuple[Step, ...]) -> None:
+def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
     """Let every step post its own receives and wait for its own sends only."""
     for step, following in zip(chain, [*chain[1:], None], strict=False):  # the chain may be empty
         step.next = following
         step.receives, step.due_sends = step.step.receives, step.step.sends
 
 
-def _link_early(chain: list[SliceStep], program: tuple[Step, ...]) -> None:
+def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
     """Let every step post receives of later ones whose memory is free, and wait for sends of the one before."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
     posted: dict[int, int] = {}  # by peer, the step that posts the last receive: those from one peer stay in order
@@ -161,7 +161,7 @@ def _link_early(chain: list[SliceStep], program: tuple[Step, ...]) -> None:
         _set_due_sends(step, at, program, free)
 
 
-def _set_due_sends(step: SliceStep, at: int, program: tuple[Step, ...], free: dict[Region, int]) -> None:
+def _set_due_sends(step: SliceStep[E], at: int, program: tuple[Step, ...], free: dict[Region, int]) -> None:
     """Let each send be awaited with the next step, unless this one or the next changes what is sent."""
     changed = {*_written(step, program), *(_written(step.next, program) if step.next else ())}
     for send in step.step.sends:
@@ -175,5 +175,5 @@ def _regions(index: int, chunks: Iterable[int]) -> list[Region]:
     return [Region("chunk", index, chunk) for chunk in chunks]
 
 
-def _written(step: SliceStep, program: tuple[Step, ...]) -> list[Region]:
+def _written(step: SliceStep[E], program: tuple[Step, ...]) -> list[Region]:
     return [region for op in program[step.step.number] for region in _regions(step.slice, op.target)]

@@ -1,4 +1,6 @@
-"""The steps of a rank program as operations on real tensors: where in memory each reads and writes.
+"""The steps of a rank program bound to memory: which elements each operation reads and writes.
+
+The memory is tensors, or only their extents (``Extent``), of which a simulator needs to know how large they are.
 
 A receive into chunks that no operation of its step reads goes there directly. Everything else is received or saved in
 *staging*, memory of the executor's own, and written from there, so that every operation sees the chunks as they were
@@ -10,13 +12,54 @@ chunk, so each slice may run the whole program by itself.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
-
-import torch
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from collectives.step import Kind, Operation, Step, copy, extent, offset, reduce
 
-Allocate = Callable[[int], torch.Tensor]  # returns so many elements of staging that are not in use in this step
+
+class Elements(Protocol):
+    """Consecutive elements in memory."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+
+    def numel(self) -> int:
+        """Return how many there are."""
+
+    def __getitem__(self, index: slice, /) -> Self:
+        """Return some of them."""
+
+
+E = TypeVar("E", bound=Elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """So many elements of ``itemsize`` bytes, and no memory behind them.
+
+    >>> Extent(10, itemsize=4)[2:5].nbytes
+    12
+    """
+
+    elements: int
+    itemsize: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return self.elements * self.itemsize
+
+    def numel(self) -> int:
+        """Return how many there are."""
+        return self.elements
+
+    def __getitem__(self, index: slice, /) -> "Extent":
+        """Return some of them."""
+        return Extent(len(range(*index.indices(self.elements))), self.itemsize)
+
+
+Allocate = Callable[[int], E]  # returns so many elements of staging that are not in use in this step
 
 
 class MessageHandle(Protocol):
@@ -25,57 +68,58 @@ class MessageHandle(Protocol):
     def wait(self) -> object: ...
 
 
-class Write(NamedTuple):
+class Write(NamedTuple, Generic[E]):
     """Elements to be copied to a target, or reduced into it."""
 
     operation: Operation  # as a local one: what remains of a receive is a copy or a reduce
-    source: torch.Tensor
-    target: torch.Tensor
+    source: E
+    target: E
     combines: bool
 
 
 @dataclass(slots=True, eq=False)
-class Transfer:
-    """A message, or a slice of one: the tensor that is sent or received into, and the write that follows a receive."""
+class Transfer(Generic[E]):
+    """A message, or a slice of one: the memory that is sent or received into, and the write that follows a receive."""
 
     operation: Operation
     step: int
     position: int  # of the operation in its step
-    tensor: torch.Tensor
-    write: Write | None = None  # done as soon as it is received
+    elements: E
+    write: Write[E] | None = None  # done as soon as it is received
     is_staged: bool = False  # received into staging
     peer: int = field(init=False)
-    tensor_list: list[torch.Tensor] = field(init=False)  # as a process group takes it
+    elements_list: list[E] = field(init=False)  # as a process group takes tensors
     nbytes: int = field(init=False)
     work: MessageHandle = field(init=False)  # while it is under way
     posted: float = 0.0  # when, if times are recorded
 
     def __post_init__(self) -> None:
-        self.peer, self.tensor_list, self.nbytes = self.operation.peer, [self.tensor], self.tensor.nbytes
+        self.peer, self.elements_list = self.operation.peer, [self.elements]
+        self.nbytes = self.elements.nbytes
 
 
-class TensorStep(NamedTuple):
+class BoundStep(NamedTuple, Generic[E]):
     """The operations of one step by when they happen, without those on no elements."""
 
     number: int
-    receives: list[Transfer]
-    sends: list[Transfer]
-    saves: list[tuple[torch.Tensor, torch.Tensor]]  # (from, to): copied before anything is written
-    writes: list[Write]  # while messages are under way
-    late_writes: list[Write]  # when all messages are through
+    receives: list[Transfer[E]]
+    sends: list[Transfer[E]]
+    saves: list[tuple[E, E]]  # (from, to): copied before anything is written
+    writes: list[Write[E]]  # while messages are under way
+    late_writes: list[Write[E]]  # when all messages are through
 
 
-class Memory(NamedTuple):
-    """The tensors that hold a program's chunks, and the slice of them that is meant."""
+class Memory(NamedTuple, Generic[E]):
+    """The memory that holds a program's chunks, and the slice of them that is meant."""
 
-    buffer: torch.Tensor
-    scratch: torch.Tensor
-    staging: torch.Tensor
+    buffer: E
+    scratch: E
+    staging: E
     chunks: int
     slice: int = 0
     slices: int = 1
 
-    def elements(self, chunk: int, count: int) -> torch.Tensor:
+    def elements(self, chunk: int, count: int) -> E:
         """Return ``count`` chunks from ``chunk`` on, of the buffer or of scratch; with several slices, one's share."""
         n = self.buffer.numel()
         begin, size = offset(chunk, n, self.chunks), extent(chunk, count, n, self.chunks)
@@ -85,13 +129,13 @@ class Memory(NamedTuple):
         return self.buffer[begin : begin + size] if chunk < self.chunks else self.scratch[begin - n : begin - n + size]
 
 
-def bind_steps(program: tuple[Step, ...], memory: Memory, areas: int = 1, first_area: int = 0) -> list[TensorStep]:
-    """Return the steps that move anything, on tensors of ``memory``.
+def bind_steps(program: tuple[Step, ...], memory: Memory[E], areas: int = 1, first_area: int = 0) -> list[BoundStep[E]]:
+    """Return the steps that move anything, on ``memory``.
 
     Staging is divided into ``areas``, which the steps use in rotation, beginning with ``first_area``.
     """
     size = memory.staging.numel() // areas
-    steps: list[TensorStep] = []
+    steps: list[BoundStep[E]] = []
     for number, step in enumerate(program):
         begin = (first_area + len(steps)) % areas * size
         bound = _bind_step(number, step, memory._replace(staging=memory.staging[begin : begin + size]))
@@ -114,22 +158,22 @@ def _needs_staging(op: Operation, step: Step) -> bool:
     return op.kind is Kind.RECV_REDUCE or any(not set(op.target).isdisjoint(other.source) for other in step)
 
 
-def _bind_step(number: int, step: Step, memory: Memory) -> TensorStep:
-    result = TensorStep(number, [], [], [], [], [])
+def _bind_step(number: int, step: Step, memory: Memory[E]) -> BoundStep[E]:
+    result = BoundStep[E](number, [], [], [], [], [])
     late = _written_late(step)
     allocate = _allocator(memory.staging)
     for position, whole in enumerate(step):
         in_place = late.isdisjoint(whole.target)
         for op in _single_chunks(whole) if memory.slices > 1 else (whole,):
-            tensor = memory.elements(op.chunk, op.count)
-            if tensor.numel() and op.kind is Kind.SEND:
-                result.sends.append(Transfer(whole, number, position, tensor))
-            elif tensor.numel() and op.kind is Kind.RECV and in_place:
-                result.receives.append(Transfer(whole, number, position, tensor))
-            elif tensor.numel() and op.kind.receives:
-                _bind_receive(result, whole, position, tensor, in_place, allocate)
-            elif tensor.numel():
-                _bind_local(result, whole, tensor, memory.elements(op.into, op.count), in_place, allocate)
+            part = memory.elements(op.chunk, op.count)
+            if part.numel() and op.kind is Kind.SEND:
+                result.sends.append(Transfer(whole, number, position, part))
+            elif part.numel() and op.kind is Kind.RECV and in_place:
+                result.receives.append(Transfer(whole, number, position, part))
+            elif part.numel() and op.kind.receives:
+                _bind_receive(result, whole, position, part, in_place, allocate)
+            elif part.numel():
+                _bind_local(result, whole, part, memory.elements(op.into, op.count), in_place, allocate)
     return result
 
 
@@ -155,7 +199,7 @@ def _single_chunks(op: Operation) -> Iterator[Operation]:
 
 
 def _bind_receive(
-    step: TensorStep, op: Operation, position: int, target: torch.Tensor, in_place: bool, allocate: Allocate
+    step: BoundStep[E], op: Operation, position: int, target: E, in_place: bool, allocate: Allocate[E]
 ) -> None:
     """Add a receive into staging. It is written at once or, if something else in the step reads the target, late."""
     staged = allocate(target.numel())
@@ -166,9 +210,7 @@ def _bind_receive(
         step.late_writes.append(write)
 
 
-def _bind_local(
-    step: TensorStep, op: Operation, source: torch.Tensor, target: torch.Tensor, in_place: bool, allocate: Allocate
-) -> None:
+def _bind_local(step: BoundStep[E], op: Operation, source: E, target: E, in_place: bool, allocate: Allocate[E]) -> None:
     """Add a local operation. If something else in the step reads its target, it is written late, from a saved copy."""
     if in_place:
         step.writes.append(Write(op, source, target, op.kind.combines))
@@ -178,11 +220,11 @@ def _bind_local(
     step.late_writes.append(Write(op, saved, target, op.kind.combines))
 
 
-def _allocator(staging: torch.Tensor) -> Allocate:
+def _allocator(staging: E) -> Allocate[E]:
     """Return a function that hands out staging, one piece after the other."""
     used = 0
 
-    def allocate(size: int) -> torch.Tensor:
+    def allocate(size: int) -> E:
         nonlocal used
         used += size
         return staging[used - size : used]

@@ -1,0 +1,141 @@
+"""What each term of TCP is worth: the rows of ``ringlab accuracy --here`` predicted again, without one term at a time.
+
+    ringlab accuracy --here                  # measures, and keeps its rows in a file
+    python docs/tcp_terms_table.py [FILE]    # predicts them again; writes the tables in docs/transports.md with --write
+
+The model was built on the scenarios of ``CHOSEN_ON``; the others were put aside.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import simcomm
+from collectives import Transport
+from collectives.output_files import write_text
+from collectives.records.pair_probes import PairProbes
+from ringlab.answers.accuracy_here import WITHIN
+from ringlab.answers.emulation import hosts_bandwidth
+from scenarios import load
+from simcomm import Cluster
+from simcomm.cluster.calibrated import TCP_GOODPUT
+from simcomm.cluster.pair_fit import fit_pair
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "accuracy_here.json", ROOT / "docs" / "transports.md"
+CHOSEN_ON = ("emulated/star4", "emulated/two-racks")
+POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction")
+OFF: dict[str, dict[str, Any]] = {
+    "the executor's pipeline": {"pipeline": False},
+    "notices": {"notices": False},
+    "send buffer": {"send_buffer": 0.0},
+    "window": {"window": inf},
+    "headers": {"header": 0.0},
+    "burst": {"burst": 0.0},
+    "acknowledgements": {"acknowledgement": 0.0},
+}
+Row = dict[str, Any]
+
+
+class Rows:
+    """The measured collectives of a file, and what is predicted of them."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
+        self._transports = {pair["bandwidth"]: _fit(pair) for pair in found["pairs"]}
+        self._clusters = {name: _without_latency(load(name).cluster) for name in self.scenarios}
+
+    @property
+    def scenarios(self) -> list[str]:
+        """The names of the scenarios that were emulated."""
+        return list(dict.fromkeys(row["scenario"] for row in self.rows))
+
+    def errors(self, off: dict[str, Any] | None, scenario: str | None = None) -> list[float]:
+        """Return the relative errors of all rows, or of a scenario's; without terms at all where ``off`` is None."""
+        rows = [row for row in self.rows if scenario in (None, row["scenario"])]
+        return [self.predict(row, off) / row["measured_s"] - 1 for row in rows]
+
+    def predict(self, row: Row, off: dict[str, Any] | None) -> float:
+        """Return the seconds of a row with some fields of the terms changed."""
+        cluster = self._clusters[row["scenario"]]
+        transport = self._transports[hosts_bandwidth(cluster)]
+        terms = transport.tcp
+        assert terms is not None
+        if off is None:
+            transport = replace(transport, tcp=None, goodput=TCP_GOODPUT)
+        else:
+            transport = replace(transport, tcp=replace(terms, **off))
+        what = row["what"] if row["what"] != "all_to_all" else "all_to_all/direct"
+        name = what if "/" in what else f"all_reduce/{what}"
+        cluster = replace(cluster, transport=transport)
+        return simcomm.run(name, cluster, row["bytes"], engine="compiled", record=False).elapsed
+
+
+def _fit(pair: dict[str, Any]) -> Transport:
+    """Return the transport of a pair as JSON has it."""
+    return fit_pair(PairProbes(**pair | {key: [tuple(point) for point in pair[key]] for key in POINTS}))
+
+
+def _without_latency(cluster: Cluster) -> Cluster:
+    """Return a cluster as it is emulated where the kernel has no delays."""
+    graph = cluster.graph.copy()
+    for _, _, data in graph.edges(data=True):
+        data["latency"] = 0.0
+    return replace(cluster, graph=graph)
+
+
+def summary(errors: Sequence[float]) -> str:
+    """Return the median and the 90th percentile of absolute errors, and the share of small ones, as cells.
+
+    >>> summary([0.01, -0.02, 0.2])
+    '2.0 | 20.0 | 67'
+    """
+    size = sorted(abs(each) for each in errors)
+    within = sum(each <= WITHIN for each in size) / len(size)
+    return f"{100 * median(size):.1f} | {100 * size[int(0.9 * len(size))]:.1f} | {100 * within:.0f}"
+
+
+def table(rows: Rows) -> Iterator[str]:
+    """Yield the lines of two tables: errors by scenario and, over all rows, without each term."""
+    head = f"median, % | p90, % | within {WITHIN:.0%}, %"
+    yield f"| scenario | | rows | {head} | without any term: {head} |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for name in rows.scenarios:
+        kind, errors = "chosen on" if name in CHOSEN_ON else "put aside", rows.errors({}, name)
+        yield f"| {name} | {kind} | {len(errors)} | {summary(errors)} | {summary(rows.errors(None, name))} |"
+    yield ""
+    yield f"| all scenarios, without | {head} |"
+    yield "| --- | ---: | ---: | ---: |"
+    yield f"| nothing | {summary(rows.errors({}))} |"
+    for term, off in OFF.items():
+        yield f"| {term} | {summary(rows.errors(off))} |"
+
+
+def misses(rows: Rows) -> Iterator[str]:
+    """Yield a line for each row that is further off than ``WITHIN``."""
+    for row, error in zip(rows.rows, rows.errors({}), strict=True):
+        if abs(error) > WITHIN:
+            yield f"{row['scenario']} {row['what']} {row['bytes']:,} bytes: {row['measured_s']:.5f} s, {error:+.0%}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
+    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name}")
+    options = parser.parse_args()
+    rows = Rows(json.loads(options.file.read_text()))
+    lines = "\n".join(table(rows))
+    print("\n".join([lines, "", *misses(rows)]))
+    if options.write:
+        marked = re.compile(r"(<!-- terms: begin -->\n).*(<!-- terms: end -->)", re.DOTALL)
+        write_text(PAGE, marked.sub(lambda found: f"{found[1]}{lines}\n{found[2]}", PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""What calibration blocks measure, and the calibration that they make: records and arithmetic without torch.
+
+A *block* is a few seconds of calibrating. Nothing here is given, or asks for, anything that a run has measured.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median, quantiles
+from typing import NamedTuple, TypeVar
+
+from collectives.buckets import Gradient
+from collectives.hop import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
+from collectives.records.calibration import Calibration, ComputePoint, HopCurve, Line, MachineLoad, OverlapPoint
+from collectives.workload import ComputePhases, Training
+
+Interval = tuple[float, float]  # begin and end, of a clock that all ranks share
+Points = list[tuple[int, float]]  # (nbytes, seconds)
+NO_MESSAGES = Line(0.0, 0.0, 0.0)
+PARTS = 4  # shares of the blocks whose predictions are compared
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class TrainingKind(NamedTuple):
+    """A training by what its computing depends on."""
+
+    model: str
+    dataset: str
+    batch_size: int
+
+    @classmethod
+    def of(cls, training: Training) -> "TrainingKind":
+        """Return the kind of a training."""
+        return cls(training.model, training.dataset, training.batch_size)
+
+
+class StepTimes(NamedTuple):
+    """One step of one rank: seconds of its phases, and when its exchange began and ended."""
+
+    forward: float
+    backward: float
+    optimizer: float
+    probe: Probe | None
+    begin: float
+    end: float
+    division: float
+
+
+class BesideTimes(NamedTuple):
+    """The pieces of one DistributedDataParallel step of one rank, each by itself."""
+
+    gradients: list[Gradient]  # in the order in which backward makes them
+    sizes: list[int]  # bytes of the buckets
+    backward: float
+    beside: float  # backward beside an all_reduce of every bucket
+    all_reduce: list[Interval]  # of each bucket, with nothing beside it
+    copies: Interval
+    broadcast: Interval
+
+
+@dataclass
+class RankBlock:
+    """What one rank measured in one block."""
+
+    probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # without those that it takes no part in
+    reductions: dict[int, list[float]] = field(default_factory=dict)  # by bytes
+    steps: dict[TrainingKind, list[StepTimes]] = field(default_factory=dict)
+    beside: dict[TrainingKind, list[BesideTimes]] = field(default_factory=dict)
+    alone: dict[tuple[TrainingKind, int], list[ComputePhases]] = field(default_factory=dict)  # also by threads; rank 0
+
+
+@dataclass(frozen=True)
+class CalibrationBlock:
+    """What all ranks measured in one block."""
+
+    ranks: list[RankBlock]
+
+    def probe_seconds(self) -> dict[Probe, list[float]]:
+        """Return the seconds of each probe from the first rank's begin to the last rank's end, each time."""
+        intervals: defaultdict[Probe, list[list[Interval]]] = defaultdict(list)
+        for rank in self.ranks:
+            for probe, own in rank.probes.items():
+                intervals[probe].append(own)
+        return {
+            probe: [max(end for _, end in same) - min(begin for begin, _ in same) for same in zip(*own, strict=True)]
+            for probe, own in intervals.items()
+        }
+
+    def reduction_seconds(self) -> dict[int, list[float]]:
+        """Return by bytes the seconds of each reduction on the slowest rank."""
+        sizes = self.ranks[0].reductions
+        by_size = {size: zip(*(rank.reductions[size] for rank in self.ranks), strict=True) for size in sizes}
+        return {size: [max(seconds) for seconds in same] for size, same in by_size.items()}
+
+    def training_steps(self) -> dict[TrainingKind, list[tuple[StepTimes, ...]]]:
+        """Return the steps of each training, each with all its ranks."""
+        kinds = self.ranks[0].steps
+        return {kind: list(zip(*(rank.steps[kind] for rank in self.ranks), strict=True)) for kind in kinds}
+
+    def beside_steps(self) -> dict[TrainingKind, list[tuple[BesideTimes, ...]]]:
+        """Return the pieces of DistributedDataParallel's steps, each with all its ranks."""
+        kinds = self.ranks[0].beside
+        return {kind: list(zip(*(rank.beside[kind] for rank in self.ranks), strict=True)) for kind in kinds}
+
+
+class Setting(NamedTuple):
+    """How a calibration was made."""
+
+    ranks: int
+    threads: int  # of each rank
+    backend: str = "gloo"
+    load: MachineLoad | None = None
+
+
+def make_calibration(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
+    """Return the calibration that these blocks make: medians over all of their repetitions.
+
+    Its ``parts`` are made of every fourth block each.
+    """
+    parts = [_make_one(own, setting) for own in split(blocks)] if len(blocks) >= PARTS else []
+    return replace(_make_one(blocks, setting), parts=parts)
+
+
+def split(blocks: Sequence[CalibrationBlock]) -> list[list[CalibrationBlock]]:
+    """Return ``PARTS`` shares of the blocks, each of them spread over the whole launch.
+
+    The blocks of collectives and those of each training are dealt out apart from each other.
+    """
+    dealt: defaultdict[tuple[object, ...], int] = defaultdict(int)
+    parts: list[list[CalibrationBlock]] = [[] for _ in range(PARTS)]
+    for block in blocks:
+        kind = tuple(block.ranks[0].steps)
+        parts[dealt[kind] % PARTS].append(block)
+        dealt[kind] += 1
+    return parts
+
+
+def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
+    """Return the calibration of these blocks, without parts."""
+    probes = _join(block.probe_seconds() for block in blocks)
+    reductions = _join(block.reduction_seconds() for block in blocks)
+    steps = _join(block.training_steps() for block in blocks)
+    beside = _join(block.beside_steps() for block in blocks)
+    alone = _join(block.ranks[0].alone for block in blocks)
+    hops = _curves({probe: median(found) for probe, found in probes.items()}, setting.ranks, in_training=False)
+    for of_kind in steps.values():
+        hops += _curves(_exchange_seconds(of_kind), setting.ranks, in_training=True)
+    compute = [_together(kind, of_kind, setting) for kind, of_kind in steps.items()]
+    compute += [_alone(kind, threads, phases) for (kind, threads), phases in alone.items()]
+    return Calibration(
+        setting.ranks,
+        setting.threads,
+        one_way=_line(hops, RELAY),
+        both_ways=_line(hops, EXCHANGE),
+        reduction=fit_line([(nbytes, median(found)) for nbytes, found in sorted(reductions.items())]),
+        backend=setting.backend,
+        compute=compute,
+        hops=hops,
+        load=setting.load,
+        overlap=[_overlap(kind, of_kind, setting) for kind, of_kind in beside.items()],
+    )
+
+
+def _join(parts: Iterable[dict[Key, list[Value]]]) -> dict[Key, list[Value]]:
+    joined: defaultdict[Key, list[Value]] = defaultdict(list)
+    for part in parts:
+        for key, values in part.items():
+            joined[key] += values
+    return dict(joined)
+
+
+def _exchange_seconds(steps: Sequence[tuple[StepTimes, ...]]) -> dict[Probe, float]:
+    """Return the median seconds of each probe in the sync's place, from the last rank's begin to the mean end."""
+    found: defaultdict[Probe, list[float]] = defaultdict(list)
+    for ranks in steps:
+        if ranks[0].probe is not None:
+            begin, end = max(rank.begin for rank in ranks), fmean(rank.end for rank in ranks)
+            found[ranks[0].probe].append(end - begin)
+    return {probe: median(seconds) for probe, seconds in found.items()}
+
+
+def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> list[HopCurve]:
+    """Return a curve for each kind of hop whose probes were all timed."""
+    found: defaultdict[tuple[str, int, bool, bool], Points] = defaultdict(list)
+    kinds = {(probe.width, probe.reduces, probe.nbytes) for probe in seconds}
+    for width, reduces, nbytes in sorted(kinds):
+        for pattern in PATTERNS:
+            for is_first in (True, False):
+                hop = Hop(pattern, width, reduces, nbytes, is_first)
+                if all(probe in seconds for probe in probes_of(hop, world_size)):
+                    time = hop_seconds(hop, world_size, seconds.__getitem__)
+                    found[pattern, width, reduces, is_first].append((nbytes, time))
+    return [HopCurve(*kind, points, in_training) for kind, points in found.items()]
+
+
+def _together(kind: TrainingKind, steps: Sequence[tuple[StepTimes, ...]], setting: Setting) -> ComputePoint:
+    """Return what steps of all ranks at once took. A step takes as long as its slowest rank."""
+
+    def median_mean(value: Callable[[StepTimes], float]) -> float:
+        return median(fmean(map(value, ranks)) for ranks in steps)
+
+    phases = ComputePhases(
+        median_mean(lambda rank: rank.forward),
+        median_mean(lambda rank: rank.backward),
+        median_mean(lambda rank: rank.optimizer),
+    )
+    waits = [_waits(ranks) for ranks in steps]
+    whole = [
+        [_busy(r) + wait for r, wait in zip(ranks, own, strict=True)] for ranks, own in zip(steps, waits, strict=True)
+    ]
+    totals = [max(map(_busy, ranks)) for ranks in steps]
+    division = median_mean(lambda rank: rank.division)
+    return ComputePoint(
+        *(*kind, setting.ranks, setting.threads, phases, _spread(totals)),
+        wait_s=median(map(fmean, waits)),
+        slowest_s=median(max(ranks) - fmean(ranks) for ranks in whole),
+        division_s=division,
+    )
+
+
+def _overlap(kind: TrainingKind, steps: Sequence[tuple[BesideTimes, ...]], setting: Setting) -> OverlapPoint:
+    """Return what overlap takes: each bucket's all_reduce alone, and what it takes from backward."""
+
+    sizes = steps[0][0].sizes
+    reduced = [
+        median(_together_s([rank.all_reduce[bucket] for rank in ranks]) for ranks in steps)
+        for bucket in range(len(sizes))
+    ]
+    alone = median(fmean(rank.backward for rank in ranks) for ranks in steps)
+    beside = median(fmean(rank.beside for rank in ranks) for ranks in steps)
+    gradients = steps[0][0].gradients
+    return OverlapPoint(
+        *(*kind, setting.ranks, setting.threads),
+        gradients=[(gradient.nbytes, gradient.ready) for gradient in gradients],
+        all_reduce=sorted(dict(zip(sizes, reduced, strict=True)).items()),
+        steal=max(0.0, beside - alone) / max(1e-9, min(sum(reduced), alone)),
+        copies_s=median(fmean(end - begin for begin, end in (rank.copies for rank in ranks)) for ranks in steps),
+        broadcast_s=median(_together_s([rank.broadcast for rank in ranks]) for ranks in steps),
+    )
+
+
+def _together_s(intervals: Sequence[Interval]) -> float:
+    """Return the seconds from the last rank's begin to the last rank's end."""
+    return max(end for _, end in intervals) - max(begin for begin, _ in intervals)
+
+
+def _waits(ranks: Sequence[StepTimes]) -> list[float]:
+    """Return how long each rank waits for the slowest before its exchange."""
+    last = max(rank.begin for rank in ranks)
+    return [last - rank.begin for rank in ranks]
+
+
+def _busy(step: StepTimes) -> float:
+    return step.forward + step.backward + step.optimizer
+
+
+def _alone(kind: TrainingKind, threads: int, steps: Sequence[ComputePhases]) -> ComputePoint:
+    phases = ComputePhases(
+        *(median(getattr(one, name) for one in steps) for name in ("forward", "backward", "optimizer"))
+    )
+    return ComputePoint(*kind, 1, threads, phases, _spread([one.total for one in steps]))
+
+
+def _spread(seconds: Sequence[float]) -> float:
+    """Return the interquartile range over the median."""
+    if len(seconds) < 2:
+        return 0.0
+    first, middle, third = quantiles(seconds)
+    return (third - first) / middle
+
+
+def _line(hops: Sequence[HopCurve], pattern: str) -> Line:
+    """Return the line through the hops of a pattern that follow others and reduce nothing."""
+    points = [
+        point
+        for curve in hops
+        if (curve.pattern, curve.reduces, curve.is_first, curve.width) == (pattern, False, False, 1)
+        for point in curve.points
+        if point[1] > 0
+    ]
+    return fit_line(sorted(dict(points).items()))
+
+
+def fit_line(points: Points) -> Line:
+    """Return the line with the least sum of squared relative errors and no negative coefficient; zero without points.
+
+    >>> line = fit_line([(1000, 3e-6), (2000, 4e-6)])
+    >>> round(line.fixed * 1e6, 6), round(line.per_byte * 1e9, 6)  # microseconds, nanoseconds a byte
+    (2.0, 1.0)
+    """
+    import numpy as np
+    from scipy.optimize import nnls  # slow to import
+
+    if not points:
+        return NO_MESSAGES
+    nbytes, seconds = np.array(points, dtype=float).T
+    relative = np.stack([1 / seconds, nbytes / seconds], axis=1)  # times (fixed, per_byte): fitted over measured
+    (fixed, per_byte), _ = nnls(relative, np.ones(len(points)))
+    worst = float(np.abs(relative @ (fixed, per_byte) - 1).max())
+    return Line(float(fixed), float(per_byte), worst, points)

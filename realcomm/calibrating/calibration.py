@@ -1,0 +1,124 @@
+"""Measure what messages, reductions and training steps cost on this machine, by which runs on it are predicted."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from collectives.checks import check_cluster
+from collectives.records.calibration import Calibration
+from collectives.records.environment import threads_per_rank
+from collectives.records.trace import Trace
+from collectives.request import Request
+from collectives.workload import Training
+from realcomm.calibrating.blocks import CalibrationBlock, Setting, make_calibration
+from realcomm.calibrating.load import LoadWatch, watch_load
+from realcomm.calibrating.plan import Plan, make_plan
+from realcomm.launching.launcher import launch
+from realcomm.launching.types import Progress, Ranks
+from realcomm.measuring.collective_run import make_trace as make_collective_trace
+
+if TYPE_CHECKING:
+    from realcomm.calibrating.calibrator import RankTurns
+
+ALONE_TURNS = 3  # of a calibration without runs
+
+
+class Turns(NamedTuple):
+    """Calibration blocks, and the runs that took place between them, which share no number with the blocks."""
+
+    calibration: list[CalibrationBlock]
+    setting: Setting
+    collectives: list[Trace]
+    trainings: list[Trace]
+
+
+def calibrate(
+    ranks: int,
+    trainings: Sequence[Training] = (),
+    *,
+    requests: Sequence[Request] = (),
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Measure this machine with ``ranks`` processes, each with its share of the cores, and return the calibration.
+
+    Hops are timed from 4 KiB to 16 MiB and at the sizes of ``requests``; with one rank there are none. Steps of each
+    of ``trainings`` are timed in all processes at once, and in one alone with one rank's threads and with all cores.
+    Raise InputError, RankFailed and TimedOut as ``launch`` does.
+
+    >>> calibrate(1).one_way.points  # doctest: +SKIP
+    []
+    """
+    _check_images(trainings)
+    plan = make_plan(ranks, requests, trainings, all_sizes=True, turns=ALONE_TURNS)
+    with watch_load() as load:
+        found = launch(_worker, ranks, plan, backend=backend, timeout=timeout, progress=progress)
+    return make_calibration(_blocks(found), _setting(ranks, backend, found, load))
+
+
+def run_in_turns(
+    requests: Sequence[Request],
+    trainings: Sequence[Training],
+    cluster: Ranks,
+    *,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    progress: Progress | None = None,
+) -> Turns:
+    """Calibrate and run in one launch, in turns of a few seconds, and return what both kinds of block measured.
+
+    Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    """
+    check_cluster(cluster, Ranks)
+    _check_images(trainings)
+    ranks = cluster.world_size
+    plan = make_plan(ranks, requests, trainings, runs=True)
+    with watch_load() as load:
+        found = launch(_worker, ranks, plan, backend=backend, timeout=timeout, progress=progress)
+    collectives = [
+        make_collective_trace(cluster, measurement, [rank.collectives[number] for rank in found])
+        for number, measurement in enumerate(plan.measurements)
+    ]
+    return Turns(
+        _blocks(found),
+        _setting(ranks, backend, found, load),
+        collectives,
+        _training_traces(plan, cluster, trainings, found),
+    )
+
+
+def _worker(rank: int, world_size: int, plan: Plan) -> "RankTurns":
+    from realcomm.calibrating.calibrator import take_turns  # torch comes with it
+
+    return take_turns(rank, world_size, plan)
+
+
+def _setting(ranks: int, backend: str, found: "Sequence[RankTurns]", load: LoadWatch) -> Setting:
+    return Setting(ranks, threads_per_rank(ranks), backend, load.share_of_others(sum(rank.cpu_s for rank in found)))
+
+
+def _blocks(ranks: "Sequence[RankTurns]") -> list[CalibrationBlock]:
+    return [CalibrationBlock(list(same)) for same in zip(*(rank.calibration for rank in ranks), strict=True)]
+
+
+def _training_traces(
+    plan: Plan, cluster: Ranks, trainings: Sequence[Training], ranks: "Sequence[RankTurns]"
+) -> list[Trace]:
+    """Return the trace of each training, in the order in which they were asked for."""
+    from realcomm.training.trainer import make_trace  # torch comes with it
+
+    runs = [training for one in plan.trainings for training in one.runs]
+    traces = [
+        (training, make_trace(training, cluster, [rank.trainings[number] for rank in ranks]))
+        for number, training in enumerate(runs)
+    ]
+    return [next(trace for run, trace in traces if run is training) for training in trainings]
+
+
+def _check_images(trainings: Sequence[Training]) -> None:
+    """Raise InputError for missing images here, rather than in every process."""
+    if trainings:
+        from realcomm.training.datasets import load_images  # torch comes with it
+
+        for training in trainings:
+            load_images(training.dataset, train=True, folder=training.data_folder)

@@ -1,0 +1,120 @@
+"""One rank's part of calibrating, and of calibrating and running in turns."""
+
+from dataclasses import dataclass
+from time import process_time
+
+import torch.distributed as dist
+
+from collectives.units import format_size
+from realcomm.calibrating.beside import BesideCalibrator
+from realcomm.calibrating.blocks import RankBlock, TrainingKind
+from realcomm.calibrating.plan import Plan, TrainingPlan
+from realcomm.calibrating.stand_in import StandInTraining
+from realcomm.launching.group import own_device
+from realcomm.launching.status import report_progress, set_status
+from realcomm.measuring.measurement import RankMeasurement
+from realcomm.measuring.probes import ProbeBench, time_reduction
+from realcomm.measuring.rank_measurement import RunningMeasurement
+from realcomm.measuring.timing import without_garbage_collection
+from realcomm.training.compute_phases import LoneTraining
+from realcomm.training.trainer import RankResult, RunningTraining
+
+PROBE_S = 0.1  # of a probe in a block
+RUN_S = 0.25  # of a collective in a block
+REDUCTIONS = 9  # repetitions in a block
+STEPS_PER_PROBE = 2  # training steps of a block that use the same probe
+LEAST_STEPS = 6  # training steps of a block
+BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
+LONE_STEPS = 3  # of one rank by itself, in a block
+
+
+@dataclass
+class RankTurns:
+    """What one rank measured in all blocks, those of calibrating and those of running apart."""
+
+    calibration: list[RankBlock]
+    collectives: list[RankMeasurement]
+    trainings: list[RankResult]
+    cpu_s: float  # of all its threads, from the start of the process
+
+
+def take_turns(rank: int, world_size: int, plan: Plan) -> RankTurns:
+    """Calibrate and run in turns, first the collectives, then the trainings."""
+    bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
+    running = [RunningMeasurement(rank, world_size, one) for one in plan.measurements]
+    if plan.probes or plan.reductions:
+        for turn in range(plan.turns + 1):
+            blocks.append(_calibrate_hops(bench, plan, f"block {turn + 1} of {plan.turns + 1}"))
+            for measurement in running if turn < plan.turns else ():
+                measurement.take_block(RUN_S, least=3, most=25)
+    collectives = [measurement.result() for measurement in running]
+    del bench, running
+    trainings = []
+    for training_plan in plan.trainings:
+        found, results = _train_in_turns(rank, world_size, training_plan, plan.turns)
+        blocks += found
+        trainings += results
+    return RankTurns(blocks, collectives, trainings, process_time())
+
+
+def _calibrate_hops(bench: ProbeBench, plan: Plan, text: str) -> RankBlock:
+    """Time every probe and reduction for a moment."""
+    block = RankBlock()
+    with without_garbage_collection():
+        for done, probe in enumerate(plan.probes):
+            set_status(f"calibrating {probe.pattern}, {format_size(probe.nbytes)}")
+            if bench.rank == 0 and done % 8 == 0:
+                report_progress(done, len(plan.probes), f"calibrating, {text}")
+            intervals = bench.time(probe, PROBE_S)
+            if bench.takes_part(probe):
+                block.probes[probe] = intervals
+        for nbytes in plan.reductions:
+            dist.barrier()
+            block.reductions[nbytes] = time_reduction(nbytes, REDUCTIONS)
+    return block
+
+
+def _train_in_turns(
+    rank: int, world_size: int, plan: TrainingPlan, turns: int
+) -> tuple[list[RankBlock], list[RankResult]]:
+    """Calibrate the computing of a kind of training, and run its trainings in turns with that."""
+    calibrator = _TrainingCalibrator(rank, world_size, plan)
+    running = [RunningTraining(rank, world_size, training) for training in plan.runs]
+    calibrator.warm_up()
+    blocks = [calibrator.take_block()]
+    for turn in range(turns):
+        for training in running:
+            left = training.shard.steps - training.done
+            training.take_steps(-(-left // (turns - turn)))
+            blocks.append(calibrator.take_block())
+        if not running:
+            blocks.append(calibrator.take_block())
+    return blocks, [training.finish() for training in running]
+
+
+class _TrainingCalibrator:
+    """The calibration of a kind of training on one rank."""
+
+    def __init__(self, rank: int, world_size: int, plan: TrainingPlan) -> None:
+        self.rank, self.kind = rank, TrainingKind.of(plan.training)
+        set_status("preparing the calibration of a training step")
+        self._stand_in = StandInTraining(plan.training, rank, world_size, plan.probes)
+        self._steps = max(LEAST_STEPS, STEPS_PER_PROBE * len(plan.probes))
+        self._beside = BesideCalibrator(self._stand_in) if plan.overlaps and own_device().type == "cpu" else None
+        self._lone = {threads: LoneTraining(plan.training, threads) for threads in plan.lone_threads if rank == 0}
+
+    def warm_up(self) -> None:
+        """Take steps that do not count."""
+        set_status("warming up a training step")
+        self._stand_in.warm_up()
+
+    def take_block(self) -> RankBlock:
+        """Take steps with all ranks, then with one alone; all ranks call this."""
+        set_status("calibrating a training step")
+        block = RankBlock(steps={self.kind: self._stand_in.take_steps(self._steps)})
+        if self._beside is not None:
+            block.beside[self.kind] = self._beside.take_steps(BESIDE_STEPS)
+        for threads, lone in self._lone.items():
+            block.alone[self.kind, threads] = lone.take_steps(LONE_STEPS)
+        dist.barrier()  # the others sleep meanwhile
+        return block

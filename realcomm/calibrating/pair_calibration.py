@@ -1,0 +1,88 @@
+"""Measure two emulated hosts, by which the transport of an emulated cluster is calibrated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import networkx as nx
+
+from collectives.records.calibration import Calibration
+from collectives.records.environment import threads_per_rank
+from collectives.records.pair_probes import PairProbes
+from collectives.workload import Training
+from realcomm.calibrating.blocks import fit_line
+from realcomm.calibrating.calibration import calibrate
+from realcomm.emulation.batches import BURST, MTU
+from realcomm.emulation.network import emulate
+from realcomm.launching.launcher import launch
+from realcomm.launching.types import Progress
+
+
+def calibrate_pair(bandwidth: float, *, timeout: float = 300.0, progress: Progress | None = None) -> PairProbes:
+    """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure messages between them, remove all.
+
+    Takes some ten seconds at 50 Mbit/s. Raise RunFailed where nothing can be emulated here or the network lost packets,
+    and RankFailed and TimedOut as ``launch`` does.
+
+    >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
+    954112
+    """
+    asked = PairProbes(bandwidth, MTU, BURST, [], [], [], [], [], 0, 0, 0.0, 0, [])
+    with emulate(_Pair(bandwidth)) as network:
+        found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
+    return found
+
+
+def calibrate_emulated(
+    bandwidth: float,
+    ranks: int,
+    trainings: Sequence[Training] = (),
+    *,
+    timeout: float = 300.0,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Measure what predicts ``ranks`` emulated hosts: a pair of them, and trainings' phases in ``ranks`` processes.
+
+    ``bandwidth`` is of the pair's links in bytes/s. The pair never takes part in what is predicted. Raise as
+    ``calibrate_pair`` does.
+
+    >>> calibrate_emulated(50e6 / 8, ranks=4).pair.window  # doctest: +SKIP
+    147696
+    """
+    pair, threads = calibrate_pair(bandwidth, timeout=timeout, progress=progress), threads_per_rank(ranks)
+    if trainings:
+        return replace(calibrate(ranks, trainings, timeout=timeout, progress=progress), pair=pair)
+    one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
+    return Calibration(ranks, threads, one_way, both_ways, reduction, pair=pair)
+
+
+def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
+    from realcomm.calibrating.pair_worker import probe_pair  # torch comes with it
+
+    return probe_pair(rank, world_size, asked)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two hosts on one switch."""
+
+    bandwidth: float  # bytes/s
+    title: str = "a pair of hosts"
+    hosts: tuple[str, ...] = ("h0", "h1")
+    world_size: int = 2
+
+    @property
+    def graph(self) -> Any:
+        """The links, in both directions."""
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        for host in self.hosts:
+            for src, dst in ((host, "s0"), ("s0", host)):
+                graph.add_edge(src, dst, bandwidth=self.bandwidth, latency=0.0)
+        return graph
+
+    def router(self) -> "_Pair":
+        return self
+
+    def route(self, src: str, dst: str) -> tuple[str, ...]:
+        """Return the nodes on the way."""
+        return src, "s0", dst

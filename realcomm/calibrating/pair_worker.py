@@ -1,0 +1,168 @@
+"""What two ranks measure between two hosts: messages through the executor, and when a send returns."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median_low
+
+import torch
+import torch.distributed as dist
+
+from collectives.declaration import Algorithm
+from collectives.records.pair_probes import PairProbes, Points
+from collectives.request import Request
+from collectives.spec import Spec
+from collectives.step import Program, recv, reduce, send
+from collectives.units import format_size
+from realcomm.calibrating.tcp_info import TcpInfo, read_connections, sampling_in_flight
+from realcomm.execution.executor import Executor
+from realcomm.launching.status import report_progress, set_status
+from realcomm.measuring.exact_inputs import neutral_buffer
+from realcomm.measuring.timing import (
+    first_to_last,
+    gather_intervals,
+    max_over_ranks,
+    repetitions_within,
+    time_together,
+    without_garbage_collection,
+)
+
+KIB = 1024
+CHAIN_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
+HOPS = (1, 2, 3, 5)
+LONG_SIZE = 1024 * KIB  # of one hop and of two only
+EXCHANGES = (1, 4)  # steps that depend on each other
+SENT_SIZES = tuple(KIB * 4**k for k in range(3, 8))  # 64 KiB to 16 MiB
+LONGEST_S = 4.0  # that a message may take
+REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
+TOTAL_S, LEAST, MOST = 0.3, 3, 25  # of the repetitions of a program ...
+SMALL, LEAST_SMALL = 64 * KIB, 15  # ... which are more where messages are no longer than this: they vary most
+SLOWER, ATTEMPTS = 5e-3, 4  # share of a long message's time, and how often it is sent
+POSTED_BEFORE_S = 0.02  # a receive before its send
+TAG = 77
+
+
+def chain(hops: int, rank: int, world_size: int) -> Program:
+    """Pass one chunk to and fro: each hop sends what the one before brought."""
+    for hop in range(hops):
+        yield (send(1 - rank, 0),) if rank == hop % 2 else (recv(1 - rank, 0),)
+
+
+def exchange(steps: int, rank: int, world_size: int) -> Program:
+    """Let both send and receive at once, each step what the one before brought."""
+    for step in range(steps):
+        yield send(1 - rank, step % 2), recv(1 - rank, 1 - step % 2)
+
+
+def reduction(rank: int, world_size: int) -> Program:
+    """Let each rank add one chunk to another."""
+    yield (reduce(0, into=1),)
+
+
+def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
+    """Return ``probes``, which says how the network was built, with what is measured on it; both ranks call this."""
+    chains = [
+        (size, hops, _seconds(partial(chain, hops), size, 1))
+        for size in (*CHAIN_SIZES, LONG_SIZE)
+        for hops in (HOPS if size in CHAIN_SIZES else HOPS[:2])
+    ]
+    sent = [_send_undisturbed(rank, size, probes.goodput) for size in SENT_SIZES if size < LONGEST_S * probes.bandwidth]
+    done = [(size, seconds) for size, seconds, _ in sent]
+    window, in_flight, rtt, send_buffer = _connection(probes, done)
+    return PairProbes(
+        *(probes.bandwidth, probes.mtu, probes.burst),
+        one_way=[(size, seconds / 2) for size, hops, seconds in chains if hops == 2],
+        chains=chains,
+        exchange=[(size, _exchange(size)) for size in CHAIN_SIZES],
+        send_done=done,
+        arrived=[(size, seconds) for size, _, seconds in sent],
+        window=window,
+        in_flight=in_flight,
+        rtt=rtt,
+        send_buffer=send_buffer,
+        reduction=_reductions(),
+    )
+
+
+def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> float:
+    """Return the seconds of a program on chunks of this size, from first start to last end.
+
+    Of the repetitions the lower quartile counts: other processes on this machine only add time.
+    """
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    set_status(f"probing with {format_size(size)}")
+    if rank == 0:
+        report_progress(0, 0, f"messages of {format_size(size)}")
+    request = Request(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
+    least = LEAST_SMALL if size <= SMALL else LEAST
+    call = partial(Executor(request, rank, world_size).run, neutral_buffer(request, torch.device("cpu")))
+    with without_garbage_collection():
+        warm = [time_together(call) for _ in range(2)]
+        repetitions = repetitions_within(TOTAL_S, max_over_ranks(warm[-1][1] - warm[-1][0]), least, MOST)
+        intervals = gather_intervals([time_together(call) for _ in range(repetitions)])
+    seconds = sorted(end - begin for begin, end in first_to_last(intervals))
+    return seconds[len(seconds) // 4]
+
+
+def _exchange(size: int) -> float:
+    """Return the seconds of one more step of exchanges."""
+    few, many = (_seconds(partial(exchange, steps), size, 2) for steps in EXCHANGES)
+    return (many - few) / (EXCHANGES[1] - EXCHANGES[0])
+
+
+def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[int, float, float]:
+    """Return what ``_send`` does; a long message that is slower than its link is sent again, and the quickest counts.
+
+    Other processes on this machine only add time.
+    """
+    tries = [_send(rank, size)]
+    while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][2] > (1 + SLOWER) * size / goodput:
+        tries.append(_send(rank, size))
+    return min(tries, key=lambda found: found[2])
+
+
+def _send(rank: int, size: int) -> tuple[int, float, float]:
+    """Return the size, and when the sender's wait returned, and the receiver's: median seconds from posting."""
+    set_status(f"sending {format_size(size)}")
+    tensor, found = torch.zeros(size // 4), []
+    for _ in range(LEAST if size <= LONG_SIZE else 1):
+        dist.barrier()
+        if rank == 0:
+            time.sleep(POSTED_BEFORE_S)
+            begin = time.perf_counter()
+            dist.isend(tensor, 1, tag=TAG).wait()  # type: ignore[union-attr]
+        else:
+            begin = 0.0
+            dist.irecv(tensor, 0, tag=TAG).wait()  # type: ignore[union-attr]
+        times = torch.tensor([begin, time.perf_counter()], dtype=torch.float64)
+        both = [torch.empty_like(times) for _ in range(2)]
+        dist.all_gather(both, times)
+        (posted, done), (_, arrived) = (each.tolist() for each in both)
+        found.append((done - posted, arrived - posted))
+    return size, median_low([done for done, _ in found]), median_low([arrived for _, arrived in found])
+
+
+def _connection(probes: PairProbes, done: Points) -> tuple[int, int, float, int]:
+    """Return window, bytes in flight, round trip and send buffer of the sender's side, with the largest message."""
+    rank, goodput = dist.get_rank(), probes.goodput
+    with sampling_in_flight() as samples:
+        _send(rank, done[-1][0])
+    under_way = [each for each in samples if each] or [0]
+    middle = under_way[len(under_way) // 5 : len(under_way) * 4 // 5 + 1]
+    least, *_ = sorted(read_connections(), key=lambda each: -each.window) or [TcpInfo(0, 0, 0.0)]
+    values = torch.tensor([least.window, median_low(middle), least.min_rtt], dtype=torch.float64)
+    dist.broadcast(values, 0)
+    window, in_flight, rtt = values.tolist()
+    buffered = max(size - goodput * seconds for size, seconds in done[-2:])
+    return int(window), int(in_flight), rtt, max(0, int(buffered))
+
+
+def _reductions() -> Points:
+    return [(size, _seconds(reduction, size, 2)) for size in REDUCTION_SIZES]
+
+
+def _undefined(rank: int, part: int, world_size: int, root: int) -> None:
+    return None
+
+
+_NO_COLLECTIVE = Spec("calibration", rooted=False, reduces=False, start=_undefined, end=_undefined, moves=True)

@@ -1,0 +1,101 @@
+"""What is to be calibrated, and run in turns with it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from collectives.costs.hops import request_hops
+from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of
+from collectives.records.environment import cores, threads_per_rank
+from collectives.request import Request
+from collectives.workload import Training
+from realcomm.calibrating.blocks import TrainingKind
+from realcomm.measuring.measurement import Measurement
+
+SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages and reductions, whatever is asked for
+LINE_SIZES = (4096, 2 << 20)  # of those that are timed in any case
+MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
+TURNS = 4  # blocks of running, each between two of calibrating
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A kind of training to be calibrated, and the trainings of this kind to be run."""
+
+    training: Training  # any of the kind
+    probes: tuple[Probe, ...]  # for the sync's place
+    lone_threads: tuple[int, ...]  # of a rank that computes by itself
+    runs: tuple[Training, ...] = ()
+    overlaps: bool = False  # whether torch's own sync is among them, which overlaps backward
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of a launch that calibrates, and runs in turns with that."""
+
+    probes: tuple[Probe, ...] = ()
+    reductions: tuple[int, ...] = ()  # bytes
+    trainings: tuple[TrainingPlan, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    turns: int = TURNS
+
+
+def make_plan(
+    ranks: int,
+    requests: Sequence[Request] = (),
+    trainings: Sequence[Training] = (),
+    *,
+    runs: bool = False,
+    all_sizes: bool = False,
+    turns: int = TURNS,
+) -> Plan:
+    """Return the plan to calibrate for these requests and trainings and, with ``runs``, to run them in turns.
+
+    Hops are timed at exactly the sizes of the requests; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB.
+    """
+    programs = [request for request in requests if not request.algorithm.is_nccl]
+    hops = [hop for request in programs for hop in request_hops(request, ranks)]
+    sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]
+    common = [hop for size in (sizes if all_sizes else LINE_SIZES) for hop in _common_hops(size, ranks, all_sizes)]
+    kinds: dict[TrainingKind, list[Training]] = {}
+    for training in trainings:
+        kinds.setdefault(TrainingKind.of(training), []).append(training)
+    return Plan(
+        _probes([*hops, *common], ranks),
+        tuple(sizes) if all_sizes else LINE_SIZES,
+        tuple(_training_plan(ranks, same, runs) for same in kinds.values()),
+        tuple(Measurement(request, warmup=2, repetitions=None, inputs=None) for request in requests) if runs else (),
+        turns,
+    )
+
+
+def _common_hops(nbytes: int, ranks: int, every_kind: bool) -> Iterable[Hop]:
+    """Yield the hops from which a prediction reads those that were not asked for.
+
+    Not ``every_kind`` but what a line is fitted to, from which clusters of other machines borrow.
+    """
+    if ranks < 2:
+        return
+    if not every_kind:
+        yield from (Hop(pattern, 1, False, nbytes, is_first=False) for pattern in (RELAY, EXCHANGE))
+        return
+    fans = [(FAN_IN, ranks - 1), (FAN_OUT, ranks - 1)] if ranks > 2 else []
+    for pattern, width in [(RELAY, 1), (EXCHANGE, 1), *fans]:
+        for reduces in (False, True):
+            for is_first in (True, False):
+                yield Hop(pattern, width, reduces, nbytes, is_first)
+
+
+def _probes(hops: Iterable[Hop], ranks: int) -> tuple[Probe, ...]:
+    return tuple(dict.fromkeys(probe for hop in hops for probe in probes_of(hop, ranks)))
+
+
+def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> TrainingPlan:
+    syncs = [
+        Request(training.gradient_sync, training.gradient_bytes // 4, op="mean")
+        for training in same
+        if training.gradient_sync is not None and not training.gradient_sync.is_nccl
+    ]
+    hops = [hop for sync in syncs for hop in request_hops(sync, ranks)] if ranks > 1 else []
+    threads = tuple(dict.fromkeys([threads_per_rank(ranks), cores()]))
+    overlaps = ranks > 1 and any(training.gradient_sync is None for training in same)
+    return TrainingPlan(same[0], _probes(hops, ranks), threads, tuple(same) if runs else (), overlaps)

@@ -1,0 +1,124 @@
+"""How fast TCP goes over links, several at once, measured in this process by sockets in other network namespaces."""
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from realcomm.emulation.batches import FRAME, PAYLOAD
+from realcomm.launching.namespaces import OWN_NETWORK, enter_network
+
+WARM_UP_S = 0.1  # not counted: the connection's window grows
+MEASURED_S = 0.25
+LOOK_S = 2e-3  # between looks at all sockets
+CONNECT_S = 5.0
+_CHUNK = bytes(1 << 18)
+_SEND_BUFFER = 1 << 20  # asked for; the system's own limit holds
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where one end of a transfer is: an open file of its network namespace, and its address there."""
+
+    namespace: int
+    address: str
+
+
+@dataclass
+class Transfer:
+    """One connection and what has arrived by when."""
+
+    sender: socket.socket
+    receiver: socket.socket
+    total: int = 0
+    arrived: list[tuple[float, int]] = field(default_factory=list)  # (time, bytes in all)
+
+    def move(self) -> None:
+        """Send what the socket takes and read what it has."""
+        try:
+            while self.sender.send(_CHUNK) == len(_CHUNK):
+                pass
+        except BlockingIOError:
+            pass
+        try:
+            while count := self.receiver.recv_into(_drain):
+                self.total += count
+        except BlockingIOError:
+            pass
+        self.arrived.append((time.perf_counter(), self.total))
+
+    def close(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+
+
+_drain = bytearray(1 << 18)
+
+
+def expected_goodput(bandwidth: float) -> float:
+    """Return what of a link's bandwidth is left for TCP's data: a shaper counts headers of Ethernet, IPv4 and TCP.
+
+    >>> round(expected_goodput(50e6) / 1e6, 2)
+    47.82
+    """
+    return bandwidth * PAYLOAD / FRAME
+
+
+def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float = MEASURED_S) -> list[float]:
+    """Return the bytes/s of each (sender, receiver), all sending at once; none of them may share a limited link.
+
+    Raise OSError where one cannot reach the other.
+    """
+    home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+    transfers: list[Transfer] = []
+    try:
+        try:
+            for sender, receiver in pairs:
+                transfers.append(connect(sender, receiver))
+        finally:
+            enter_network(home)
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + WARM_UP_S + seconds:
+            for transfer in transfers:
+                transfer.move()
+            time.sleep(LOOK_S)
+        return [slope([each for each in transfer.arrived if each[0] >= begin + WARM_UP_S]) for transfer in transfers]
+    finally:
+        for transfer in transfers:
+            transfer.close()
+        os.close(home)
+
+
+def connect(sender: Endpoint, receiver: Endpoint) -> Transfer:
+    """Return a connection between two namespaces; this process is in the sender's afterwards."""
+    enter_network(receiver.namespace)
+    with socket.socket() as listener:
+        listener.settimeout(CONNECT_S)
+        listener.bind((receiver.address, 0))
+        listener.listen()
+        enter_network(sender.namespace)
+        sending = socket.socket()
+        try:
+            sending.settimeout(CONNECT_S)
+            sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+            sending.connect(listener.getsockname())
+            receiving, _ = listener.accept()
+        except OSError:
+            sending.close()
+            raise
+    sending.setblocking(False)
+    receiving.setblocking(False)
+    return Transfer(sending, receiving)
+
+
+def slope(points: Sequence[tuple[float, int]]) -> float:
+    """Return the bytes/s of the straight line with the least squares through (time, bytes).
+
+    >>> slope([(0.0, 0), (1.0, 10), (2.0, 20)])
+    10.0
+    """
+    count = len(points)
+    mean_t, mean_b = sum(t for t, _ in points) / count, sum(b for _, b in points) / count
+    spread = sum((t - mean_t) ** 2 for t, _ in points)
+    return sum((t - mean_t) * (b - mean_b) for t, b in points) / spread if spread else 0.0

@@ -1,0 +1,95 @@
+"""What the backend itself does for a collective: one call of ``torch.distributed``, in the executor's place.
+
+Buffers are those of rank programs: a rank's part is the part of its number. Where data would change its place the
+result comes into a buffer of its own, as nccl-tests measures it out of place.
+"""
+
+import torch
+import torch.distributed as dist
+
+from collectives.elements import OPS
+from collectives.errors import InputError
+from collectives.lengths import check_length
+from collectives.parts import reduced_slice
+from collectives.request import Request
+from realcomm.execution.events import Event
+from realcomm.execution.executor import Executor
+from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded
+
+REDUCE = {
+    "sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
+    "product": dist.ReduceOp.PRODUCT,
+}  # fmt: skip
+
+
+class OwnCollective:
+    """One rank's part in the own collective of the default group's backend, ready to run many times.
+
+    With two ranks:
+
+    >>> own = OwnCollective(Request(nccl("all_reduce"), elements=2), rank, world_size)  # doctest: +SKIP
+    >>> own.run(torch.tensor([1.0, 2.0]))  # doctest: +SKIP
+    """
+
+    def __init__(self, request: Request, rank: int, world_size: int, device: torch.device | str = "cpu") -> None:
+        """Allocate what a result needs. Raise InputError for an unknown operator or parts that are not equally long."""
+        if request.op not in REDUCE:
+            raise InputError(f"op {request.op!r} is not known; there are {', '.join(OPS)}")
+        check_length(request.algorithm, request.elements, world_size)
+        self.request, self.rank, self.world_size = request, rank, world_size
+        averages = request.op == "mean" and torch.device(device).type == "cuda"
+        self._op = dist.ReduceOp.AVG if averages else REDUCE[request.op]
+        spec = request.spec
+        self._divided = reduced_slice(spec, rank, world_size, request.root, request.elements)
+        self._divides = request.op == "mean" and not averages and spec.reduces
+        self._received = torch.empty(
+            request.elements if spec.moves else 0, dtype=getattr(torch, request.dtype), device=device
+        )
+        self._label = padded(request.algorithm.full_name, COLLECTIVE_BYTES)
+
+    def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
+        """Run the collective on ``tensor``; there are no steps to ``record``. Raise RuntimeError if a peer is lost."""
+        own_slot().collective[:] = self._label
+        self._call(tensor)
+        if self._divides:
+            tensor[self._divided] /= self.world_size
+
+    def settle(self, tensor: torch.Tensor) -> None:
+        """Copy a result that came into a buffer of its own into ``tensor``."""
+        if self.request.spec.moves:
+            tensor.copy_(self._received)
+
+    def _call(self, tensor: torch.Tensor) -> None:
+        """Call torch.distributed. Raise InputError for a collective that it has not."""
+        name, root = self.request.spec.name, self.request.root
+        parts = tensor.chunk(self.world_size) if self.request.spec.has_parts else ()
+        if name == "all_reduce":
+            dist.all_reduce(tensor, self._op)
+        elif name == "broadcast":
+            dist.broadcast(tensor, root)
+        elif name == "reduce":
+            dist.reduce(tensor, root, self._op)
+        elif name == "all_gather":
+            dist.all_gather_into_tensor(tensor, parts[self.rank])
+        elif name == "reduce_scatter":
+            dist.reduce_scatter_tensor(parts[self.rank], tensor, self._op)
+        elif name == "all_to_all":
+            dist.all_to_all_single(self._received, tensor)
+        elif name == "gather":
+            dist.gather(parts[self.rank], list(parts) if self.rank == root else None, root)
+        elif name == "scatter":
+            dist.scatter(parts[self.rank], list(parts) if self.rank == root else None, root)
+        else:
+            raise InputError(f"{name}: torch.distributed has no such collective on a tensor")
+
+
+Runner = Executor | OwnCollective
+
+
+def make_runner(request: Request, rank: int, world_size: int, device: torch.device) -> Runner:
+    """Return what carries a request out on this rank, watched where it has a program. Raise InputError."""
+    if request.algorithm.is_nccl or (request.algorithm.is_gloo and device.type == "cpu"):
+        return OwnCollective(request, rank, world_size, device)
+    executor = Executor(request, rank, world_size, device=device)
+    executor.watch()
+    return executor

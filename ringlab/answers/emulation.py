@@ -1,0 +1,93 @@
+"""Scenarios on an emulated network: build it, say what it is, and calibrate for it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import realcomm
+from collectives.errors import InputError
+from collectives.records.calibration import Calibration
+from collectives.units import count, format_bandwidth, format_time
+from realcomm.calibrating.pair_calibration import calibrate_emulated
+from realcomm.emulation.network import EmulatedNetwork
+from realcomm.emulation.plan import plan_network
+from ringlab.answers.progress import Progress
+from ringlab.answers.workload import predictable
+from scenarios import Scenario
+from simcomm.cluster.cluster import Cluster
+from simcomm.model.trouble import NO_TROUBLE
+
+AnyScenario = TypeVar("AnyScenario", bound=Scenario)
+
+
+def on_emulated(scenario: AnyScenario) -> AnyScenario:
+    """Return the scenario on its cluster as it is emulated. Raise InputError where it cannot be, or has trouble."""
+    if scenario.trouble != NO_TROUBLE:
+        raise InputError(
+            f"{scenario.path}: trouble: it cannot be brought about on an emulated network; "
+            "leave [trouble] out, or predict it beside as [what_if.trouble]"
+        )
+    try:
+        plan_network(scenario.cluster)
+    except InputError as error:
+        raise InputError(f"{scenario.path}: cluster: {error}") from error
+    return replace(scenario, cluster=replace(scenario.cluster, is_emulated=True))
+
+
+@contextmanager
+def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
+    """Build a cluster's network within the context, and say what it is. Raise InputError and RunFailed."""
+    with progress.task(f"building {cluster.title} on this machine and measuring its links"):
+        network = realcomm.emulate(cluster).__enter__()
+    with network:
+        progress.note(describe(network))
+        yield network
+
+
+def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
+    """Return the scenario to predict: its links without latencies where the network has none."""
+    if network.delays or not network.plan.is_delayed:
+        return scenario
+    graph = scenario.cluster.graph.copy()
+    for _, _, data in graph.edges(data=True):
+        data["latency"] = 0.0
+    return replace(scenario, cluster=replace(scenario.cluster, graph=graph))
+
+
+def describe(network: EmulatedNetwork) -> str:
+    """Return what was built, how exact its links are, and what it leaves out."""
+    plan = network.plan
+    worst = max(abs(got / want - 1) for got, want in zip(network.goodputs, expected_goodputs(network), strict=True))
+    built = f"{count(len(plan.hosts), 'host')}, {count(len(plan.directions) // 2, 'link')}, each within {worst:.2%}"
+    if not plan.is_delayed or network.delays:
+        return f"emulated: {built}"
+    most = format_time(max(one.latency for one in plan.directions))
+    return f"emulated: {built}; latencies of up to {most} are not: this kernel cannot delay packets (netem)"
+
+
+def expected_goodputs(network: EmulatedNetwork) -> list[float]:
+    """Return the bytes/s that TCP should get on each of the network's directions."""
+    from realcomm.emulation.goodput import expected_goodput
+
+    return [expected_goodput(one.bandwidth) for one in network.plan.directions]
+
+
+def hosts_bandwidth(cluster: Cluster) -> float:
+    """Return the bytes/s that the links of most hosts have."""
+    plan = plan_network(cluster)
+    return Counter(one.bandwidth for one in plan.directions if one.src in plan.hosts).most_common(1)[0][0]
+
+
+def calibrate_for_emulation(scenario: Scenario, *, timeout: float, progress: Progress) -> Calibration:
+    """Measure two emulated hosts, and the trainings' computing on as many processes as the cluster has ranks.
+
+    The pair has links of the bandwidth that most of the cluster's hosts have.
+    """
+    bandwidth = hosts_bandwidth(scenario.cluster)
+    trainings = [training for training in scenario.trainings if training.compute is None]
+    with progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
+        return calibrate_emulated(
+            bandwidth, scenario.cluster.world_size, predictable(trainings), timeout=timeout, progress=tick
+        )

@@ -1,0 +1,51 @@
+"""How far a prediction may be off, as a share of it: from how far the parts of its calibration disagree, and its age.
+
+Each part of a calibration is made of some of its blocks. With m predictions of a row, one a part, whose standard
+deviation is s, the mean over as many blocks of another measurement lies within t s sqrt(2 / m) of theirs in four cases
+of five, where t is Student's for m - 1 degrees of freedom.
+"""
+
+from collections.abc import Sequence
+from math import hypot, log10, sqrt
+from statistics import fmean, stdev
+
+from collectives.records.calibration import read_curve
+
+# Two-sided 80 % quantiles of Student's t by degrees of freedom.
+T_80 = (3.078, 1.886, 1.638, 1.533, 1.476)
+
+# By how much a time of this kind changes on a machine with two cores, between launches that are so many seconds apart:
+# the 90th percentile of nine launches (docs/predictions.md).
+DRIFT = ((10.0, 0.23), (60.0, 0.29), (1200.0, 0.39))
+NO_DRIFT_S = 1.0  # younger than this a calibration belongs to the run itself
+
+
+def disagreement(values: Sequence[float | None]) -> float | None:
+    """Return how far the mean of another measurement may be from these values' mean, as a share of it.
+
+    Return None where they are too few, or one is not known.
+
+    >>> round(disagreement([1.0, 1.1, 0.9, 1.0]), 3)
+    0.095
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2 or len(known) < len(values) or fmean(known) == 0:
+        return None
+    t = T_80[min(len(known) - 2, len(T_80) - 1)]
+    return t * stdev(known) / abs(fmean(known)) * sqrt(2 / len(known))
+
+
+def drift(age_s: float) -> float:
+    """Return by which share a time may have changed since it was calibrated ``age_s`` seconds ago.
+
+    >>> drift(0.0), drift(60.0), round(drift(86400.0), 2)
+    (0.0, 0.29, 0.53)
+    """
+    if age_s < NO_DRIFT_S:
+        return 0.0
+    return read_curve([(log10(age), share) for age, share in DRIFT], log10(age_s))
+
+
+def combine(disagreeing: float | None, age_s: float) -> float | None:
+    """Return the uncertainty of a row from both; None where no disagreement is known."""
+    return None if disagreeing is None else hypot(disagreeing, drift(age_s))

@@ -1,0 +1,41 @@
+"""The tables of ``accuracy --here``."""
+
+from rich.console import Console
+
+from collectives.units import format_size, format_time
+from ringlab.answers.accuracy_here import WITHIN, AccuracyHere, Errors
+from ringlab.terminal.tables import NOTHING, Row, make_table
+
+SHOWN = 12  # of the rows that are off by most
+
+
+def show_accuracy_here(answer: AccuracyHere, console: Console) -> None:
+    """Print the errors of all rows, by algorithm, size and scenario, and the rows that are off by most."""
+    headings = ["rows", "median", "nine in ten", "worst", f"within {WITHIN:.0%}"]
+    for key, groups in answer.views.items():
+        title = "Emulated clusters: errors" if key == "all" else f"By {key}"
+        rows = [[name, *_cells(errors)] for name, errors in groups.items()]
+        console.print(make_table(title, ["" if key == "all" else key, *headings], rows, words=1))
+    worst = sorted((row for row in answer.rows if row.error is not None), key=lambda row: -abs(row.error or 0.0))
+    rows = [
+        [
+            row.scenario,
+            row.what,
+            NOTHING if row.bytes is None else format_size(row.bytes),
+            *map(format_time, (row.predicted_s or 0.0, row.measured_s)),
+            f"{row.error or 0.0:+.0%}",
+        ]
+        for row in worst[:SHOWN]
+    ]
+    headings = ["scenario", "what", "size", "predicted", "measured", "error"]
+    console.print(make_table("Off by most", headings, rows, words=2))
+    for name, reason in answer.refused.items():
+        console.print(f"{name} was not measured: {reason}", markup=False, soft_wrap=True)
+    console.print(f"{len(answer.rows)} rows in {answer.seconds:.0f} s. An error is |predicted / measured - 1|.")
+    if answer.file:
+        console.print(f"The picture: {answer.file}", soft_wrap=True)
+
+
+def _cells(errors: Errors) -> Row:
+    shares = (errors.median, errors.p90, errors.worst)
+    return [str(errors.rows), *(f"{100 * share:.1f} %" for share in shares), f"{errors.within:.0%}"]

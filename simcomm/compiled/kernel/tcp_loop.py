@@ -1,0 +1,302 @@
+"""The event loop of ranks on TCP connections; one event at a time, in an order that names say."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simcomm.compiled.kernel.jit import entry, inline, source_hash
+from simcomm.compiled.kernel.tcp_world import (
+    ACKNOWLEDGEMENT,
+    AWAIT_RECEIVE,
+    AWAIT_SEND,
+    EVENTS,
+    FREE_SEGMENTS,
+    HEADER,
+    NOTICE_OVERHEAD,
+    OVERHEAD,
+    PAYLOAD,
+    PER_ACKNOWLEDGEMENT,
+    POST_RECEIVE,
+    POST_SEND,
+    READY_RANKS,
+    SENDS,
+    SPEND,
+    WINDOW,
+    TcpWorld,
+)
+from simcomm.model.tcp_order import ENTRY, MOST_ENTRIES, MOST_SEGMENTS, SEGMENT, SEGMENT_PACKETS
+
+RANKS_FROM, ITEMS_FROM = 1 << 40, 1 << 41  # in EVENT.what, above the numbers of segments
+THROUGH = 1 << 30  # in place of a hop: nothing is left but the wait for the last byte
+
+
+@inline
+def _push(w: TcpWorld, time: float, order: int, what: int) -> None:
+    """Let something happen at a time."""
+    events, at = w.events, w.sizes[EVENTS]
+    w.sizes[EVENTS] = at + 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if events[above].time < time or (events[above].time == time and events[above].order < order):
+            break
+        events[at].time, events[at].order, events[at].what = events[above].time, events[above].order, events[above].what
+        at = above
+    events[at].time, events[at].order, events[at].what = time, order, what
+
+
+@inline
+def _pop(w: TcpWorld) -> int:
+    """Take the first event off, set the clock to its time, and return what it is."""
+    events = w.events
+    what = events[0].what
+    w.clock[0] = events[0].time
+    size = w.sizes[EVENTS] - 1
+    w.sizes[EVENTS] = size
+    time, order, last = events[size].time, events[size].order, events[size].what
+    at = np.int64(0)
+    while True:
+        below = 2 * at + 1
+        if below >= size:
+            break
+        other = below + 1
+        if other < size and (
+            events[other].time < events[below].time
+            or (events[other].time == events[below].time and events[other].order < events[below].order)
+        ):
+            below = other
+        if time < events[below].time or (time == events[below].time and order < events[below].order):
+            break
+        events[at].time, events[at].order, events[at].what = events[below].time, events[below].order, events[below].what
+        at = below
+    events[at].time, events[at].order, events[at].what = time, order, last
+    return what
+
+
+@inline
+def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
+    """Put an item of a rank in line on its stream after a delay, but not before what was put earlier."""
+    now, stream = w.clock[0], w.items[item].stream
+    delay = max(delay, w.streams[stream].entered_at - now)
+    w.streams[stream].entered_at = now + delay
+    w.ranks[rank].entries += 1
+    _push(w, now + delay, ENTRY + rank * MOST_ENTRIES + w.ranks[rank].entries, ITEMS_FROM + item)
+
+
+@inline
+def _start_data(w: TcpWorld, message: int) -> None:
+    """Put the data of a message on its stream: send and notice are there."""
+    _put(w, message, w.messages[message].src, w.terms[OVERHEAD] + w.messages[message].late)
+
+
+@inline
+def _be_told(w: TcpWorld, message: int) -> None:
+    """Let the notice of a message come."""
+    w.messages[message].is_told = 1
+    if w.messages[message].is_posted:
+        _start_data(w, message)
+
+
+@inline
+def _wake(w: TcpWorld, rank: int, deed: int, message: int) -> None:
+    """Let a rank go on if it waits for just this."""
+    at = w.ranks[rank].at
+    if at >= w.first_deed[rank + 1] or w.ranks[rank].is_ready:
+        return
+    if w.deeds[at] == deed and w.about[at] == message:
+        w.ranks[rank].is_ready = 1
+        w.ranks[w.sizes[READY_RANKS]].ready = rank
+        w.sizes[READY_RANKS] += 1
+
+
+@inline
+def _write(w: TcpWorld, stream: int) -> None:
+    """Let sends go on whose last byte has come into the send buffer."""
+    item = np.int64(w.streams[stream].to_write)
+    while item >= 0 and w.items[item].end - w.streams[stream].acknowledged <= w.terms[SENDS]:
+        if item < len(w.messages):
+            w.messages[item].is_written = 1
+            _wake(w, w.messages[item].src, AWAIT_SEND, item)
+        item = np.int64(w.items[item].after)
+    w.streams[stream].to_write = item
+
+
+@inline
+def _cross(w: TcpWorld, segment: int) -> None:
+    """Let a segment join the links whose turn it is now, and wait for the next, or for its last byte at the end."""
+    now, stream = w.clock[0], w.segments[segment].stream
+    route = w.streams[stream].back if w.segments[segment].is_back else w.streams[stream].route
+    first, last = np.int64(w.first_hop[route]), np.int64(w.first_hop[route + 1])
+    while first + w.segments[segment].hop < last:
+        head, tail = w.segments[segment].head, w.segments[segment].tail
+        if head > now:
+            _sleep(w, segment, head - now)
+            return
+        link = w.hop_link[first + w.segments[segment].hop]
+        service = w.segments[segment].on_wire / w.links[link].rate
+        begin = max(w.links[link].free_at, head - w.links[link].burst)
+        w.links[link].free_at = begin + service
+        w.segments[segment].head = max(begin, head) + w.links[link].latency
+        w.segments[segment].tail = max(w.links[link].free_at, tail) + w.links[link].latency
+        w.segments[segment].hop += 1
+    w.segments[segment].hop = THROUGH
+    _sleep(w, segment, max(w.segments[segment].tail - now, 0.0))
+
+
+@inline
+def _sleep(w: TcpWorld, segment: int, delay: float) -> None:
+    """Go on with a segment after a delay."""
+    order = SEGMENT + w.streams[w.segments[segment].stream].number * MOST_SEGMENTS + w.segments[segment].number
+    _push(w, w.clock[0] + delay, order, segment)
+
+
+@inline
+def _launch(w: TcpWorld, stream: int, item: int, nbytes: float) -> None:
+    """Send the next segment of a stream, which is of this item."""
+    w.sizes[FREE_SEGMENTS] -= 1
+    segment = np.int64(w.segments[w.sizes[FREE_SEGMENTS]].free)
+    w.streams[stream].sent += nbytes
+    w.items[item].left -= nbytes
+    w.streams[stream].segments += 1
+    w.segments[segment].is_last = 0
+    if w.items[item].left <= 0:
+        w.streams[stream].to_send = w.items[item].after
+        w.segments[segment].is_last = 1
+    w.segments[segment].stream, w.segments[segment].item = stream, item
+    w.segments[segment].number = w.streams[stream].segments
+    w.segments[segment].nbytes = nbytes
+    w.segments[segment].on_wire = nbytes + np.ceil(nbytes / w.terms[PAYLOAD]) * w.terms[HEADER]
+    w.segments[segment].is_back, w.segments[segment].hop = 0, 0
+    w.segments[segment].head = w.segments[segment].tail = w.clock[0]
+    _cross(w, segment)
+
+
+@inline
+def _send(w: TcpWorld, stream: int) -> None:
+    """Send segments of a stream while its window has room; one may always be under way."""
+    while w.streams[stream].to_send >= 0:
+        item = np.int64(w.streams[stream].to_send)
+        nbytes = min(w.items[item].left, SEGMENT_PACKETS * w.terms[PAYLOAD])
+        under_way = w.streams[stream].sent - w.streams[stream].acknowledged
+        if under_way > 0 and under_way + nbytes > w.terms[WINDOW]:
+            return
+        _launch(w, stream, item, nbytes)
+
+
+@inline
+def _enter(w: TcpWorld, item: int) -> None:
+    """Let an item come into its stream."""
+    stream = np.int64(w.items[item].stream)
+    w.streams[stream].put += w.items[item].nbytes
+    w.items[item].end = w.streams[stream].put
+    w.items[item].left = w.items[item].nbytes
+    w.items[item].after = -1
+    if w.streams[stream].last >= 0:
+        w.items[w.streams[stream].last].after = item
+    w.streams[stream].last = item
+    if w.streams[stream].to_send < 0:
+        w.streams[stream].to_send = item
+    if w.streams[stream].to_write < 0:
+        w.streams[stream].to_write = item
+    _write(w, stream)
+    _send(w, stream)
+
+
+@inline
+def _arrive(w: TcpWorld, item: int) -> None:
+    """Let the last byte of an item come: data, or the notice of a message."""
+    if item >= len(w.messages):
+        _be_told(w, item - len(w.messages))
+        return
+    w.messages[item].is_there = 1
+    w.messages[item].end = w.clock[0]
+    _wake(w, w.messages[item].dst, AWAIT_RECEIVE, item)
+
+
+@inline
+def _go_on_with_segment(w: TcpWorld, segment: int) -> None:
+    """Carry a segment on: over links, to its receiver, back as an acknowledgement, and to its sender."""
+    if w.segments[segment].hop != THROUGH:
+        _cross(w, segment)
+        return
+    stream, nbytes = np.int64(w.segments[segment].stream), w.segments[segment].nbytes
+    if w.segments[segment].is_back:
+        w.streams[stream].acknowledged += nbytes
+        w.segments[w.sizes[FREE_SEGMENTS]].free = segment
+        w.sizes[FREE_SEGMENTS] += 1
+        _write(w, stream)
+        _send(w, stream)
+        return
+    if w.segments[segment].is_last:
+        _arrive(w, np.int64(w.segments[segment].item))
+    packets = np.ceil(nbytes / w.terms[PAYLOAD])
+    w.segments[segment].on_wire = packets / w.terms[PER_ACKNOWLEDGEMENT] * w.terms[ACKNOWLEDGEMENT]
+    w.segments[segment].is_back, w.segments[segment].hop = 1, 0
+    w.segments[segment].head = w.segments[segment].tail = w.clock[0]
+    _cross(w, segment)
+
+
+@inline
+def _run_rank(w: TcpWorld, rank: int) -> None:
+    """Let a rank do what it can, until it has to wait."""
+    now = w.clock[0]
+    while w.ranks[rank].at < w.first_deed[rank + 1]:
+        at = w.ranks[rank].at
+        deed, message = w.deeds[at], np.int64(w.about[at])
+        if deed == SPEND:
+            _push(w, now + w.seconds[at], rank, RANKS_FROM + rank)
+            return
+        if deed == AWAIT_SEND and not w.messages[message].is_written:
+            return
+        if deed == AWAIT_RECEIVE and not w.messages[message].is_there:
+            return
+        if deed == POST_SEND:
+            w.messages[message].is_posted = 1
+            w.messages[message].send_posted = now
+            if w.messages[message].is_told:
+                _start_data(w, message)
+        if deed == POST_RECEIVE:
+            w.messages[message].receive_posted = now
+            if w.notices:
+                _put(w, len(w.messages) + message, rank, w.terms[NOTICE_OVERHEAD])
+            else:
+                _be_told(w, message)
+        w.done[at] = now
+        w.ranks[rank].at = at + 1
+    w.ranks[rank].finished = now
+
+
+@inline
+def _happen(w: TcpWorld, what: int) -> None:
+    """Let one event happen, and then the ranks go on that it lets go on."""
+    if what >= ITEMS_FROM:
+        _enter(w, what - ITEMS_FROM)
+    elif what >= RANKS_FROM:
+        rank = what - RANKS_FROM
+        w.done[w.ranks[rank].at] = w.clock[0]
+        w.ranks[rank].at += 1
+        w.ranks[rank].is_ready = 1
+        w.ranks[w.sizes[READY_RANKS]].ready = rank
+        w.sizes[READY_RANKS] += 1
+    else:
+        _go_on_with_segment(w, what)
+
+
+def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
+    @entry
+    def advance_tcp(w: TcpWorld, most_events: int) -> bool:
+        """Let so many events happen; return whether nothing more will. Ranks that are ready go on first."""
+        for _ in range(most_events):
+            while w.sizes[READY_RANKS] > 0:
+                w.sizes[READY_RANKS] -= 1
+                rank = np.int64(w.ranks[w.sizes[READY_RANKS]].ready)
+                w.ranks[rank].is_ready = 0
+                _run_rank(w, rank)
+            if w.sizes[EVENTS] == 0:
+                return version >= 0
+            _happen(w, _pop(w))
+        return version < 0
+
+    return advance_tcp
+
+
+advance_tcp = _entry(source_hash())

@@ -1,0 +1,122 @@
+"""A training on the processes of this machine, from the measured times of its phases and hops."""
+
+from dataclasses import replace
+
+from collectives.buckets import Gradient, fill_buckets
+from collectives.errors import InputError
+from collectives.records.calibration import Calibration, ComputePoint, read_curve
+from collectives.records.environment import threads_per_rank
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace
+from collectives.request import Request
+from collectives.workload import ComputePhases, Training
+from simcomm.cluster.cluster import Cluster
+from simcomm.hop_times import METHOD, make_trace, time_hops
+from simcomm.overlap import overlap
+
+
+def train_by_hops(
+    training: Training, cluster: Cluster, calibration: Calibration, phases: ComputePhases, steps: int
+) -> Trace:
+    """Return the trace of so many steps: forward, backward, sync and optimizer, one after the other.
+
+    In every step one rank is the slowest, each in its turn, and the others wait for it in the sync for as long as they
+    did in the calibration.
+    """
+    assert training.gradient_sync is not None
+    request = Request(training.gradient_sync, training.gradient_bytes // 4, op="mean")
+    ranks, point = cluster.world_size, None
+    if training.compute is None:
+        point = calibration.compute_point(training, ranks, threads_per_rank(ranks))
+    begin, spans, messages = 0.0, list[Span](), []
+    for step in range(steps):
+        slowest = step % ranks
+        forward, backward, optimizer = _of_ranks(phases, point, ranks, slowest)
+        computed = [begin + forward + own for own in backward]
+        division = point.division_s if point else None
+        sync = time_hops(request, calibration, computed, division_s=division, in_training=True, collective=step)
+        messages += sync.messages
+        spans += sync.spans
+        for rank in range(ranks):
+            times = [begin, begin + forward, computed[rank], sync.finished[rank]]
+            times.append(times[-1] + optimizer[rank])
+            names = ("forward", "backward", "sync", "optimizer")
+            spans += [
+                Span(rank, name, step, since, until, collective=step)
+                for name, since, until in zip(names, times, times[1:], strict=False)
+            ]
+        begin = max(end + own for end, own in zip(sync.finished, optimizer, strict=True))
+    trace = make_trace(request, cluster, calibration, messages, spans, begin, {})
+    return replace(trace, title=f"training/{training.sync_name}")
+
+
+def train_overlapped(
+    training: Training, cluster: Cluster, calibration: Calibration, phases: ComputePhases, steps: int
+) -> Trace:
+    """Return the trace of steps by torch's DistributedDataParallel: buckets travel while backward goes on.
+
+    Forward includes the broadcast of the buffers, and backward all that averaging the gradients takes: the buckets,
+    the copies into them and back, and waiting for the slowest rank; the sync has no length, as when it is measured.
+    Raises InputError where the calibration has no overlap of such a training.
+    """
+    ranks = cluster.world_size
+    threads = threads_per_rank(ranks)
+    point, together = (
+        calibration.overlap_point(training, ranks, threads),
+        calibration.compute_point(training, ranks, threads),
+    )
+    if point is None:
+        raise InputError(
+            f"the calibration has no overlap of {training.model}, {training.dataset}, batch size "
+            f"{training.batch_size}, with {ranks} ranks; make one with `ringlab calibrate SCENARIO`"
+        )
+    buckets = fill_buckets([Gradient(*each) for each in point.gradients])
+    seconds = [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets]
+    found = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, point.steal)
+    wait = together.wait_s if together else 0.0
+    begin, spans = 0.0, list[Span]()
+    for step in range(steps):
+        _, _, optimizer = _of_ranks(phases, together, ranks, step % ranks)
+        forward = begin + phases.forward + point.broadcast_s
+        backward = forward + found.finished + point.copies_s + wait
+        for rank in range(ranks):
+            times = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, backward)}
+            times["optimizer"] = backward, backward + optimizer[rank]
+            times |= {
+                f"bucket {number}": (forward + since, forward + until)
+                for number, (since, until) in enumerate(found.buckets)
+            }
+            spans += [Span(rank, name, step, *of_name, collective=step) for name, of_name in times.items()]
+        begin = backward + max(optimizer)
+    hosts = list(cluster.hosts)
+    return Trace(
+        f"training/{training.sync_name}",
+        "predicted",
+        ranks,
+        begin,
+        spans=Spans.of(spans).sorted(),
+        nodes=list(dict.fromkeys(hosts)),
+        hosts=hosts,
+        engine="measured",
+        method=METHOD,
+    )
+
+
+def _of_ranks(
+    phases: ComputePhases, point: ComputePoint | None, ranks: int, slowest: int
+) -> tuple[float, list[float], list[float]]:
+    """Return the seconds of forward, and each rank's of backward and optimizer; their means are those of ``phases``."""
+    wait, extra = (point.wait_s, point.slowest_s) if point and ranks > 1 else (0.0, 0.0)
+    return (
+        phases.forward,
+        _spread_out(phases.backward, wait, ranks, slowest),
+        _spread_out(phases.optimizer, extra, ranks, slowest),
+    )
+
+
+def _spread_out(mean: float, extra: float, ranks: int, slowest: int) -> list[float]:
+    """Return seconds of each rank with this mean, of which one is ``extra`` above it and the others are alike."""
+    if ranks == 1:
+        return [mean]
+    extra = min(extra, mean * (ranks - 1))
+    return [mean + extra if rank == slowest else mean - extra / (ranks - 1) for rank in range(ranks)]

@@ -1,0 +1,187 @@
+"""Read the table that nccl-tests prints, line by line.
+
+The columns are those of the line that names them: versions before 2022 leave ``redop`` and ``root`` out where a
+collective has none, or the cell under ``redop`` empty; with per-iteration times or time stamps there are more of them.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collectives.errors import InputError
+from simcomm.nccl.nccl_tests_rows import (
+    Device,
+    NcclTestsRun,
+    PrintedRow,
+    Side,
+    check_groups,
+    check_outcome,
+    check_row,
+    collective_of,
+    make_run,
+    side_of,
+    version_of,
+)
+from simcomm.nccl.tables import Row
+
+PREFIX = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?")  # of mpirun --tag-output
+RANK = re.compile(
+    r"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+(\d{1,12})\s+on\s+(\S+)\s+device\s+\d+\s+\[[^]]*\]\s*(.*)"
+)
+STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
+THREADS = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)")
+LIBRARY = re.compile(r"nccl-library=(\d{1,9})(?!\d)")
+OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(.*)")
+NUMBER = re.compile(r"[-+]?\.?\d")
+BLANK_SIDE = re.compile(r"\s{30,}")  # of a replayed trace, which runs in place only: 32 spaces for what is left out
+DESCRIBING = ("size", "count", "type", "redop", "root")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table: those that describe the call, and those of each side, out of place and in place."""
+
+    describing: tuple[str, ...]
+    sides: tuple[tuple[str, ...], ...]
+    after: tuple[str, ...]  # a time stamp, of two words
+
+    def side_name(self, index: int) -> str:
+        """Return what a side is called in messages; the first needs no name."""
+        return "in place" if index else ""
+
+
+def read_columns(where: str, names: list[str]) -> Columns:
+    """Return the columns that a line names. Raise InputError unless each side has time, algbw and busbw."""
+    listed = " ".join(names)
+    if "cputime" in names:
+        raise InputError(
+            f"{where}: the column cputime says how long the launch took, not the collective; give a run without -C"
+        )
+    starts = [index for index, name in enumerate(names) if name == "time"]
+    describing = tuple(names[: starts[0]]) if starts else tuple(names)
+    after = ("date", "clock") if names[-1] == "timestamp" else ()
+    end = len(names) - (1 if after else 0)
+    bounds = [*starts, end]
+    sides = tuple(tuple(names[begin:stop]) for begin, stop in zip(starts, bounds[1:], strict=True))
+    known = describing in (DESCRIBING, DESCRIBING[:3], DESCRIBING[:4], ("size", "count", "type", "root"))
+    if not (known and 1 <= len(sides) <= 2 and all(side[:3] == ("time", "algbw", "busbw") for side in sides)):
+        raise InputError(
+            f"{where}: the columns are {listed}; there must be size, count, type, then redop and root where the "
+            "collective has them, and time, algbw and busbw, once or twice"
+        )
+    return Columns(describing, sides, after)
+
+
+def split_row(where: str, columns: Columns, line: str) -> PrintedRow:
+    """Return a row by its columns. Raise InputError where there are more or fewer cells."""
+    cells = line.split()
+    describing = list(columns.describing)
+    if "redop" in describing and len(cells) > 3 and NUMBER.match(cells[3]):
+        describing.remove("redop")  # left empty where nothing is reduced
+    begin, lengths = len(describing), [len(side) for side in columns.sides]
+    rest = len(cells) - begin - len(columns.after)
+    in_place_only = len(lengths) == 2 and rest == lengths[1] and len(BLANK_SIDE.findall(line)) == 1
+    if rest != sum(lengths) and not in_place_only:
+        names = " ".join([*describing, *(name for side in columns.sides for name in side), *columns.after])
+        raise InputError(f"{where}: {len(cells)} cells; the columns are {names}")
+    sides: list[Side] = []
+    for index, names_of_side in enumerate(columns.sides):
+        if in_place_only and index == 0:
+            continue
+        figures = dict(zip(names_of_side, cells[begin : begin + len(names_of_side)], strict=True))
+        sides.append(side_of(columns.side_name(index), figures))
+        begin += len(names_of_side)
+    said = dict(zip(describing, cells, strict=False))
+    return PrintedRow(said["size"], said["count"], said["type"], said.get("root", "-1"), tuple(sides))
+
+
+@dataclass
+class TableReader:
+    """The state of reading a table line by line."""
+
+    path: Path
+    asked: str | None
+    named: str | None = None
+    columns: Columns | None = None
+    version: tuple[int, int] | None = None
+    rows: list[Row] = field(default_factory=list)
+    devices: dict[int, Device] = field(default_factory=dict)
+    first_devices: list[Device] = field(default_factory=list)
+
+    def read_comment(self, where: str, line: str) -> None:
+        """Take what a line that begins with # tells of the run."""
+        if found := STARTING.match(line):
+            self.named, self.columns = collective_of(where, found[1]), None
+        if found := LIBRARY.search(line):
+            self.version = version_of(int(found[1]))
+        if THREADS.match(line):
+            self.columns, self.devices = None, {}
+        if re.match(r"#\s+Rank\s", line):
+            self.read_device(where, line)
+        if found := OUT_OF_BOUNDS.match(line):
+            words = found[1].split()
+            check_outcome(where, words[0] if words[1:] == ["OK"] else found[1].strip())
+            self.columns = None
+        words = line.lstrip("# ").split()
+        if words[:2] == ["size", "count"]:
+            self.columns = read_columns(where, words)
+            self.check_devices(where)
+
+    def read_device(self, where: str, line: str) -> None:
+        """Take a line of the list of devices."""
+        found = RANK.match(line)
+        if found is None:
+            raise InputError(
+                f"{where}: {line[:80]!r} names no device; give '# Rank 0 Pid ... on HOST device 0 [...] NAME'"
+            )
+        device = Device(int(found[1]), int(found[2] or 0), int(found[3]), found[4], found[5].strip())
+        if self.devices.setdefault(device.rank, device).host != device.host:
+            raise InputError(f"{where}: rank {device.rank} is on another host than before; give one run's output")
+
+    def check_devices(self, where: str) -> None:
+        """Raise InputError unless the list of devices is whole, of one group, and that of the table before."""
+        if not self.devices:
+            raise InputError(f"{where}: a table before the list of devices (# Rank 0 ... on ...): how many ranks?")
+        devices = [self.devices[rank] for rank in sorted(self.devices)]
+        if [device.rank for device in devices] != list(range(len(devices))):
+            listed = ", ".join(str(device.rank) for device in devices)
+            raise InputError(f"{where}: the list of devices above is not whole: ranks {listed}")
+        check_groups(where, devices)
+        self.first_devices = self.first_devices or devices
+        if [device.host for device in devices] != [device.host for device in self.first_devices]:
+            raise InputError(
+                f"{where}: ranks and hosts are others than those of the table before; give one run's output"
+            )
+
+    def read_row(self, where: str, line: str) -> None:
+        """Take a row of figures."""
+        if self.columns is None:
+            raise InputError(f"{where}: a row before the line that names the columns (# size count ...)")
+        collective = self.named or self.asked or "all_reduce"
+        printed = split_row(where, self.columns, line)
+        self.rows.append(check_row(where, collective, printed, len(self.devices)))
+
+
+def read_table(path: Path, text: str, collective: str | None) -> NcclTestsRun:
+    """Return the run of a printed table. Raise InputError, also for a line among the rows that is none.
+
+    NCCL's own log may stand among the rows, and anything that is no row before and after the table.
+    """
+    reader = TableReader(path, collective)
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line, where = PREFIX.sub("", raw).strip(), f"{path}: line {number}"
+        if line.startswith("#"):
+            reader.read_comment(where, line)
+        elif _is_row(line):
+            reader.read_row(where, line)
+        elif reader.columns is not None and line and "NCCL " not in line:
+            raise InputError(
+                f"{where}: {line[:60]!r} among the rows is neither a row, nor a comment (#), nor NCCL's log; remove it"
+            )
+    return make_run(reader.rows, reader.first_devices, len(reader.first_devices), reader.version)
+
+
+def _is_row(line: str) -> bool:
+    """Return whether a line is meant as a row: it begins with two numbers, and several words follow."""
+    cells = line.split()
+    return len(cells) >= 6 and all(NUMBER.match(cell) for cell in cells[:2])

@@ -1,0 +1,51 @@
+"""The errors of predictions beside emulated clusters: what they come to, and what the command writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+
+import ringlab.answers.accuracy_here as accuracy
+from collectives.errors import RunFailed
+from ringlab.answers.accuracy_here import AccuracyHere, HereRow, accuracy_here, summarise
+
+ROWS = tuple(
+    HereRow("star4", name, 4, nbytes, predicted, measured)
+    for name, nbytes, predicted, measured in [
+        ("ring", 4096, 1.0, 2.0), ("ring", 1 << 20, 1.1, 1.0), ("naive", 1 << 20, 0.98, 1.0),
+        ("naive", 4096, None, 1.0),
+    ]
+)  # fmt: skip
+
+
+def test_errors_are_relative_to_what_was_measured_and_grouped():
+    found = AccuracyHere(ROWS, {}, 1.0)
+    assert [row.error for row in ROWS] == pytest.approx([-0.5, 0.1, -0.02, None])
+    everything = found.views["all"]["all rows"]
+    assert (everything.rows, everything.median) == (3, pytest.approx(0.1)) and everything.worst == pytest.approx(0.5)
+    assert found.views["algorithm"]["naive"].rows == 1 and found.views["size"]["1 MiB"].within == 1.0
+    assert summarise([0.1, 0.2, 0.3, 0.4]).p90 == pytest.approx(0.37)
+
+
+def test_the_command_shows_writes_and_draws(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    answer = AccuracyHere(ROWS, {"star8": "TCP on h0 timed out 3 times"}, 12.0)
+    monkeypatch.setattr(accuracy, "accuracy_here", lambda **options: answer)
+    done = ringlab("accuracy", "--here", "--plot", tmp_path / "here.png", "--json", tmp_path / "here.json")
+    assert done.status == 0 and "star8 was not measured: TCP on h0 timed out" in done.out
+    assert "4 rows in 12 s" in done.out and (tmp_path / "here.png").stat().st_size > 1000
+    written = json.loads((tmp_path / "here.json").read_text())
+    assert written["rows"][0]["error"] == -0.5 and written["errors"]["all"]["all rows"]["rows"] == 3
+
+
+def test_options_of_the_other_accuracy_do_not_go_with_it(ringlab: Ringlab):
+    assert "--here emulates clusters" in ringlab("accuracy", "--here", "--put-aside").err
+
+
+def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*given: object, **options: object) -> None:
+        raise RunFailed("no cluster can be emulated: ip is missing")
+
+    monkeypatch.setattr(accuracy, "calibrate_for_emulation", refuse)
+    with pytest.raises(RunFailed, match="ip is missing"):
+        accuracy_here(["emulated/star4"])

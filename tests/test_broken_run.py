@@ -1,0 +1,74 @@
+"""The Trace of a real run that breaks: messages up to there, who failed, and who waits for whom."""
+
+from pathlib import Path
+
+import pytest
+import real_workers
+
+import simcomm
+from collectives import find_algorithm, read_trace
+from collectives.errors import RunFailed
+from collectives.records.limits import find_limits
+from collectives.request import make_request
+from collectives.workload import Training
+from realcomm.execution import broken_run
+from realcomm.launching.failures import LaunchFailed, RankFailed, TimedOut
+from realcomm.launching.launcher import launch
+from realcomm.measuring.measurement import Measurement
+from realcomm.training import broken_training
+from ringlab.terminal.output import keep_broken_trace
+
+RANKS, BAD, STEP = 4, 2, 3
+
+
+def break_run(how: str, name: str = "all_reduce/ring", timeout: float = 60.0) -> LaunchFailed:
+    """What a launch raises in which rank 2 breaks in step 4 of the third execution."""
+    request, cluster = make_request(find_algorithm(name), RANKS, 1 << 12), simcomm.this_machine(RANKS)
+    measurement = Measurement(request, 1, 3, None)
+    with pytest.raises(LaunchFailed) as caught, broken_run.tracing_what_breaks(request, cluster):
+        launch(real_workers.break_in_step, RANKS, measurement, BAD, STEP, how, timeout=timeout)
+    return caught.value
+
+
+@pytest.mark.parametrize("how", ["kill", "raise", pytest.param("hang", marks=pytest.mark.slow)])
+def test_what_had_happened_is_in_the_trace(how: str, tmp_path: Path):
+    error = break_run(how, timeout=20.0 if how == "hang" else 60.0)
+    assert isinstance(error, TimedOut if how == "hang" else RankFailed)
+    trace = error.trace
+    assert not trace.is_complete
+    assert find_limits(trace).heading == ("The run never ends" if how == "hang" else "Rank 2 fails")
+    assert list(trace.failed) == ([] if how == "hang" else [BAD])
+    assert all(0 < at <= trace.elapsed for at in trace.failed.values())
+    steps = {rank: [one.dst_step for one in trace.messages if one.dst == rank] for rank in range(RANKS)}
+    if how != "kill":  # then it can tell
+        assert steps[BAD] == list(range(STEP)), "it has received in every step before the one in which it breaks"
+    assert steps[(BAD + 1) % RANKS] == list(range(STEP + 1)), "what it had posted there has arrived"
+    waits = {(one.rank, one.peer, one.sends, one.step) for one in trace.unfinished}
+    assert ((BAD + 1) % RANKS, BAD, False, STEP + 1) in waits
+    trace.write(tmp_path / "broken.trace.json")
+    assert read_trace(tmp_path / "broken.trace.json") == trace
+
+
+@pytest.mark.slow
+def test_a_training_that_breaks_leaves_its_phases_and_the_sync():
+    training = Training(find_algorithm("all_reduce/ring"), batch_size=4)
+    with pytest.raises(RankFailed) as caught, broken_training.tracing_what_breaks(training, simcomm.this_machine(2)):
+        launch(real_workers.break_training, 2, training, timeout=120.0)
+    trace = caught.value.trace
+    assert (trace.title, list(trace.failed)) == ("training/ring", [1])
+    names = [span.name for span in trace.spans if span.rank == 0]
+    assert names == ["forward", "backward", "sync", "optimizer", "forward", "backward"], "the second sync never ends"
+    assert {one.collective for one in trace.messages} == {1}
+    assert (0, 1, False) in {(one.rank, one.peer, one.sends) for one in trace.unfinished}
+
+
+def test_the_command_writes_what_happened_and_says_so(tmp_path: Path):
+    error = RunFailed("rank 1 was ended by SIGKILL")
+    error.trace = break_trace = simcomm.run("all_reduce/ring", simcomm.star(2, "1 Gbit/s", "5 us"), 64)
+    file = tmp_path / "run.trace.json"
+    said = r"SIGKILL\nwhat happened up to there is in .*run\.trace\.json"
+    with pytest.raises(RunFailed, match=said), keep_broken_trace(file):
+        raise error
+    assert read_trace(file) == break_trace
+    with pytest.raises(RunFailed, match=r"SIGKILL$"), keep_broken_trace(None):
+        raise error

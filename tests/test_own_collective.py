@@ -1,0 +1,80 @@
+"""What the backend itself does for a collective, with gloo in NCCL's place where there is no GPU."""
+
+from pathlib import Path
+
+import pytest
+import real_workers
+import torch
+from command_line import Ringlab
+from scenario_texts import write
+
+import realcomm
+import simcomm
+from collectives import InputError
+from collectives.declaration import nccl
+from collectives.request import make_request
+from realcomm.launching.launcher import launch
+from realcomm.measuring import collective_run
+from ringlab.answers import comparison
+from ringlab.scenario import load
+
+COLLECTIVES = (
+    "all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter",
+)  # fmt: skip
+BOX = """
+[cluster]
+system = {gpus = 2, gpu = "A100 SXM", nccl = "2.21"}
+[collective]
+name = "all_reduce"
+algorithms = ["nccl", "ring"]
+sizes = ["1 KiB", "64 KiB"]
+"""
+
+
+def test_every_collective_ends_with_what_it_must():
+    for wrong in launch(real_workers.check_own_collectives, 3, COLLECTIVES, timeout=120):
+        assert wrong.keys() >= {"all_reduce mean", "reduce sum", "all_to_all sum"}
+        assert not any(wrong.values()), wrong
+
+
+@pytest.fixture
+def with_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs are said to be here, and gloo does what NCCL would."""
+    monkeypatch.setattr(comparison, "gpu_names", lambda: ["NVIDIA A100-SXM4-80GB"] * 2)
+    monkeypatch.setattr("realcomm.launching.launcher.check_launch", lambda *_: None)
+    monkeypatch.setattr(collective_run, "check_launch", lambda *_: None)
+    monkeypatch.setattr(collective_run, "launch", lambda *a, **k: launch(*a, **{**k, "backend": "gloo"}))
+
+
+@pytest.mark.usefixtures("with_gloo")
+def test_a_comparison_measures_nccls_own_beside_its_prediction(tmp_path: Path):
+    answer = load(write(tmp_path, BOX)).compare(backend="nccl", timeout=60)
+    own = [one for one in answer.collectives if one.algorithm == "nccl"]
+    assert [one.bytes for one in own] == [1024, 65536] and len(answer.collectives) == 4
+    for one in answer.collectives:
+        assert one.time_s is not None and one.time_s.measured and one.time_s.predicted
+    assert {one.algorithm for one in answer.collectives} == {"nccl", "ring"}
+
+
+@pytest.mark.usefixtures("with_gloo")
+def test_other_gpus_than_those_of_the_scenario_are_refused(tmp_path: Path):
+    others = load(write(tmp_path, BOX.replace("A100 SXM", "RTX 4090")))
+    with pytest.raises(InputError, match="is not this machine, whose GPUs are: NVIDIA A100-SXM4-80GB, NVIDIA A100"):
+        others.compare(backend="nccl", timeout=60)
+    with pytest.raises(InputError, match="is not this machine"):
+        load(write(tmp_path, BOX.replace("gpus = 2", "gpus = 4"))).compare(backend="nccl", timeout=60)
+
+
+def test_gloo_does_not_pass_for_nccl(tmp_path: Path, ringlab: Ringlab):
+    with pytest.raises(InputError, match="all_reduce/nccl is what NCCL itself does, and the backend is gloo"):
+        realcomm.run(nccl("all_reduce"), simcomm.this_machine(2), 1024)
+    refused = ringlab("compare", write(tmp_path, BOX), "--backend", "nccl")
+    others = (
+        "is not this machine, whose GPUs are" if torch.cuda.is_available() else "needs a CUDA GPU, and this machine"
+    )
+    assert refused.status == 2 and others in refused.err
+
+
+def test_parts_of_nccls_own_are_of_one_length():
+    assert make_request(nccl("all_gather"), 3, 1000).elements == 249
+    assert make_request(nccl("all_reduce"), 3, 1000).elements == 250

@@ -1,0 +1,81 @@
+"""The terms of TCP that a pair of hosts shows: a made-up pair gives back what it was made of."""
+
+from dataclasses import replace
+
+import pytest
+
+import simcomm
+from collectives import InputError
+from collectives.records.calibration import Calibration, Line
+from collectives.records.pair_probes import PairProbes
+from simcomm.cluster.calibrated import with_calibration
+from simcomm.cluster.pair_fit import fit_pair
+
+RATE = 50e6 / 8
+GOODPUT = RATE * 1448 / 1514
+ON_WIRE = (4096 + 3 * 66 - 4096) / RATE  # seconds of 4 KiB beyond the burst
+SIZES = (1 << 20, 4 << 20, 16 << 20)
+PAIR = PairProbes(
+    bandwidth=RATE,
+    mtu=1500,
+    burst=4096,
+    one_way=[(4096, 200e-6 + ON_WIRE)],
+    chains=[(4096, hops, 450e-6 + hops * (200e-6 + ON_WIRE)) for hops in (1, 2, 3, 5)],
+    exchange=[(4096, 350e-6 + ON_WIRE)],
+    send_done=[(nbytes, max(0.001, (nbytes - 1e6) / GOODPUT)) for nbytes in SIZES],
+    arrived=[(nbytes, nbytes / GOODPUT) for nbytes in SIZES],
+    window=500_000,
+    in_flight=147_000,
+    rtt=1e-4,
+    send_buffer=1_000_000,
+    reduction=[(1 << 16, 1e-3), (1 << 20, (1 << 20) * 3e-10)],
+)
+
+
+def test_the_fit_finds_what_the_pair_was_made_of():
+    found = fit_pair(PAIR)
+    terms = found.tcp
+    assert terms is not None
+    assert (found.overhead, found.gamma, found.goodput) == (pytest.approx(200e-6), pytest.approx(3e-10), 1.0)
+    assert (terms.notice_overhead, terms.start) == (pytest.approx(200e-6), pytest.approx(250e-6))
+    assert terms.exchange_overhead == pytest.approx(150e-6)
+    assert terms.send_buffer == pytest.approx(1e6)
+    assert (terms.window, terms.burst, terms.packet) == (147_000.0, 4096.0, 1514.0)
+
+
+def test_the_model_predicts_the_pair_that_it_was_fitted_to():
+    pair = simcomm.star(2, "50 Mbit/s", "0 us", fit_pair(PAIR))
+    for nbytes, seconds in PAIR.arrived:
+        assert simcomm.run("broadcast/naive", pair, nbytes).elapsed == pytest.approx(seconds, rel=0.01)
+
+
+def test_a_chain_that_was_disturbed_counts_less_than_those_that_were_not():
+    disturbed = [(nbytes, hops, seconds + (5e-3 if hops == 3 else 0.0)) for nbytes, hops, seconds in PAIR.chains]
+    assert fit_pair(replace(PAIR, chains=disturbed)).overhead == pytest.approx(fit_pair(PAIR).overhead)
+
+
+def test_jumbo_frames_have_less_headers():
+    jumbo = RATE * 8948 / 9014
+    arrived = [(nbytes, nbytes / jumbo) for nbytes in SIZES]
+    found = fit_pair(replace(PAIR, mtu=9000, arrived=arrived)).tcp
+    assert found is not None
+    assert (found.payload, found.packet) == (8948.0, 9014.0)
+
+
+def test_a_pair_that_something_else_limits_is_refused():
+    slow = [(nbytes, 1.02 * seconds) for nbytes, seconds in PAIR.arrived]
+    with pytest.raises(InputError, match=r"5\.86 MB/s of data.* 50 Mbit/s should give 5\.978 MB/s"):
+        fit_pair(replace(PAIR, arrived=slow))
+
+
+def test_a_calibration_with_a_pair_gives_a_cluster_its_terms_but_those_that_it_sets():
+    line = Line(2e-5, 1e-9, 0.0)
+    measured = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, pair=PAIR)
+    cluster = simcomm.star(4, "50 Mbit/s", "5 us", None)
+    found = with_calibration(cluster, measured).transport
+    assert found is not None
+    assert found.tcp == fit_pair(PAIR).tcp
+    set_here = with_calibration(replace(cluster, tcp_terms={"window": 1e6}), measured).transport
+    assert set_here is not None
+    assert found.tcp is not None
+    assert set_here.tcp == replace(found.tcp, window=1e6)

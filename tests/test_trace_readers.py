@@ -1,0 +1,150 @@
+"""What is found in a Trace by arrays, beside the same found message by message: loads of links, path, depths."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from collectives.records import link_loads as loads_module
+from collectives.records.link_loads import TOGETHER, link_loads
+from collectives.records.link_routes import link_routes
+from collectives.records.messages import Message, Messages
+from collectives.records.spans import Span
+from collectives.records.trace import Trace, TracedLink
+from collectives.records.waits import Leg, critical_path
+from viz.player.depths import find_depths
+
+RANKS, NODES = 5, ("h0", "h1", "h2", "h3", "h4", "s0", "s1")
+SEEDS = range(12)
+
+
+def random_trace(random: Generator, count: int = 60) -> Trace:
+    """Messages at random, many at the same times; a few over a link that the Trace does not list, or without a route.
+
+    Of each pair of ranks, each program goes from step to step, as in any run.
+    """
+    links = [(a, b) for a in NODES for b in NODES if a != b]
+    listed = [TracedLink(a, b, float(random.integers(1, 4)), 0.125 * (random.random() < 0.3), 0.0) for a, b in links]
+    step, messages = [0] * RANKS, []
+    for _ in range(count):
+        src, dst = random.choice(RANKS, 2, replace=False).tolist()
+        via = random.permutation(NODES[RANKS:])[: random.integers(3)].tolist()
+        route = (f"h{src}", *via, f"h{dst}") if random.random() < 0.9 else ()
+        posted = random.integers(0, 16, 2) / 4
+        end = float(posted.max()) + float(random.integers(0, 5)) / 4
+        one = Message(src, dst, step[src], 0, int(random.integers(1, 9)), 0.0, end, route, dst_step=step[dst])
+        messages.append(one._replace(src_posted=float(posted[0]), dst_posted=float(posted[1])))
+        for rank in (src, dst):
+            step[rank] += int(random.integers(2))
+    spans = [
+        Span(rank, "reduce", 0, begin, begin + 0.5) for rank, begin in enumerate(random.integers(0, 16, RANKS) / 4)
+    ]
+    trace = Trace("any/one", "predicted", RANKS, 8.0, messages, spans, links=listed[3:], hosts=list(NODES[:RANKS]))
+    trace.messages, trace.spans = trace.messages.sorted(), trace.spans.sorted()
+    return trace
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_loads_of_links_are_those_of_their_messages_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = random_trace(np.random.default_rng(seed))
+    monkeypatch.setattr(loads_module, "AT_ONCE", [1, 7, 1 << 15][seed % 3])
+    loads = link_loads(trace)
+    numbers = {(link.src, link.dst): number for number, link in enumerate(trace.links)}
+    for number, link in enumerate(trace.links):
+        crossing = []
+        for message in trace.messages:
+            edges = list(pairwise(message.route))
+            if (link.src, link.dst) in edges and all(edge in numbers for edge in edges):
+                delay = sum(trace.links[numbers[edge]].latency for edge in edges)
+                narrowest = min(trace.links[numbers[edge]].bandwidth for edge in edges)
+                crossing.append((min(message.begin + delay, message.end), message, narrowest))
+        busy, peak, most = plain_loads(link, crossing)
+        assert loads.busy[number] * trace.elapsed == pytest.approx(busy)
+        assert loads.peak[number] == pytest.approx(peak)
+        assert loads.most[number] == most
+        for begin, end in ((0.0, 1.5), (1.3, 2.9), (2.5, 8.0)):
+            carried = sum(flow_between(*one[:2], begin, end) for one in crossing if one[1].end > one[0])
+            assert loads.mean_load(number, begin, end) * (end - begin) == pytest.approx(carried, abs=1e-9)
+
+
+def plain_loads(link: TracedLink, crossing: list[tuple[float, Message, float]]) -> tuple[float, float, int]:
+    """Return the seconds with a message on a link, its peak and most messages at once, from what crosses it."""
+    times = sorted({time for start, message, _ in crossing for time in (start, message.end)})
+    busy, most, peak = 0.0, 0, 0.0
+    for begin, end in pairwise(times):
+        held = sum(start <= begin and message.end >= end for start, message, _ in crossing)
+        busy, most = busy + (end - begin) * (held > 0), max(most, held)
+    ordered = sorted(crossing, key=lambda one: one[0])
+    for first, (start, message, narrowest) in enumerate(ordered):
+        peak = max(peak, message.nbytes / max(message.end - start, 1e-15) / narrowest)
+        for number in range(1, TOGETHER + 1):
+            group = [one[1] for one in ordered[first : first + number]]
+            seconds = max(max(one.end for one in group) - start, 1e-15)
+            peak = max(peak, sum(one.nbytes for one in group) / seconds / link.bandwidth)
+    return busy, peak, most
+
+
+def flow_between(start: float, message: Message, begin: float, end: float) -> float:
+    share = max(0.0, min(end, message.end) - max(begin, start)) / (message.end - start)
+    return message.nbytes * share
+
+
+def test_a_route_over_a_link_that_is_not_listed_is_not_known() -> None:
+    messages = [Message(0, 1, 0, 0, 8, 0.0, 1.0, ("a", "b", "c")), Message(0, 1, 1, 0, 8, 0.0, 1.0, ("a", "b"))]
+    trace = Trace("two", "predicted", 2, 1.0, messages, links=[TracedLink("a", "b", 1e3, 0.0, 16.0)])
+    routes = link_routes(trace)
+    assert [routes[number] for number in trace.messages.route.tolist()] == [[], [0]]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_critical_path_is_the_one_found_leg_by_leg(seed: int) -> None:
+    trace = random_trace(np.random.default_rng(seed))
+    assert critical_path(trace) == plain_path(trace)
+
+
+def plain_path(trace: Trace) -> list[Leg]:
+    legs = []
+    for number, one in enumerate(trace.messages):
+        late = one.src if one.begin - one.src_posted <= one.begin - one.dst_posted else one.dst
+        legs.append((Leg("message", one.src, one.dst, one.begin, one.end, number), late))
+    legs += [
+        (Leg(span.name, span.rank, span.rank, span.begin, span.end, number), span.rank)
+        for number, span in enumerate(trace.spans)
+    ]
+    at = max(legs, key=lambda leg: (leg[0].end, leg[0].begin))
+    path = [at[0]]
+    while True:
+        (now, rank) = at
+        ended = [
+            leg
+            for leg in legs
+            if rank in leg[0][1:3] and leg[0].begin < min(leg[0].end, now.begin) and leg[0].end == now.begin
+        ]
+        if not ended:
+            return path[::-1]
+        at = max(ended, key=lambda leg: leg[0].begin)
+        path.append(at[0])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_depths_are_those_found_by_going_round_until_nothing_changes(seed: int) -> None:
+    messages = random_trace(np.random.default_rng(seed)).messages
+    assert find_depths(messages).tolist() == plain_depths(messages)
+    turned = messages.select(np.random.default_rng(seed).permutation(len(messages)))
+    assert find_depths(turned).tolist() == plain_depths(turned)
+
+
+def plain_depths(messages: Messages) -> list[int]:
+    ends = [{(one.src, one.step), (one.dst, one.dst_step)} for one in messages]
+    depths, before = [0] * len(ends), None
+    while depths != before:
+        before = list(depths)
+        for number, mine in enumerate(ends):
+            earlier = [
+                before[other]
+                for other, its in enumerate(ends)
+                if any(rank == same and step < later for rank, step in its for same, later in mine)
+            ]
+            depths[number] = 1 + max(earlier, default=-1)
+    return depths

@@ -1,0 +1,157 @@
+"""A network with alike nodes joined, so that a picture of it stays readable.
+
+Machines become one node each; then hosts on the same switches become one, switches above the same ones, and switches
+below the same ones with all that hangs on them, until no row of the picture has too many. Nothing is lost: a group
+counts its members, and a link between two groups counts the cables that it stands for.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+
+from viz.layout.geometry import Graph, natural_order
+from viz.layout.placement import find_tiers, place_nodes
+from viz.layout.rows import kind_of
+
+MOST_WHOLE = 80  # nodes of a network that is drawn as it is
+WIDEST = 32  # nodes of a row that are drawn one by one
+WIDEST_OF_GROUPS = 24  # nodes of a row, where some are groups
+
+Cable = tuple[str, float]  # medium and bytes per second
+KeyOf = Callable[[str], Hashable]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that are drawn as one: their kind, names, and the ranks on them, in order."""
+
+    kind: str
+    members: tuple[str, ...]
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GroupedNetwork:
+    """A network of groups, each called by its machine or a member; ``cables`` of a link: Cable to number."""
+
+    groups: Mapping[str, Group]
+    graph: Graph  # both directions of each link
+    hosts: tuple[str, ...]  # those groups on which there are ranks, in the order of the ranks
+    is_whole: bool  # each group is one node
+
+
+def group_nodes(graph: Graph, hosts: Sequence[str]) -> GroupedNetwork:
+    """Return a network as it is, or with alike nodes joined where it is large.
+
+    >>> graph = nx.DiGraph()
+    >>> for host in range(100):
+    ...     graph.add_edge(f"h{host}", "s0", bandwidth=1e9)
+    >>> found = group_nodes(graph, [f"h{host}" for host in range(100)])
+    >>> [(name, len(group.members)) for name, group in found.groups.items()]
+    [('h0', 100), ('s0', 1)]
+    """
+    of = {node: node for node in graph}
+    if not _is_readable(graph, hosts):
+        if any(graph.nodes[node].get("kind") == "gpu" for node in graph):
+            of = {node: _machine(graph, node) for node in graph}
+        of = _join(graph, hosts, of)
+    return _network(graph, hosts, of)
+
+
+def _is_readable(graph: Graph, hosts: Sequence[str]) -> bool:
+    """Return whether every node can be drawn by itself."""
+    if len(graph) > MOST_WHOLE:
+        return False
+    is_machine = any(graph.nodes[node].get("kind") == "gpu" for node in graph)
+    return len(hosts) <= WIDEST or (not is_machine and place_nodes(graph, hosts).kind != "tiers")
+
+
+def _machine(graph: Graph, node: str) -> str:
+    """Return the machine that a node is a part of, such as ``n0``; a switch and a host by itself."""
+    machine, dot, _ = node.partition(".")
+    return machine if dot and graph.nodes[node].get("kind", "switch") != "switch" else node
+
+
+def _join(graph: Graph, hosts: Sequence[str], of: dict[str, str]) -> dict[str, str]:
+    """Return the group of each node, joined until no row is too wide."""
+    for _ in range(8):  # a network of more tiers than that stays as wide as it is then
+        for key in (_twins, _above_the_same, _below_the_same):
+            found = _network(graph, hosts, of)
+            if _widest(found) <= WIDEST_OF_GROUPS:
+                return of
+            key_of = key(found)
+            first: dict[Hashable, str] = {}
+            joined = {name: first.setdefault(key_of(name), name) for name in found.groups}
+            of = {node: joined[group] for node, group in of.items()}
+    return of
+
+
+def _widest(found: GroupedNetwork) -> int:
+    tiers = Counter(find_tiers(found.graph, found.hosts).values())
+    return max(tiers.values(), default=0)
+
+
+def _twins(found: GroupedNetwork) -> KeyOf:
+    """Join hosts with the same neighbours."""
+    hosts = set(found.hosts)
+    return lambda name: (
+        (found.groups[name].kind, frozenset(found.graph[name])) if name in hosts and found.graph[name] else name
+    )
+
+
+def _above_the_same(found: GroupedNetwork) -> KeyOf:
+    """Join switches that are above the same groups."""
+    hosts, tiers = set(found.hosts), find_tiers(found.graph, found.hosts)
+    below = {name: frozenset(p for p in found.graph[name] if tiers[p] < tiers[name]) for name in found.groups}
+    return lambda name: name if name in hosts or not below[name] else (tiers[name], below[name])
+
+
+def _below_the_same(found: GroupedNetwork) -> KeyOf:
+    """Join switches of the lowest tier that are below the same groups; then what hangs on them is alike."""
+    tiers = find_tiers(found.graph, found.hosts)
+    above = {name: frozenset(p for p in found.graph[name] if tiers[p] > tiers[name]) for name in found.groups}
+    return lambda name: (tiers[name], above[name]) if tiers[name] == 1 and above[name] else name
+
+
+def _network(graph: Graph, hosts: Sequence[str], of: Mapping[str, str]) -> GroupedNetwork:
+    """Return the network whose groups ``of`` names."""
+    ranks, members = defaultdict[str, list[int]](list), defaultdict[str, list[str]](list)
+    for rank, host in enumerate(hosts):
+        ranks[of[host]].append(rank)
+    for node in graph:
+        members[of[node]].append(node)
+    groups = {
+        name: Group(_kind(graph, nodes, hosts), tuple(nodes), tuple(ranks.get(name, ())))
+        for name, nodes in members.items()
+    }
+    return GroupedNetwork(groups, _links(graph, of), tuple(ranks), len(groups) == len(graph))
+
+
+def _kind(graph: Graph, nodes: Sequence[str], hosts: Sequence[str]) -> str:
+    kinds = {kind_of(graph, node, hosts) for node in nodes}
+    return kinds.pop() if len(kinds) == 1 else "machine"
+
+
+def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
+    """Return the links between groups, with the cables that each stands for; those inside a group are left out."""
+    found: Graph = nx.DiGraph()
+    found.add_nodes_from((of[node], _shared(graph, node, of)) for node in graph)
+    seen = set()
+    for a, b, data in sorted(graph.edges(data=True), key=lambda edge: (natural_order(edge[0]), natural_order(edge[1]))):
+        cable = frozenset((a, b))
+        if of[a] == of[b] or cable in seen:
+            continue
+        seen.add(cable)
+        for src, dst in ((of[a], of[b]), (of[b], of[a])):
+            if not found.has_edge(src, dst):
+                found.add_edge(src, dst, cables=Counter())
+            found.edges[src, dst]["cables"][data.get("medium", ""), data["bandwidth"]] += 1
+    return found
+
+
+def _shared(graph: Graph, node: str, of: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a node says of its kind and tier, where it is drawn by itself."""
+    return {key: value for key, value in graph.nodes[node].items() if key in ("kind", "tier") and of[node] == node}
