@@ -4,7 +4,6 @@ import operator
 import sys
 from collections.abc import Callable
 from random import Random
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from collectives import InputError, ProgramError, library
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
-from collectives.schedule.call import make_call
+from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
 from collectives.schedule.symbolic_build import build_by_branch, build_cyclic, build_table
@@ -91,11 +90,17 @@ def test_rings_are_cyclic_and_doubling_goes_by_branch():
         assert build_cyclic(library()[name], 9) is not None, name
 
 
-def test_a_cyclic_schedule_is_built_from_one_rank_however_many_there_are():
+def test_a_cyclic_schedule_is_built_from_one_rank_however_many_there_are(monkeypatch):
     """Of 4 million messages on two channels: asking every rank takes twenty seconds."""
-    begin = perf_counter()
+    run, asked = ProgramCall.run, list[object]()
+
+    def note(call, rank):
+        asked.append(rank)
+        return run(call, rank)
+
+    monkeypatch.setattr(ProgramCall, "run", note)
     schedule = build_cyclic(library()["all_reduce/bidirectional_ring"], 1024)
-    assert perf_counter() - begin < 3  # 0.16 s on an idle machine
+    assert 0 < len(asked) < 8
     assert schedule is not None
     assert (schedule.channels, schedule.stride, len(schedule.kind)) == (2, 2, 2 * 2 * 2 * 1023)
 
