@@ -18,6 +18,7 @@ from collectives.input_files import KINDS, is_input, is_made_by_kernel, reason
 MOST_LINKS = 40  # that lead to a file, as Linux has it
 WAIT_FOR_READER = 2.0  # seconds until a pipe that nobody has opened for reading is given up
 WAIT_FOR_ROOM = 4.0  # seconds until one from which nobody reads is
+TEMPORARY = ".ringlab-"  # how the name of a file begins that is not yet whole
 PIECE = 4096  # bytes: what a pipe that has room takes at once, PIPE_BUF
 
 
@@ -76,10 +77,11 @@ def _check_folder(folder: Path) -> None:
         raise PermissionError(errno.EACCES, f"{there} {why}")
 
 
-def write_bytes(path: Path | str, content: bytes) -> None:
+def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:
     """Write ``content`` to ``path``; of a regular file a reader sees the old one or the new one. Make its folder.
 
-    Raises InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
+    With ``durable`` a regular file and its name are on the disk when this returns, and outlive a loss of power. Raises
+    InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
     """
     check_output(path)
     try:
@@ -89,12 +91,12 @@ def write_bytes(path: Path | str, content: bytes) -> None:
         elif target.exists() and not target.is_file():
             _write_stream(_open_stream(target), content, WAIT_FOR_ROOM)
         else:
-            _replace(target, content)
+            _replace(target, content, durable)
     except OSError as error:
         raise OSError(error.errno, reason(error), str(path)) from error
 
 
-def write_text(path: Path | str, content: str) -> None:
+def write_text(path: Path | str, content: str, durable: bool = False) -> None:
     """Write text to ``path`` as UTF-8, as ``write_bytes`` does; what UTF-8 cannot say is escaped.
 
     >>> from tempfile import TemporaryDirectory
@@ -103,7 +105,7 @@ def write_text(path: Path | str, content: str) -> None:
     ...     Path(folder, "new", "a.txt").read_text()
     'whole'
     """
-    write_bytes(path, content.encode(errors="backslashreplace"))
+    write_bytes(path, content.encode(errors="backslashreplace"), durable)
 
 
 def _follow(path: Path) -> Path | int:
@@ -124,10 +126,10 @@ def _follow(path: Path) -> Path | int:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes | memoryview, durable: bool) -> None:
     """Write a new file beside ``path``, with its owner and permissions, and put it in its place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.parent / f".ringlab-{secrets.token_hex(8)}"
+    new = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -137,10 +139,24 @@ def _replace(path: Path, content: bytes) -> None:
                     os.fchown(handle, status.st_uid, status.st_gid)
                 os.fchmod(handle, status.st_mode & 0o777)
             file.write(content)
+            if durable:  # before it has its name: no name ever leads to half a file
+                file.flush()
+                os.fsync(handle)
         new.replace(path)
+        if durable:
+            sync_folder(path.parent)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in ``folder`` on the disk: those that are new, and that others are gone. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _open_stream(path: Path) -> int:
@@ -157,7 +173,7 @@ def _open_stream(path: Path) -> int:
         time.sleep(0.02)
 
 
-def _write_stream(handle: int, content: bytes, patience: float | None) -> None:
+def _write_stream(handle: int, content: bytes | memoryview, patience: float | None) -> None:
     """Write to an open pipe, device or file, and close it; ``patience`` is in seconds, None waits for ever."""
     left, poll = memoryview(content), select.poll()
     poll.register(handle, select.POLLOUT)

@@ -27,19 +27,22 @@ class Record(Protocol):
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
-def write_record(path: Path | str, record: Record, indent: int | None = None) -> None:
-    """Write a record to ``path`` as JSON, whole or not at all; infinity, which JSON lacks, becomes the text "inf"."""
-    write_content(path, {"schema_version": record.SCHEMA_VERSION, **asdict(record)}, indent)
+def write_record(path: Path | str, record: Record, indent: int | None = None, durable: bool = False) -> None:
+    """Write a record to ``path`` as JSON, whole or not at all; infinity, which JSON lacks, becomes the text "inf".
+
+    With ``durable`` it is on the disk when this returns.
+    """
+    write_content(path, {"schema_version": record.SCHEMA_VERSION, **asdict(record)}, indent, durable)
 
 
-def write_content(path: Path | str, content: dict[str, Any], indent: int | None = None) -> None:
+def write_content(path: Path | str, content: dict[str, Any], indent: int | None = None, durable: bool = False) -> None:
     """Write plain content to ``path`` as ``write_record`` does; it holds the schema version already."""
     path = check_path("path", path)
     try:
         text = json.dumps(content, indent=indent, allow_nan=False)
     except ValueError:
         text = json.dumps(_without_infinity(content), indent=indent, allow_nan=False)
-    write_text(path, text)
+    write_text(path, text, durable)
 
 
 def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = MOST_BYTES) -> AnyRecord:
