@@ -154,8 +154,15 @@ class ScenarioForm(Section):
         for number, (other, fits) in enumerate(zip(self.what_if, over_nccl, strict=True)):
             if other.nccl is not None and not fits:
                 raise InputError(f"what_if.{number}.nccl: {NEEDS_NCCL}")
-        asked = [*(self.collective.algorithms if self.collective else ())]
-        asked += [*(self.training.gradient_sync if self.training else ())]
-        if any(one.name == NCCL for one in asked) and (self.trouble or any(other.trouble for other in self.what_if)):
-            raise InputError(f'trouble: "{NCCL}" is predicted as a whole, without messages that trouble could meet')
+        return self
+
+    @model_validator(mode="after")
+    def _check_trouble(self) -> Self:
+        if not self.trouble and not any(other.trouble for other in self.what_if):
+            return self
+        syncs = [one.name for one in (self.training.gradient_sync if self.training else ())]
+        asked = [*syncs, *(one.name for one in (self.collective.algorithms if self.collective else ()))]
+        for name, is_asked in ((NCCL, NCCL in asked), ("ddp", "ddp" in syncs)):
+            if is_asked:
+                raise InputError(f'trouble: "{name}" is predicted as a whole, without messages that trouble could meet')
         return self

@@ -5,6 +5,7 @@ from itertools import accumulate
 
 from collectives.checks import check_cluster
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.spans import Span, Spans
@@ -58,8 +59,9 @@ def train(
     during the run, it is simulated on the simpy engine in any case.
     Under ``trouble`` it may never end: see ``Trace.is_complete``.
 
-    Raises InputError where there are no phases and, for DistributedDataParallel, on other clusters than this machine
-    and without a calibration of its overlap.
+    Raises InputError where there are no phases; for DistributedDataParallel on other clusters than this machine and
+    without a calibration of its overlap; and for trouble or an engine where the sync is ``ddp`` or NCCL's own, which
+    are predicted as a whole.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -71,43 +73,63 @@ def train(
     check_cluster(cluster, Cluster)
     check_training(training, steps)
     check_calibration(calibration)
-    if training.gradient_sync is None and not cluster.is_here:
-        raise InputError("gradient_sync 'ddp' is predicted for ranks of this machine only, whose overlap was measured")
+    check_sync(training, cluster, engine, trouble)
+    steps = STEPS if steps is None else steps
     if calibration is None and (training.compute is None or training.gradient_sync is None):
         calibration = cached_calibration(calibration_ranks(cluster))
     together, alone = phases(training, cluster, calibration)
+    found = _find_steps(training, cluster, calibration, together, steps, engine=engine, record=record, trouble=trouble)
+    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
+    return replace(found, title=f"training/{training.sync_name}", facts=facts)
+
+
+def check_sync(training: Training, cluster: Cluster, engine: str | None, trouble: Trouble) -> None:
+    """Raise InputError for a sync without messages where these are asked for, and for ``ddp`` but on this machine."""
+    sync = training.gradient_sync
+    if sync is not None and not sync.is_nccl:
+        return
+    if sync is None and not cluster.is_here:
+        raise InputError("gradient_sync 'ddp' is predicted for ranks of this machine only, whose overlap was measured")
+    whole = f"gradient_sync {training.sync_name!r} is predicted as a whole, without messages that"
+    if trouble != NO_TROUBLE:
+        raise InputError(f"{whole} trouble could meet; leave the trouble out, or take a sync of messages, such as ring")
+    if engine is not None:
+        raise InputError(
+            f"{whole} engine {quote(engine)} could simulate; leave the engine out, or take a sync of messages, such "
+            "as ring"
+        )
+
+
+def _find_steps(
+    training: Training,
+    cluster: Cluster,
+    calibration: Calibration | None,
+    compute: ComputePhases,
+    steps: int,
+    *,
+    engine: str | None,
+    record: bool,
+    trouble: Trouble,
+) -> Trace:
+    """Return the steps by the most that is known of them: as a whole, from measured hops, or of their messages."""
     if training.gradient_sync is None:
         assert calibration is not None
-        own = train_overlapped(training, cluster, calibration, together, STEPS if steps is None else steps)
-        return replace(own, facts=_facts(training, alone))
+        return train_overlapped(training, cluster, calibration, compute, steps)
     if training.gradient_sync.is_nccl:
-        own = _with_nccl(training, cluster, together, STEPS if steps is None else steps)
-        return replace(own, facts=_facts(training, alone))
-    steps = STEPS if steps is None else steps
-    if engine is None and trouble == NO_TROUBLE:
-        measured = hop_calibration(cluster, calibration) if calibration else None
+        return _with_nccl(training, cluster, compute, steps)
+    if engine is None and trouble == NO_TROUBLE and calibration is not None:
+        measured = hop_calibration(cluster, calibration)
         if measured is not None:
-            here = train_by_hops(training, with_calibration(cluster, measured), measured, together, steps)
-            return replace(here, facts=_facts(training, alone))
+            return train_by_hops(training, with_calibration(cluster, measured), measured, compute, steps)
     cluster, transport = resolve_transport(cluster, calibration)
     check_trouble(trouble, cluster.graph, cluster.world_size)
     if transport.tcp is not None:
         check_tcp_trouble(trouble)
-    found = None
     if choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
-        from simcomm.compiled.planning.engine_input import EngineInput  # what has few messages does without it
-        from simcomm.compiled.training import simulate_training
-
-        program = compact_schedule(training.gradient_sync, cluster.world_size, 0)
-        request = Request(training.gradient_sync, training.gradient_bytes // 4)
-        inputs = EngineInput(request, program, cluster, transport, trouble)
-        found = simulate_training(inputs, together, steps, record=record)
-    found = found or _on_reference(training, cluster, transport, together, steps, trouble)
-    return replace(found, title=f"training/{training.sync_name}", facts=_facts(training, alone))
-
-
-def _facts(training: Training, alone: ComputePhases) -> dict[str, float]:
-    return {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
+        found = _on_compiled(training, cluster, transport, compute, steps, record=record, trouble=trouble)
+        if found is not None:
+            return found
+    return _on_reference(training, cluster, transport, compute, steps, trouble)
 
 
 def _with_nccl(training: Training, cluster: Cluster, compute: ComputePhases, steps: int) -> Trace:
@@ -136,6 +158,26 @@ def _with_nccl(training: Training, cluster: Cluster, compute: ComputePhases, ste
         nodes=hosts,
         hosts=hosts,
     )
+
+
+def _on_compiled(
+    training: Training,
+    cluster: Cluster,
+    transport: Transport,
+    compute: ComputePhases,
+    steps: int,
+    *,
+    record: bool,
+    trouble: Trouble,
+) -> Trace | None:
+    """Simulate a sync at a time on the compiled engine; None where two overlap, a link changes or a rank fails."""
+    from simcomm.compiled.planning.engine_input import EngineInput  # what has few messages does without it
+    from simcomm.compiled.training import simulate_training
+
+    assert training.gradient_sync is not None
+    program = compact_schedule(training.gradient_sync, cluster.world_size, 0)
+    request = Request(training.gradient_sync, training.gradient_bytes // 4)
+    return simulate_training(EngineInput(request, program, cluster, transport, trouble), compute, steps, record=record)
 
 
 def _on_reference(

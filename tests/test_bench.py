@@ -1,5 +1,6 @@
 """The table of nccl-tests: what is asked, what is measured, and what an interrupt leaves."""
 
+import errno
 import json
 import os
 import re
@@ -7,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from io import StringIO
 
 import pytest
+from command_line import Ringlab
 from rich.console import Console
 
 from collectives.errors import InputError
-from ringlab.answers.benchmark import BenchAnswer, Benchmark, BenchOptions, bench, measurements, prepare
+from ringlab.answers.benchmark import BenchAnswer, Benchmark, BenchOptions, BenchRow, bench, measurements, prepare
 from ringlab.answers.ranges import parse_short_size
 from ringlab.cli import app
 from ringlab.commands.bench import bench as command
@@ -128,6 +131,29 @@ def test_an_interrupt_keeps_what_is_done(tmp_path):
     answer = json.loads(file.read_text())
     assert answer["interrupted"] and 2 <= len(answer["collectives"]) < 20
     assert [row["bytes"] for row in answer["collectives"][:2]] == [1024, 2048]
+
+
+def test_rows_that_nobody_reads_are_kept_for_the_file(ringlab: Ringlab, monkeypatch, tmp_path):
+    """As with ``ringlab bench --json rows.json | head -1``; without a file the command ends."""
+    row = BenchRow(**dict.fromkeys((one.name for one in fields(BenchRow)), None))
+    taken: list[BenchRow] = []
+
+    def measure(benchmark, on_row):
+        for _ in range(2):
+            on_row(row)
+            taken.append(row)
+        return BenchAnswer((row, row), interrupted=False)
+
+    def break_pipe(*lines):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(Benchmark, "run", measure)
+    monkeypatch.setattr(BenchTable, "_print", break_pipe)
+    file = tmp_path / "rows.json"
+    assert ringlab("bench", "--json", file) == (1, "", "")
+    assert len(taken) == 2 and len(json.loads(file.read_text())["collectives"]) == 2
+    assert ringlab("bench") == (1, "", "")
+    assert len(taken) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

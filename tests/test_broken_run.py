@@ -1,9 +1,11 @@
 """The Trace of a real run that breaks: messages up to there, who failed, and who waits for whom."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import real_workers
+from command_line import Ringlab
 
 import simcomm
 from collectives import find_algorithm, read_trace
@@ -62,7 +64,7 @@ def test_a_training_that_breaks_leaves_its_phases_and_the_sync():
     assert (0, 1, False) in {(one.rank, one.peer, one.sends) for one in trace.unfinished}
 
 
-def test_the_command_writes_what_happened_and_says_so(tmp_path: Path):
+def test_the_command_writes_what_happened_and_says_so(ringlab: Ringlab, monkeypatch, tmp_path: Path):
     error = RunFailed("rank 1 was ended by SIGKILL")
     error.trace = break_trace = simcomm.run("all_reduce/ring", simcomm.star(2, "1 Gbit/s", "5 us"), 64)
     file = tmp_path / "run.trace.json"
@@ -72,3 +74,8 @@ def test_the_command_writes_what_happened_and_says_so(tmp_path: Path):
     assert read_trace(file) == break_trace
     with pytest.raises(RunFailed, match=r"SIGKILL$"), keep_broken_trace(None):
         raise error
+    file.unlink()
+    monkeypatch.setattr("ringlab.answers.real_run.run", Mock(side_effect=error))
+    done = ringlab("run", "quickstart", "--trace", file)
+    assert done.status == 1 and f"what happened up to there is in {file}\n" in done.err
+    assert read_trace(file) == break_trace

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -267,6 +266,7 @@ class ShortQueues(EmulatedNetwork):
 KILLED = """
 import os, time
 import realcomm, simcomm
+from realcomm.launching.server import server_folder
 def work(rank, world_size):
     if rank == 0:
         print("at work", flush=True)
@@ -274,6 +274,7 @@ def work(rank, world_size):
 if __name__ == "__main__":
     with realcomm.emulate(simcomm.star(3, "20 Mbit/s", "0 us")) as network:
         print(*{os.stat(one.files[-1]).st_ino for one in network.namespaces}, flush=True)
+        print(server_folder(), flush=True)
         realcomm.launch(work, 3, network=network)
 """
 
@@ -283,21 +284,22 @@ if __name__ == "__main__":
 def test_nothing_is_left_however_the_launcher_ends(namespaces: None, number: signal.Signals, tmp_path: Path):
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
-    temporary = Path(tempfile.mkdtemp())  # short: paths of sockets have at most 107 characters
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(TESTS.parent)}
     call = [sys.executable, str(script)]
     with subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as done:
         assert done.stdout is not None
         names = {int(word) for word in done.stdout.readline().split()}
-        assert done.stdout.readline() == "at work\n"
+        folder = Path(done.stdout.readline().rstrip("\n"))  # of the server that ranks are forked from
+        assert done.stdout.readline() == "at work\n" and folder.is_dir()
         assert len(names) == 3 and len(users_of(names)) >= 4
         done.send_signal(number)
         done.wait(20)
     until = time.monotonic() + 10
-    while (users_of(names) or [*temporary.iterdir()]) and time.monotonic() < until:
+    while (users_of(names) or folder.exists() or [*temporary.iterdir()]) and time.monotonic() < until:
         time.sleep(0.05)
-    assert users_of(names) == [] and [*temporary.iterdir()] == []
-    temporary.rmdir()
+    assert users_of(names) == [] and [*temporary.iterdir()] == [] and not folder.exists()
 
 
 @pytest.mark.namespaces

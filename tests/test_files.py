@@ -1,16 +1,26 @@
 """Files that are read and written: what they may be, what stays as it was, and what is said where it fails."""
 
+import errno
+import json
 import os
 import stat
+import subprocess
+import sys
 import threading
+from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from collectives import InputError
+import ringlab as ringlab_package
+from collectives import InputError, read_trace
 from collectives.input_files import inputs_protected, read_bytes
 from collectives.output_files import check_output, write_bytes, write_text
+from ringlab.terminal.console import make_console
+from ringlab.terminal.output import write_files
 from ringlab.terminal.plain_text import make_printable
+from ringlab.terminal.progress import TerminalProgress
 
 
 def test_a_file_is_replaced_with_its_permissions_and_nothing_is_left_beside_it(tmp_path: Path):
@@ -178,6 +188,46 @@ def test_the_answer_is_shown_before_it_cannot_be_written(ringlab):
     status, out, err = ringlab("predict", "star8", "--json", "/dev/full", "--trace", "/dev/full")
     assert (status, err) == (1, "ringlab: /dev/full: No space left on device\n/dev/full: No space left on device\n")
     assert "Collectives" in out
+
+
+def test_files_are_written_though_nobody_reads_what_is_shown(tmp_path: Path):
+    """As with ``ringlab predict star8 --json a.json 2>&1 | head -1``."""
+    read, write = os.pipe()
+    os.close(read)
+    call = [sys.executable, "-m", "ringlab", "predict", "star8", "--json", "a.json", "--trace", "a.trace.json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(ringlab_package.__file__).parents[1])}
+    done = subprocess.run(call, cwd=tmp_path, stdout=write, stderr=write, env=environment, timeout=60, check=False)
+    os.close(write)
+    assert done.returncode == 1  # the answer was not shown
+    assert len(json.loads((tmp_path / "a.json").read_text())["collectives"]) == 10
+    assert len(read_trace(tmp_path / "a.trace.json").messages) > 0
+
+
+def test_of_several_failures_none_is_hidden_by_a_reader_that_is_gone():
+    def fail(*arguments: object) -> None:
+        raise OSError(*arguments)
+
+    gone = partial(fail, errno.EPIPE, "Broken pipe")
+    with pytest.raises(OSError, match="left") as error:
+        write_files(gone, partial(fail, errno.ENOSPC, "No space left", "a"), partial(fail, errno.EACCES, "Denied", "b"))
+    assert (error.value.filename, error.value.__notes__) == ("a", ["b: Denied"])
+    with pytest.raises(BrokenPipeError):
+        write_files(gone, gone)
+
+
+def test_standard_error_that_takes_nothing_costs_no_answer(monkeypatch):
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    for name in ("stderr", "stdout"):
+        monkeypatch.setattr(sys, name, Full())
+    progress = TerminalProgress(make_console(stderr=True))
+    progress.note("this is said to nobody")
+    with progress.task("no more is this") as tick:
+        tick(0, 1, 2, "half")
+    with pytest.raises(OSError, match="No space left"):
+        make_console().print("an answer")
 
 
 def test_two_outputs_are_two_files(ringlab, tmp_path: Path):

@@ -19,6 +19,7 @@ import torch
 
 from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores, threads_per_rank
+from realcomm.launching import server
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
 from realcomm.launching.server import server_folder
@@ -213,12 +214,14 @@ ASLEEP = """
 import os, sys, time
 from pathlib import Path
 from realcomm.launching.launcher import launch
+from realcomm.launching.server import server_folder
 
 def sleep(rank, world_size):
     Path(f"{rank}.pid").write_text(str(os.getpid()))
     time.sleep(600)
 
 if __name__ == "__main__":
+    Path("folder").write_text(str(server_folder()))
     launch(sleep, 2)
 """
 
@@ -229,24 +232,44 @@ def written(path: Path, text: str) -> list[str]:
     return [sys.executable, "-W", "error", str(path)]
 
 
-def test_a_script_without_main_guard_may_launch_and_nothing_else_is_said(tmp_path: Path):
-    command = written(tmp_path / "plain.py", PLAIN)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("temporary", ["short", "a folder whose path is too long for a socket" * 3])
+def test_a_script_without_main_guard_may_launch_and_nothing_else_is_said(tmp_path: Path, temporary: str):
+    folder = tmp_path / temporary
+    folder.mkdir()
+    command, environment = written(tmp_path / "plain.py", PLAIN), {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[2, 2]\n", "")  # max(rank, world_size)
+    assert [*folder.iterdir()] == []
+
+
+def test_where_sockets_can_be_is_the_usual_folder_while_its_path_is_short(tmp_path: Path, monkeypatch):
+    """A socket's path of 104 bytes is one too many for macOS."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        fits, too_long = (Path(short, "f" * (number - len(short) - 1)) for number in (103 - 32, 104 - 32))
+        fits.mkdir()
+        folder = server._make_folder(str(fits))
+        assert Path(folder).parent == fits and len(f"{folder}/listener-12345678") == 103
+        other = server._make_folder(str(too_long))
+        assert str(Path(other).parent) in server._SHORT_FOLDERS
+        Path(other).rmdir()
+    monkeypatch.setattr(server, "_SHORT_FOLDERS", (str(tmp_path / "not there"),))
+    with pytest.raises(RunFailed, match=r"not there cannot be written to; set TMPDIR to a folder .* at most 71 bytes"):
+        server._make_folder(str(too_long))
 
 
 @contextmanager
 def started(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A launcher whose workers sleep; at the end nothing of it is left but what they wrote."""
     command = written(tmp_path / "asleep.py", ASLEEP)
-    with tempfile.TemporaryDirectory() as folder:  # short: paths of sockets have at most 107 characters
-        environment = {**os.environ, "TMPDIR": folder}
-        with subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
-        ) as launcher:
-            yield launcher
-            wait_until(lambda: session(launcher.pid) == [])
-        assert [*Path(folder).iterdir()] == []
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as launcher:
+        yield launcher
+        wait_until(lambda: session(launcher.pid) == [])
+    assert [*folder.iterdir()] == [] and not Path((tmp_path / "folder").read_text()).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

@@ -146,6 +146,16 @@ WRONG = {
         TRAINS + '[training.compute]\nforward = "1 ms"\noptimizer = "1 ms"\n' + STAR,
         'training.compute.backward is missing; give for example "12 ms"',
     ),
+    "trouble of ddp": (
+        changed(TRAINS, '["ring"]', '["ring", "ddp"]') + "[[trouble.rank]]\nrank = 1\nslowdown = 2.0\n" + STAR,
+        'trouble: "ddp" is predicted as a whole, without messages that trouble could meet',
+    ),
+    "trouble of ddp elsewhere": (
+        changed(TRAINS, '["ring"]', '"ddp"')
+        + STAR
+        + '[[what_if]]\ntitle = "x"\n[[what_if.trouble.rank]]\nrank = 1\nslowdown = 2.0\n',
+        'trouble: "ddp" is predicted as a whole, without messages that trouble could meet',
+    ),
     "no compute": (
         TRAINS + '[training.compute]\nforward = "0 s"\nbackward = "0 s"\noptimizer = "0 s"\n' + STAR,
         "training.compute: a step that computes for no time has no scaling efficiency; give a time above zero",

@@ -3,7 +3,8 @@
 import pytest
 
 import simcomm
-from collectives import InputError, find_algorithm
+from collectives import Algorithm, InputError, find_algorithm
+from collectives.declaration import nccl
 from collectives.records.calibration import Calibration, ComputePoint, Line
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.summary import training_entry
@@ -74,6 +75,17 @@ def test_missing_phases_and_ddp_are_refused():
         simcomm.train(job("ring", None), STAR, calibration=calibration(2, []))
     with pytest.raises(InputError, match="for ranks of this machine only"):
         simcomm.train(Training(None, compute=PHASES), STAR)
+
+
+@pytest.mark.parametrize("sync", [None, nccl("all_reduce")])
+def test_trouble_and_engines_are_refused_where_a_sync_has_no_messages(sync: Algorithm | None):
+    """A slow rank or an engine would change nothing of what is predicted as a whole."""
+    whole, here = Training(sync, compute=PHASES), simcomm.this_machine(2)
+    slow = simcomm.Trouble(ranks=(simcomm.RankTrouble(0, slowdown=2),))
+    with pytest.raises(InputError, match=rf"'{whole.sync_name}' is predicted as a whole, .* trouble could meet; leave"):
+        simcomm.train(whole, here, trouble=slow)
+    with pytest.raises(InputError, match="without messages that engine 'simpy' could simulate; leave the engine out"):
+        simcomm.train(whole, here, engine="simpy")
 
 
 def test_a_calibration_of_another_number_of_ranks_is_refused():

@@ -12,6 +12,7 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from threading import Thread, current_thread, main_thread
 from types import ModuleType
 
+from collectives.errors import RunFailed
 from realcomm.launching import server_preload
 from realcomm.launching.interrupts import HeldInterrupts
 
@@ -19,6 +20,12 @@ from realcomm.launching.interrupts import HeldInterrupts
 # training needs them.
 _PRELOADED = ("torch", "torch.distributed", "numpy", "realcomm.launching.worker", "realcomm.execution.executor")
 _PRELOADED_WITH_LAUNCHER = ("torchvision", "sklearn.datasets", "realcomm.training.trainer")
+
+
+# What the path of a socket holds is 107 bytes on Linux and 103 on macOS; multiprocessing's own is the longest of them.
+_SOCKET_BYTES = 103
+_NAMES_BYTES = len("/pymp-12345678/listener-12345678")
+_SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class _Known:
@@ -45,12 +52,29 @@ def server_folder() -> Path:
     """Return a folder that is gone when this process has ended, however it ended; multiprocessing takes it for its own.
 
     The server removes it too where a signal comes to all, and multiprocessing would give up on what another removes.
+    Where the folder for temporary files has too long a path for a socket, it is in another. Raises RunFailed where no
+    other can be written to.
     """
     config = current_process()._config  # type: ignore[attr-defined]
     if config.get("tempdir") is None:
-        config["tempdir"] = tempfile.mkdtemp(prefix="pymp-")
+        config["tempdir"] = _make_folder(tempfile.gettempdir())
         util.Finalize(None, server_preload.remove, args=(Path(config["tempdir"]),), exitpriority=-100)
     return Path(config["tempdir"])
+
+
+def _make_folder(usual: str) -> str:
+    """Make a folder in which sockets can be: in the usual one for temporary files unless its path is too long."""
+    if len(os.fsencode(usual)) + _NAMES_BYTES <= _SOCKET_BYTES:
+        return tempfile.mkdtemp(prefix="pymp-", dir=usual)
+    for folder in _SHORT_FOLDERS:
+        with suppress(OSError):
+            return tempfile.mkdtemp(prefix="pymp-", dir=folder)
+    most = _SOCKET_BYTES - _NAMES_BYTES
+    raise RunFailed(
+        f"{usual}: processes are started through a socket, whose path would be too long here, and "
+        f"{' and '.join(_SHORT_FOLDERS)} cannot be written to; set TMPDIR to a folder whose path has at most {most} "
+        "bytes"
+    )
 
 
 @contextmanager

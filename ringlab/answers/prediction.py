@@ -36,7 +36,7 @@ from simcomm.compiled.planning.engine_input import MOST_MESSAGES
 from simcomm.expected_time import expected_build_seconds, expected_seconds
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
-from simcomm.training import STEPS
+from simcomm.training import STEPS, check_sync
 
 if TYPE_CHECKING:
     from simcomm.nccl.clusters import NcclCluster
@@ -285,6 +285,8 @@ class _Simulator:
         for place, (cluster, trouble) in enumerate(places):
             tick(0, 0, 0, f"preparing {cluster.title}")
             trainings = self._trainings(cluster)
+            for training in trainings:
+                check_sync(training, cluster, self._engine(training), trouble)
             asked: list[Request | Training] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
                 *(resolve_training(training, cluster, self.calibration) for training in trainings),
@@ -305,6 +307,10 @@ class _Simulator:
         """Return the trainings to simulate: torch's own sync only on this machine, where its overlap was measured."""
         measured = self.calibration is not None and bool(self.calibration.overlap) and cluster.is_here
         return self.scenario.trainings if measured else predictable(self.scenario.trainings)
+
+    def _engine(self, training: Training) -> str | None:
+        """Return the engine for a training: none for NCCL's own sync, as for its collectives, which none simulates."""
+        return None if training.gradient_sync is not None and training.gradient_sync.is_nccl else self.engine
 
     def _expect(self, asked: Request | Training, cluster: Cluster, trouble: Trouble) -> tuple[int, float]:
         """Return how many messages are to be simulated for a row, and about how many seconds that takes."""
@@ -393,7 +399,8 @@ class _Simulator:
         return collective_figures(trace, about)
 
     def _training(self, training: Training, row: _Row, on_run: Callable[[], None]) -> TrainingFigures[Number]:
-        simulate = partial(simcomm.train, training, row.cluster, calibration=self.calibration, engine=self.engine)
+        engine = self._engine(training)
+        simulate = partial(simcomm.train, training, row.cluster, calibration=self.calibration, engine=engine)
         if row.trouble == NO_TROUBLE:
             trace = simulate(record=False)
             on_run()

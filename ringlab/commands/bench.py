@@ -1,11 +1,13 @@
 """The command ``ringlab bench``, with nccl-tests' options."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from ringlab.terminal.console import make_console
-from ringlab.terminal.output import check_outputs, write_json
+from ringlab.terminal.output import check_outputs, write_files, write_json
 from ringlab.terminal.progress import TerminalProgress, is_first_rank
 
 WORTH_SAYING_S = 3.0  # expected seconds that are announced
@@ -52,12 +54,26 @@ def bench(
     if expected_s is not None and expected_s > WORTH_SAYING_S:
         rows = len(benchmark.measurements)
         TerminalProgress().note(f"{rows} rows to measure: about {expected_s:.0f} s, and some to start the processes")
-    table.show_head()
-    answer = benchmark.run(table.show_row)
-    table.show_foot(answer)
+    unshown: list[OSError] = []
+
+    def show(print_it: Callable[..., None], *of: object) -> None:
+        """Print a part of the table; once that fails the rest is for the file, and without one the command ends."""
+        try:
+            if not unshown:
+                print_it(*of)
+        except OSError as error:
+            if json_to is None:
+                raise
+            unshown.append(error)
+
+    show(table.show_head)
+    answer = benchmark.run(partial(show, table.show_row))
+    show(table.show_foot, answer)
     if is_first_rank():
-        write_json(answer, json_to)
+        write_files(partial(write_json, answer, json_to))
     if answer.interrupted:
         raise typer.Exit(130)
+    if unshown:
+        raise unshown[0]
     if answer.wrong:
         raise typer.Exit(1)

@@ -35,14 +35,9 @@ def run(
 
     loaded = load(scenario, *(set_keys or ()))
     check_outputs(json_to, trace, reads=calibration)
+    options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout, "emulate": emulate}
     with keep_broken_trace(trace):
-        options: dict[str, Any] = {
-            "calibration": calibration,
-            "backend": backend,
-            "timeout": timeout,
-            "emulate": emulate,
-        }
-    answer = loaded.run(progress=TerminalProgress(), **options)
+        answer = loaded.run(progress=TerminalProgress(), **options)
 
     def write_trace() -> None:
         if trace is not None and answer.trace is not None:

@@ -17,6 +17,20 @@ class PlainConsole(Console):
         """Return the text as it is to be shown; rich calls this for every text, also those in tables."""
         return super().render_str(make_printable(text, keep="\n", most=MOST_LETTERS), **{**options, "markup": False})
 
+    def on_broken_pipe(self) -> None:
+        """Raise the error, where rich would end the process, and with it what is still to be written to files."""
+        raise  # rich calls this while it handles the error
+
+    def _check_buffer(self) -> None:
+        """Write what is to be shown. A standard error that takes nothing any more is left alone: it has no answers."""
+        try:
+            super()._check_buffer()
+        except OSError:
+            if not self.stderr:
+                raise
+            self.quiet = True
+            del self._buffer[:]
+
 
 def make_console(stderr: bool = False, quiet: bool = False) -> Console:
     """Return the console on standard output, or on standard error."""

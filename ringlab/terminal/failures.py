@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ringlab.terminal.output import describe_system_error
+from ringlab.terminal.output import describe_system_error, is_reader_gone
 from ringlab.terminal.plain_text import make_printable
 from ringlab.terminal.progress import is_first_rank
 
@@ -79,9 +79,8 @@ def _place(error: Exception) -> str:
 
 def _say(error: Exception) -> None:
     """Print the error, except where a reader of standard output is gone, and except on ranks other than the first."""
-    is_reader_gone = isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename
     said = make_printable(describe_failure(error), keep="\n", most=MOST_LETTERS)
-    if said and is_first_rank() and not is_reader_gone:
+    if said and is_first_rank() and not is_reader_gone(error):
         print(f"ringlab: {said}", file=sys.stderr)  # noqa: T201
 
 

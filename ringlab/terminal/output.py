@@ -1,5 +1,6 @@
 """How a command hands over its answer: shown to the reader first, then written to the files that were asked for."""
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -52,13 +53,13 @@ def write_answer(
 ) -> None:
     """Show the answer, write it as JSON to a file and call ``writers``; for ``-`` the JSON is all that is shown.
 
-    Of several ranks only rank 0 writes. Where a file cannot be written, the others still are. Raises OSError.
+    Of several ranks only rank 0 writes. Where it cannot be shown, or a file not be written, the others still are.
+    Raises OSError.
     """
     if not is_first_rank():
         return
-    if json_to != "-":
-        show(answer, make_console())
-    write_files(partial(write_json, answer, json_to), *writers)
+    shown = [] if json_to == "-" else [lambda: show(answer, make_console())]
+    write_files(*shown, partial(write_json, answer, json_to), *writers)
 
 
 @contextmanager
@@ -76,17 +77,31 @@ def keep_broken_trace(path: Path | None) -> Iterator[None]:
 
 
 def write_files(*writers: Callable[[], object]) -> None:
-    """Call all writers. Raise the first one's OSError, with those of others as notes."""
+    """Call all writers. Raise the first one's OSError, with those of others as notes.
+
+    A reader of standard output that is gone comes after all other errors, as nothing is said of it.
+    """
     errors = []
     for write in writers:
         try:
             write()
         except OSError as error:
             errors.append(error)
+    errors.sort(key=is_reader_gone)
     for other in errors[1:]:
-        errors[0].add_note(describe_system_error(other))
+        if not is_reader_gone(other):
+            errors[0].add_note(describe_system_error(other))
     if errors:
         raise errors[0]
+
+
+def is_reader_gone(error: Exception) -> bool:
+    """Return whether an error says that nobody reads standard output any more, as with ``| head -1``.
+
+    >>> is_reader_gone(BrokenPipeError(32, "Broken pipe"))
+    True
+    """
+    return isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename
 
 
 def write_json(answer: "Record", json_to: str | None) -> None:
