@@ -44,8 +44,8 @@ def test_a_slow_cable_is_named_with_what_it_never_exceeds() -> None:
     assert (limits.kind, limits.standing_out) == ("slow", 1)
     assert limits.heading == "rank 13 ↔ s1 is slow"
     assert limits.sentence == (
-        "It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use 100 % of the time. "
-        "100 % of the critical path, which decides the end, crosses it: rank 12 to 13, and 13 to 14."
+        "It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use all the time. "
+        "All the critical path, which decides the end, crosses it: rank 12 to 13, and 13 to 14."
     )
     assert limits.cables[0].crossing > 0.9 * simcomm.run("all_reduce/ring", cluster, 32 << 20).elapsed
 

@@ -33,6 +33,7 @@ FULL_USE = 0.25  # of its bandwidth: what is used less does not set the pace
 FEW = 0.25  # of the cables in use
 LATE = 0.4  # of the critical path
 COMPUTING = 0.5  # of the time of a training
+ALL = 0.995  # of a whole: what is more is said to be all of it
 NAMED = 2  # pairs of ranks that send over a slow cable
 
 
@@ -287,13 +288,18 @@ def _slow_words(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]) -> tuple[
     cable = slow[0]
     reached = format_bandwidth(float(f"{cable.peak * cable.bandwidth:.2g}"))
     words = f"It behaves like a link of {reached}, not {format_bandwidth(cable.bandwidth)}"
-    words += f", in use {_percent(cable.busy)} of the time."
+    words += f", in use {_share(cable.busy, 'all')} the time."
     if cable.crossing:
-        share = _percent(min(1.0, cable.crossing / trace.elapsed))
-        words += f" {share} of the critical path, which decides the end, crosses it: {_who_cross(trace, loads, cable)}."
+        share = _share(cable.crossing / trace.elapsed, "All")
+        words += f" {share} the critical path, which decides the end, crosses it: {_who_cross(trace, loads, cable)}."
     if len(slow) == 1:
         return f"{cable.name} is slow", words
     return f"{len(slow)} links are slow", f"{cable.name} and {len(slow) - 1} more. {words}"
+
+
+def _share(share: float, all_of_it: str) -> str:
+    """Return ``all`` or such as ``82 % of``, to stand before what it is a share of."""
+    return all_of_it if share > ALL else f"{_percent(share)} of"
 
 
 def _who_cross(trace: Trace, loads: LinkLoads, cable: Cable) -> str:
