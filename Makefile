@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
 OUT := out
 FAST := schedule channels verify broken_gallery broken_programs step simgrid network engines compiled_engine \
 	compiled_sharing simcomm_run scenario scenario_clusters scenario_refused scenario_trouble units cli imports
@@ -23,11 +24,16 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]' $(PINS)
 	touch $@
 
+# Machine code is kept beside the sources that it is made of, for all who run the engine later, tests side by side too.
+$(COMPILED): $(STAMP) $(wildcard simcomm/*.py simcomm/compiled/*/*.py simcomm/model/*.py simcomm/cluster/paths.py)
+	$(BIN)/python -m simcomm.machine_code
+	touch $@
+
 .PHONY: install
-install: $(STAMP) ## make the virtual environment
+install: $(COMPILED) ## make the virtual environment, and compile the engine (under a minute)
 
 .PHONY: demo
-demo: $(STAMP) ## predict, run, compare and animate the quickstart on two ranks of this machine
+demo: $(COMPILED) ## predict, run, compare and animate the quickstart on two ranks of this machine
 	$(BIN)/ringlab compare scenarios/quickstart.toml --report $(OUT)/quickstart.html --json $(OUT)/quickstart.json
 	$(BIN)/ringlab animate scenarios/quickstart.toml -o $(OUT)/quickstart.gif
 	@echo
@@ -35,7 +41,7 @@ demo: $(STAMP) ## predict, run, compare and animate the quickstart on two ranks 
 	@echo "The report:     $(OUT)/quickstart.html"
 
 .PHONY: test
-test: $(STAMP) ## run the test suite, but for the sweeps through everything (minutes)
+test: $(COMPILED) ## run the test suite, but for the sweeps through everything (minutes)
 	$(BIN)/python -m pytest $(WORKERS)
 
 .PHONY: fit-nccl
@@ -43,11 +49,11 @@ fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables
 	$(BIN)/python -m simcomm.nccl.fit
 
 .PHONY: test-fast
-test-fast: $(STAMP) ## run the tests of proofs, engines, scenarios and the command line (about a minute)
+test-fast: $(COMPILED) ## run the tests of proofs, engines, scenarios and the command line (about a minute)
 	$(BIN)/python -m pytest $(WORKERS) $(FAST:%=tests/test_%.py)
 
 .PHONY: test-all
-test-all: $(STAMP) ## run every test, the sweeps through all ranks, lengths and types included (much longer)
+test-all: $(COMPILED) ## run every test, the sweeps through all ranks, lengths and types included (much longer)
 	$(BIN)/python -m pytest $(WORKERS) -m ''
 
 .PHONY: test-oldest
@@ -75,7 +81,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab accuracy --plot docs/pictures/accuracy.png
 
 .PHONY: tables
-tables: $(STAMP) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines and of the executor into docs
+tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines and of the executor into docs
 	$(BIN)/python docs/accuracy_table.py
 	$(BIN)/python docs/nccl_table.py
 	$(BIN)/python docs/algorithm_table.py
@@ -84,7 +90,7 @@ tables: $(STAMP) ## write the tables of accuracy, of NCCL, of algorithms, of win
 	$(BIN)/python docs/tcp_terms_table.py --write
 
 .PHONY: bench
-bench: $(STAMP) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
+bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
 	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/engine.py benchmarks/methods.py benchmarks/traces.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
 
 .PHONY: bench-beside

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def mapped_folders() -> list[str]:
     return [folder for cell in cells for folder in re.findall(r"`([\w/]+)/`", cell)]
 
 
+@cache
 def imported_folders(folder: str) -> set[str]:
     """Return the folders whose modules those of a folder import."""
     found = set()

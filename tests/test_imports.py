@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -20,6 +21,12 @@ MAY_IMPORT = {
 }
 TORCH = {"torch", "torchvision"}
 MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file, which several tests look at."""
+    return ast.parse(path.read_text())
 
 
 def imported(nodes: Iterator[ast.AST]) -> set[str]:
@@ -55,7 +62,7 @@ def test_every_package_is_there(package: str) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_one_way(path: Path) -> None:
     inner = package_of(path)
-    others = imported(ast.walk(ast.parse(path.read_text()))) & MAY_IMPORT.keys() - {inner}
+    others = imported(ast.walk(parsed(path))) & MAY_IMPORT.keys() - {inner}
     assert others <= MAY_IMPORT[inner], f"{inner} must not import {', '.join(sorted(others - MAY_IMPORT[inner]))}"
 
 
@@ -63,14 +70,14 @@ def test_imports_point_one_way(path: Path) -> None:
     "path", [p for p in MODULES if package_of(p) != "realcomm"], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_torch_is_imported_by_realcomm_only(path: Path) -> None:
-    assert not imported(run_at_import(ast.parse(path.read_text()))) & TORCH
+    assert not imported(run_at_import(parsed(path))) & TORCH
 
 
 @pytest.mark.parametrize(
     "path", [p for p in MODULES if package_of(p) == "collectives"], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_collectives_never_touch_torch(path: Path) -> None:
-    assert not imported(ast.walk(ast.parse(path.read_text()))) & TORCH
+    assert not imported(ast.walk(parsed(path))) & TORCH
 
 
 @pytest.mark.parametrize("names", ["collectives", "simcomm, scenarios, viz", "ringlab.cli"])
@@ -109,7 +116,7 @@ def folder_of(module: str) -> str:
 def imported_modules(path: Path, modules: set[str]) -> set[str]:
     """The modules of ours that a file imports anywhere, also within functions and for typing only."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

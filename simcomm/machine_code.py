@@ -1,0 +1,74 @@
+"""Compile all machine code of the compiled engine now, so that no later command waits for it.
+
+    python -m simcomm.machine_code
+
+`make install` does this. What numba makes lies beside the sources, or in the user's cache folder where that place
+cannot be written, and is made again by whoever needs it first when a source has changed.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
+
+from collectives.transport import TcpTerms
+from simcomm.cluster.cluster import IDEAL
+from simcomm.cluster.topologies import star, two_level_tree
+from simcomm.compiling import NOTE, told_of_compiling
+from simcomm.model.jitter import Jitter
+from simcomm.model.trouble import LinkTrouble, Trouble
+from simcomm.simulate import run
+
+RING, HOSTS = "all_reduce/ring", 4
+LARGE = 258  # hosts, all pairs of which are so many routes that their search is machine code
+
+
+def _events() -> None:
+    run("all_reduce/naive", star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled")
+
+
+def _changing_links() -> None:
+    flapping = LinkTrouble(("h0", "s0"), share=0.5, at=1e-6, lasting=1e-6, every=4e-6)
+    run(RING, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=Trouble(links=(flapping,)))
+
+
+def _tcp() -> None:
+    transport = replace(IDEAL, tcp=TcpTerms(send_buffer=4096, window=65536, burst=1500))
+    run(RING, replace(star(HOSTS, "1 GB/s", "1 us"), transport=transport), 65536, engine="compiled")
+
+
+def _jitter_and_max_plus() -> None:
+    late = Trouble(messages=Jitter("exponential", 1e-6))
+    run(RING, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=late, record=False)
+
+
+def _routes() -> None:
+    tree = two_level_tree(2, LARGE // 2, "1 GB/s", "1 us", oversubscription=4)
+    tree.router().links([(a, b) for a in tree.hosts for b in tree.hosts])
+
+
+USES: dict[str, Callable[[], None]] = {
+    "messages, event by event": _events,
+    "links whose bandwidth changes": _changing_links,
+    "segments of TCP": _tcp,
+    "jitter and steps that share no link": _jitter_and_max_plus,
+    "routes of many pairs": _routes,
+}
+
+
+def main() -> None:
+    """Compile everything, and say on standard error what is compiled; where all of it is there, nothing is said."""
+    begun, is_told = monotonic(), False
+    for what, use in USES.items():
+        heard, now = list[str](), monotonic()
+        with told_of_compiling(heard.append):
+            use()
+        if heard:
+            sys.stderr.write(("" if is_told else f"{NOTE}\n") + f"  {what}: {monotonic() - now:.1f} s\n")
+            is_told = True
+    if is_told:
+        sys.stderr.write(f"  done in {monotonic() - begun:.1f} s\n")
+
+
+if __name__ == "__main__":
+    main()
