@@ -13,10 +13,12 @@ from ringlab.commands.compare import compare
 from ringlab.commands.doctor import doctor
 from ringlab.commands.explain import explain
 from ringlab.commands.hardware import hardware
+from ringlab.commands.k8s import k8s
 from ringlab.commands.list import list_all
 from ringlab.commands.plot import plot
 from ringlab.commands.predict import predict
 from ringlab.commands.run import run
+from ringlab.commands.slurm import slurm
 from ringlab.commands.winners import winners
 from ringlab.terminal.failures import exit_with_a_line
 from ringlab.terminal.shutdown import exit_on_signals
@@ -28,7 +30,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = (predict, explain, run, compare, animate, plot, check, bench, winners, calibrate, doctor, hardware, accuracy)
+COMMANDS = (
+    *(predict, explain, run, compare, animate, plot, check, bench, winners, calibrate, doctor, hardware, accuracy),
+    *(slurm, k8s),
+)
 for command in COMMANDS:
     app.command()(command)
 app.command(name="list")(list_all)

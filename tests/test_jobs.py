@@ -1,0 +1,325 @@
+"""Jobs for Slurm and Kubernetes: what is written is what those accept, and runs what was asked for, word by word."""
+
+import json
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kubernetes_schema import Job as JobSchema
+from kubernetes_schema import Manifest
+
+from collectives.errors import InputError
+from ringlab.jobs.job import Job, checkpoints_override, make_job, parse_time_limit
+from ringlab.jobs.kubernetes import KubernetesOptions, make_manifest
+from ringlab.jobs.slurm import SlurmOptions, write_batch_file
+from ringlab.scenario import load
+from scenarios import shipped
+
+# All long options of sbatch(1) that take part in a job's description.
+OPTIONS = """
+account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint container container-id
+contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution
+error exclude exclusive export export-file extra extra-node-info get-user-env gid gpu-bind gpu-freq gpus gpus-per-node
+gpus-per-socket gpus-per-task gres gres-flags hint hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type
+mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-kill no-requeue nodefile nodelist nodes
+ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output overcommit oversubscribe
+partition power prefer priority profile propagate qos reboot requeue reservation resv-ports segment signal
+sockets-per-node spread-job stepmgr switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid
+use-min-nodes wait wait-all-nodes wckey
+"""
+SBATCH = {*OPTIONS.split()}
+HOSTILE = 'it\'s "$(touch pwned)" `touch pwned`; #SBATCH --nodes=99\n#SBATCH --nodes=99\r\x1b[31m $$(HOME) $(POD_IP) ü'
+STAR = """
+[cluster]
+topology = "star"
+hosts = 2
+bandwidth = "1 Gbit/s"
+latency = "5 us"
+[collective]
+name = "all_reduce"
+algorithms = ["ring"]
+sizes = ["1 KiB"]
+"""
+RUN = ["-m", "ringlab", "run", "--backend", "nccl", "--resume", "auto", "star8"]
+JOB = Job("star8", "Eight hosts", nodes=2, ranks_per_node=4, backend="nccl", resumes=True)
+
+
+def directives(text: str) -> dict[str, str]:
+    """What sbatch reads: lines that begin so, before the first command."""
+    found = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            break
+        if line.startswith("#SBATCH"):
+            name, _, value = line.removeprefix("#SBATCH ").partition("=")
+            assert name.startswith("--") and re.fullmatch(r"[^\s#'\"\\$]*", value), line
+            found[name.removeprefix("--")] = value
+    return found
+
+
+def stub(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def cluster(tmp_path) -> Path:
+    """A folder for PATH: ``srun`` runs the task on two nodes, ``python`` notes its words, a NUL after each."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    stub(folder, "scontrol", '[ "$1" = show ] && printf "node7\\nnode8\\n" || echo "$*" >> "$NOTES/scontrol"')
+    stub(folder, "srun", 'while [[ $1 == --* ]]; do shift; done\nfor i in 0 1; do SLURM_NODEID=$i "$@" || exit; done')
+    stub(folder, "python", 'printf "%s\\0" "$@" > "$NOTES/node${SLURM_NODEID:-$JOB_COMPLETION_INDEX}"')
+    return folder
+
+
+def run_batch_file(text: str, cluster: Path, notes: Path) -> subprocess.CompletedProcess[str]:
+    file = notes / "job.sbatch"
+    file.write_text(text)
+    subprocess.run(["bash", "-n", str(file)], check=True)
+    environment = {"PATH": f"{cluster}:/usr/bin:/bin", "NOTES": str(notes), "SLURM_JOB_ID": "12345"}
+    environment["SLURM_JOB_NODELIST"] = "node[7-8]"
+    return subprocess.run(["bash", str(file)], env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def words(file: Path) -> list[str]:
+    return file.read_bytes().decode().split("\0")[:-1]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_scenario_is_a_job_of_its_machines(name):
+    loaded = load(name)
+    job = make_job(loaded, name, backend="gloo")
+    assert job.nodes * job.ranks_per_node == loaded.cluster.world_size
+    assert set(directives(write_batch_file(job, SlurmOptions()))) <= SBATCH
+    Manifest.model_validate(make_manifest(job, KubernetesOptions("registry/ringlab:1")))
+
+
+def test_gpus_of_one_machine_are_on_one_node():
+    assert (make_job(load("two-p5"), "two-p5").nodes, make_job(load("two-p5"), "two-p5").gpus_per_node) == (2, 8)
+    assert make_job(load("quickstart"), "quickstart").nodes == 1
+
+
+def test_the_batch_file_asks_slurm_for_what_was_said():
+    options = SlurmOptions(
+        "2-00:00:00", "mine", "gpu", "lab", "long", "a100|h100", 64, "200G", "logs/%j.log", 29501, "ib0",
+        directives=["--exclusive", "--mail-type=END"],
+    )  # fmt: skip
+    asked = directives(write_batch_file(JOB, options))
+    assert set(asked) <= SBATCH
+    assert asked == {
+        "job-name": "mine", "nodes": "2", "ntasks-per-node": "1", "gpus-per-node": "4", "cpus-per-task": "64",
+        "mem": "200G", "time": "2-00:00:00", "partition": "gpu", "account": "lab", "qos": "long",
+        "constraint": "a100|h100", "output": "logs/%j.log", "open-mode": "append", "requeue": "",
+        "signal": "B:USR1@120", "exclusive": "", "mail-type": "END",
+    }  # fmt: skip
+    assert directives(write_batch_file(replace(JOB, resumes=False), options))["no-requeue"] == ""
+    assert "gpus-per-node" not in directives(write_batch_file(replace(JOB, backend="gloo"), options))
+
+
+def test_each_node_runs_torchrun_and_the_first_has_the_store(cluster, tmp_path):
+    options = SlurmOptions(python="python", before=['printf \'%s\' "$PWD" > "$NOTES/before"'], folder=str(tmp_path))
+    done = run_batch_file(write_batch_file(JOB, options), cluster, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "before").read_text() == str(tmp_path)
+    for node, is_host in enumerate((1, 0)):
+        found = words(tmp_path / f"node{node}")
+        assert found[:4] == [
+            "-m", "torch.distributed.run", "--rdzv-conf", f"is_host={is_host},join_timeout=900,read_timeout=900",
+        ]  # fmt: skip
+        options = found[4 : -len(RUN)]
+        assert dict(zip(options[::2], options[1::2], strict=True)) == {
+            "--nnodes": "2", "--nproc-per-node": "4", "--max-restarts": "3", "--rdzv-backend": "c10d",
+            "--rdzv-id": "12345", "--rdzv-endpoint": "node7:22345",
+        }  # fmt: skip
+        assert found[-len(RUN) :] == RUN
+
+
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
+def test_nothing_of_a_hostile_scenario_is_executed(kind, cluster, tmp_path):
+    folder = tmp_path / "a 'b' $(touch pwned)"
+    folder.mkdir()
+    file = folder / "-x $(touch pwned).toml"
+    file.write_text(f"title = {json.dumps(HOSTILE)}\n{STAR}")
+    overrides = [f"title={HOSTILE}"]
+    job = make_job(load(file, *overrides), str(file), overrides, log_dir=HOSTILE)
+    if kind == "slurm":
+        text = write_batch_file(job, SlurmOptions(python="python", folder=str(folder)))
+        assert directives(text)["nodes"] == "2" and set(directives(text)) <= SBATCH
+        done = run_batch_file(text, cluster, tmp_path)
+        scenario = str(file)
+    else:
+        manifest = make_manifest(job, KubernetesOptions("image", claim="work", environment=[f"A={HOSTILE}"]))
+        Manifest.model_validate(manifest)
+        config, _, kubernetes_job = manifest["items"]
+        assert list(config["data"].values()) == [file.read_text()]
+        container = kubernetes_job["spec"]["template"]["spec"]["containers"][0]
+        assert expand(container["env"][1]["value"], {}) == HOSTILE
+        done = run_container(container, cluster, tmp_path, index=0)
+        scenario = f"/etc/ringlab/{next(iter(config['data']))}"
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = ["-m", "ringlab", "run", "--backend", "nccl", "--set", overrides[0], "--log-dir", HOSTILE, scenario]
+    assert words(tmp_path / "node0")[-len(expected) :] == expected
+    assert not [*tmp_path.rglob("pwned")]
+
+
+def expand(text: str, variables: dict[str, str]) -> str:
+    """What a kubelet makes of a command's word: $(NAME) is a variable where there is one, and $$ a dollar."""
+
+    def replaced(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else variables.get(match[1], match[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", replaced, text)
+
+
+def run_container(container: dict, cluster: Path, notes: Path, index: int) -> subprocess.CompletedProcess[str]:
+    variables = {"POD_IP": "10.0.0.7"}
+    command = [expand(word, variables) for word in (*container["command"], *container["args"])]
+    environment = {"PATH": f"{cluster}:/usr/bin:/bin", "NOTES": str(notes), "JOB_COMPLETION_INDEX": str(index)}
+    return subprocess.run(
+        command, env=environment, cwd=notes, capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+
+
+def test_each_pod_runs_torchrun_and_the_first_has_the_store(cluster, tmp_path):
+    options = KubernetesOptions(
+        "registry/ringlab:1", "mine", "team", "90", "work", "16", "64Gi", service_account="trainer",
+        pull_secret="key", node_selector=["gpu=h100"], labels=["kueue.x-k8s.io/queue-name=lab"], environment=["A=b"],
+    )  # fmt: skip
+    manifest = make_manifest(JOB, options)
+    service, job = Manifest.model_validate(manifest).items
+    assert isinstance(job, JobSchema)
+    pod = job.spec.template.spec
+    assert (job.spec.completions, job.spec.parallelism, job.spec.activeDeadlineSeconds) == (2, 2, 5400)
+    assert pod.subdomain == service.metadata.name == "mine" and service.metadata.namespace == "team"
+    assert service.spec.selector.items() <= job.spec.template.metadata.labels.items()
+    assert job.spec.template.metadata.labels["kueue.x-k8s.io/queue-name"] == "lab"
+    assert pod.containers[0].resources.limits == {"nvidia.com/gpu": "4"}
+    assert {mount.name for mount in pod.containers[0].volumeMounts} == {volume.name for volume in pod.volumes}
+    container = manifest["items"][1]["spec"]["template"]["spec"]["containers"][0]
+    for index, is_host in enumerate((1, 0)):
+        done = run_container(container, cluster, tmp_path, index)
+        assert (done.returncode, done.stderr) == (0, "")
+        found = words(tmp_path / f"node{index}")
+        assert found[3].startswith(f"is_host={is_host},")
+        assert found[found.index("--local-addr") + 1] == "10.0.0.7"
+        assert found[found.index("--rdzv-endpoint") + 1] == "mine-0.mine:29500"
+        assert found[-len(RUN) :] == RUN
+
+
+def test_before_the_time_is_over_the_job_is_queued_again(cluster, tmp_path):
+    """The signal comes while the ranks run; they go on until Slurm ends them, and here until the note is there."""
+    stub(
+        cluster,
+        "python",
+        '[ "$SLURM_NODEID" = 0 ] || exit 7\nkill -USR1 "$(cat "$NOTES/pid")"\n'
+        'for i in $(seq 600); do [ -e "$NOTES/scontrol" ] && exit 0; sleep 0.1; done; exit 1',
+    )
+    text = write_batch_file(JOB, SlurmOptions(python="python", before=['echo $$ > "$NOTES/pid"']))
+    done = run_batch_file(text, cluster, tmp_path)
+    assert (tmp_path / "scontrol").read_text() == "requeue 12345\n"
+    assert done.returncode == 7  # the status of the ranks, whatever came meanwhile
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1", 60), ("90:30", 5430), ("24:00:00", 86400), ("2-0", 172800), ("1-2:30", 95400), ("1-00:00:01", 86401)],
+)
+def test_time_limits_are_slurm_s(text, seconds):
+    assert parse_time_limit(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "1h", "-5", "1:2:3:4", "24:00:00\n", "٣"])
+def test_another_time_limit_is_refused(text):
+    with pytest.raises(InputError, match="time limit"):
+        parse_time_limit(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"partition": "a b"}, "--partition is 'a b'"),
+        ({"account": "x\n#SBATCH --uid=0"}, "--account is"),
+        ({"directives": ["exclusive"]}, "--sbatch 'exclusive': give a long option"),
+        ({"directives": ["--comment=a#b"]}, "--sbatch --comment is 'a#b'"),
+        ({"port": 80}, "port is 80; give one from 1024 to 65535"),
+        ({"interface": "$(id)"}, "--interface is"),
+    ],
+)
+def test_what_slurm_would_read_as_something_else_is_refused(changes, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        write_batch_file(JOB, SlurmOptions(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "Mine"}, "--name is 'Mine'"),
+        ({"name": "a" * 53}, "at most 52 characters"),
+        ({"name": "1st"}, "--name is '1st'"),
+        ({"namespace": "my_team"}, "--namespace is 'my_team'"),
+        ({"image": "a b"}, "--image is 'a b'"),
+        ({"memory": "64GB"}, "--memory is '64GB'"),
+        ({"labels": ["a"]}, "--label 'a': write KEY=VALUE"),
+        ({"node_selector": ["a=b c"]}, "--node-selector 'a=b c'"),
+        ({"environment": ["1=2"]}, "--env '1=2'"),
+        ({"claim": None}, "the checkpoints would end with their pod"),
+    ],
+)
+def test_what_kubernetes_would_refuse_is_refused(changes, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        make_manifest(JOB, KubernetesOptions(**{"image": "a", "claim": "work", **changes}))
+
+
+def test_the_names_of_the_longest_scenario_are_short_enough():
+    manifest = make_manifest(
+        replace(JOB, scenario="star8", nodes=1000), KubernetesOptions("a", claim="w", name="a" * 52)
+    )
+    name = manifest["items"][-1]["metadata"]["name"]
+    assert len(f"{name}-999-xxxxx") <= 63
+    Manifest.model_validate(manifest)
+
+
+def test_a_scenario_that_names_other_files_is_not_for_pods(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from collectives import algorithm\n@algorithm('all_reduce')\ndef mine(rank, world_size):\n    yield ()\n"
+    )
+    file = tmp_path / "a.toml"
+    file.write_text(
+        '[cluster]\npreset = "this-machine"\n[collective]\nname = "all_reduce"\nalgorithms = ["mine.py:mine"]\n'
+        'sizes = ["1 KiB"]\n'
+    )
+    job = make_job(load(file), str(file))
+    with pytest.raises(InputError, match="names files that lie beside it"):
+        make_manifest(job, KubernetesOptions("a"))
+
+
+def test_nodes_that_do_not_hold_the_ranks_are_refused():
+    for changes in ({"nodes": 3}, {"ranks_per_node": 16}, {"nodes": 2, "ranks_per_node": 2}):
+        with pytest.raises(InputError, match="has 8 ranks"):
+            make_job(load("star8"), "star8", **changes)
+    assert make_job(load("star8"), "star8", nodes=2).ranks_per_node == 4
+
+
+def test_a_checkpoint_folder_keeps_its_name():
+    import tomllib
+
+    for name in (HOSTILE, "1", "a\\b", "true"):
+        assert tomllib.loads(checkpoints_override(name).removeprefix("training."))["checkpoints"] == name
+
+
+def test_the_commands_write_files(ringlab, tmp_path):
+    status, out, err = ringlab("slurm", "star8", "-N", "2", "-p", "gpu", "--port", "29501", "-o", tmp_path / "a.sbatch")
+    assert (status, err) == (
+        0,
+        "",
+    ) and out == f"The job: {tmp_path}/a.sbatch; `sbatch {tmp_path}/a.sbatch` submits it\n"
+    assert directives((tmp_path / "a.sbatch").read_text())["partition"] == "gpu"
+    assert ringlab("slurm", "star8", "--nodes", "3")[0] == 2
+    status, out, err = ringlab("k8s", "star8", "--image", "r/ringlab:1", "-n", "team", "--backend", "gloo")
+    assert (status, err) == (0, "")
+    assert Manifest.model_validate_json(out).items[0].metadata.namespace == "team"
+    assert ringlab("k8s", "star8")[0] == 2
+    assert ringlab("k8s", "star8", "--image", "a", "-o", tmp_path)[0] == 2
