@@ -129,8 +129,8 @@ def test_each_node_runs_torchrun_and_the_first_has_the_store(cluster, tmp_path):
         assert found[:4] == [
             "-m", "torch.distributed.run", "--rdzv-conf", f"is_host={is_host},join_timeout=900,read_timeout=900",
         ]  # fmt: skip
-        options = found[4 : -len(RUN)]
-        assert dict(zip(options[::2], options[1::2], strict=True)) == {
+        given = found[4 : -len(RUN)]
+        assert dict(zip(given[::2], given[1::2], strict=True)) == {
             "--nnodes": "2", "--nproc-per-node": "4", "--max-restarts": "3", "--rdzv-backend": "c10d",
             "--rdzv-id": "12345", "--rdzv-endpoint": "node7:22345",
         }  # fmt: skip
