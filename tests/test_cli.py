@@ -200,6 +200,7 @@ def test_check_of_a_wrong_program_is_status_1_and_says_where(ringlab, tmp_path):
     assert "deadlock" in err
 
 
+@pytest.mark.usefixtures("brief_calibration")
 def test_compare_puts_prediction_and_measurement_side_by_side(ringlab, here, tmp_path):
     status, out, _ = ringlab("compare", here, "--json", tmp_path / "c.json", "--report", tmp_path / "c.html")
     assert status == 0

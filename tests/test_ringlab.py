@@ -68,11 +68,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.usefixtures("brief_calibration")
 @pytest.mark.parametrize("name", ["calibrate", "compare", "run", "write_report"])
 def test_the_examples_of_a_scenario_that_start_processes(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     run_examples(getattr(ringlab.Scenario, name), folder, monkeypatch)
 
 
+@pytest.mark.usefixtures("brief_calibration")
 @pytest.mark.parametrize("name", ["bench", "calibrate", "compare", "run"])
 def test_the_examples_that_start_processes(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     run_examples(getattr(ringlab, name), folder, monkeypatch)
@@ -90,6 +92,7 @@ def run_examples(function: Callable, folder: Path, monkeypatch: pytest.MonkeyPat
     assert report == []
 
 
+@pytest.mark.usefixtures("brief_calibration")
 def test_a_scenario_is_run_compared_and_drawn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     scenario = ringlab.load(folder / "here.toml")

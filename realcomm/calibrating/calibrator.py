@@ -19,8 +19,6 @@ from realcomm.measuring.timing import without_garbage_collection
 from realcomm.training.compute_phases import LoneTraining
 from realcomm.training.trainer import RankResult, RunningTraining
 
-PROBE_S = 0.1  # of a probe in a block
-RUN_S = 0.25  # of a collective in a block
 REDUCTIONS = 9  # repetitions in a block
 STEPS_PER_PROBE = 2  # training steps of a block that use the same probe
 LEAST_STEPS = 6  # training steps of a block
@@ -46,7 +44,7 @@ def take_turns(rank: int, world_size: int, plan: Plan) -> RankTurns:
         for turn in range(plan.turns + 1):
             blocks.append(_calibrate_hops(bench, plan, f"block {turn + 1} of {plan.turns + 1}"))
             for measurement in running if turn < plan.turns else ():
-                measurement.take_block(RUN_S, least=3, most=25)
+                measurement.take_block(plan.run_s, least=3, most=25)
     collectives = [measurement.result() for measurement in running]
     del bench, running
     trainings = []
@@ -65,7 +63,7 @@ def _calibrate_hops(bench: ProbeBench, plan: Plan, text: str) -> RankBlock:
             set_status(f"calibrating {probe.pattern}, {format_size(probe.nbytes)}")
             if bench.rank == 0 and done % 8 == 0:
                 report_progress(done, len(plan.probes), f"calibrating, {text}")
-            intervals = bench.time(probe, PROBE_S)
+            intervals = bench.time(probe, plan.probe_s)
             if bench.takes_part(probe):
                 block.probes[probe] = intervals
         for nbytes in plan.reductions:

@@ -15,6 +15,8 @@ SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages an
 LINE_SIZES = (4096, 2 << 20)  # of those that are timed in any case
 MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
 TURNS = 4  # blocks of running, each between two of calibrating
+PROBE_S = 0.1  # of a probe in a block
+RUN_S = 0.25  # of a collective in a block
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Plan:
     trainings: tuple[TrainingPlan, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     turns: int = TURNS
+    probe_s: float = PROBE_S
+    run_s: float = RUN_S
 
 
 def make_plan(
@@ -65,6 +69,8 @@ def make_plan(
         tuple(_training_plan(ranks, same, runs) for same in kinds.values()),
         tuple(Measurement(request, warmup=2, repetitions=None, inputs=None) for request in requests) if runs else (),
         turns,
+        PROBE_S,
+        RUN_S,
     )
 
 
