@@ -20,16 +20,15 @@ from ringlab.answers.calibration_source import (
     find_or_calibrate,
     keep_if_none,
 )
-from ringlab.answers.comparison import Comparison, check_comparable, make_comparison
-from ringlab.answers.pictures import Picture, draw_scenario, draw_trace
-from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.workload import leave_nccl_out
 from simcomm.engine_choice import check_engine
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # predictions do without what compares and draws
+    from ringlab.answers.comparison import Comparison
     from ringlab.answers.explanation import Explanation
+    from ringlab.answers.pictures import Picture
     from ringlab.answers.real_run import RunAnswer
     from ringlab.answers.winner_maps import WinnersAnswer
 
@@ -112,7 +111,7 @@ class Scenario(scenarios.Scenario):
         timeout: float = 600.0,
         emulate: bool = False,
         progress: Progress | None = None,
-    ) -> Comparison:
+    ) -> "Comparison":
         """Run the scenario in turns with calibrating, in one launch, and predict it from the calibration alone.
 
         With a ``calibration`` of before, the scenario is predicted from that and run by itself. With ``emulate`` its
@@ -127,6 +126,7 @@ class Scenario(scenarios.Scenario):
         """
         from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
         from ringlab.answers import real_run
+        from ringlab.answers.comparison import check_comparable, make_comparison
 
         progress = NoProgress() if progress is None else progress
         check_launch(self.cluster.world_size, backend, timeout)
@@ -147,8 +147,9 @@ class Scenario(scenarios.Scenario):
             raise KeyboardInterrupt
         return make_comparison(self, predicted, measured, found)
 
-    def _compare_emulated(self, calibration: Source, backend: str, timeout: float, progress: Progress) -> Comparison:
+    def _compare_emulated(self, calibration: Source, backend: str, timeout: float, progress: Progress) -> "Comparison":
         from ringlab.answers import real_run
+        from ringlab.answers.comparison import make_comparison
         from ringlab.answers.emulation import as_built, calibrate_for_emulation, emulated, on_emulated
 
         compared = on_emulated(self)
@@ -210,6 +211,8 @@ class Scenario(scenarios.Scenario):
         >>> len(load("star8").trace("ring", "1 KiB").messages)
         112
         """
+        from ringlab.answers.predicted_trace import predict_trace  # a table of times does without
+
         nbytes = None if size is None else parse_size(size)
         return predict_trace(self, find_calibration(self, calibration), algorithm, nbytes, engine)
 
@@ -221,7 +224,7 @@ class Scenario(scenarios.Scenario):
         *,
         calibration: Source = None,
         progress: Progress | None = None,
-    ) -> Picture:
+    ) -> "Picture":
         """Draw the messages of ``trace``: moving over the topology as ``.gif``, ranks against time as ``.png``.
 
         As ``.html`` it is a player of all algorithms, unless one is said. ``algorithm`` and ``size`` are as of
@@ -232,6 +235,8 @@ class Scenario(scenarios.Scenario):
         ...     load("star8").animate(Path(folder, "ring.png"), "ring", "1 KiB").title
         'all_reduce/ring'
         """
+        from ringlab.answers.pictures import draw_scenario  # imports what draws
+
         return draw_scenario(
             self,
             path,
@@ -250,7 +255,7 @@ class Scenario(scenarios.Scenario):
         *,
         calibration: Source = None,
         progress: Progress | None = None,
-    ) -> Picture:
+    ) -> "Picture":
         """Draw a still picture as .png, .svg or .pdf: a training "step", "scaling", the critical "path", the "cluster".
 
         ``algorithm`` and ``size`` are those of the path, as of ``trace``. Raises InputError.
@@ -304,7 +309,7 @@ class Scenario(scenarios.Scenario):
         return found
 
     def write_report(
-        self, answer: Comparison | Prediction, path: Path | str, *, calibration: Source = None, backend: str = "gloo"
+        self, answer: "Comparison | Prediction", path: Path | str, *, calibration: Source = None, backend: str = "gloo"
     ) -> None:
         """Write a prediction or a comparison as one HTML page with pictures.
 
@@ -372,7 +377,7 @@ def compare(
     backend: str = "gloo",
     timeout: float = 600.0,
     emulate: bool = False,
-) -> Comparison:
+) -> "Comparison":
     """Run a scenario on this machine in turns with calibrating, and predict it from the calibration alone.
 
     ``scenario`` is the name of a shipped one, a file, or what ``load`` returns; ``backend`` is "gloo" or "nccl"; each
@@ -404,7 +409,7 @@ def animate(
     size: str | None = None,
     *,
     progress: Progress | None = None,
-) -> Picture:
+) -> "Picture":
     """Draw a trace from a ``.json`` file, or one of a scenario's algorithms: the last at the largest size, unless said.
 
     What torch's profiler wrote is drawn too: a ``.json`` or ``.json.gz``, or a folder of them, its name with a ``/``.
@@ -417,6 +422,8 @@ def animate(
     'all_reduce/ring'
     """
     if isinstance(source, str | Path) and is_record(source):
+        from ringlab.answers.pictures import draw_trace  # imports what draws
+
         return draw_trace(read_run(source), path, progress)
     return _find(source).animate(path, algorithm, size, progress=progress)
 
@@ -430,7 +437,7 @@ def plot(
     *,
     calibration: Source = None,
     progress: Progress | None = None,
-) -> Picture:
+) -> "Picture":
     """Draw a still picture of a scenario, as its ``plot`` does, or the critical "path" of a trace in a file.
 
     Raises InputError, also for another kind of a trace.
@@ -444,6 +451,7 @@ def plot(
         if kind != "path":
             raise InputError(f"{source}: of a trace the critical path can be drawn, not {kind!r}")
         import viz  # other commands do without what draws
+        from ringlab.answers.pictures import Picture
 
         trace = read_run(source)
         viz.draw_path(trace, path)

@@ -92,13 +92,42 @@ def test_importing_leaves_torch_out(names: str) -> None:
     [
         ("ringlab", {"numpy", "networkx", "pydantic", "typer", "rich"}),
         ("ringlab.cli", {"numpy", "networkx", "pydantic"}),
-        ("ringlab.scenario", {"scipy", "numba", "matplotlib", "pandas", "realcomm"}),
+        ("ringlab.scenario", {"scipy", "numba", "matplotlib", "pandas", "realcomm", "viz"}),
     ],
 )
 def test_a_command_starts_without_what_is_slow_to_import(names: str, slow: set[str]) -> None:
     code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {slow!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+STARTED = """if True:
+    import sys
+    from ringlab.__main__ import main
+    sys.argv = ["ringlab", *sys.argv[1:]]
+    try:
+        main()
+    finally:
+        print("MODULES", *sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slow", "most"),
+    [
+        (["--help"], {"numpy", "networkx", "pydantic", "simcomm", "scenarios", "collectives"}, 400),
+        (["predict", "star8"], {"torch", "scipy", "numba", "matplotlib", "jinja2", "realcomm", "viz"}, 1000),
+    ],
+    ids=["help", "predict"],
+)
+def test_a_command_imports_little(arguments: list[str], slow: set[str], most: int) -> None:
+    call = [sys.executable, "-c", STARTED, *arguments]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    modules = done.stdout.partition("MODULES ")[2].split()
+    assert modules, done.stderr
+    assert not {name.partition(".")[0] for name in modules} & slow
+    assert not [name for name in modules if name.startswith(("simcomm.nccl", "simcomm.compiled.shortcuts"))]
+    assert len(modules) < most
 
 
 def module_of(path: Path) -> str:

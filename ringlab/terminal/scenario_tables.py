@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 from rich.console import Console
 
-from ringlab.answers.comparison import Comparison
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.scenario_answer import ScenarioAnswer
@@ -54,7 +53,7 @@ class Heading(NamedTuple):
 def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console, explain: bool = False) -> None:
     """Print the title, the tables of an answer and, under them, its conclusions; with ``explain`` all there are."""
     clusters = [answer.own, *answer.what_ifs]
-    is_compared = isinstance(answer, Comparison)
+    is_compared = answer.kind == "comparison"
     show = partial(_print_grouped, console)
     console.print(make_printable(answer.title), style="bold", soft_wrap=True)
     if not answer.what_ifs:
