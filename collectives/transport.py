@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from math import inf
 
-from collectives.checks import check_number
+from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 
@@ -21,9 +21,12 @@ class TcpTerms:
 
     pipeline: bool = True  # ranks post and await in the executor's order; off: each step posted, then all of it awaited
     notices: bool = True  # "ready to receive" travels, in line behind data; off: the sender knows at once
-    start: float = 0.0  # seconds before a rank posts its first message
+    start: float = 0.0  # seconds of a core before a rank posts its first message
     notice_overhead: float = 0.0  # seconds that a notice spends in software
     exchange_overhead: float = 0.0  # seconds of a rank's thread more for a step that both sends and receives
+    cores: float = inf  # that all ranks share: what software does waits for one of them; off: infinite
+    post_cpu: float = 0.0  # seconds of a core in which a rank posts a send or a receive, one after the other
+    arrival_cpu: float = 0.0  # seconds of a core between the last byte of a message or notice and that a rank knows
     send_buffer: float = inf  # bytes that a send may leave behind when it returns; off: 0, it returns when all is there
     window: float = inf  # bytes of a connection under way; off: infinite
     payload: float = 1448.0  # bytes of data in a packet
@@ -41,6 +44,8 @@ class TcpTerms:
                 check_number(field.name, getattr(self, field.name), at_least=0)
         for name in ("window", "payload", "packets_acknowledged"):
             check_number(name, min(getattr(self, name), 1e300), above=0)
+        if self.cores != inf:
+            check_whole_number("cores", self.cores, at_least=1)
 
     @property
     def packet(self) -> float:

@@ -29,8 +29,8 @@ from simcomm.cluster.pair_fit import fit_pair
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "accuracy_here.json", ROOT / "docs" / "transports.md"
-CHOSEN_ON = ("emulated/star4", "emulated/two-racks")
-POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction")
+CHOSEN_ON = ("star4", "bad-order", "three-racks")
+POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction", "at_once", "crowd")
 OFF: dict[str, dict[str, Any]] = {
     "the executor's pipeline": {"pipeline": False},
     "notices": {"notices": False},
@@ -39,6 +39,8 @@ OFF: dict[str, dict[str, Any]] = {
     "headers": {"header": 0.0},
     "burst": {"burst": 0.0},
     "acknowledgements": {"acknowledgement": 0.0},
+    "shared cores": {"cores": inf},
+    "shared cores and processor time": {"cores": inf, "post_cpu": 0.0, "arrival_cpu": 0.0},
 }
 Row = dict[str, Any]
 
@@ -49,7 +51,7 @@ class Rows:
     def __init__(self, found: dict[str, Any]) -> None:
         self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
         self._transports = {pair["bandwidth"]: _fit(pair) for pair in found["pairs"]}
-        self._clusters = {name: _without_latency(load(name).cluster) for name in self.scenarios}
+        self._clusters = {name: _without_latency(load(f"emulated/{name}").cluster) for name in self.scenarios}
 
     @property
     def scenarios(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.transport import TcpTerms, Transport
@@ -67,7 +68,13 @@ def _read_size_or_off(value: object) -> float:
     return inf if value is False else float(parse_size(value))  # a size is finite
 
 
+def _read_cores_or_off(value: object) -> float:
+    """Return the cores that a value says, and infinity for false. Raise InputError."""
+    return inf if value is False else check_whole_number("cores", value, at_least=1)
+
+
 SizeOrOff = Annotated[float, PlainValidator(_read_size_or_off)]
+CoresOrOff = Annotated[float, PlainValidator(_read_cores_or_off)]
 
 
 class Route(Section):
@@ -86,6 +93,7 @@ class TermsForm(Section):
     send_buffer: SizeOrOff | None = None
     window: SizeOrOff | None = None
     burst: SizeOrOff | None = None
+    cores: CoresOrOff | None = None
 
     def given(self) -> dict[str, Any]:
         """Return the fields of ``TcpTerms`` that the table sets; true leaves a term as it is calibrated."""
@@ -100,6 +108,8 @@ class TermsForm(Section):
             value = getattr(self, key)
             if value is not None:
                 found[key] = off if value == inf else value
+        if self.cores is not None:
+            found["cores"] = self.cores
         return found
 
 

@@ -1,5 +1,6 @@
 """A training on the processes of this machine, from the measured times of its phases and hops."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from collectives.buckets import Gradient, fill_buckets
@@ -51,13 +52,20 @@ def train_by_hops(
 
 
 def train_overlapped(
-    training: Training, cluster: Cluster, calibration: Calibration, phases: ComputePhases, steps: int
+    training: Training,
+    cluster: Cluster,
+    calibration: Calibration,
+    phases: ComputePhases,
+    steps: int,
+    carry: Callable[[int], float] | None = None,
 ) -> Trace:
     """Return the trace of steps by torch's DistributedDataParallel: buckets travel while backward goes on.
 
     Forward includes the broadcast of the buffers, and backward all that averaging the gradients takes: the buckets,
     the copies into them and back, and waiting for the slowest rank; the sync has no length, as when it is measured.
-    Raises InputError where the calibration has no overlap of such a training.
+    On another cluster than this machine ``carry`` says how long a bucket of so many bytes takes; what it takes from
+    backward is what it took from it here, spread over that time. Raises InputError where the calibration has no overlap
+    of such a training.
     """
     ranks = cluster.world_size
     threads = threads_per_rank(ranks)
@@ -71,8 +79,11 @@ def train_overlapped(
             f"{training.batch_size}, with {ranks} ranks; make one with `ringlab calibrate SCENARIO`"
         )
     buckets = fill_buckets([Gradient(*each) for each in point.gradients])
-    seconds = [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets]
-    found = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, point.steal)
+    seconds, steal = [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets], point.steal
+    if carry is not None:
+        stolen, seconds = steal * sum(seconds), [carry(bucket.nbytes) for bucket in buckets]
+        steal = stolen / sum(seconds)
+    found = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, steal)
     wait = together.wait_s if together else 0.0
     begin, spans = 0.0, list[Span]()
     for step in range(steps):

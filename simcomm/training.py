@@ -1,9 +1,12 @@
 """The training step as a timeline in virtual time: forward, backward, gradient sync, optimizer."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
+from collectives.catalogue import find_algorithm
 from collectives.checks import check_cluster
+from collectives.declaration import GLOO
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration, cached_calibration
@@ -38,6 +41,7 @@ from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.tcp_engine import make_simulation
 from simcomm.reference.traces import make_trace
 from simcomm.schedules import compact_schedule, verified_schedule
+from simcomm.simulate import run
 
 STEPS = 3
 
@@ -88,8 +92,11 @@ def check_sync(training: Training, cluster: Cluster, engine: str | None, trouble
     sync = training.gradient_sync
     if sync is not None and not sync.is_nccl:
         return
-    if sync is None and not cluster.is_here:
-        raise InputError("gradient_sync 'ddp' is predicted for ranks of this machine only, whose overlap was measured")
+    if sync is None and not cluster.is_here and not cluster.is_emulated:
+        raise InputError(
+            "gradient_sync 'ddp' is predicted for ranks of this machine only, whose overlap was measured, and on "
+            "emulated clusters"
+        )
     whole = f"gradient_sync {training.sync_name!r} is predicted as a whole, without messages that"
     if trouble != NO_TROUBLE:
         raise InputError(f"{whole} trouble could meet; leave the trouble out, or take a sync of messages, such as ring")
@@ -114,7 +121,8 @@ def _find_steps(
     """Return the steps by the most that is known of them: as a whole, from measured hops, or of their messages."""
     if training.gradient_sync is None:
         assert calibration is not None
-        return train_overlapped(training, cluster, calibration, compute, steps)
+        carry = None if cluster.is_here else partial(_reduced_by_gloo, cluster, calibration)
+        return train_overlapped(training, cluster, calibration, compute, steps, carry)
     if training.gradient_sync.is_nccl:
         return _with_nccl(training, cluster, compute, steps)
     if engine is None and trouble == NO_TROUBLE and calibration is not None:
@@ -130,6 +138,12 @@ def _find_steps(
         if found is not None:
             return found
     return _on_reference(training, cluster, transport, compute, steps, trouble)
+
+
+def _reduced_by_gloo(cluster: Cluster, calibration: Calibration, nbytes: int) -> float:
+    """Return the seconds of gloo's own all_reduce of so many bytes on a cluster."""
+    gloo = find_algorithm(f"all_reduce/{GLOO}")
+    return run(Request(gloo, nbytes // 4), cluster, calibration=calibration, record=False).elapsed
 
 
 def _with_nccl(training: Training, cluster: Cluster, compute: ComputePhases, steps: int) -> Trace:

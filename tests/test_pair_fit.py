@@ -13,15 +13,14 @@ from simcomm.cluster.pair_fit import fit_pair
 
 RATE = 50e6 / 8
 GOODPUT = RATE * 1448 / 1514
-ON_WIRE = (4096 + 3 * 66 - 4096) / RATE  # seconds of 4 KiB beyond the burst
 SIZES = (1 << 20, 4 << 20, 16 << 20)
 PAIR = PairProbes(
     bandwidth=RATE,
     mtu=1500,
     burst=4096,
-    one_way=[(4096, 200e-6 + ON_WIRE)],
-    chains=[(4096, hops, 450e-6 + hops * (200e-6 + ON_WIRE)) for hops in (1, 2, 3, 5)],
-    exchange=[(4096, 350e-6 + ON_WIRE)],
+    one_way=[(4096, 240e-6)],
+    chains=[(64, hops, 450e-6 + hops * 200e-6) for hops in (1, 5, 13)],
+    exchange=[(64, 450e-6)],
     send_done=[(nbytes, max(0.001, (nbytes - 1e6) / GOODPUT)) for nbytes in SIZES],
     arrived=[(nbytes, nbytes / GOODPUT) for nbytes in SIZES],
     window=500_000,
@@ -29,6 +28,9 @@ PAIR = PairProbes(
     rtt=1e-4,
     send_buffer=1_000_000,
     reduction=[(1 << 16, 1e-3), (1 << 20, (1 << 20) * 3e-10)],
+    at_once=[(1, 3e-4), (4, 3e-4 + 3 * 30e-6), (12, 3e-4 + 11 * 30e-6)],
+    crowd=[(1, 300e-6), (4, 8 * 2 * 70e-6 / 2)],  # eight messages, each posted and arriving twice, on two cores
+    cores=2,
 )
 
 
@@ -36,9 +38,10 @@ def test_the_fit_finds_what_the_pair_was_made_of():
     found = fit_pair(PAIR)
     terms = found.tcp
     assert terms is not None
-    assert (found.overhead, found.gamma, found.goodput) == (pytest.approx(200e-6), pytest.approx(3e-10), 1.0)
-    assert (terms.notice_overhead, terms.start) == (pytest.approx(200e-6), pytest.approx(250e-6))
-    assert terms.exchange_overhead == pytest.approx(150e-6)
+    assert (found.overhead, found.gamma, found.goodput) == (pytest.approx(130e-6), pytest.approx(3e-10), 1.0)
+    assert (terms.post_cpu, terms.arrival_cpu, terms.cores) == (pytest.approx(30e-6), pytest.approx(40e-6), 2)
+    assert (terms.notice_overhead, terms.start) == (pytest.approx(130e-6), pytest.approx(450e-6 - 40e-6 - 130e-6))
+    assert terms.exchange_overhead == pytest.approx(450e-6 - 200e-6 - 70e-6)
     assert terms.send_buffer == pytest.approx(1e6)
     assert (terms.window, terms.burst, terms.packet) == (147_000.0, 4096.0, 1514.0)
 
@@ -49,8 +52,14 @@ def test_the_model_predicts_the_pair_that_it_was_fitted_to():
         assert simcomm.run("broadcast/naive", pair, nbytes).elapsed == pytest.approx(seconds, rel=0.01)
 
 
+def test_a_pair_without_a_crowd_says_nothing_of_cores():
+    found = fit_pair(replace(PAIR, crowd=[], cores=0))
+    assert found.tcp is not None
+    assert (found.overhead, found.tcp.post_cpu, found.tcp.cores) == (pytest.approx(200e-6), 0.0, float("inf"))
+
+
 def test_a_chain_that_was_disturbed_counts_less_than_those_that_were_not():
-    disturbed = [(nbytes, hops, seconds + (5e-3 if hops == 3 else 0.0)) for nbytes, hops, seconds in PAIR.chains]
+    disturbed = [(nbytes, hops, seconds + (5e-3 if hops == 13 else 0.0)) for nbytes, hops, seconds in PAIR.chains]
     assert fit_pair(replace(PAIR, chains=disturbed)).overhead == pytest.approx(fit_pair(PAIR).overhead)
 
 

@@ -17,7 +17,7 @@ from collectives.proof.verifier import verify
 from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.spec import find_spec
-from collectives.step import Program, recv, send
+from collectives.step import Program, recv, recv_reduce, send
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import simulate
@@ -164,6 +164,33 @@ def test_starting_and_exchanging_take_their_time():
     assert times(exchange, star(2, terms), 2 * NBYTES)[0, 1, 0] == pytest.approx(2.5 + 1.448, rel=1e-4)
 
 
+def test_ranks_wait_for_the_cores_that_they_share():
+    """Ranks 0 and 1 begin at 2 s, the others when those have done so: rank 0 hears of them only then."""
+    shared = star(4, replace(OFF, start=2.0, cores=2))
+    found = times(from_0_to(1, 2, 3), shared)
+    assert [found[0, peer, 0] for peer in (1, 2, 3)] == pytest.approx([2 + 1.448, 4 + 1.448, 4 + 2 * 1.448])
+
+
+def test_posting_and_arriving_take_a_core():
+    """One core serves the two ranks: the receive, the send, then what has come."""
+    terms = replace(OFF, post_cpu=0.25, arrival_cpu=0.5)
+    assert times(from_0_to(1), star(2, terms))[0, 1, 0] == pytest.approx(0.25 + 1.448 + 0.5)
+    assert times(from_0_to(1), star(2, replace(terms, cores=1)))[0, 1, 0] == pytest.approx(0.5 + 1.448 + 0.5)
+    own = times(from_0_to(1, 2), star(3, terms))
+    assert [own[0, peer, 0] for peer in (1, 2)] == pytest.approx([0.25 + 1.448 + 0.5, 0.25 + 2 * 1.448 + 0.5])
+
+
+def test_reductions_of_ranks_that_share_a_core_follow_each_other():
+    exchange = one_program(lambda rank, world_size: iter([(send(1 - rank, 0), recv_reduce(1 - rank, 0))]))
+    cluster = star(2, OFF)
+    assert cluster.transport is not None
+    for cores, last in ((2, 0.1), (1, 0.2)):
+        transport = replace(cluster.transport, gamma=0.1 / NBYTES, tcp=replace(OFF, cores=cores))
+        alone = simcomm.run(exchange, replace(cluster, transport=replace(transport, gamma=0.0)), NBYTES).elapsed
+        both = [simcomm.run(exchange, replace(cluster, transport=transport), NBYTES, engine=one) for one in ENGINES]
+        assert [trace.elapsed - alone for trace in both] == pytest.approx([last, last])
+
+
 TROUBLES = [
     NO_TROUBLE,
     Trouble(ranks=(RankTrouble(0, slowdown=3.0),), messages=Jitter("exponential", 1e-4), seed=3),
@@ -178,6 +205,9 @@ def random_terms(random: Random) -> TcpTerms:
         start=random.choice([0.0, 1e-4]),
         notice_overhead=random.choice([0.0, 5e-5]),
         exchange_overhead=random.choice([0.0, 0.0, 1e-5]),
+        cores=random.choice([1, 2, 3, float("inf")]),
+        post_cpu=random.choice([0.0, 2e-5]),
+        arrival_cpu=random.choice([0.0, 3e-5, 1e-4]),
         send_buffer=random.choice([0.0, 5e4, 1e6, float("inf")]),
         window=random.choice([2e4, 1.5e5, float("inf")]),
         header=random.choice([0.0, 66.0]),

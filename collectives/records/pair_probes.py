@@ -1,6 +1,6 @@
 """What was measured between two hosts with links of a known bandwidth, to calibrate the transport ``gloo-tcp``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Points = list[tuple[int, float]]  # (nbytes, seconds): of several repetitions, those that other work disturbed least
 
@@ -26,6 +26,9 @@ class PairProbes:
     rtt: float  # seconds, the least of the connection's round trips
     send_buffer: int  # bytes: most of nbytes - goodput * send_done
     reduction: Points  # one addition by each rank at once
+    at_once: Points = field(default_factory=list)  # (messages of the smallest size, one way): posted in one step
+    crowd: Points = field(default_factory=list)  # (pairs of ranks): an exchange of the smallest size by all at once
+    cores: int = 0  # of the machine, which all ranks share; 0 where that was not measured
 
     @property
     def goodput(self) -> float:

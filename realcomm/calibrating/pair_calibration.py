@@ -8,7 +8,7 @@ import networkx as nx
 
 from collectives.records.calibration import Calibration
 from collectives.records.environment import threads_per_rank
-from collectives.records.pair_probes import PairProbes
+from collectives.records.pair_probes import PairProbes, Points
 from collectives.workload import Training
 from realcomm.calibrating.blocks import fit_line
 from realcomm.calibrating.calibration import calibrate
@@ -16,6 +16,8 @@ from realcomm.emulation.batches import BURST, MTU
 from realcomm.emulation.network import emulate
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Progress
+
+CROWD_RANKS = 8  # on two hosts, four on each
 
 
 def calibrate_pair(bandwidth: float, *, timeout: float = 300.0, progress: Progress | None = None) -> PairProbes:
@@ -28,9 +30,11 @@ def calibrate_pair(bandwidth: float, *, timeout: float = 300.0, progress: Progre
     954112
     """
     asked = PairProbes(bandwidth, MTU, BURST, [], [], [], [], [], 0, 0, 0.0, 0, [])
-    with emulate(_Pair(bandwidth)) as network:
+    with emulate(_Pair(bandwidth, 2)) as network:
         found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
-    return found
+    with emulate(_Pair(bandwidth, CROWD_RANKS)) as network:
+        crowd: Points = launch(_crowd, CROWD_RANKS, timeout=timeout, progress=progress, network=network)[0]
+    return replace(found, crowd=crowd)
 
 
 def calibrate_emulated(
@@ -62,20 +66,30 @@ def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
     return probe_pair(rank, world_size, asked)
 
 
+def _crowd(rank: int, world_size: int) -> Points:
+    from realcomm.calibrating.pair_worker import probe_crowd  # torch comes with it
+
+    return probe_crowd(rank, world_size)
+
+
 @dataclass(frozen=True)
 class _Pair:
-    """Two hosts on one switch."""
+    """Two hosts on one switch; ranks are on one and the other by turns."""
 
     bandwidth: float  # bytes/s
+    world_size: int
     title: str = "a pair of hosts"
-    hosts: tuple[str, ...] = ("h0", "h1")
-    world_size: int = 2
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The host of each rank."""
+        return tuple(f"h{rank % 2}" for rank in range(self.world_size))
 
     @property
     def graph(self) -> Any:
         """The links, in both directions."""
         graph: nx.DiGraph[str] = nx.DiGraph()
-        for host in self.hosts:
+        for host in ("h0", "h1"):
             for src, dst in ((host, "s0"), ("s0", host)):
                 graph.add_edge(src, dst, bandwidth=self.bandwidth, latency=0.0)
         return graph

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.declaration import Algorithm
+from collectives.records.environment import cores
 from collectives.records.pair_probes import PairProbes, Points
 from collectives.request import Request
 from collectives.spec import Spec
@@ -28,14 +29,19 @@ from realcomm.measuring.timing import (
 )
 
 KIB = 1024
-CHAIN_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
+TINY = 64  # bytes: however many follow each other, a link's burst lets them through at once
+CHAIN_SIZES = (TINY, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
 HOPS = (1, 2, 3, 5)
+TINY_HOPS = (1, 5, 13)
 LONG_SIZE = 1024 * KIB  # of one hop and of two only
-EXCHANGES = (1, 4)  # steps that depend on each other
+EXCHANGES = (1, 4)  # steps that depend on each other ...
+TINY_EXCHANGES = (4, 16)  # ... and of the smallest size
+AT_ONCE = (1, 4, 12)  # messages that are posted in one step
+CROWD = (1, 2, 4)  # pairs of ranks that exchange messages at once, between the same two hosts
 SENT_SIZES = tuple(KIB * 4**k for k in range(3, 8))  # 64 KiB to 16 MiB
 LONGEST_S = 4.0  # that a message may take
 REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
-TOTAL_S, LEAST, MOST = 0.3, 3, 25  # of the repetitions of a program ...
+TOTAL_S, LEAST, MOST = 0.3, 3, 61  # of the repetitions of a program ...
 SMALL, LEAST_SMALL = 64 * KIB, 15  # ... which are more where messages are no longer than this: they vary most
 SLOWER, ATTEMPTS = 5e-3, 4  # share of a long message's time, and how often it is sent
 POSTED_BEFORE_S = 0.02  # a receive before its send
@@ -48,10 +54,15 @@ def chain(hops: int, rank: int, world_size: int) -> Program:
         yield (send(1 - rank, 0),) if rank == hop % 2 else (recv(1 - rank, 0),)
 
 
-def exchange(steps: int, rank: int, world_size: int) -> Program:
-    """Let both send and receive at once, each step what the one before brought."""
-    for step in range(steps):
-        yield send(1 - rank, step % 2), recv(1 - rank, 1 - step % 2)
+def exchange(steps: int, pairs: int, rank: int, world_size: int) -> Program:
+    """Let the two ranks of each pair send and receive at once, each step what the one before brought."""
+    for step in range(steps if rank < 2 * pairs else 0):
+        yield send(rank ^ 1, step % 2), recv(rank ^ 1, 1 - step % 2)
+
+
+def at_once(messages: int, rank: int, world_size: int) -> Program:
+    """Let rank 0 send so many chunks to rank 1 in one step."""
+    yield tuple((recv if rank else send)(1 - rank, chunk) for chunk in range(messages))
 
 
 def reduction(rank: int, world_size: int) -> Program:
@@ -64,7 +75,7 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
     chains = [
         (size, hops, _seconds(partial(chain, hops), size, 1))
         for size in (*CHAIN_SIZES, LONG_SIZE)
-        for hops in (HOPS if size in CHAIN_SIZES else HOPS[:2])
+        for hops in (TINY_HOPS if size == TINY else HOPS if size in CHAIN_SIZES else HOPS[:2])
     ]
     sent = [_send_undisturbed(rank, size, probes.goodput) for size in SENT_SIZES if size < LONGEST_S * probes.bandwidth]
     done = [(size, seconds) for size, seconds, _ in sent]
@@ -81,7 +92,14 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
         rtt=rtt,
         send_buffer=send_buffer,
         reduction=_reductions(),
+        at_once=[(count, _seconds(partial(at_once, count), TINY, count)) for count in AT_ONCE],
+        cores=cores(),
     )
+
+
+def probe_crowd(rank: int, world_size: int) -> Points:
+    """Return the seconds of one more exchange of the smallest size by each number of pairs; all ranks call this."""
+    return [(pairs, _exchange(TINY, pairs)) for pairs in CROWD]
 
 
 def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> float:
@@ -95,7 +113,11 @@ def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> 
         report_progress(0, 0, f"messages of {format_size(size)}")
     request = Request(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
     least = LEAST_SMALL if size <= SMALL else LEAST
-    call = partial(Executor(request, rank, world_size).run, neutral_buffer(request, torch.device("cpu")))
+    executor, buffer = Executor(request, rank, world_size), neutral_buffer(request, torch.device("cpu"))
+
+    def call() -> None:
+        executor.run(buffer, [])  # recording, as in a measurement
+
     with without_garbage_collection():
         warm = [time_together(call) for _ in range(2)]
         repetitions = repetitions_within(TOTAL_S, max_over_ranks(warm[-1][1] - warm[-1][0]), least, MOST)
@@ -104,10 +126,11 @@ def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> 
     return seconds[len(seconds) // 4]
 
 
-def _exchange(size: int) -> float:
+def _exchange(size: int, pairs: int = 1) -> float:
     """Return the seconds of one more step of exchanges."""
-    few, many = (_seconds(partial(exchange, steps), size, 2) for steps in EXCHANGES)
-    return (many - few) / (EXCHANGES[1] - EXCHANGES[0])
+    counts = TINY_EXCHANGES if size == TINY else EXCHANGES
+    few, many = (_seconds(partial(exchange, steps, pairs), size, 2) for steps in counts)
+    return (many - few) / (counts[1] - counts[0])
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[int, float, float]:

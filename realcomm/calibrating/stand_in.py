@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.hop import Probe
+from collectives.lengths import round_down
 from collectives.workload import Training
 from realcomm.calibrating.blocks import StepTimes
 from realcomm.execution.executor import Executor
@@ -86,8 +87,10 @@ class StandInTraining:
         request = probe_request(probe, self.world_size)
         gradients = self.replica.gradients
         if abs(request.elements - gradients.numel()) < self.world_size:
-            request = replace(request, elements=gradients.numel())
-            return Executor(request, self.rank, self.world_size, device=own_device()).run
+            request = replace(request, elements=round_down(request.algorithm, gradients.numel(), self.world_size))
+            most = gradients[: request.elements]  # all of them, but for a few that chunks of one length leave over
+            run = Executor(request, self.rank, self.world_size, device=own_device()).run
+            return lambda gradients: run(most)
         executor = Executor(request, self.rank, self.world_size, device=own_device())
         buffer = torch.zeros(request.elements, device=own_device())
         return lambda gradients: executor.run(buffer)

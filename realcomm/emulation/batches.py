@@ -16,6 +16,7 @@ MTU = 1500
 FRAME, PAYLOAD = 1514, 1448  # bytes of a full frame as tc counts it, and of TCP's data in it (with time stamps)
 BURST = 4096  # bytes that a link's token bucket saves while idle
 QUEUE = 1_000_000_000  # bytes, more than all windows of TCP together: nothing is dropped
+PATIENCE_S = 5  # before TCP takes for lost what is not acknowledged: as nothing is dropped, it only waits in a queue
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ def host_settings(names: Names, host: str) -> Iterator[str]:
     yield "link set lo up"
     yield f"link set {INTERFACE} up"
     yield f"address add {names.address(host)}/8 dev {INTERFACE}"
+    route = f"10.0.0.0/8 dev {INTERFACE} proto kernel scope link src {names.address(host)}"
+    yield f"route replace {route} rto_min {PATIENCE_S}s"
     for other in [*names.plan.hosts, *names.probes]:
         if other != host:
             address = f"{names.address(other)} lladdr {names.mac(other)}"

@@ -14,7 +14,6 @@ from realcomm.calibrating.pair_calibration import calibrate_emulated
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
 from ringlab.answers.progress import Progress
-from ringlab.answers.workload import predictable
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE
@@ -86,8 +85,6 @@ def calibrate_for_emulation(scenario: Scenario, *, timeout: float, progress: Pro
     The pair has links of the bandwidth that most of the cluster's hosts have.
     """
     bandwidth = hosts_bandwidth(scenario.cluster)
-    trainings = [training for training in scenario.trainings if training.compute is None]
+    trainings = [one for one in scenario.trainings if one.compute is None or one.gradient_sync is None]
     with progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
-        return calibrate_emulated(
-            bandwidth, scenario.cluster.world_size, predictable(trainings), timeout=timeout, progress=tick
-        )
+        return calibrate_emulated(bandwidth, scenario.cluster.world_size, trainings, timeout=timeout, progress=tick)

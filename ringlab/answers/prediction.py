@@ -304,8 +304,9 @@ class _Simulator:
         return rows
 
     def _trainings(self, cluster: Cluster) -> Sequence[Training]:
-        """Return the trainings to simulate: torch's own sync only on this machine, where its overlap was measured."""
-        measured = self.calibration is not None and bool(self.calibration.overlap) and cluster.is_here
+        """Return the trainings to simulate: torch's own sync only where its overlap was measured, on this machine."""
+        is_known = cluster.is_here or cluster.is_emulated
+        measured = self.calibration is not None and bool(self.calibration.overlap) and is_known
         return self.scenario.trainings if measured else predictable(self.scenario.trainings)
 
     def _engine(self, training: Training) -> str | None:

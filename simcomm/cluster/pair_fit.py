@@ -1,17 +1,17 @@
 """The terms of TCP as a pair of hosts shows them, and never the collective that they predict.
 
-Each number comes from one kind of probe: overheads from 4 KiB, the send buffer from when large sends return, the window
-from what TCP says is under way. The goodput is not fitted: headers and the link's bandwidth give it, and where what was
-measured is further from it than ``MOST_OFF``, something else limits the pair and nothing is predicted from it.
+Each number comes from one kind of probe: overheads and processor time from the smallest messages, which a link's burst
+lets through, the send buffer from when large sends return, the window from what TCP says is under way. The goodput is
+not fitted: headers and the link's bandwidth give it, and where what was measured is further from it than ``MOST_OFF``,
+something else limits the pair and nothing is predicted from it.
 """
 
-from math import ceil
+from math import ceil, inf
 
 from collectives.errors import InputError
 from collectives.records.pair_probes import PairProbes, Points
 from collectives.transport import TcpTerms, Transport
 
-SMALL = 4096  # bytes: a message that is mostly overhead
 LARGE = 4 << 20  # bytes: from here on a send has to wait for the send buffer
 MOST_OFF = 0.01  # of the goodput that the specification gives
 HEADER = 66.0  # bytes a packet: 14 of Ethernet, 20 of IPv4 (RFC 791), 32 of TCP with time stamps (RFC 9293, RFC 7323)
@@ -21,21 +21,27 @@ INSIDE_MTU = 52.0  # of those, what counts as part of the MTU
 def fit_pair(probes: PairProbes) -> Transport:
     """Return the transport of a pair of hosts. Raise InputError where its goodput is not what its links should give.
 
-    A message of 4 KiB in a chain takes the overhead and its bytes; a chain of one takes ``start`` and a notice more; a
-    step in which both sides send takes ``exchange_overhead`` more. What a send leaves behind when it returns is what
-    arrives later than that.
+    One of the smallest messages in a chain takes the overhead, being posted, and a core at its arrival; a chain of one
+    takes ``start`` and a notice more; a step in which both sides send takes ``exchange_overhead`` more. What a send
+    leaves behind when it returns is what arrives later than that.
     """
     payload = probes.mtu - INSIDE_MTU
     rate = probes.bandwidth * payload / (payload + HEADER)
     _check_goodput(probes, rate)
-    hop, first = _chain(probes)
-    on_wire = SMALL + ceil(SMALL / payload) * HEADER
-    overhead = max(0.0, hop - max(0.0, on_wire - probes.burst) / probes.bandwidth)
-    notice = min(overhead, max(0.0, first - hop))
+    small = min(nbytes for nbytes, _, _ in probes.chains)
+    hop, first = _chain(probes, small)
+    on_wire = small + ceil(small / payload) * HEADER
+    hop = max(0.0, hop - max(0.0, on_wire - probes.burst) / probes.bandwidth)
+    post, arrival = _processor(probes, hop)
+    overhead = hop - post - arrival
+    notice = min(overhead, max(0.0, first - hop - arrival))
     terms = TcpTerms(
-        start=max(0.0, first - hop - notice),
+        start=max(0.0, first - hop - arrival - notice),
         notice_overhead=notice,
-        exchange_overhead=max(0.0, _at(probes.exchange, SMALL) - hop),
+        exchange_overhead=max(0.0, _at(probes.exchange, small) - hop - post - arrival),
+        cores=probes.cores or inf,
+        post_cpu=post,
+        arrival_cpu=arrival,
         send_buffer=_left_behind(probes, rate),
         window=float(probes.in_flight or probes.window),
         payload=payload,
@@ -58,14 +64,30 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
         )
 
 
-def _chain(probes: PairProbes) -> tuple[float, float]:
-    """Return the seconds of a hop of 4 KiB that follows another, and of a chain of one.
+def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
+    """Return the seconds of a hop of ``small`` bytes that follows another, and of a chain of one.
 
     Of the hop the least of several estimates counts: what disturbs a chain only makes it longer.
     """
-    seconds = {hops: found for nbytes, hops, found in probes.chains if nbytes == SMALL}
+    seconds = {hops: found for nbytes, hops, found in probes.chains if nbytes == small}
     further = [(found - seconds[1]) / (hops - 1) for hops, found in seconds.items() if hops > 1]
-    return min(_at(probes.one_way, SMALL), *(found for found in further if found > 0)), seconds[1]
+    return min(found for found in further if found > 0), seconds[1]
+
+
+def _processor(probes: PairProbes, hop: float) -> tuple[float, float]:
+    """Return the seconds of a core for posting a message, and for its arrival; none where that was not measured.
+
+    Of ``cores`` that are never idle n pairs of ranks take 2 n messages a step, each of which is posted by both sides,
+    as is its notice, and arrives, as does its notice. Of many messages that are posted at once one more takes either
+    what it takes to post it or, if that is more, its share of all.
+    """
+    if not probes.crowd or not probes.cores:
+        return 0.0, 0.0
+    pairs, step = max(probes.crowd)
+    both = min(probes.cores * step / (2 * pairs) / 2, hop)
+    (few, sooner), *_, (many, later) = sorted(probes.at_once)
+    post = min(max(0.0, (later - sooner) / (many - few)), both)
+    return post, both - post
 
 
 def _at(points: Points, nbytes: int) -> float:

@@ -70,13 +70,14 @@ def _new_world(inputs: EngineInput, found: TcpInput) -> TcpWorld:
     numbers = np.array(
         [
             *(terms.send_buffer, terms.window, terms.payload, terms.header, terms.acknowledgement),
-            *(terms.packets_acknowledged, inputs.transport.overhead, terms.notice_overhead),
+            *(terms.packets_acknowledged, inputs.transport.overhead, terms.notice_overhead, terms.arrival_cpu),
         ]
     )
+    cores = np.zeros(0 if terms.cores == np.inf else int(terms.cores))
     return TcpWorld(
         *plan, routes.first_hop, routes.hop_link, _links(inputs, routes, terms), ranks, segments,
         np.zeros(len(plan.items) + len(segments) + world_size, EVENT), np.zeros(len(plan.deeds)), sizes, np.zeros(1),
-        numbers, terms.notices,
+        cores, numbers, terms.notices,
     )  # fmt: skip
 
 

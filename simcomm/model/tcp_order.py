@@ -1,14 +1,26 @@
 """Who is first of what happens on TCP connections at one instant, the same in both engines; and how large segments are.
 
-Each event has a whole number, lower ones first: messages and notices that come into their streams, in the order in
-which their rank was ready for them; then segments, by stream and by their number in it.
+Each event has a whole number, lower ones first: ranks that ask for a core; messages and notices that come into their
+streams, in the order in which their rank was ready for them; segments, by stream and by their number in it; and items
+that a rank gets to know of, by their last segment.
 """
+
+from collections.abc import MutableSequence
 
 MESSAGE_HEADER = 48.0  # bytes before each message, and of a notice: six words of gloo (transport/tcp/pair.h)
 SEGMENT_PACKETS = 8  # packets that links serve together: so large a share of a window hides no interleaving
-ENTRY, SEGMENT = 1 << 20, 1 << 61  # above the priorities that simpy itself uses, and above all entries
+CORE, ENTRY, SEGMENT, ARRIVAL = 1 << 20, 1 << 40, 1 << 61, 1 << 62  # above simpy's own, and each above those before
 MOST_ENTRIES = 1 << 32  # of a rank
 MOST_SEGMENTS = 1 << 40  # of a stream
+
+
+def core_order(rank: int) -> int:
+    """Return the order in which a rank asks for a core, among those that do.
+
+    >>> core_order(0) < core_order(1) < entry_order(0, 1)
+    True
+    """
+    return CORE + rank
 
 
 def entry_order(rank: int, number: int) -> int:
@@ -27,3 +39,31 @@ def segment_order(stream: int, number: int) -> int:
     True
     """
     return SEGMENT + stream * MOST_SEGMENTS + number
+
+
+def arrival_order(stream: int, number: int) -> int:
+    """Return the order in which the receiver gets to know of an item whose last segment is the ``number``-th.
+
+    >>> segment_order(1, 1) < arrival_order(0, 1) < arrival_order(0, 2)
+    True
+    """
+    return ARRIVAL + stream * MOST_SEGMENTS + number
+
+
+def serve_core(free_at: MutableSequence[float], now: float, seconds: float) -> float:
+    """Give so many seconds of the core that is free first, and return when they are over; of no cores, at once.
+
+    Whoever asks first is served first. ``free_at`` says of each core when it will be free.
+
+    >>> cores = [0.0, 0.0]
+    >>> [serve_core(cores, 1.0, 2.0) for _ in range(3)]
+    [3.0, 3.0, 5.0]
+    """
+    if len(free_at) == 0:
+        return now + seconds
+    first = 0
+    for core in range(1, len(free_at)):
+        if free_at[core] < free_at[first]:
+            first = core
+    free_at[first] = max(now, free_at[first]) + seconds
+    return free_at[first]

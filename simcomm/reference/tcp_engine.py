@@ -7,6 +7,7 @@ both there. A send is done when all of it is in the send buffer, long before it 
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from math import inf
 
 import simpy
 
@@ -14,15 +15,16 @@ from collectives.pipeline.bound_steps import Extent, Transfer, Write
 from collectives.pipeline.extents import plan_pipeline
 from collectives.pipeline.pipeline import SliceStep
 from collectives.records.messages import Message
+from collectives.records.spans import Span
 from collectives.request import Request
 from collectives.step import SEND, Step
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import Link
-from simcomm.model.tcp_order import MESSAGE_HEADER, entry_order
+from simcomm.model.tcp_order import MESSAGE_HEADER, core_order, entry_order, serve_core
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_tcp_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
-from simcomm.reference.tcp_streams import Item, ShapedLink, Stream
+from simcomm.reference.tcp_streams import Alarm, Item, ShapedLink, Stream
 
 Pair = tuple[int, int]  # the ranks that send and receive
 Lane = tuple[int, int, int]  # both, and the chain whose messages follow each other
@@ -53,6 +55,7 @@ class TcpSimulation(Simulation):
             link: ShapedLink(alone * shares.get(link, 1.0), cluster.graph.edges[link]["latency"], self.terms.burst)
             for link, (alone, _) in self.network.full_capacities.items()
         }
+        self._cores = [0.0] * (0 if self.terms.cores == inf else int(self.terms.cores))
         self._streams: dict[Pair, Stream] = {}
         self._sends: defaultdict[Lane, deque[TcpHalf]] = defaultdict(deque)  # that no notice has come for
         self._notices: defaultdict[Lane, int] = defaultdict(int)  # that have come before their sends
@@ -75,7 +78,7 @@ class TcpSimulation(Simulation):
         """Carry out one rank's part in the request, as the executor does. ``index`` says which repetition it is."""
         pipeline = plan_pipeline(self.request, rank, self.cluster.world_size, step_by_step=not self.terms.pipeline)
         if self.terms.start > 0:
-            yield self.env.timeout(self.terms.start)
+            yield from self._occupy(rank, self.terms.start)
         for step in pipeline.first:
             yield from self._post_step(rank, index, step)
         for step in pipeline.steps:
@@ -89,6 +92,8 @@ class TcpSimulation(Simulation):
         if self.terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
             yield self.env.timeout(self.terms.exchange_overhead)
         for transfer in (*step.receives, *step.step.sends, *step.early_receives):
+            if self.terms.post_cpu > 0:
+                yield from self._occupy(rank, self.terms.post_cpu)
             half = TcpHalf(transfer, site, self.env.event())
             self._halves[transfer] = half
             if transfer.operation.kind is SEND:
@@ -111,7 +116,19 @@ class TcpSimulation(Simulation):
             yield from self._write(write, site)
 
     def _write(self, write: Write[Extent], site: Site) -> Process:
-        yield from self.compute("reduce", site, self.transport.gamma * write.target.nbytes)
+        seconds = self.transport.gamma * write.target.nbytes
+        if not self._cores:
+            yield from self.compute("reduce", site, seconds)
+        elif seconds > 0:
+            slower = float(self.trouble.slowdown(site.collective, site.rank, site.channel, site.step))
+            begin = self.env.now
+            yield from self._occupy(site.rank, seconds * slower)
+            self.spans.append(Span(site.rank, "reduce", site.step, begin, self.env.now, site.channel, site.collective))
+
+    def _occupy(self, rank: int, seconds: float) -> Process:
+        """Let a rank's thread take so many seconds of a core, when one is free."""
+        yield Alarm(self.env, 0.0, core_order(rank))
+        yield self.env.timeout(serve_core(self._cores, self.env.now, seconds) - self.env.now)
 
     def _post_send(self, half: TcpHalf, lane: Lane) -> None:
         """Send at once if the receiver's notice is there, else when it comes."""
@@ -165,7 +182,7 @@ class TcpSimulation(Simulation):
             src, dst = (self.cluster.hosts[rank] for rank in pair)
             way, back = (self._shaped(self.network.route(*ends).links) for ends in ((src, dst), (dst, src)))
             number = pair[0] * self.cluster.world_size + pair[1]
-            self._streams[pair] = Stream(self.env, number, self.terms, way, back)
+            self._streams[pair] = Stream(self.env, number, self.terms, way, back, self._cores)
         return self._streams[pair]
 
     def _shaped(self, links: Iterable[Link]) -> list[ShapedLink]:

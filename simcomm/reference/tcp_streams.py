@@ -16,7 +16,7 @@ import simpy
 from simpy.events import EventPriority
 
 from collectives.transport import TcpTerms
-from simcomm.model.tcp_order import SEGMENT_PACKETS, segment_order
+from simcomm.model.tcp_order import SEGMENT_PACKETS, arrival_order, segment_order, serve_core
 
 
 class Alarm(simpy.Event):
@@ -72,18 +72,25 @@ class Item:
 class Stream:
     """One direction of a connection: items in line, sent as its window allows.
 
-    ``way`` and ``back`` are the links from the sender to the receiver and those that acknowledgements take.
+    ``way`` and ``back`` are the links from the sender to the receiver and those that acknowledgements take, ``cores``
+    say when each that all ranks share is free.
     """
 
     def __init__(
-        self, env: simpy.Environment, number: int, terms: TcpTerms, way: list[ShapedLink], back: list[ShapedLink]
+        self,
+        env: simpy.Environment,
+        number: int,
+        terms: TcpTerms,
+        way: list[ShapedLink],
+        back: list[ShapedLink],
+        cores: list[float],
     ) -> None:
-        self.env, self.number, self.terms, self.way, self.back = env, number, terms, way, back
+        self.env, self.number, self.terms, self.way, self.back, self.cores = env, number, terms, way, back, cores
         self._put, self._sent, self._acknowledged = 0.0, 0.0, 0.0  # bytes
         self._to_send: deque[Item] = deque()
         self._to_write: deque[Item] = deque()
         self._segments = 0
-        self._entered_at = 0.0  # seconds: when the last item came
+        self._entered_at, self._known_at = 0.0, 0.0  # seconds: when the last item came, and when its receiver knew
 
     def put(self, item: Item, delay: float, order: int) -> None:
         """Put an item in line after ``delay`` seconds, but not before what was put earlier."""
@@ -129,12 +136,21 @@ class Stream:
         packets = ceil(nbytes / terms.payload)
         yield from self._cross(self.way, nbytes + packets * terms.header, order)
         if is_last:
-            item.arrived()
+            self._arrive(item, number)
         acknowledgements = packets / terms.packets_acknowledged * terms.acknowledgement
         yield from self._cross(self.back, acknowledgements, order)
         self._acknowledged += nbytes
         self._write()
         self._send()
+
+    def _arrive(self, item: Item, number: int) -> None:
+        """Let the receiver know of an item when a core has had time for it, in the order in which items came."""
+        if self.terms.arrival_cpu == 0:
+            item.arrived()
+            return
+        self._known_at = max(self._known_at, serve_core(self.cores, self.env.now, self.terms.arrival_cpu))
+        known = Alarm(self.env, self._known_at - self.env.now, arrival_order(self.number, number))
+        known.callbacks.append(lambda _: item.arrived())
 
     def _cross(self, links: list[ShapedLink], nbytes: float, order: int) -> Generator[simpy.Event, None, None]:
         """Cross links one after the other, each joined when the first byte comes, and the last left with the last."""

@@ -7,12 +7,14 @@ import numpy as np
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.compiled.kernel.tcp_world import (
     ACKNOWLEDGEMENT,
+    ARRIVAL_CPU,
     AWAIT_RECEIVE,
     AWAIT_SEND,
     EVENTS,
     FREE_SEGMENTS,
     HEADER,
     NOTICE_OVERHEAD,
+    OCCUPY,
     OVERHEAD,
     PAYLOAD,
     PER_ACKNOWLEDGEMENT,
@@ -24,9 +26,11 @@ from simcomm.compiled.kernel.tcp_world import (
     WINDOW,
     TcpWorld,
 )
-from simcomm.model.tcp_order import ENTRY, MOST_ENTRIES, MOST_SEGMENTS, SEGMENT, SEGMENT_PACKETS
+from simcomm.model.tcp_order import ARRIVAL, CORE, ENTRY, MOST_ENTRIES, MOST_SEGMENTS, SEGMENT, SEGMENT_PACKETS
 
-RANKS_FROM, ITEMS_FROM = 1 << 40, 1 << 41  # in EVENT.what, above the numbers of segments
+# In EVENT.what, above the numbers of segments: ranks that go on, items that come into their streams, ranks that ask for
+# a core, and items that a rank gets to know of.
+RANKS_FROM, ITEMS_FROM, CORES_FROM, KNOWN_FROM = 1 << 40, 1 << 41, 1 << 42, 1 << 43
 THROUGH = 1 << 30  # in place of a hop: nothing is left but the wait for the last byte
 
 
@@ -70,6 +74,19 @@ def _pop(w: TcpWorld) -> int:
         at = below
     events[at].time, events[at].order, events[at].what = time, order, last
     return what
+
+
+@inline
+def _serve_core(w: TcpWorld, seconds: float) -> float:
+    """Give so many seconds of the core that is free first, and return when they are over; of no cores, at once."""
+    now, first = w.clock[0], 0
+    if len(w.cores) == 0:
+        return now + seconds
+    for core in range(1, len(w.cores)):
+        if w.cores[core] < w.cores[first]:
+            first = core
+    w.cores[first] = max(now, w.cores[first]) + seconds
+    return w.cores[first]
 
 
 @inline
@@ -213,6 +230,20 @@ def _arrive(w: TcpWorld, item: int) -> None:
 
 
 @inline
+def _come(w: TcpWorld, segment: int) -> None:
+    """Let the receiver know of a segment's item when a core has had time for it, in the order in which items came."""
+    stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
+    if w.terms[ARRIVAL_CPU] == 0:
+        _arrive(w, item)
+        return
+    now = w.clock[0]
+    known_at = max(w.streams[stream].known_at, _serve_core(w, w.terms[ARRIVAL_CPU]))
+    w.streams[stream].known_at = known_at
+    order = ARRIVAL + w.streams[stream].number * MOST_SEGMENTS + w.segments[segment].number
+    _push(w, now + (known_at - now), order, KNOWN_FROM + item)
+
+
+@inline
 def _go_on_with_segment(w: TcpWorld, segment: int) -> None:
     """Carry a segment on: over links, to its receiver, back as an acknowledgement, and to its sender."""
     if w.segments[segment].hop != THROUGH:
@@ -227,7 +258,7 @@ def _go_on_with_segment(w: TcpWorld, segment: int) -> None:
         _send(w, stream)
         return
     if w.segments[segment].is_last:
-        _arrive(w, np.int64(w.segments[segment].item))
+        _come(w, segment)
     packets = np.ceil(nbytes / w.terms[PAYLOAD])
     w.segments[segment].on_wire = packets / w.terms[PER_ACKNOWLEDGEMENT] * w.terms[ACKNOWLEDGEMENT]
     w.segments[segment].is_back, w.segments[segment].hop = 1, 0
@@ -244,6 +275,9 @@ def _run_rank(w: TcpWorld, rank: int) -> None:
         deed, message = w.deeds[at], np.int64(w.about[at])
         if deed == SPEND:
             _push(w, now + w.seconds[at], rank, RANKS_FROM + rank)
+            return
+        if deed == OCCUPY:
+            _push(w, now, CORE + rank, CORES_FROM + rank)
             return
         if deed == AWAIT_SEND and not w.messages[message].is_written:
             return
@@ -268,7 +302,12 @@ def _run_rank(w: TcpWorld, rank: int) -> None:
 @inline
 def _happen(w: TcpWorld, what: int) -> None:
     """Let one event happen, and then the ranks go on that it lets go on."""
-    if what >= ITEMS_FROM:
+    if what >= KNOWN_FROM:
+        _arrive(w, what - KNOWN_FROM)
+    elif what >= CORES_FROM:
+        now, rank = w.clock[0], what - CORES_FROM
+        _push(w, now + (_serve_core(w, w.seconds[w.ranks[rank].at]) - now), rank, RANKS_FROM + rank)
+    elif what >= ITEMS_FROM:
         _enter(w, what - ITEMS_FROM)
     elif what >= RANKS_FROM:
         rank = what - RANKS_FROM

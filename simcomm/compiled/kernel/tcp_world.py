@@ -11,7 +11,7 @@ import numpy as np
 
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 
-POST_SEND, POST_RECEIVE, AWAIT_SEND, AWAIT_RECEIVE, SPEND = range(5)  # what a rank does; the last takes some seconds
+POST_SEND, POST_RECEIVE, AWAIT_SEND, AWAIT_RECEIVE, SPEND, OCCUPY = range(6)  # what a rank does; see ``seconds``
 RANK = np.dtype([("at", "i8"), ("entries", "i8"), ("finished", "f8"), ("ready", "i4"), ("is_ready", "i4")], align=True)
 TCP_MESSAGE = np.dtype(
     [
@@ -28,7 +28,7 @@ ITEM = np.dtype([("nbytes", "f8"), ("left", "f8"), ("end", "f8"), ("after", "i4"
 STREAM = np.dtype(
     [
         ("number", "i8"), ("segments", "i8"),
-        ("put", "f8"), ("sent", "f8"), ("acknowledged", "f8"), ("entered_at", "f8"),
+        ("put", "f8"), ("sent", "f8"), ("acknowledged", "f8"), ("entered_at", "f8"), ("known_at", "f8"),
         ("to_send", "i4"), ("to_write", "i4"), ("last", "i4"),  # items, -1 for none
         ("route", "i4"), ("back", "i4"),
     ],
@@ -44,7 +44,8 @@ SEGMENT = np.dtype(
 SHAPED_LINK = np.dtype([("rate", "f8"), ("latency", "f8"), ("burst", "f8"), ("free_at", "f8")], align=True)
 EVENT = np.dtype([("time", "f8"), ("order", "i8"), ("what", "i8")], align=True)
 FREE_SEGMENTS, EVENTS, READY_RANKS, COUNTS = range(4)  # indices of TcpWorld.sizes
-SENDS, WINDOW, PAYLOAD, HEADER, ACKNOWLEDGEMENT, PER_ACKNOWLEDGEMENT, OVERHEAD, NOTICE_OVERHEAD, NUMBERS = range(9)
+SENDS, WINDOW, PAYLOAD, HEADER, ACKNOWLEDGEMENT, PER_ACKNOWLEDGEMENT, OVERHEAD, NOTICE_OVERHEAD = range(8)
+ARRIVAL_CPU, NUMBERS = 8, 9
 
 
 class TcpPlan(NamedTuple):
@@ -52,7 +53,7 @@ class TcpPlan(NamedTuple):
 
     deeds: Ints  # POST_SEND and so on
     about: Ints  # [deeds]: the message; -1 of SPEND
-    seconds: Floats  # [deeds]: what SPEND takes
+    seconds: Floats  # [deeds]: what SPEND takes, and OCCUPY of a core
     first_deed: Ints  # [ranks + 1]
     messages: Records  # TCP_MESSAGE
     items: Records  # ITEM, twice as many as messages
@@ -78,5 +79,6 @@ class TcpWorld(NamedTuple):
     done: Floats  # [deeds]: seconds at which each was done
     sizes: Any  # int64 [COUNTS]
     clock: Any  # float64 [1]
+    cores: Floats  # seconds at which each will be free; none where ranks do not share them
     terms: Floats  # [NUMBERS]
     notices: bool

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +13,13 @@ from collectives.pipeline.bound_steps import Extent, Transfer, Write
 from collectives.pipeline.extents import plan_pipeline
 from collectives.pipeline.pipeline import Pipeline, SliceStep
 from collectives.step import SEND
+from collectives.transport import Transport
 from simcomm.compiled.kernel.arrays import Ints, LongInts, Records
 from simcomm.compiled.kernel.tcp_world import (
     AWAIT_RECEIVE,
     AWAIT_SEND,
     ITEM,
+    OCCUPY,
     POST_RECEIVE,
     POST_SEND,
     SPEND,
@@ -60,35 +63,42 @@ class TcpInput(NamedTuple):
     reductions: Reductions
 
 
-def deeds_of(pipeline: Pipeline[Extent], gamma: float, exchange_overhead: float) -> Iterator[Deed]:
+def deeds_of(pipeline: Pipeline[Extent], transport: Transport) -> Iterator[Deed]:
     """Yield what a rank does, in order, as ``TcpSimulation.collective`` does it."""
     for step in pipeline.first:
-        yield from _post(step, gamma, exchange_overhead)
+        yield from _post(step, transport)
     for step in pipeline.steps:
         for transfer in step.step.receives:
             yield Deed(AWAIT_RECEIVE, step, transfer)
             if transfer.write is not None:
-                yield from _reduce(step, transfer.write, gamma)
+                yield from _reduce(step, transfer.write, transport)
         for transfer in step.due_sends:
             yield Deed(AWAIT_SEND, step, transfer)
         for write in step.step.late_writes:
-            yield from _reduce(step, write, gamma)
+            yield from _reduce(step, write, transport)
         if step.next is not None:
-            yield from _post(step.next, gamma, exchange_overhead)
+            yield from _post(step.next, transport)
 
 
-def _post(step: SliceStep[Extent], gamma: float, exchange_overhead: float) -> Iterator[Deed]:
-    if exchange_overhead > 0 and step.step.sends and step.step.receives:
-        yield Deed(SPEND, step, None, exchange_overhead)
+def _post(step: SliceStep[Extent], transport: Transport) -> Iterator[Deed]:
+    terms = transport.tcp
+    assert terms is not None
+    if terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
+        yield Deed(SPEND, step, None, terms.exchange_overhead)
     for transfer in (*step.receives, *step.step.sends, *step.early_receives):
+        if terms.post_cpu > 0:
+            yield Deed(OCCUPY, step, None, terms.post_cpu)
         yield Deed(POST_SEND if transfer.operation.kind is SEND else POST_RECEIVE, step, transfer)
     for write in step.step.writes:
-        yield from _reduce(step, write, gamma)
+        yield from _reduce(step, write, transport)
 
 
-def _reduce(step: SliceStep[Extent], write: Write[Extent], gamma: float) -> Iterator[Deed]:
-    if gamma * write.target.nbytes > 0:
-        yield Deed(SPEND, step, None, gamma * write.target.nbytes, is_reduction=True)
+def _reduce(step: SliceStep[Extent], write: Write[Extent], transport: Transport) -> Iterator[Deed]:
+    seconds = transport.gamma * write.target.nbytes
+    if seconds > 0:
+        assert transport.tcp is not None
+        kind = OCCUPY if transport.tcp.cores < inf else SPEND
+        yield Deed(kind, step, None, seconds, is_reduction=True)
 
 
 class _Numbering:
@@ -139,10 +149,12 @@ def plan_tcp(inputs: EngineInput) -> TcpInput:
     numbering, rows, first = _Numbering(world_size), list[tuple[int, int, float]](), [0]
     reductions: list[tuple[int, int, int, int]] = []
     for rank in range(world_size):
-        if inputs.starts is not None or terms.start > 0:
-            rows.append((SPEND, -1, _start(inputs, rank)))
+        if inputs.starts is not None:
+            rows.append((SPEND, -1, float(inputs.starts[rank])))
+        if terms.start > 0:
+            rows.append((OCCUPY, -1, terms.start))
         pipeline = plan_pipeline(inputs.request, rank, world_size, step_by_step=not terms.pipeline)
-        for deed in deeds_of(pipeline, inputs.transport.gamma, terms.exchange_overhead):
+        for deed in deeds_of(pipeline, inputs.transport):
             if deed.is_reduction:
                 reductions.append((len(rows), rank, deed.step.channel, deed.step.step.number))
             message = -1 if deed.transfer is None else numbering.number(rank, deed.step, deed.transfer)
@@ -159,11 +171,6 @@ def plan_tcp(inputs: EngineInput) -> TcpInput:
     plan = plan._replace(messages=_with_jitter(inputs, plan, numbering))
     pairs = np.array(list(numbering.streams), np.int32).reshape(-1, 2)
     return TcpInput(plan, Pairs(pairs[:, 0].copy(), pairs[:, 1].copy()), _sends(inputs, numbering), found)
-
-
-def _start(inputs: EngineInput, rank: int) -> float:
-    assert inputs.transport.tcp is not None
-    return inputs.transport.tcp.start + (0.0 if inputs.starts is None else float(inputs.starts[rank]))
 
 
 def _records(numbering: _Numbering) -> tuple[Records, Records, Records]:
