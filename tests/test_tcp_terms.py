@@ -171,6 +171,12 @@ def test_ranks_wait_for_the_cores_that_they_share():
     assert [found[0, peer, 0] for peer in (1, 2, 3)] == pytest.approx([2 + 1.448, 4 + 1.448, 4 + 2 * 1.448])
 
 
+def test_a_rank_keeps_its_core_while_it_posts():
+    """Rank 0 posts all of its sends, 0.25 s each, before rank 1 has the only core."""
+    terms = replace(OFF, post_cpu=0.25, cores=1)
+    assert times(from_0_to(1, 2), star(3, terms))[0, 1, 0] == pytest.approx(2 * 0.25 + 0.25 + 1.448)
+
+
 def test_posting_and_arriving_take_a_core():
     """One core serves the two ranks: the receive, the send, then what has come."""
     terms = replace(OFF, post_cpu=0.25, arrival_cpu=0.5)

@@ -77,23 +77,27 @@ class TcpSimulation(Simulation):
     ) -> Process:
         """Carry out one rank's part in the request, as the executor does. ``index`` says which repetition it is."""
         pipeline = plan_pipeline(self.request, rank, self.cluster.world_size, step_by_step=not self.terms.pipeline)
-        if self.terms.start > 0:
-            yield from self._occupy(rank, self.terms.start)
-        for step in pipeline.first:
-            yield from self._post_step(rank, index, step)
+        for place, step in enumerate(pipeline.first):
+            yield from self._post_step(rank, index, step, 0.0 if place else self.terms.start)
         for step in pipeline.steps:
             yield from self._complete(rank, index, step)
             if step.next is not None:
                 yield from self._post_step(rank, index, step.next)
 
-    def _post_step(self, rank: int, index: int, step: SliceStep[Extent]) -> Process:
-        """Post the messages of a step, and do what is to be done while they are under way."""
+    def _post_step(self, rank: int, index: int, step: SliceStep[Extent], start: float = 0.0) -> Process:
+        """Post the messages of a step, and do what is to be done while they are under way.
+
+        The rank has a core for as long as it posts, and ``start`` seconds before.
+        """
         site = Site(index, rank, step.channel, step.step.number)
         if self.terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
             yield self.env.timeout(self.terms.exchange_overhead)
-        for transfer in (*step.receives, *step.step.sends, *step.early_receives):
-            if self.terms.post_cpu > 0:
-                yield from self._occupy(rank, self.terms.post_cpu)
+        transfers = (*step.receives, *step.step.sends, *step.early_receives)
+        if (held := start + len(transfers) * self.terms.post_cpu) > 0:
+            yield from self._occupy(rank, start + self.terms.post_cpu, held)
+        for place, transfer in enumerate(transfers):
+            if place and self.terms.post_cpu > 0:
+                yield self.env.timeout(self.terms.post_cpu)
             half = TcpHalf(transfer, site, self.env.event())
             self._halves[transfer] = half
             if transfer.operation.kind is SEND:
@@ -122,13 +126,13 @@ class TcpSimulation(Simulation):
         elif seconds > 0:
             slower = float(self.trouble.slowdown(site.collective, site.rank, site.channel, site.step))
             begin = self.env.now
-            yield from self._occupy(site.rank, seconds * slower)
+            yield from self._occupy(site.rank, seconds * slower, seconds * slower)
             self.spans.append(Span(site.rank, "reduce", site.step, begin, self.env.now, site.channel, site.collective))
 
-    def _occupy(self, rank: int, seconds: float) -> Process:
-        """Let a rank's thread take so many seconds of a core, when one is free."""
+    def _occupy(self, rank: int, seconds: float, held: float) -> Process:
+        """Let a rank's thread take so many seconds of a core, when one is free; the core is ``held`` for it longer."""
         yield Alarm(self.env, 0.0, core_order(rank))
-        yield self.env.timeout(serve_core(self._cores, self.env.now, seconds) - self.env.now)
+        yield self.env.timeout(serve_core(self._cores, self.env.now, held) - (held - seconds) - self.env.now)
 
     def _post_send(self, half: TcpHalf, lane: Lane) -> None:
         """Send at once if the receiver's notice is there, else when it comes."""

@@ -306,7 +306,9 @@ def _happen(w: TcpWorld, what: int) -> None:
         _arrive(w, what - KNOWN_FROM)
     elif what >= CORES_FROM:
         now, rank = w.clock[0], what - CORES_FROM
-        _push(w, now + (_serve_core(w, w.seconds[w.ranks[rank].at]) - now), rank, RANKS_FROM + rank)
+        at = w.ranks[rank].at
+        end = _serve_core(w, w.held[at]) - (w.held[at] - w.seconds[at])
+        _push(w, now + (end - now), rank, RANKS_FROM + rank)
     elif what >= ITEMS_FROM:
         _enter(w, what - ITEMS_FROM)
     elif what >= RANKS_FROM:

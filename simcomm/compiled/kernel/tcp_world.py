@@ -54,6 +54,7 @@ class TcpPlan(NamedTuple):
     deeds: Ints  # POST_SEND and so on
     about: Ints  # [deeds]: the message; -1 of SPEND
     seconds: Floats  # [deeds]: what SPEND takes, and OCCUPY of a core
+    held: Floats  # [deeds]: for how long OCCUPY keeps the core
     first_deed: Ints  # [ranks + 1]
     messages: Records  # TCP_MESSAGE
     items: Records  # ITEM, twice as many as messages
@@ -66,6 +67,7 @@ class TcpWorld(NamedTuple):
     deeds: Ints
     about: Ints
     seconds: Floats
+    held: Floats
     first_deed: Ints
     messages: Records
     items: Records

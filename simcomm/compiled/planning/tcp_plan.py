@@ -42,6 +42,7 @@ class Deed:
     step: SliceStep[Extent]
     transfer: Transfer[Extent] | None = None
     seconds: float = 0.0
+    held: float = 0.0  # seconds for which the rank keeps a core
     is_reduction: bool = False
 
 
@@ -65,8 +66,8 @@ class TcpInput(NamedTuple):
 
 def deeds_of(pipeline: Pipeline[Extent], transport: Transport) -> Iterator[Deed]:
     """Yield what a rank does, in order, as ``TcpSimulation.collective`` does it."""
-    for step in pipeline.first:
-        yield from _post(step, transport)
+    for place, step in enumerate(pipeline.first):
+        yield from _post(step, transport, 0.0 if place or transport.tcp is None else transport.tcp.start)
     for step in pipeline.steps:
         for transfer in step.step.receives:
             yield Deed(AWAIT_RECEIVE, step, transfer)
@@ -80,14 +81,17 @@ def deeds_of(pipeline: Pipeline[Extent], transport: Transport) -> Iterator[Deed]
             yield from _post(step.next, transport)
 
 
-def _post(step: SliceStep[Extent], transport: Transport) -> Iterator[Deed]:
+def _post(step: SliceStep[Extent], transport: Transport, start: float = 0.0) -> Iterator[Deed]:
     terms = transport.tcp
     assert terms is not None
     if terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
         yield Deed(SPEND, step, None, terms.exchange_overhead)
-    for transfer in (*step.receives, *step.step.sends, *step.early_receives):
-        if terms.post_cpu > 0:
-            yield Deed(OCCUPY, step, None, terms.post_cpu)
+    transfers = (*step.receives, *step.step.sends, *step.early_receives)
+    if (held := start + len(transfers) * terms.post_cpu) > 0:
+        yield Deed(OCCUPY, step, None, start + terms.post_cpu, held)
+    for place, transfer in enumerate(transfers):
+        if place and terms.post_cpu > 0:
+            yield Deed(SPEND, step, None, terms.post_cpu)
         yield Deed(POST_SEND if transfer.operation.kind is SEND else POST_RECEIVE, step, transfer)
     for write in step.step.writes:
         yield from _reduce(step, write, transport)
@@ -98,7 +102,7 @@ def _reduce(step: SliceStep[Extent], write: Write[Extent], transport: Transport)
     if seconds > 0:
         assert transport.tcp is not None
         kind = OCCUPY if transport.tcp.cores < inf else SPEND
-        yield Deed(kind, step, None, seconds, is_reduction=True)
+        yield Deed(kind, step, None, seconds, seconds, is_reduction=True)
 
 
 class _Numbering:
@@ -146,27 +150,26 @@ def plan_tcp(inputs: EngineInput) -> TcpInput:
             f"{inputs.schedule.describe()}: its {inputs.posted} messages would have to be planned one by one with the "
             f"terms of TCP; up to {MOST_PLANNED:,} will do"
         )
-    numbering, rows, first = _Numbering(world_size), list[tuple[int, int, float]](), [0]
+    numbering, rows, first = _Numbering(world_size), list[tuple[int, int, float, float]](), [0]
     reductions: list[tuple[int, int, int, int]] = []
     for rank in range(world_size):
         if inputs.starts is not None:
-            rows.append((SPEND, -1, float(inputs.starts[rank])))
-        if terms.start > 0:
-            rows.append((OCCUPY, -1, terms.start))
+            rows.append((SPEND, -1, float(inputs.starts[rank]), 0.0))
         pipeline = plan_pipeline(inputs.request, rank, world_size, step_by_step=not terms.pipeline)
         for deed in deeds_of(pipeline, inputs.transport):
             if deed.is_reduction:
                 reductions.append((len(rows), rank, deed.step.channel, deed.step.step.number))
             message = -1 if deed.transfer is None else numbering.number(rank, deed.step, deed.transfer)
-            rows.append((deed.kind, message, deed.seconds))
+            rows.append((deed.kind, message, deed.seconds, deed.held))
         first.append(len(rows))
-    columns = np.array(rows, np.float64).reshape(-1, 3)
-    deeds, about, seconds = columns[:, 0], columns[:, 1], columns[:, 2].copy()
+    columns = np.array(rows, np.float64).reshape(-1, 4)
+    deeds, about, seconds, held = columns[:, 0], columns[:, 1], columns[:, 2].copy(), columns[:, 3].copy()
     found = Reductions(*np.array(reductions, np.int64).reshape(-1, 4).T.copy())
     slower = inputs.trouble.slowdown(inputs.index, found.rank, found.channel, found.step)
     seconds[found.deed] *= slower
+    held[found.deed] *= slower
     plan = TcpPlan(
-        deeds.astype(np.int32), about.astype(np.int32), seconds, np.array(first, np.int32), *_records(numbering)
+        deeds.astype(np.int32), about.astype(np.int32), seconds, held, np.array(first, np.int32), *_records(numbering)
     )
     plan = plan._replace(messages=_with_jitter(inputs, plan, numbering))
     pairs = np.array(list(numbering.streams), np.int32).reshape(-1, 2)
