@@ -1,6 +1,5 @@
 """A data-parallel training: its model, its data, its gradient sync, and how long a rank computes in a step."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from collectives.declaration import Algorithm
 from collectives.elements import ITEM_BYTES
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.recipe import Recipe, check_known
 
 # Trainable parameters with ten classes, as torchvision builds the model; a test holds them against it.
 MODEL_PARAMETERS = {"resnet18": 11_181_642, "resnet34": 21_289_802}
@@ -38,8 +38,10 @@ class ComputePhases:
 
 
 @dataclass(frozen=True, repr=False)
-class Training:
+class Training(Recipe):
     """A data-parallel training. ``gradient_sync`` is an all_reduce algorithm, or None for torch's own DDP.
+
+    What it learns by are the keys of a Recipe.
 
     Raises InputError for a model or data set that is not known, and numbers that no training can have.
 
@@ -54,24 +56,20 @@ class Training:
     batch_size: int = 32  # per rank
     epochs: int = 3
     seed: int = 0
-    learning_rate: float = 0.002
-    scale_learning_rate: bool = False  # multiply it by world_size
     data_folder: Path | str | None = None  # where cifar10 lies
     compute: ComputePhases | None = None  # None: from calibration
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         sync: object = self.gradient_sync
         if sync is not None and not isinstance(sync, Algorithm):
             example = "for example find_algorithm('all_reduce/ring')"
             raise InputError(f"gradient_sync is {quote(sync)}; give an Algorithm, {example}")
-        _check_known("model", self.model, MODEL_PARAMETERS)
-        _check_known("dataset", self.dataset, DATASETS)
+        check_known("model", self.model, MODEL_PARAMETERS)
+        check_known("dataset", self.dataset, DATASETS)
         check_whole_number("batch_size", self.batch_size, at_least=1)
         check_whole_number("epochs", self.epochs, at_least=1)
         check_whole_number("seed", self.seed, at_least=0)
-        check_number("learning_rate", self.learning_rate, above=0)
-        if not isinstance(self.scale_learning_rate, bool):
-            raise InputError(f"scale_learning_rate is {quote(self.scale_learning_rate)}; give True or False")
         if self.data_folder is not None:
             check_path("data_folder", self.data_folder)
         compute: object = self.compute
@@ -92,11 +90,6 @@ class Training:
     def sync_name(self) -> str:
         """The label of the gradient sync; ``ddp`` for torch's own."""
         return self.gradient_sync.label if self.gradient_sync else "ddp"
-
-
-def _check_known(name: str, value: object, known: Collection[str]) -> None:
-    if not isinstance(value, str) or value not in known:
-        raise InputError(f"{name} {quote(value)} is not known; there are {', '.join(known)}")
 
 
 def check_training(training: object, steps: object = None) -> None:

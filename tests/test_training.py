@@ -1,5 +1,6 @@
 """Training on real ranks: one model on all of them, the same as one process on the joined batch would get."""
 
+import io
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -10,13 +11,18 @@ from torchvision.models import get_model
 
 from collectives import InputError, find_algorithm, recv, send
 from collectives.declaration import algorithm
+from collectives.errors import RunFailed
 from collectives.workload import MODEL_PARAMETERS, Training
 from realcomm.launching.launcher import launch
-from realcomm.training import trainer
+from realcomm.training import running
 from realcomm.training.compute_phases import LoneTraining
-from realcomm.training.replica import Stopwatch, build_model, make_replica, no_sync, take_step
+from realcomm.training.gradient_sync import make_sync, no_sync
+from realcomm.training.observing import Observer
+from realcomm.training.replica import build_model, make_replica, take_step
+from realcomm.training.running import RankResult, RunningTraining, make_replica_and_sync
 from realcomm.training.shard import Shard, held_out_batches
-from realcomm.training.trainer import RankResult, make_replica_and_sync, make_sync, make_trace, train, train_rank
+from realcomm.training.stopwatch import Stopwatch
+from realcomm.training.trainer import make_trace, train, train_rank
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
@@ -114,10 +120,65 @@ def test_the_accuracy_is_that_of_the_saved_weights(ring):
 
 def other_syncs(rank, world_size, folder):
     # It takes two thirds of the time, and nothing of it is in the weights.
-    trainer.measure_alone = lambda training: 0.0  # type: ignore[attr-defined]
+    running.measure_alone = lambda training: 0.0  # type: ignore[attr-defined]
     for sync in (NAIVE, None):
         training = small(sync)
         train_rank(rank, world_size, training, STEPS, folder / training.sync_name)
+
+
+class Notes(Observer):
+    """Keeps what it is told, and after step 2 the state."""
+
+    def __init__(self, state=None):
+        self.told, self.state = [], state
+
+    def begin(self, running):
+        if self.state is not None:
+            running.load_state_dict(self.state)
+
+    def step_done(self, running, record):
+        self.told.append(record)
+        if running.done == 2 and self.state is None:
+            content = io.BytesIO()
+            torch.save(running.state_dict(), content)
+            self.state = torch.load(io.BytesIO(content.getvalue()), weights_only=True)
+
+    def epoch_done(self, running, record):
+        self.told.append(record)
+
+    def end(self, running, error):
+        self.told.append(error)
+
+
+def stopped_and_resumed(rank, world_size):
+    """What an observer was told of four steps, and of the last two of them after a fresh start from its state."""
+    running.measure_alone = lambda training: 0.0  # type: ignore[attr-defined]
+    training, whole = small(RING, batch_size=4, schedule="cosine"), Notes()
+    results = [train_rank(rank, world_size, training, STEPS, None, [whole])]
+    torch.manual_seed(99)
+    resumed = Notes(whole.state)
+    results.append(train_rank(rank, world_size, training, STEPS, None, [resumed]))
+    return whole.told, resumed.told, [result.digest for result in results]
+
+
+def test_a_training_that_is_loaded_goes_on_as_if_it_had_never_stopped():
+    ranks = launch(stopped_and_resumed, 2)
+    timed = {"phases": {}, "samples_per_s": 0.0}
+    for told, resumed, digests in ranks:
+        *steps, epoch, error = told
+        assert [record.step for record in steps] == [0, 1, 2, 3] and error is None
+        assert [record.learning_rate for record in steps] == pytest.approx([0.002, 0.0017071, 0.001, 0.0002929], 1e-4)
+        assert all(list(record.phases) == PHASES and record.samples_per_s > 0 for record in steps)
+        assert (epoch.epoch, epoch.examples_seen) == (0, 2 * 4 * STEPS)
+        assert [one._replace(**timed) for one in steps[2:]] == [one._replace(**timed) for one in resumed[:2]]
+        assert resumed[2:] == [epoch, None] and len(set(digests)) == 1
+    assert [record.loss for record in ranks[0][0][:STEPS]] == [record.loss for record in ranks[1][0][:STEPS]]
+
+
+def test_a_loss_that_is_no_number_names_rank_step_and_phase(monkeypatch):
+    one = SimpleNamespace(rank=1, done=7)
+    with pytest.raises(RunFailed, match="rank 1: the loss of step 7 is nan, in the phase forward"):
+        RunningTraining._check_loss(one, float("nan"))  # type: ignore[arg-type]
 
 
 def test_ring_naive_and_torchs_own_lead_to_the_same_weights(ring, tmp_path):
@@ -140,7 +201,7 @@ def joined_batch():
 
 
 def tiny_rank(rank, world_size):
-    replica = make_replica(tiny_model(), learning_rate=0.1)
+    replica = make_replica(tiny_model(), small(RING, learning_rate=0.1))
     images, labels = (half.tensor_split(world_size)[rank] for half in joined_batch())
     sync = make_sync(RING, rank, world_size, replica.gradients)
     averaged = []
@@ -157,7 +218,7 @@ def _are_views(replica):
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_the_averaged_gradient_is_that_of_one_process_on_the_joined_batch(world_size):
-    replica = make_replica(tiny_model(), learning_rate=0.1)
+    replica = make_replica(tiny_model(), small(RING, learning_rate=0.1))
     images, labels = joined_batch()
     expected = []
     for _ in range(3):
@@ -180,7 +241,7 @@ def test_the_learning_rate_grows_with_the_ranks_only_when_asked():
 
 
 def test_gradients_live_in_one_buffer_in_the_order_of_the_parameters():
-    replica = make_replica(tiny_model(), learning_rate=0.1)
+    replica = make_replica(tiny_model(), small(RING, learning_rate=0.1))
     images, labels = joined_batch()
     take_step(replica, images, labels, no_sync, Stopwatch(0))
     by_torch = tiny_model()
@@ -253,5 +314,6 @@ def test_a_process_by_itself_times_the_phases_of_its_steps():
 def _one_step():
     watch = Stopwatch(0)
     watch.start()
-    watch.lap("forward")
+    with watch.phase("forward"):
+        pass
     return watch

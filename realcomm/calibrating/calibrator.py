@@ -17,7 +17,7 @@ from realcomm.measuring.probes import ProbeBench, time_reduction
 from realcomm.measuring.rank_measurement import RunningMeasurement
 from realcomm.measuring.timing import without_garbage_collection
 from realcomm.training.compute_phases import LoneTraining
-from realcomm.training.trainer import RankResult, RunningTraining
+from realcomm.training.running import RankResult, RunningTraining
 
 REDUCTIONS = 9  # repetitions in a block
 STEPS_PER_PROBE = 2  # training steps of a block that use the same probe

@@ -18,17 +18,10 @@ from realcomm.calibrating.blocks import StepTimes
 from realcomm.execution.executor import Executor
 from realcomm.launching.group import own_device
 from realcomm.measuring.probes import probe_request
-from realcomm.training.replica import (
-    PHASES,
-    WARM_UP_STEPS,
-    Stopwatch,
-    Sync,
-    build_model,
-    make_replica,
-    no_sync,
-    take_step,
-)
+from realcomm.training.gradient_sync import AfterBackward, Average
+from realcomm.training.replica import WARM_UP_STEPS, build_model, make_replica, take_step
 from realcomm.training.shard import Shard
+from realcomm.training.stopwatch import Stopwatch
 
 
 class StandInTraining:
@@ -36,7 +29,7 @@ class StandInTraining:
 
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
         self.rank, self.world_size, self.probes = rank, world_size, list(probes)
-        self.replica = make_replica(build_model(training.model, training.seed), training.learning_rate)
+        self.replica = make_replica(build_model(training.model, training.seed), training)
         self._shard = Shard(training, rank, world_size)
         self._batches = iter(self._shard)
         self._exchanges = [self._exchange(probe) for probe in self.probes]
@@ -55,21 +48,22 @@ class StandInTraining:
     def _step(self) -> StepTimes:
         images, labels = self.next_batch()
         number = self._done % max(1, len(self.probes))
-        exchange = self._exchanges[number] if self._exchanges else no_sync
+        exchange = self._exchanges[number] if self._exchanges else None
         times: list[float] = []
 
         def stand_in(gradients: torch.Tensor) -> None:
             times.append(perf_counter())
-            exchange(gradients)
+            if exchange is not None:
+                exchange(gradients)
             times.append(perf_counter())
             gradients.div_(self.world_size)
             times.append(perf_counter())
             if self.world_size > 1:
                 dist.barrier()
 
-        take_step(self.replica, images, labels, stand_in, self._watch)
+        take_step(self.replica, images, labels, AfterBackward(stand_in), self._watch)
         self._done += 1
-        own = {span.name: span.end - span.begin for span in self._watch.spans[-len(PHASES) :]}
+        own = self._watch.phases()
         begin, end, divided = times
         probe = self.probes[number] if self.probes else None
         return StepTimes(own["forward"], own["backward"], own["optimizer"], probe, begin, end, divided - end)
@@ -82,7 +76,7 @@ class StandInTraining:
             found = next(self._batches)
         return found
 
-    def _exchange(self, probe: Probe) -> Sync:
+    def _exchange(self, probe: Probe) -> Average:
         """Return the probe as a sync: on the gradients themselves where its chunks are theirs."""
         request = probe_request(probe, self.world_size)
         gradients = self.replica.gradients

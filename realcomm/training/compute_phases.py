@@ -9,15 +9,9 @@ from collectives.workload import ComputePhases, Training
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress
 from realcomm.training.datasets import load_images
-from realcomm.training.replica import (
-    PHASES,
-    WARM_UP_STEPS,
-    Stopwatch,
-    build_model,
-    make_replica,
-    no_sync,
-    take_step,
-)
+from realcomm.training.gradient_sync import no_sync
+from realcomm.training.replica import WARM_UP_STEPS, build_model, make_replica, take_step
+from realcomm.training.stopwatch import Stopwatch
 
 MEASURED_STEPS = 12
 
@@ -28,25 +22,24 @@ class LoneTraining:
     def __init__(self, training: Training, threads: int | None = None) -> None:
         """Prepare the model and a batch; the steps have as many threads as this process, unless said."""
         self._threads, self._watch = threads, Stopwatch(rank=0)
-        self._replica = make_replica(build_model(training.model, training.seed), training.learning_rate)
+        self._replica = make_replica(build_model(training.model, training.seed), training)
         dataset = load_images(training.dataset, train=True, folder=training.data_folder)
         images, labels = next(iter(DataLoader(dataset, training.batch_size)))
         self._batch = images.to(own_device()), labels.to(own_device())
 
     def take_steps(self, count: int, warm_up: int = 1) -> list[ComputePhases]:
         """Return the phases of so many steps, after the first ones, which do not count."""
-        before, first = torch.get_num_threads(), len(self._watch.spans)
+        before, steps = torch.get_num_threads(), list[ComputePhases]()
         torch.set_num_threads(self._threads or before)
         try:
             for done in range(1, warm_up + count + 1):
                 take_step(self._replica, *self._batch, no_sync, self._watch)
+                seconds = self._watch.phases()
+                steps.append(ComputePhases(seconds["forward"], seconds["backward"], seconds["optimizer"]))
                 report_progress(done, warm_up + count, "computing without communication")
         finally:
             torch.set_num_threads(before)
-        spans = self._watch.spans[first:]
-        steps = [spans[at : at + len(PHASES)] for at in range(0, len(spans), len(PHASES))]
-        seconds = [{span.name: span.end - span.begin for span in step} for step in steps[warm_up:]]
-        return [ComputePhases(each["forward"], each["backward"], each["optimizer"]) for each in seconds]
+        return steps[warm_up:]
 
 
 def measure_alone(training: Training) -> float:

@@ -1,36 +1,40 @@
 """One rank's copy of the model and its training step, used in a training and where its computing is timed."""
 
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 from torchvision.models import get_model
 
 from collectives.errors import InputError
-from collectives.records.spans import Span
+from collectives.recipe import Recipe
 from collectives.workload import MODEL_PARAMETERS
 from realcomm.launching.group import own_device
+from realcomm.training.gradient_sync import GradientSync
+from realcomm.training.stopwatch import Stopwatch
 
 CLASSES = 10
-MOMENTUM = 0.9
 WARM_UP_STEPS = 3  # the first ones are slower: memory is fetched and kernels are chosen
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 PHASES = ("forward", "backward", "sync", "optimizer")  # of a step, in this order
-
-Sync = Callable[[torch.Tensor], None]  # replaces a flat gradient buffer by its mean over all ranks
 
 
 @dataclass(frozen=True)
 class Replica:
-    """A model, its gradients in one flat float32 buffer [parameters], and the optimizer of its parameters."""
+    """A model, its gradients in one flat float32 buffer [parameters], and what changes its parameters by them."""
 
     model: nn.Module
     gradients: torch.Tensor
     optimizer: Optimizer
+    scheduler: LambdaLR  # of the learning rate, by the number of steps
+    scaler: torch.amp.GradScaler  # of the loss, so that gradients of fp16 do not vanish; idle with other precisions
+    recipe: Recipe
 
 
 def check_model(name: str) -> None:
@@ -51,9 +55,17 @@ def build_model(name: str, seed: int) -> nn.Module:
     return model.to(own_device())
 
 
-def make_replica(model: nn.Module, learning_rate: float) -> Replica:
-    """Return a model ready to train by SGD with momentum; its gradients are zero."""
-    return Replica(model, flat_gradients(model), SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM))
+def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: int = 1) -> Replica:
+    """Return a model ready to train for ``steps`` steps by a recipe; its gradients are zero."""
+    learning_rate = recipe.scaled_learning_rate(world_size)
+    optimizer: Optimizer
+    if recipe.optimizer == "adamw":
+        optimizer = AdamW(model.parameters(), learning_rate, weight_decay=recipe.weight_decay)
+    else:
+        optimizer = SGD(model.parameters(), learning_rate, recipe.momentum, weight_decay=recipe.weight_decay)
+    scheduler = LambdaLR(optimizer, lambda step: recipe.learning_rate_factor(step, steps))
+    scaler = torch.amp.GradScaler(own_device().type, enabled=recipe.precision == "fp16")
+    return Replica(model, flat_gradients(model), optimizer, scheduler, scaler, recipe)
 
 
 def flat_gradients(model: nn.Module) -> torch.Tensor:
@@ -67,82 +79,53 @@ def flat_gradients(model: nn.Module) -> torch.Tensor:
 
 
 def take_step(
-    replica: Replica, images: torch.Tensor, labels: torch.Tensor, sync: Sync, watch: "Stopwatch"
-) -> torch.Tensor:
-    """Train on one batch, timing the four phases; return this rank's loss before the step, a tensor of one element.
+    replica: Replica,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    sync: GradientSync,
+    watch: Stopwatch,
+    check_loss: Callable[[float], None] | None = None,
+) -> float:
+    """Train on one batch, timing the four phases; return this rank's loss before the step.
 
-    Clearing the gradients counts as backward. Waiting for other ranks counts as sync.
+    The batch is computed in as many pieces as the recipe accumulates, and each has a forward and a backward of its own.
+    Clearing the gradients counts as backward, and waiting for other ranks as sync. ``check_loss`` is called before
+    the first gradient is made of a loss.
     """
     watch.start()
-    loss = cross_entropy(replica.model(images), labels)
-    watch.lap("forward")
-    replica.optimizer.zero_grad(set_to_none=False)  # they stay views of the flat buffer
-    loss.backward()
-    watch.lap("backward")
-    sync(replica.gradients)
-    watch.lap("sync")
-    replica.optimizer.step()
-    watch.lap("optimizer")
-    return loss.detach()
+    pieces = list(zip(*(each.chunk(replica.recipe.accumulate) for each in (images, labels)), strict=True))
+    total = 0.0
+    for number, (piece, own_labels) in enumerate(pieces):
+        with sync.accumulating() if number < len(pieces) - 1 else nullcontext():
+            with watch.phase("forward"):
+                loss = _forward(replica, piece, own_labels) * (len(own_labels) / len(labels))
+                total += loss.item()
+                if check_loss is not None:
+                    check_loss(total)
+            with watch.phase("backward"):
+                if number == 0:
+                    replica.optimizer.zero_grad(set_to_none=False)  # they stay views of the flat buffer
+                replica.scaler.scale(loss).backward()
+    with watch.phase("sync"):
+        sync.finish(replica.gradients)
+    with watch.phase("optimizer"):
+        update_weights(replica)
+    return total
 
 
-def no_sync(gradients: torch.Tensor) -> None:
-    """Do nothing: for a rank that trains alone, or whose backward has averaged the gradients already."""
+def _forward(replica: Replica, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss of a batch, a float32 tensor of one element."""
+    precision = replica.recipe.precision
+    with torch.autocast(images.device.type, AUTOCAST.get(precision), enabled=precision in AUTOCAST):
+        scores = replica.model(images)
+    return cross_entropy(scores.float(), labels)
 
 
-class Stopwatch:
-    """The phases of one rank's steps as spans, in seconds since the watch was made; each begins as the last one ends.
-
-    >>> watch = Stopwatch(rank=0)
-    >>> watch.start()
-    >>> watch.lap("forward")
-    >>> [(span.step, span.name) for span in watch.spans]
-    [(0, 'forward')]
-    """
-
-    def __init__(self, rank: int) -> None:
-        self.spans: list[Span] = []
-        self._rank = rank
-        self._step = -1
-        self._origin = self._last = self._paused = _now()
-
-    def pause(self) -> None:
-        """Stand still until ``resume``."""
-        self._paused = _now()
-
-    def resume(self) -> None:
-        """Go on from the time at which the watch was paused, or made."""
-        self._origin += _now() - self._paused
-
-    def start(self) -> None:
-        """Begin a step."""
-        self._step += 1
-        self._last = _now()
-
-    def lap(self, name: str) -> None:
-        """End the phase called ``name``."""
-        now = _now()
-        self.spans.append(
-            Span(self._rank, name, self._step, self._last - self._origin, now - self._origin, 0, self._step)
-        )
-        self._last = now
-
-    def begin(self, name: str) -> Callable[[], None]:
-        """Begin something that overlaps the phases of this step; return what ends it, which any thread may call."""
-        begin, step = time.perf_counter() - self._origin, self._step
-
-        def end() -> None:
-            self.spans.append(Span(self._rank, name, step, begin, time.perf_counter() - self._origin, 0, step))
-
-        return end
-
-    def absolute_spans(self) -> list[Span]:
-        """Return the spans so far in seconds of ``time.perf_counter``; another thread may ask."""
-        by = self._origin
-        return [span._replace(begin=span.begin + by, end=span.end + by) for span in list(self.spans)]
-
-
-def _now() -> float:
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()  # calls return before the GPU is done
-    return time.perf_counter()
+def update_weights(replica: Replica) -> None:
+    """Change the parameters by the gradients, clipped to the recipe's norm, and go on to the next learning rate."""
+    replica.scaler.unscale_(replica.optimizer)
+    if replica.recipe.clip_norm is not None:
+        nn.utils.clip_grad_norm_(replica.model.parameters(), replica.recipe.clip_norm)
+    replica.scaler.step(replica.optimizer)
+    replica.scaler.update()
+    replica.scheduler.step()

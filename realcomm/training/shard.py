@@ -5,13 +5,13 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.workload import Training
 from realcomm.launching.group import own_device
-from realcomm.training.datasets import load_images
+from realcomm.training.datasets import Images, load_images
 
 TEST_BATCH_SIZE = 256  # only speed depends on it
 
@@ -32,11 +32,12 @@ class Shard:
             check_whole_number("steps", steps, at_least=1)
         dataset = load_images(training.dataset, train=True, folder=training.data_folder)
         self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
-        self.sampler: DistributedSampler[Any] = DistributedSampler(
+        self._dataset, self._batch_size = dataset, training.batch_size
+        self._sampler: DistributedSampler[Any] = DistributedSampler(
             dataset, world_size, rank, seed=training.seed, drop_last=True
         )
-        self.loader = DataLoader(dataset, training.batch_size, sampler=self.sampler, drop_last=True)
-        available = self.epochs * len(self.loader)
+        self.steps_per_epoch = len(self._sampler) // training.batch_size
+        available = self.epochs * self.steps_per_epoch
         self.steps = available if steps is None else min(steps, available)
         if self.steps < 1:
             images, needed = len(dataset), world_size * training.batch_size  # type: ignore[arg-type]
@@ -47,21 +48,41 @@ class Shard:
 
     def epochs_after(self, steps: int) -> float:
         """Return how many epochs ``steps`` steps are."""
-        return steps / len(self.loader)
+        return steps / self.steps_per_epoch
+
+    def epoch_of(self, step: int) -> int:
+        """Return the epoch, counted from 0, that a step belongs to."""
+        return step // self.steps_per_epoch
+
+    def ends_epoch(self, step: int) -> bool:
+        """Return whether an epoch ends with a step, or the training."""
+        return (step + 1) % self.steps_per_epoch == 0 or step + 1 == self.steps
 
     def __iter__(self) -> Iterator[Batch]:
-        return islice(self._all(), self.steps)
+        return self.batches()
 
-    def _all(self) -> Iterator[Batch]:
-        for epoch in range(self.epochs):
-            self.sampler.set_epoch(epoch)
-            for images, labels in self.loader:
+    def batches(self, first: int = 0) -> Iterator[Batch]:
+        """Yield the batches from step ``first`` on; those before are not loaded."""
+        return islice(self._all(first), self.steps - first)
+
+    def _all(self, first: int) -> Iterator[Batch]:
+        start, skipped = divmod(first, self.steps_per_epoch)
+        for epoch in range(start, self.epochs):
+            self._sampler.set_epoch(epoch)
+            rows = list(BatchSampler(self._sampler, self._batch_size, drop_last=True))
+            for images, labels in load_batches(self._dataset, rows[skipped if epoch == start else 0 :]):
                 yield images.to(own_device()), labels.to(own_device())
+
+
+def load_batches(dataset: Images, rows: list[list[int]]) -> "DataLoader[Any]":
+    """Return the batches of these rows; it takes nothing from torch's own random numbers, which models use."""
+    return DataLoader(dataset, batch_sampler=rows, generator=torch.Generator())
 
 
 def held_out_batches(training: Training, rank: int, world_size: int) -> Iterator[Batch]:
     """Yield this rank's share of the held-out images, of which every image goes to exactly one rank."""
     dataset = load_images(training.dataset, train=False, folder=training.data_folder)
     share = Subset(dataset, range(rank, len(dataset), world_size))  # type: ignore[arg-type]
-    for images, labels in DataLoader(share, TEST_BATCH_SIZE):
+    rows = list(BatchSampler(range(len(share)), TEST_BATCH_SIZE, drop_last=False))
+    for images, labels in load_batches(share, rows):
         yield images.to(own_device()), labels.to(own_device())

@@ -1,0 +1,221 @@
+"""A training on one rank: its loop over steps and epochs, and everything of it that must survive a restart."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from collectives.catalogue import find_algorithm
+from collectives.errors import RunFailed
+from collectives.records.spans import Span
+from collectives.workload import Training
+from realcomm.execution.executor import execute
+from realcomm.launching.group import own_device
+from realcomm.launching.so_far import tell_by
+from realcomm.launching.status import report_progress, set_status
+from realcomm.training.broken_training import PHASES
+from realcomm.training.compute_phases import measure_alone
+from realcomm.training.gradient_sync import GradientSync, TorchsOwn, make_sync
+from realcomm.training.observing import EpochRecord, Observer, State, StepRecord
+from realcomm.training.random_states import get_random_states, set_random_states
+from realcomm.training.replica import WARM_UP_STEPS, Replica, build_model, make_replica, take_step
+from realcomm.training.shard import Shard, held_out_batches
+from realcomm.training.stopwatch import Stopwatch
+from realcomm.training.weights import broadcast, save_weights, weights_digest
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """The result of a training on one rank."""
+
+    spans: list[Span]
+    facts: dict[str, float]  # the same on all ranks, but for single_rank_step_s, which rank 0 measures
+    digest: str  # SHA-256 of its final weights
+
+
+class RunningTraining:
+    """A training on one rank, carried out block by block. All ranks call each method together.
+
+    ``done`` is how many steps are done, and ``watch`` knows the step and the phase under way, also after a failure.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        training: Training,
+        steps: int | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """Prepare the model, the same on all ranks, its sync, and the observers."""
+        set_status("preparing model and images")
+        self.training, self.rank, self.world_size = training, rank, world_size
+        self.model = build_model(training.model, seed=training.seed + rank)  # different on every rank ...
+        self.shard = Shard(training, rank, world_size, steps)
+        self._alone = measure_alone(training) if rank == 0 else 0.0
+        if training.broadcast_weights:
+            set_status("broadcasting the weights")
+            broadcast(self.model.state_dict().values())  # ... until all have rank 0's
+        self.replica, self.sync = make_replica_and_sync(self.model, training, rank, world_size, self.shard.steps)
+        self.watch = Stopwatch(rank, "training step")
+        if isinstance(self.sync, TorchsOwn) and own_device().type != "cuda":
+            self.sync.record_buckets(self.watch)
+        self._seen, self._loss, self.done, self._first = 0, 0.0, 0, 0
+        self._batches = self.shard.batches()
+        self._observers = observers
+        for observer in observers:
+            observer.begin(self)
+
+    def take_steps(self, count: int | None = None) -> None:
+        """Take so many more steps, or all that remain."""
+        set_status(f"waiting for all ranks before training step {self.done}")
+        dist.barrier()  # the stopwatches of all ranks go on together
+        self.watch.resume()
+        tell_by(PHASES, self.watch.absolute_spans)
+        error: BaseException | None = None
+        try:
+            for images, labels in islice(self._batches, count):
+                self._take_step(images, labels)
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            if error is not None or self.done == self.shard.steps:
+                for observer in self._observers:
+                    observer.end(self, error)
+        self.watch.pause()
+
+    def _take_step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        """Train on one batch, and tell who looks on."""
+        step, learning_rate = self.done, self.learning_rate
+        self._loss = take_step(self.replica, images, labels, self.sync, self.watch, self._check_loss)
+        self._seen, self.done = self._seen + len(labels), step + 1
+        if self.rank == 0:
+            self._report_progress(step)
+        if self._observers:
+            self.watch.pause()
+            self._tell_step(step, learning_rate)
+            if self.shard.ends_epoch(step):
+                self._tell_epoch(step)
+            self.watch.resume()
+
+    @property
+    def steps(self) -> int:
+        """How many steps the whole training has."""
+        return self.shard.steps
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next step."""
+        return float(self.replica.optimizer.param_groups[0]["lr"])
+
+    def _check_loss(self, loss: float) -> None:
+        """Raise RunFailed for a loss that would spoil the weights of all ranks."""
+        if not math.isfinite(loss):
+            raise RunFailed(f"rank {self.rank}: the loss of step {self.done} is {loss}, in the phase forward")
+
+    def _report_progress(self, step: int) -> None:
+        epoch = f"epoch {self.shard.epoch_of(step) + 1}/{self.training.epochs}"
+        report_progress(step + 1, self.shard.steps, f"training/{self.training.sync_name} {epoch} loss {self._loss:.2f}")
+
+    def _tell_step(self, step: int, learning_rate: float) -> None:
+        """Tell the observers of a step."""
+        [loss] = self.sums(self._loss)
+        phases = self.watch.phases()
+        samples = self.world_size * self.training.batch_size / sum(phases[name] for name in WHOLE & phases.keys())
+        name, epoch = self.training.sync_name, self.shard.epoch_of(step)
+        record = StepRecord(name, step, epoch, loss / self.world_size, learning_rate, phases, samples)
+        for observer in self._observers:
+            observer.step_done(self, record)
+
+    def _tell_epoch(self, step: int) -> None:
+        """Tell the observers of an epoch."""
+        seen, right, tested = self.sums(self._seen, *self.evaluate())
+        name, epoch = self.training.sync_name, self.shard.epoch_of(step)
+        record = EpochRecord(name, step, epoch, right / tested, int(seen))
+        for observer in self._observers:
+            observer.epoch_done(self, record)
+
+    def evaluate(self) -> tuple[int, int]:
+        """Return how many of this rank's share of the held-out images the model classifies right, and their number."""
+        set_status(f"evaluating after training step {self.done - 1}")
+        broadcast(self.model.buffers())  # batch norm's running statistics: every rank gathered its own
+        right, tested = 0, 0
+        self.model.eval()
+        with torch.inference_mode():
+            for images, labels in held_out_batches(self.training, self.rank, self.world_size):
+                right += int((self.model(images).argmax(dim=1) == labels).sum())
+                tested += len(labels)
+        self.model.train()
+        return right, tested
+
+    def sums(self, *values: float) -> list[float]:
+        """Return the sum of each value over all ranks, by the all_reduce of the gradients, or by the ring."""
+        sums = torch.tensor(values, dtype=torch.float64, device=own_device())
+        sync = self.training.gradient_sync
+        execute(find_algorithm("all_reduce/ring") if sync is None or sync.is_nccl else sync, sums)
+        return list(sums.tolist())
+
+    def finish(self, weights_file: Path | None = None) -> RankResult:
+        """Evaluate the model, write its weights if a file is given, and return the result."""
+        seen, losses, right, tested = self.sums(self._seen, self._loss, *self.evaluate())
+        if self.rank == 0 and weights_file is not None:
+            save_weights(self.model, weights_file)
+        facts = {
+            "batch_size": float(self.training.batch_size),
+            "epochs": self.shard.epochs_after(self.done),
+            "examples_seen": seen,
+            "final_loss": losses / self.world_size,
+            "test_accuracy": right / tested,
+            "warmup_steps": float(self._first + min(WARM_UP_STEPS, self.done - self._first - 1)),
+            "single_rank_step_s": self._alone,
+        }
+        return RankResult(self.watch.spans, facts, weights_digest(self.model))
+
+    def state_dict(self) -> State:
+        """Return what a restart needs: tensors, numbers, texts, lists and dicts, as they are after the last step.
+
+        ``shared`` is the same on all ranks, so rank 0's is enough; ``own`` is of this rank.
+        """
+        replica = self.replica
+        shared = {
+            "step": self.done,
+            "epoch": self.shard.epoch_of(self.done),
+            "model": self.model.state_dict(),
+            "optimizer": replica.optimizer.state_dict(),
+            "scheduler": replica.scheduler.state_dict(),
+            "scaler": replica.scaler.state_dict(),
+        }
+        return {"shared": shared, "own": {"seen": self._seen, "loss": self._loss, "random": get_random_states()}}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from a state that ``state_dict`` returned, before any step: steps, batches and random numbers too."""
+        shared, own, replica = state["shared"], state["own"], self.replica
+        self.model.load_state_dict(shared["model"])
+        replica.optimizer.load_state_dict(shared["optimizer"])
+        replica.scheduler.load_state_dict(shared["scheduler"])
+        replica.scaler.load_state_dict(shared["scaler"])
+        self.done = self._first = shared["step"]
+        self._seen, self._loss = own["seen"], own["loss"]
+        self.watch.step = self.done - 1
+        self._batches = self.shard.batches(self.done)
+        set_random_states(own["random"])
+
+
+WHOLE = {"forward", "backward", "sync", "optimizer"}  # whose seconds make a step
+
+
+def make_replica_and_sync(
+    model: nn.Module, training: Training, rank: int, world_size: int, steps: int = 1
+) -> tuple[Replica, GradientSync]:
+    """Return the replica to train for so many steps, and the sync of its gradients."""
+    replica = make_replica(model, training, world_size, steps)
+    if training.gradient_sync is None:
+        own = TorchsOwn(model)
+        return replace(replica, model=own.model), own
+    return replica, make_sync(training.gradient_sync, rank, world_size, replica.gradients)
