@@ -31,6 +31,10 @@ class ComputePhases:
         for name in ("forward", "backward", "optimizer"):
             check_number(name, getattr(self, name), "seconds", at_least=0)
 
+    def times(self, factor: float) -> "ComputePhases":
+        """Return the phases of a rank that takes so many times as long."""
+        return ComputePhases(factor * self.forward, factor * self.backward, factor * self.optimizer)
+
     @property
     def total(self) -> float:
         """Seconds of all three phases."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from collectives.buckets import Gradient, fill_buckets
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, ComputePoint, read_curve
-from collectives.records.environment import threads_per_rank
+from collectives.records.environment import cores, threads_per_rank
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.request import Request
@@ -51,6 +51,21 @@ def train_by_hops(
     return replace(trace, title=f"training/{training.sync_name}")
 
 
+def measured_ranks(training: Training, cluster: Cluster, calibration: Calibration) -> int:
+    """Return in how many processes at once the computing of the cluster's ranks was measured.
+
+    Of an emulated cluster that may be fewer than it has ranks, if they keep all cores busy with one thread each: more
+    of them take turns.
+    """
+    local = cluster.local_ranks
+    threads = threads_per_rank(local)
+    if not cluster.is_emulated or calibration.compute_point(training, local, threads) is not None:
+        return local
+    fewer = [point.processes for point in calibration.compute if cores() <= point.processes < local]
+    known = [number for number in fewer if calibration.compute_point(training, number, threads) is not None]
+    return max(known, default=local)
+
+
 def train_overlapped(
     training: Training,
     cluster: Cluster,
@@ -67,11 +82,11 @@ def train_overlapped(
     backward is what it took from it here, spread over that time. Raises InputError where the calibration has no overlap
     of such a training.
     """
-    ranks = cluster.world_size
-    threads = threads_per_rank(ranks)
+    ranks, measured = cluster.world_size, measured_ranks(training, cluster, calibration)
+    threads, turns = threads_per_rank(ranks), ranks / measured
     point, together = (
-        calibration.overlap_point(training, ranks, threads),
-        calibration.compute_point(training, ranks, threads),
+        calibration.overlap_point(training, measured, threads),
+        calibration.compute_point(training, measured, threads),
     )
     if point is None:
         raise InputError(
@@ -81,15 +96,15 @@ def train_overlapped(
     buckets = fill_buckets([Gradient(*each) for each in point.gradients])
     seconds, steal = [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets], point.steal
     if carry is not None:
-        stolen, seconds = steal * sum(seconds), [carry(bucket.nbytes) for bucket in buckets]
+        stolen, seconds = turns * steal * sum(seconds), [carry(bucket.nbytes) for bucket in buckets]
         steal = stolen / sum(seconds)
     found = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, steal)
     wait = together.wait_s if together else 0.0
     begin, spans = 0.0, list[Span]()
     for step in range(steps):
         _, _, optimizer = _of_ranks(phases, together, ranks, step % ranks)
-        forward = begin + phases.forward + point.broadcast_s
-        backward = forward + found.finished + point.copies_s + wait
+        forward = begin + phases.forward + turns * point.broadcast_s
+        backward = forward + found.finished + turns * point.copies_s + wait
         for rank in range(ranks):
             times = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, backward)}
             times["optimizer"] = backward, backward + optimizer[rank]

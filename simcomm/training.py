@@ -26,7 +26,7 @@ from simcomm.cluster.calibrated import (
 )
 from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import choose_engine
-from simcomm.hop_training import train_by_hops, train_overlapped
+from simcomm.hop_training import measured_ranks, train_by_hops, train_overlapped
 from simcomm.model.trouble import (
     BACKWARD,
     DIVISION,
@@ -218,16 +218,16 @@ def phases(
     if training.compute is not None:
         return training.compute, training.compute
     assert calibration is not None
-    local = cluster.local_ranks
+    local, measured = cluster.local_ranks, measured_ranks(training, cluster, calibration)
     threads = threads_per_rank(local)
-    together, alone = calibration.phases(training, local, threads), calibration.phases(training, 1, threads)
+    together, alone = calibration.phases(training, measured, threads), calibration.phases(training, 1, threads)
     if together is None or alone is None:
         raise InputError(
             f"the calibration has no times of {training.model}, {training.dataset}, batch size {training.batch_size}, "
             f"for {local} ranks of {threads} threads each on {cores()} cores; make them with "
             "`ringlab calibrate SCENARIO`, or give them as [training.compute]"
         )
-    return together, alone
+    return together.times(local / measured), alone
 
 
 def _rank(

@@ -1,11 +1,13 @@
 """The training step as a timeline: what calibration says, plus the collective, and nothing else."""
 
+from dataclasses import replace
+
 import pytest
 
 import simcomm
 from collectives import Algorithm, InputError, find_algorithm
 from collectives.declaration import nccl
-from collectives.records.calibration import Calibration, ComputePoint, Line
+from collectives.records.calibration import Calibration, ComputePoint, Line, OverlapPoint
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.summary import training_entry
 from collectives.workload import ComputePhases, Training
@@ -91,3 +93,23 @@ def test_trouble_and_engines_are_refused_where_a_sync_has_no_messages(sync: Algo
 def test_a_calibration_of_another_number_of_ranks_is_refused():
     with pytest.raises(InputError, match="of 2 ranks, but 3 ranks of this machine has 3"):
         simcomm.run("all_reduce/ring", simcomm.this_machine(3), 8, calibration=calibration(2, []))
+
+
+@pytest.mark.parametrize("sync", [None, find_algorithm("all_reduce/ring")])
+def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monkeypatch):
+    """Measured in two processes on two cores, and predicted for four hosts of the same machine."""
+    for module in ("simcomm.hop_training", "simcomm.training"):
+        monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
+    monkeypatch.setattr("simcomm.hop_training.cores", lambda: 2)
+    training, hop = Training(sync), Line(2e-5, 1e-9, 0.0)
+    kind = training.model, training.dataset, training.batch_size
+    phases = ComputePhases(0.1, 0.2, 0.05)
+    compute = [ComputePoint(*kind, processes, 1, phases, 0.0) for processes in (1, 2)]
+    overlap = OverlapPoint(*kind, 2, 1, [(1 << 20, 1.0)], [(1 << 20, 0.01)], steal=1.0, copies_s=0.01, broadcast_s=1e-3)
+    found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute, overlap=[overlap])
+    cluster = replace(simcomm.star(4, "1 Gbit/s", "0 us"), is_emulated=True)
+    trace = simcomm.train(training, cluster, steps=1, calibration=found)
+    lengths = {span.name: span.end - span.begin for span in trace.spans if span.rank == 0}
+    assert (lengths["forward"], lengths["optimizer"]) == pytest.approx((0.2 + (0.002 if sync is None else 0.0), 0.1))
+    travels = simcomm.run("all_reduce/gloo", cluster, 1 << 20, calibration=found).elapsed
+    assert lengths["backward"] == pytest.approx(0.4 + (travels + 0.02 if sync is None else 0.0))

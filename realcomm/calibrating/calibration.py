@@ -37,20 +37,21 @@ def calibrate(
     *,
     requests: Sequence[Request] = (),
     backend: str = "gloo",
+    all_sizes: bool = True,
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> Calibration:
     """Measure this machine with ``ranks`` processes, each with its share of the cores, and return the calibration.
 
-    Hops are timed from 4 KiB to 16 MiB and at the sizes of ``requests``; with one rank there are none. Steps of each
-    of ``trainings`` are timed in all processes at once, and in one alone with one rank's threads and with all cores.
-    Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    Hops are timed from 4 KiB to 16 MiB, unless ``all_sizes`` at two of them, and at the sizes of ``requests``; with one
+    rank there are none. Steps of each of ``trainings`` are timed in all processes at once, and in one alone with one
+    rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
     """
     _check_images(trainings)
-    plan = make_plan(ranks, requests, trainings, all_sizes=True, turns=ALONE_TURNS)
+    plan = make_plan(ranks, requests, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
     with watch_load() as load:
         found = launch(_worker, ranks, plan, backend=backend, timeout=timeout, progress=progress)
     return make_calibration(_blocks(found), _setting(ranks, backend, found, load))

@@ -55,7 +55,8 @@ def calibrate_emulated(
     """
     pair, threads = calibrate_pair(bandwidth, timeout=timeout, progress=progress), threads_per_rank(ranks)
     if trainings:
-        return replace(calibrate(ranks, trainings, timeout=timeout, progress=progress), pair=pair)
+        here = calibrate(ranks, trainings, all_sizes=False, timeout=timeout, progress=progress)
+        return replace(here, pair=pair)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return Calibration(ranks, threads, one_way, both_ways, reduction, pair=pair)
 

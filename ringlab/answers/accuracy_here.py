@@ -15,7 +15,7 @@ import viz
 from collectives.catalogue import find_algorithm
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration
-from collectives.records.environment import describe_environment
+from collectives.records.environment import cores, describe_environment
 from collectives.request import Request, make_request
 from collectives.units import count, format_size
 from realcomm.emulation.network import EmulatedNetwork
@@ -31,6 +31,7 @@ from scenarios import Scenario, load, shipped
 BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all_reduce
 WITHIN = 0.15  # an error that is not more is small
 PHASES = ("step_s", "sync_s", "forward_s", "backward_s", "optimizer_s")
+TRAINING_STEPS = 2  # of which the first does not count
 TOTAL_S = 0.4  # of the repetitions of a row ...
 LEAST_REPETITIONS = 1  # ... of which one is enough where it takes long: it was run once before
 ATTEMPTS = 3  # of a row during which TCP times out
@@ -138,7 +139,8 @@ def summarise(errors: Sequence[float]) -> Errors:
 def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None) -> AccuracyHere:
     """Emulate scenarios, unless said all under ``emulated/``, and return predictions beside what was measured.
 
-    Predictions are calibrated on two emulated hosts for each rate of links, on nothing that is measured here. A
+    Predictions are calibrated on two emulated hosts for each rate of links, and trainings' computing in as many
+    processes as there are cores, on nothing that is measured here. A
     scenario that this machine did not bear is left out, with the reason; after an interrupt, those that follow are too.
     Raises InputError, and RunFailed where nothing can be emulated.
 
@@ -154,7 +156,9 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
         bandwidth = hosts_bandwidth(scenario.cluster)
         try:
             if bandwidth not in calibrations or scenario.trainings:
-                calibrations[bandwidth] = calibrate_for_emulation(scenario, timeout=300.0, progress=progress)
+                calibrations[bandwidth] = calibrate_for_emulation(
+                    scenario, most_ranks=cores(), timeout=300.0, progress=progress
+                )
             rows += _compare(scenario, calibrations[bandwidth], refused, progress)
         except KeyboardInterrupt:
             if not rows:
@@ -260,9 +264,8 @@ def _train(
     """Yield the phases of each training's step, predicted and measured."""
     for training in scenario.trainings:
         with progress.task(f"training with {training.sync_name} on {_name(scenario)}") as tick:
-            measured = training_figures(
-                realcomm.train(training, scenario.cluster, network=network, progress=tick), training
-            )
+            real = realcomm.train(training, scenario.cluster, steps=TRAINING_STEPS, network=network, progress=tick)
+        measured = training_figures(real, training)
         simulated = simcomm.train(training, scenario.cluster, calibration=calibration, record=False)
         predicted = training_figures(simulated, training)
         for phase in PHASES:

@@ -79,12 +79,14 @@ def hosts_bandwidth(cluster: Cluster) -> float:
     return Counter(one.bandwidth for one in plan.directions if one.src in plan.hosts).most_common(1)[0][0]
 
 
-def calibrate_for_emulation(scenario: Scenario, *, timeout: float, progress: Progress) -> Calibration:
+def calibrate_for_emulation(
+    scenario: Scenario, *, most_ranks: int | None = None, timeout: float, progress: Progress
+) -> Calibration:
     """Measure two emulated hosts, and the trainings' computing on as many processes as the cluster has ranks.
 
-    The pair has links of the bandwidth that most of the cluster's hosts have.
+    With ``most_ranks`` on no more than that. The pair has links of the bandwidth that most of the cluster's hosts have.
     """
-    bandwidth = hosts_bandwidth(scenario.cluster)
+    bandwidth, ranks = hosts_bandwidth(scenario.cluster), scenario.cluster.world_size
     trainings = [one for one in scenario.trainings if one.compute is None or one.gradient_sync is None]
     with progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
-        return calibrate_emulated(bandwidth, scenario.cluster.world_size, trainings, timeout=timeout, progress=tick)
+        return calibrate_emulated(bandwidth, min(ranks, most_ranks or ranks), trainings, timeout=timeout, progress=tick)
