@@ -13,7 +13,7 @@ from simcomm.nccl.descriptions import describe_system, read_systems
 from simcomm.nccl.fit import fit_parameters, observe_tables
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import interval_log_halfwidth, predict_collective, predict_seconds
-from simcomm.nccl.settings import NcclSettings
+from simcomm.nccl.settings import LEVELS, NcclSettings
 from simcomm.nccl.tables import read_tables
 from simcomm.nccl.topology import Host, mesh_rings, ring_hops
 from simcomm.nccl.tuner import available, bandwidth, latency
@@ -192,6 +192,35 @@ def test_gpus_behind_one_switch_without_p2p_share_its_uplink():
     assert together[0].rate == pytest.approx(apart[0].rate / 2)
     assert ring_hops(Host(2, "pcie", pcie=4, layout="switch", p2p="PXB"))[0].kind == "p2p"
     assert ring_hops(Host(2, "pcie", pcie=4, layout="socket", p2p="PXB"))[0].kind == "shm"
+
+
+@pytest.mark.parametrize(
+    ("layout", "reaches"),
+    [  # at LOC, NVL, PIX, PXB, PHB, SYS: how many of the four hops of a ring are P2P, by NCCL's user guide
+        ("switch", (0, 0, 4, 4, 4, 4)),
+        ("switches", (0, 0, 2, 2, 2, 4)),
+        ("socket", (0, 0, 0, 0, 4, 4)),
+        ("two", (0, 0, 0, 0, 2, 4)),
+    ],
+)
+def test_p2p_reaches_as_far_as_its_level_says(layout: str, reaches: tuple[int, ...]):
+    line = {"nodes": 1, "gpus": 4, "gpu": "A100 PCIe", "layout": layout}
+    for level, expected in zip(LEVELS, reaches, strict=True):
+        hops = make_communicator(describe_system("mine", line), NcclSettings(p2p_level=level)).hops
+        assert sum(hop.count for hop in hops if hop.kind.startswith("p2p")) == expected, level
+    old = make_communicator(describe_system("mine", line), NcclSettings(p2p_level="3")).hops
+    assert old == make_communicator(describe_system("mine", line), NcclSettings(p2p_level="PHB")).hops
+
+
+def test_no_level_brings_back_what_the_driver_refuses():
+    for setting in (NONE, NcclSettings(p2p_level="SYS")):
+        assert {hop.kind for hop in make_communicator(SYSTEMS["4090"], setting).hops} == {"shm"}
+
+
+@pytest.mark.parametrize("level", ["NODE", "pix", "6"])
+def test_words_that_nccl_passes_over_are_refused(level: str):
+    with pytest.raises(InputError, match="there are LOC, NVL, PIX, PXB, PHB, SYS"):
+        NcclSettings(p2p_level=level)
 
 
 def test_rings_of_the_cube_mesh_share_no_link_and_visit_all():

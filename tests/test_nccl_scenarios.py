@@ -108,7 +108,8 @@ def test_a_preset_is_what_the_catalogue_says_and_more_can_be_said(tmp_path: Path
     more = own_cluster(read(tmp_path, TWO + 'description = {procs = "single", gdr = false}\n' + OWN)).system
     assert (more.procs, more.gdr) == ("single", False)
     said = predict(read(tmp_path, TWO + OWN)).conclusions[-1]
-    assert said.startswith("2 x NVIDIA DGX A100: ") and "nccl is a guess" in said and "procs is not stated" in said
+    assert said.startswith("2 x NVIDIA DGX A100: ") and "procs is not stated" in said
+    assert "NCCL's version (nccl) is a guess: 2." in said
     known = own_cluster(read(tmp_path, '[cluster]\nsystem = "h100_2x8_aws_p5_efa"\nnodes = 4\n' + OWN))
     assert known.world_size == 32 and known.system.net == "efa2"
 
@@ -220,7 +221,11 @@ def test_each_nic_has_a_ring_and_what_is_explained_is_said_in_words(ringlab: Rin
     rings = explain(load("two-p5")).clusters[0].rings
     assert [ring[0] for ring in rings] == list(range(8)) and all(ring[8] == ring[0] + 8 for ring in rings)
     assert all(sorted(ring) == list(range(16)) for ring in rings)
+    shared = explain(read(tmp_path, TWO.replace("dgx-a100", "p4d.24xlarge") + OWN)).clusters[0].rings
+    assert shared[0] == (0, 7, 6, 5, 4, 3, 2, 1, 8, 15, 14, 13, 12, 11, 10, 9), "the log of NVIDIA/nccl issue 514"
+    assert [ring[0] for ring in shared] == [0, 2, 4, 6]
     said = ringlab("explain", "two-p5", "--set", "nccl.NCCL_MAX_NCHANNELS=1").out
+    assert "every two GPUs of a host: NVLink (NV)" in said and "3.2 Tbit/s (400 GB/s) of NICs a node" in said
     assert "1 channel over these" in said
     assert explain(load("two-p5", ["nccl.NCCL_MAX_NCHANNELS=1"])).clusters[0].rings == rings[:1]
     assert "a mean over the candidates" in said

@@ -159,8 +159,8 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
     system, host = cluster.system, comm.host
     hosts = f"{comm.hosts} hosts" if comm.hosts > 1 else "one host"
     yield f"{comm.ranks} ranks on {hosts}, {system.gpus} x {system.gpu.name} ({comm.generation}) each"
-    rate = format_bandwidth(host.nvlink * 1e9) if host.link != "pcie" else ""
-    pcie = f"PCIe {host.pcie}.0 x{host.lanes} ({format_bandwidth(host.pcie_rate * 1e9)})"
+    rate = _gigabytes(host.nvlink) if host.link != "pcie" else ""
+    pcie = f"PCIe {host.pcie}.0 x{host.lanes} ({_gigabytes(host.pcie_rate)} a direction)"
     if comm.local > system.gpus:
         yield f"NVLink domains of {comm.local} GPUs: {comm.nodes} for NCCL's rings and trees"
     if host.gpus > 1:
@@ -169,12 +169,13 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
     for hop in comm.hops:
         if hop.count and hop.kind in HOPS:
             what = "through host memory" if hop.kind == "shm" else "GPU to GPU"
-            shared = format_bandwidth(hop.rate * 1e9)
-            yield f"  {hop.count} of a ring's hops: {HOPS[hop.kind]}, {what}, {shared} each when all are busy"
+            shared = f"{_gigabytes(hop.rate)} each when all are busy"
+            yield f"  {hop.count} of a ring's hops: {what} ({HOPS[hop.kind]}), {shared}"
     if comm.network is not None:
         gdr = "GPUDirect RDMA" if comm.network.gdr else "through host memory (no GPUDirect RDMA)"
         kind = NETS.get(comm.network.kind, comm.network.kind)
-        yield f"between nodes: {kind}, {format_bandwidth(comm.network.nic * 1e9)} of NICs a node, {gdr}"
+        nics = f"{format_bandwidth(comm.network.nic * 1e9)} ({_gigabytes(comm.network.nic)})"
+        yield f"between nodes: {kind}, {nics} of NICs a node and direction, {gdr}"
     yield f"NCCL {'.'.join(map(str, comm.version))}" + (
         f", one process for {comm.one_process} GPUs" if comm.one_process > 1 else ""
     )
@@ -183,6 +184,11 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
     ]
     if given:
         yield "set: " + " ".join(f"{name}={int(value) if isinstance(value, bool) else value}" for name, value in given)
+
+
+def _gigabytes(rate: float) -> str:
+    """Return GB/s, the unit of busbw."""
+    return f"{round(rate, 1):g} GB/s"
 
 
 def _explain_size(cluster: NcclCluster, collective: str, nbytes: int) -> SizeExplained:

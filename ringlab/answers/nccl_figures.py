@@ -53,7 +53,7 @@ def grounds(cluster: Cluster, collective: str | None = None, *, has_programs: bo
     >>> from simcomm.nccl.clusters import nccl_cluster
     >>> from simcomm.nccl.descriptions import describe_system
     >>> grounds(nccl_cluster(describe_system("mine", {"nodes": 1, "gpus": 2, "gpu": "A100 SXM", "nccl": "2.21"})))
-    ('procs is not stated: taken as single',)
+    ('procs is not stated: taken as one process for all GPUs of a host',)
     """
     if not isinstance(cluster, NcclCluster):
         return ()

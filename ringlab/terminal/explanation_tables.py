@@ -14,6 +14,14 @@ LEGEND = (
     "near the tuner has them, with the launch and what was measured on such hosts"
 )
 MOST_GPUS = 8  # of a host whose paths are shown as a table
+WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
+    "NV": "NVLink",
+    "PIX": "behind one PCIe switch",
+    "PHB": "on ports of one CPU",
+    "SYS": "on two CPUs",
+    "P2P": "one GPU writes into the other's memory",
+    "SHM": "through host memory",
+}
 
 
 def show_explanation(answer: Explanation, console: Console) -> None:
@@ -21,7 +29,7 @@ def show_explanation(answer: Explanation, console: Console) -> None:
     for cluster in answer.clusters:
         console.print(cluster.title, style="bold")
         for line in cluster.system:
-            console.print(f"  {line}")
+            console.print(f"  {line}", soft_wrap=True)
         _show_paths(cluster, console)
         trees = (
             _tree_lines(cluster) if answer.collective == "all_reduce" else []
@@ -35,26 +43,27 @@ def show_explanation(answer: Explanation, console: Console) -> None:
                 console.print(_candidates(size))
         if any(size.options for size in cluster.sizes):
             console.print(f"  {LEGEND}", soft_wrap=True)
-        for line in (*_closed(cluster), *_better(cluster)):
-            console.print(f"  {line}")
-        for note in cluster.notes:
-            console.print(f"  note: {note}")
+        for line in (*_closed(cluster), *_better(cluster), *(f"note: {note}" for note in cluster.notes)):
+            console.print(f"  {line}", soft_wrap=True)
 
 
 def _show_paths(cluster: ClusterExplained, console: Console) -> None:
-    """Print how each pair of GPUs of a host talks, where not all pairs talk alike."""
-    kinds = {path for row in cluster.paths for path in row if path != "X"}
+    """Print how the GPUs of a host talk, each pair where not all talk alike, with the words in plain English."""
+    kinds = sorted({path for row in cluster.paths for path in row if path != "X"})
     if len(kinds) > 1 and len(cluster.paths) <= MOST_GPUS:
         rows = [[f"GPU{number}", *row] for number, row in enumerate(cluster.paths)]
         headings = ["", *(f"GPU{number}" for number in range(len(cluster.paths)))]
         console.print(make_table("Paths inside a host", headings, rows, words=len(headings)))
+        words = dict.fromkeys(word for kind in kinds for word in kind.split())
+        console.print(f"  {'; '.join(f'{word}: {WORDS[word]}' for word in words)}", soft_wrap=True)
     elif kinds:
-        console.print(f"  every two GPUs of a host: {' or '.join(sorted(kinds))}")
+        said = [", ".join(f"{WORDS[word]} ({word})" for word in kind.split()) for kind in kinds]
+        console.print(f"  every two GPUs of a host: {', or '.join(said)}", soft_wrap=True)
 
 
 def _ring_lines(cluster: ClusterExplained) -> list[str]:
     """Return the rings as NCCL's log has them, with a bar between nodes."""
-    lines = [f"{count(cluster.channels, 'channel')} over these rings and trees in turn:"]
+    lines = [f"{count(cluster.channels, 'channel')} over these rings and trees in turn (> inside, ==> between nodes):"]
     for number, ring in enumerate(cluster.rings):
         shown = ring[:MOST_DRAWN]
         nodes = [list(ranks) for _, ranks in groupby(shown, key=lambda rank: rank // cluster.ranks_per_node)]

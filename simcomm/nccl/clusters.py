@@ -119,7 +119,7 @@ def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
     nic = between_rate(comm, values) * GB / nics if nics else 0.0
     switches = {"switch": 1, "switches": max(2, host.gpus // 4)}.get(host.layout, 0)
     is_near = _has_near_nics(comm, nics)
-    reach = {"LOC": "NVL", "PIX": "PXB", "NODE": "PHB"}.get(host.p2p, host.p2p)
+    reach = {"LOC": "NVL", "PIX": "PXB"}.get(host.p2p, host.p2p)
     return Machine(
         f"{comm.local} x {system.gpu.name}",
         comm.local,

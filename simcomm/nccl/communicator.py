@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from collectives.errors import InputError
 from simcomm.nccl.generations import generation_year, usual_nic
-from simcomm.nccl.settings import NcclSettings, level_rank
+from simcomm.nccl.settings import LEVELS, NcclSettings, level_rank
 from simcomm.nccl.topology import Hop, Host, ring_hops
 
 if TYPE_CHECKING:
@@ -66,24 +66,21 @@ class Communicator:
 
 
 def _pcie_reach(system: "System", settings: NcclSettings) -> str:
-    """Return how far P2P over PCIe reaches between the GPUs of a host, as a level."""
+    """Return how far P2P over PCIe reaches between the GPUs of a host, as a level.
+
+    NCCL asks the driver too (``ncclTopoCheckP2p`` in ``src/graph/paths.cc``): where that has P2P over PCIe switched
+    off, as on GeForce boards, no level brings it back.
+    """
     if settings.p2p_disable:
         return "LOC"
-    if settings.p2p_level is not None:
-        return _plain_level(settings.p2p_level)
-    if not system.p2p:
-        return "NVL"
-    if system.p2p_level:
-        return _plain_level(system.p2p_level)
+    level = settings.p2p_level if settings.p2p_level is not None else system.p2p_level if system.p2p else None
+    if level is not None:
+        reach = LEVELS[level_rank(level)]
+        is_refused = system.gpu.geforce and not system.p2p and level_rank(reach) > level_rank("NVL")
+        return "NVL" if is_refused else reach
     if system.p2p and "p2p" not in system.defaulted:
         return "SYS"
     return "PXB" if system.p2p else "NVL"
-
-
-def _plain_level(level: str) -> str:
-    """Return one of NVL, PXB, PHB and SYS, which are all that differ for GPUs of a host."""
-    rank = level_rank(level)
-    return next(name for name in ("SYS", "PHB", "PXB", "NVL", "LOC") if level_rank(name) <= rank)
 
 
 def make_host(system: "System", settings: NcclSettings) -> Host:

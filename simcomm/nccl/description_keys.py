@@ -52,7 +52,7 @@ class Keys(BaseModel):
     generation: Generation | None = None
     link: Literal["nvswitch", "mesh", "bridge", "xgmi", "pcie", "cpu"] | None = None
     nvlink: Annotated[float, Field(ge=0, le=1e5, allow_inf_nan=False)] | None = None
-    pcie: Annotated[int, Field(ge=1, le=7)] | None = None
+    pcie: Annotated[int, Field(ge=1, le=6)] | None = None
     lanes: Literal[1, 2, 4, 8, 16, 32] | None = None
     layout: Literal["switch", "switches", "socket", "two"] | None = None
     p2p: bool | None = None

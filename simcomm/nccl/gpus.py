@@ -37,7 +37,10 @@ class Gpu(NamedTuple):
 
     @property
     def has_ll128(self) -> bool:
-        """Whether NCCL has LL128 on by default: by compute capability, 8.0 but not 8.6 (src/graph/tuning.cc).
+        """Whether NCCL has LL128 on by default: by compute capability, in ``ncclTopoTuneModel`` of src/graph/tuning.cc.
+
+        It lists 7.0, 8.0, 9.0, 10.0 and 12.0, and so not 7.5 (Turing), 8.6 or 8.9 (GeForce and its kin). 10.3 (B300)
+        and 12.1 (GB10) are younger than the source that was read, and taken as their families.
 
         >>> find_gpu("A100 SXM").has_ll128, find_gpu("RTX 4090").has_ll128
         (True, False)

@@ -115,7 +115,16 @@ def predict_collective(
 
 
 CHOSEN = "NCCL's tuner finds it fastest"
-
+MEANINGS = {  # of keys of a description that are not stated: what is taken
+    ("layout", "switch"): "taken as all GPUs behind one PCIe switch",
+    ("layout", "switches"): "taken as GPUs behind several PCIe switches",
+    ("layout", "socket"): "taken as all GPUs on ports of one CPU",
+    ("layout", "two"): "taken as GPUs on two CPUs, without PCIe switches",
+    ("p2p", True): "taken as GPUs that write into each other's memory over PCIe",
+    ("p2p", False): "taken as GPUs that reach each other through host memory",
+    ("procs", "single"): "taken as one process for all GPUs of a host",
+    ("procs", "per_gpu"): "taken as a process for each GPU",
+}
 
 MOST_BYTES_OF_LL = 16384  # of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
 
@@ -158,14 +167,18 @@ def _list_candidates(comm: Communicator, collective: str, sizes: Floats, values:
 def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
     """Return the orders in which rings visit all ranks: each host's GPUs, host after host; at most one a channel.
 
-    On hosts with an NVSwitch and several NICs there is a ring for each NIC, which enters a host at a GPU near to it.
+    On hosts with an NVSwitch and several NICs there is a ring for each NIC, which enters and leaves each host by it. It
+    enters at a GPU near to the NIC. Where another GPU is as near, it leaves from that one, as in the log of p4d in
+    NVIDIA/nccl issue 514 (0 7 6 5 4 3 2 1 8 15 ...); where each GPU has a NIC of its own, the last GPU sends through
+    the first one (PXN), as in a log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
     """
     orders = ring_orders(comm.host)
     if comm.network is not None and comm.host.link == "nvswitch":
         gpus = comm.host.gpus
         nics = min(gpus, max(1, comm.network.ports * comm.nodes // comm.hosts))
+        way = -1 if nics < gpus else 1
         starts = [nic * gpus // nics for nic in range(nics)]
-        orders = tuple((*orders[0][start:], *orders[0][:start]) for start in starts)
+        orders = tuple(tuple((start + way * step) % gpus for step in range(gpus)) for start in starts)
     return tuple(
         tuple(host * comm.host.gpus + gpu for host in range(comm.hosts) for gpu in order)
         for order in orders[: open_channels(comm)]
@@ -175,8 +188,10 @@ def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
 def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     """Return what a reader should know of the prediction's grounds."""
     said = ("nccl",) if comm.settings.version else ()
-    notes = [f"{key} is a guess" for key in system.guessed if key not in said]
-    notes += [f"{key} is not stated: taken as {getattr(system, key)}" for key in ("layout", "p2p", "procs")
+    guesses = {"nccl": f"NCCL's version (nccl) is a guess: {'.'.join(map(str, system.version))}",
+               "nic": f"the rate of a host's NICs (nic) is a guess: {system.nic:g} GB/s"}  # fmt: skip
+    notes = [guesses[key] for key in system.guessed if key not in said]
+    notes += [f"{key} is not stated: {MEANINGS[key, getattr(system, key)]}" for key in ("layout", "p2p", "procs")
               if key in system.defaulted and _matters(key, comm)]  # fmt: skip
     if not is_checked(system):
         notes.append(f"no system with {_words(system)} was checked: the interval is wider")

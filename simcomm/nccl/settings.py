@@ -1,7 +1,7 @@
 """What a user may tell NCCL: its environment variables, with the meanings that NCCL gives them.
 
 Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html), and
-``src/graph/tuning.cc`` and ``src/graph/paths.cc`` of NVIDIA/nccl.
+``src/graph/tuning.cc`` and ``src/graph/paths.cc`` (``ncclTopoCheckP2p``, ``ncclGetLevel``) of NVIDIA/nccl.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,11 @@ from simcomm.nccl.description_keys import parse_release
 
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
-LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS")  # how far apart: each includes those before it
+# How far apart two devices are; each level includes those before it. LOC: never P2P, not even over NVLink; NVL: over
+# NVLink; PIX: behind one PCIe switch; PXB: behind several, without the CPU between them; PHB: over the CPU's host
+# bridge, on one NUMA node; SYS: over the link between two CPUs. NODE of `nvidia-smi topo -m` is no word of NCCL's.
+LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
+OLD_NUMBERS = {"0": "LOC", "1": "PIX", "2": "PXB", "3": "PHB", "4": "SYS", "5": "SYS"}  # levelsOldToNew in paths.cc
 FUNCTIONS = {  # NCCL's names of collectives, in lower case
     name.replace("_", ""): name for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 }
@@ -157,8 +161,9 @@ def _read_list(key: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_level(key: str, level: str | None) -> None:
-    if level is not None and level.upper() not in LEVELS and level not in tuple("012345"):
-        raise InputError(f"{key} = {level!r}; there are {', '.join(LEVELS)}")
+    if level is not None and level not in LEVELS and level not in OLD_NUMBERS:
+        capitals = "; NCCL reads capitals only" if level.upper() in LEVELS else ""
+        raise InputError(f"{key} = {level!r}; there are {', '.join(LEVELS)}{capitals}")
 
 
 def _check_range(key: str, count: int | None, low: int, high: int) -> None:
@@ -172,5 +177,4 @@ def level_rank(level: str) -> int:
     >>> level_rank("PIX") < level_rank("SYS")
     True
     """
-    old_numbers = {"0": "LOC", "1": "PIX", "2": "PXB", "3": "PHB", "4": "SYS", "5": "SYS"}
-    return LEVELS.index(old_numbers.get(level, level.upper()))
+    return LEVELS.index(OLD_NUMBERS.get(level, level))

@@ -20,13 +20,14 @@ import networkx as nx
 
 from collectives.errors import InputError
 from simcomm.cluster.graph import Link, LinkSpec, empty_graph
+from simcomm.cluster.hardware_parts import find_part
 from simcomm.cluster.machines import Machine, add_machine
 from simcomm.cluster.nvlinks import CUBE_MESH, CUBE_MESH_ACROSS
 from simcomm.model.sharing import fair
+from simcomm.nccl.generations import pcie_lane
 
-PCIE_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.877}  # GB/s a lane after line coding (PCI-SIG)
 XGMI_PEERS = 7  # a GPU's links in a fully joined board of eight (MI300X platform data sheet)
-MESH_BRICKS = 6  # NVLinks of a V100
+MESH_BRICKS = int(find_part("GPU", "V100 SXM2")["nvlink"].value.rpartition(" x")[2])  # NVLinks of a V100
 MESH_GPUS = 8
 
 
@@ -54,7 +55,7 @@ class Host:
     @property
     def pcie_rate(self) -> float:
         """GB/s of a GPU's slot, one direction, after line coding."""
-        return PCIE_LANE[self.pcie] * self.lanes
+        return pcie_lane(self.pcie) * self.lanes
 
 
 def find_path(host: Host, a: int, b: int) -> str:
