@@ -55,6 +55,8 @@ def test_a_machine_of_the_catalogue_states_nothing_twice():
     presets = [keys["preset"] for keys in own_machines().values() if "preset" in keys]
     assert len(presets) == len({*presets})
     assert {*presets} == {name for name, entry in machine_entries().items() if entry.get("nics")}
+    others = [keys for keys in own_machines().values() if "preset" not in keys]
+    assert all("gpu" not in keys or keys["gpu"] == "CPU" for keys in others), "boxes of a source, without a name"
 
 
 def test_the_catalogue_knows_every_generation_that_a_description_may_name():
