@@ -108,13 +108,21 @@ def above(found: dict[str, Any], share: float = HIGH) -> dict[str, dict[str, flo
     return high
 
 
-def explained(found: dict[str, Any], reasons: dict[str, str]) -> str:
+def explained(found: dict[str, Any], reasons: dict[str, dict[str, Any]]) -> str:
     """Return a paragraph for each system that is far off. Raise KeyError where one has no explanation."""
     lines = []
     for slug, classes in above(found).items():
         errors = ", ".join(f"{name} {error:+.0%}" for name, error in classes.items())
-        lines.append(fill(f"* **{slug}** ({errors}): {' '.join(reasons[slug].split())}", 120, subsequent_indent="  "))
+        text = f"* **{slug}** ({errors}): {' '.join(reasons[slug]['reason'].split())} {_evidence(reasons[slug])}"
+        lines.append(fill(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
     return "\n".join(lines) + "\n"
+
+
+def _evidence(reason: dict[str, Any]) -> str:
+    """Return what shows a reason: words of the source, and keys that no source states."""
+    quoted = ", ".join(f"`{words}`" for words in reason["shown"])
+    assumed = f"; not stated: {', '.join(f'`{key}`' for key in reason['assumed'])}" if reason["assumed"] else ""
+    return f"Shown by {quoted}{assumed} ({reason['source']})."
 
 
 def updated(page: str) -> str:

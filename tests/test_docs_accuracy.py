@@ -1,5 +1,6 @@
 """The page about accuracy: its tables are those of the last measurement, and every large error is explained."""
 
+import csv
 import json
 import re
 import sys
@@ -15,7 +16,7 @@ import accuracy_table  # noqa: E402
 import nccl_table  # noqa: E402
 
 from ringlab.answers.accuracy import accuracy, worst_systems  # noqa: E402
-from simcomm.nccl.descriptions import describe_system, read_systems  # noqa: E402
+from simcomm.nccl.descriptions import OWN_DATA, describe_system, read_systems  # noqa: E402
 from simcomm.nccl.parameters import read_parameters  # noqa: E402
 from simcomm.nccl.predict import predict_collective  # noqa: E402
 from simcomm.nccl.tables import put_aside, read_tables  # noqa: E402
@@ -55,15 +56,26 @@ def test_names_and_exponents_of_the_equations_are_those_of_the_code():
 def test_every_error_above_a_half_is_explained():
     assert accuracy_table.above(FOUND).keys() <= REASONS.keys()
     assert worst_systems(accuracy()).keys() <= REASONS.keys(), "with the parameters as they are now"
-    assert REASONS.keys() <= read_systems().keys()
-    assert all(len(reason.split()) > 8 for reason in REASONS.values())
+    assert all(len(one["reason"].split()) > 8 for one in REASONS.values())
+
+
+@pytest.mark.parametrize("slug", REASONS)
+def test_a_reason_is_shown_by_its_source_or_by_what_the_description_lacks(slug: str):
+    one, system = REASONS[slug], read_systems()[slug]
+    with (OWN_DATA / "systems.csv").open(encoding="utf-8", newline="") as file:
+        line = next(row for row in csv.DictReader(file) if row["slug"] == slug)
+    told = "\n".join([*line.values(), (OWN_DATA / f"{slug}.csv").read_text(encoding="utf-8")])
+    assert one["shown"] and [words for words in one["shown"] if words not in told] == []
+    assert {*one["assumed"]} <= system.defaulted | {*system.guessed}
 
 
 def test_a_large_error_without_an_explanation_is_noticed():
     score = {"median": 0.6, "signed": -0.6}
     found = {"shipped": {"systems": {}}, "left_out": {"systems": {"a": {"small": score}}}}
     assert accuracy_table.above(found) == {"a": {"small": -0.6}}
-    assert accuracy_table.explained(found, {"a": "slow"}) == "* **a** (small -60%): slow\n"
+    reason = {"reason": "slow", "shown": ["words"], "assumed": ["lanes"], "source": "somewhere"}
+    shown = "* **a** (small -60%): slow Shown by `words`; not stated: `lanes` (somewhere).\n"
+    assert accuracy_table.explained(found, {"a": reason}) == shown
     with pytest.raises(KeyError):
         accuracy_table.explained(found, {})
 
