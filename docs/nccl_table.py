@@ -3,15 +3,18 @@
 import json
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
+from typing import Any
 
 from accuracy_table import CLASSES, RESULTS
 
 from collectives.output_files import write_text
-from simcomm.nccl.accuracy.stated_choices import StatedChoice, find_stated_choices
+from simcomm.nccl.accuracy.stated_choices import StatedChoice, describe_choices, find_stated_choices
 from simcomm.nccl.descriptions import read_systems
 from simcomm.nccl.parameters import read_definitions
 from simcomm.nccl.tables import read_tables
 
+STRUCTURE = RESULTS.with_name("nccl_structure.json")
 PAGE = Path(__file__).with_name("nccl.md")
 
 
@@ -29,6 +32,29 @@ def errors() -> str:
     return "\n".join([*lines, f"| rows held by 80 % intervals, left out | {' | '.join(held)} |"]) + "\n"
 
 
+def structure() -> str:
+    """Return what systems of unknown authors leave as errors, with all of the model and without each ingredient."""
+    found = json.loads(STRUCTURE.read_text(encoding="utf-8"))
+    lines = [f"| {found['date']} | {' | '.join(CLASSES.values())} |", "| --- | --- | --- | --- |"]
+    for row in found["rows"]:
+        lines.append(f"| {row['title']} | {' | '.join(_draws(row['draws'], one) for one in CLASSES)} |")
+    whole = found["rows"][0]["draws"]
+    held = [", ".join(f"{100 * draw['classes'][one]['coverage80']:.0f}" for draw in whole) for one in CLASSES]
+    lines.append(f"| rows held by 80 % intervals | {' | '.join(f'{cell} %' for cell in held)} |")
+    aside = [found["put_aside"][one] for one in CLASSES]
+    cells = [f"{100 * one['median']:.1f} ({100 * one['mean_capped']:.1f}) %" for one in aside]
+    systems = ", ".join(str(one["systems"]) for one in aside)
+    lines.append(f"| put aside ({systems} systems): `ringlab accuracy --put-aside` | {' | '.join(cells)} |")
+    held = [f"{100 * one['coverage80']:.0f} %" for one in aside]
+    return "\n".join([*lines, f"| rows held by 80 % intervals, of those | {' | '.join(held)} |"]) + "\n"
+
+
+def _draws(draws: list[dict[str, Any]], size_class: str) -> str:
+    scores = [draw["classes"][size_class] for draw in draws]
+    medians, means = (", ".join(f"{100 * one[key]:.1f}" for one in scores) for key in ("median", "mean_capped"))
+    return f"{medians} ({means}) %"
+
+
 def choices() -> str:
     """Return what tables state of NCCL's choices, a line for each system, and what the model takes there."""
     systems = read_systems()
@@ -38,7 +64,8 @@ def choices() -> str:
         "| --- | ---: | --- | --- | --- | ---: |",
     ]
     lines += [_choice_row(slug, list(rows)) for slug, rows in groupby(found, lambda one: one.slug)]
-    return "\n".join(lines) + "\n"
+    said = " ".join(describe_choices(systems, read_tables(systems)))
+    return "\n".join([*lines, "", fill(said, 120, break_long_words=False, break_on_hyphens=False)]) + "\n"
 
 
 def _choice_row(slug: str, rows: list[StatedChoice]) -> str:
@@ -61,7 +88,7 @@ def parameters() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"errors": errors, "choices": choices, "parameters": parameters}
+TABLES = {"errors": errors, "structure": structure, "choices": choices, "parameters": parameters}
 
 
 def updated(page: str) -> str:

@@ -18,6 +18,7 @@ SMALLEST = {  # what makes each of them take seconds
     "accuracy.py": ["--left-out", str(FOLDER / "results" / "accuracy.json")],
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
+    "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
@@ -63,6 +64,14 @@ def test_the_accuracy_of_the_predictions_of_nccl_is_measured(tmp_path: Path):
     found = measured("accuracy.py", tmp_path / "found.json", *SMALLEST["accuracy.py"])
     assert_says_where_it_ran(found)
     assert set(found["shipped"]["classes"]) == {"small", "mid", "large"}
+
+
+@pytest.mark.slow
+def test_the_structure_of_nccls_model_is_judged(tmp_path: Path):
+    found = measured("nccl_structure.py", tmp_path / "found.json", *SMALLEST["nccl_structure.py"])
+    assert_says_where_it_ran(found)
+    (row,) = found["rows"]
+    assert [draw["seed"] for draw in row["draws"]] == [1] and set(found["put_aside"]) == {"small", "mid", "large"}
 
 
 @pytest.mark.slow

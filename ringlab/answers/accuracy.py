@@ -28,6 +28,7 @@ from simcomm.nccl.accuracy.scoring import (
     score_groups,
     score_systems,
 )
+from simcomm.nccl.accuracy.stated_choices import describe_choices
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
 from simcomm.nccl.tables import LEAST_BANDWIDTH, Table, put_aside, read_table
@@ -113,6 +114,7 @@ def accuracy(
     with computing(progress, f"predicting the tables of {count(len(tables), 'system')}"):
         compared = compare_series(judged_series(systems, tables), model_predictor(folds.parameters), baselines)
         gains = measure_gains(systems, tables, calibrate, folds.parameters) if calibrate else []
+        notes = (*notes, *describe_choices(systems, tables))
     return AccuracyAnswer("its own tables" if data is None else str(data), fit, compared, notes, tuple(gains))
 
 

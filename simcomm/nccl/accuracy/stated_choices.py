@@ -7,6 +7,7 @@ it, as NCCL was.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from collectives.units import count
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.predict import predict_collective
 from simcomm.nccl.tables import Row, Table
@@ -55,3 +56,30 @@ def _compare(pairs: list[tuple[System, Row]]) -> Iterator[StatedChoice]:
             is_forced = system.algo is not None or system.proto is not None
             stated, taken = (algorithm, row.protocol.lower()), (found.algorithm, found.protocol)
             yield StatedChoice(system.slug, row.nbytes, stated, taken, is_forced)
+
+
+def describe_choices(systems: Mapping[str, System], tables: Mapping[str, Table]) -> list[str]:
+    """Return in sentences how often the model takes what these tables state; none where they state nothing.
+
+    Only what the run did not force can judge the tuner, and only where the description is no guess.
+
+    >>> from simcomm.nccl.descriptions import read_systems
+    >>> from simcomm.nccl.tables import read_tables
+    >>> print(*describe_choices(read_systems(), read_tables(["h100_2x4_ring_kolyoz"])))
+    NCCL's choice is stated in 5 rows: 5 forced by the run, of which the model takes 5; none not forced.
+    """
+    found = find_stated_choices(systems, tables)
+    if not found:
+        return []
+    forced, own = ([one for one in found if one.is_forced is is_forced] for is_forced in (True, False))
+    text = (
+        f"NCCL's choice is stated in {count(len(found), 'row')}: {len(forced)} forced by the run, of which the model "
+    )
+    text += f"takes {sum(one.is_right for one in forced)}; {len(own) or 'none'} of the tuner's own"
+    if own:
+        where = ", ".join(
+            slug + (f" ({', '.join(systems[slug].guessed)} guessed)" if systems[slug].guessed else "")
+            for slug in dict.fromkeys(one.slug for one in own)
+        )
+        text += f", of which it takes {sum(one.is_right for one in own)}: {where}"
+    return [f"{text}."]

@@ -1,0 +1,70 @@
+"""What the structure of NCCL's model is worth: judged by authors left out, whole and without one ingredient at a time.
+
+    python benchmarks/nccl_structure.py [--draws N] [--only TITLE ...] [-o FILE]
+
+A draw is four refits; the model in three draws and its ablations in two take six minutes where nothing else runs.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
+from ringlab.answers.accuracy import accuracy
+from simcomm.nccl.accuracy.ablations import ABLATIONS, ablation
+from simcomm.nccl.accuracy.leave_authors_out import DRAWS, compare_without_authors
+from simcomm.nccl.accuracy.scoring import score_classes
+from simcomm.nccl.descriptions import System, read_systems
+from simcomm.nccl.tables import Table, read_tables
+
+RESULTS = Path(__file__).parent / "results" / "nccl_structure.json"
+COMPARED = 2  # draws of each ablation
+
+
+def judge(systems: Mapping[str, System], tables: Mapping[str, Table], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the scores of each draw, by class of sizes."""
+    draws = []
+    for seed in seeds:
+        scores = score_classes(compare_without_authors(systems, tables, seed))
+        draws.append({"seed": seed, "classes": {name: asdict(score) for name, score in scores.items()}})
+    return draws
+
+
+def measure(titles: Sequence[str], draws: int) -> dict[str, Any]:
+    """Return the scores of the model and of each ablation, and those of the systems that no fit ever saw."""
+    systems = read_systems()
+    tables = read_tables(systems)
+    rows = []
+    for title in titles:
+        seeds = DRAWS[:draws] if not ABLATIONS[title] else DRAWS[: min(draws, COMPARED)]
+        with ablation(title):
+            rows.append({"title": title, "draws": judge(systems, tables, seeds)})
+        sys.stderr.write(f"{title}: done\n")
+    return {
+        "schema_version": 1,
+        "kind": "benchmark",
+        "date": datetime.now(UTC).date().isoformat(),
+        "environment": describe_environment(),
+        "rows": rows,
+        "put_aside": accuracy(only_put_aside=True).to_dict()["classes"],
+    }
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--draws", type=int, default=len(DRAWS), choices=range(1, len(DRAWS) + 1))
+    parser.add_argument("--only", nargs="+", default=list(ABLATIONS), choices=list(ABLATIONS), metavar="TITLE")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
+    options = parser.parse_args()
+    write_text(options.output, json.dumps(measure(options.only, options.draws), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

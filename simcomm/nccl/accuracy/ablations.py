@@ -1,0 +1,142 @@
+"""The model without one of its ingredients, or with another in its place: what each of them is worth.
+
+An ablation changes the model while it is entered and leaves it as it was. Parameters are refitted to the changed model,
+so that what is judged is the ingredient and not a fit that expects it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from math import inf
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from simcomm.nccl import communicator, fit, hops, predict, timing, topology, tuner
+from simcomm.nccl.channels import Floats
+from simcomm.nccl.communicator import Communicator
+from simcomm.nccl.parameters import Parameter, Parameters, read_definitions
+from simcomm.nccl.timing import SHARPNESS, Candidates, Route
+from simcomm.nccl.tuner import Choice
+
+WIDER = 3.0  # spreads of priors, in the ablation that trusts the tables more
+CACHED = (communicator.make_communicator, topology.ring_hops, topology.exchange_rate)
+
+
+@contextmanager
+def replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
+    """Put a value in the place of a module's, and put that back at the end."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+@contextmanager
+def ablation(title: str) -> Iterator[None]:
+    """Change the model as the ablation of this title says, while entered. Raise KeyError for an unknown title.
+
+    >>> before = timing.OVERLAP
+    >>> with ablation("launches and GPU add in squares, instead of the larger"):
+    ...     timing.OVERLAP
+    2.0
+    >>> timing.OVERLAP == before
+    True
+    """
+    with ExitStack() as stack:
+        for module, name, value in ABLATIONS[title]:
+            stack.enter_context(replaced(module, name, value))
+        _forget()
+        stack.callback(_forget)  # the first to be called at the end, and what is computed then is of the model again
+        yield
+    _forget()
+
+
+def _forget() -> None:
+    for function in CACHED:
+        function.cache_clear()
+
+
+_candidates, _make = timing.candidates, communicator.make_communicator
+_protocol_reason, _tree_gain, _host_time = tuner._protocol_reason, timing.tree_gain, timing.host_time
+
+
+def _fastest(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:
+    """Return the candidates with the weights that a tuner would give which knew the model's own times."""
+    found = _candidates(comm, collective, sizes, values)
+    logs = np.array([-SHARPNESS * np.log(times) for times in found.times.values()])
+    weights = np.exp(logs - logs.max(axis=0))
+    weights /= weights.sum(axis=0)
+    return replace(found, weights=dict(zip(found.times, weights, strict=True)))
+
+
+def _no_plugin(comm: Communicator, protocol: str) -> float:
+    return 0.0
+
+
+def _any_protocol(comm: Communicator, collective: str, protocol: str) -> str:
+    reason = _protocol_reason(comm, collective, protocol)
+    return "" if reason.startswith("the plug-in for EFA") else reason
+
+
+def _ll_by_links(
+    comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: Route, values: Parameters
+) -> Floats:
+    times: Floats = load * route.bandwidth / route.ll_bandwidth
+    return times
+
+
+def _no_rate(comm: Communicator) -> float:
+    return inf
+
+
+def _all_of_nics(comm: Communicator) -> float:
+    return 1.0
+
+
+def _free_channels(comm: Communicator, collective: str, channels: Floats, values: Parameters) -> Floats:
+    return _host_time(comm, collective, 0 * channels, values)
+
+
+def _gain_of_two(comm: Communicator, values: Parameters) -> float:
+    return _tree_gain(comm, values) if comm.nodes == 2 else 1.0
+
+
+def _trusting(system: Any, settings: Any) -> Communicator:
+    return replace(_make(system, settings), nic_is_guessed=False)
+
+
+def _unshared(host: topology.Host, pairs: Any) -> list[float]:
+    return [host.pcie_rate] * len(pairs)
+
+
+def _no_factors(*_: object) -> float:
+    return 1.0
+
+
+def _wide_definitions() -> dict[str, Parameter]:
+    return {name: replace(one, spread=WIDER * one.spread) for name, one in read_definitions().items()}
+
+
+Change = tuple[ModuleType, str, object]  # of a module's name to a value
+ABLATIONS: Mapping[str, tuple[Change, ...]] = {
+    "the model as it is": (),
+    "NCCL takes what is fastest, instead of what its tuner believes": ((timing, "candidates", _fastest),),
+    "the tuner does not count the plug-in's latency": ((tuner, "plugin_latency", _no_plugin),),
+    "all protocols on EFA before p5": ((tuner, "_protocol_reason", _any_protocol),),
+    "LL: no rate of a channel": ((timing, "_ll_load", _ll_by_links),),
+    "channels of any rate, and one fills a NIC": (
+        (hops, "channel_rate", _no_rate),
+        (hops, "share_of_nics", _all_of_nics),
+    ),
+    "launches cost nothing for a channel": ((timing, "host_time", _free_channels),),
+    "trees gain on two nodes only": ((timing, "tree_gain", _gain_of_two),),
+    "guessed NICs taken at their word": ((predict, "make_communicator", _trusting),),
+    "PCIe uplinks not shared": ((topology, "share_links", _unshared),),
+    "no factors of a cluster's hosts": ((predict, "host_factors", _no_factors),),
+    "launches and GPU add in squares, instead of the larger": ((timing, "OVERLAP", 2.0),),
+    "spreads of priors three times as wide": ((fit, "read_definitions", _wide_definitions),),
+}
