@@ -230,12 +230,14 @@ def test_what_is_not_judged_is_named(tmp_path: Path):
     (tmp_path / "d.csv").write_text("")
     with (tmp_path / "a.csv").open("a") as file:
         file.write("all_reduce,,,0,5.0,,\nall_reduce,,,1000000,100.0,10.00,17.50\n")
+        file.write("all_reduce,,,48,1.0,,\nall_reduce,,,48,7.0,,\n")
     assert accuracy(tmp_path).notes == (
         "described, without a table: c",
         "tables that are not described, and not looked at: d",
         "1 systems are put aside and not looked at",
         "1 rows of no bytes, or without a time and below 0.3 GB/s, are not counted: a (1)",
         "a: busbw of 1 rows does not follow from algbw for 16 ranks",
+        "a: one size of a collective is there several times, up to 7 times apart",
     )
 
 

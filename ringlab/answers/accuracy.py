@@ -34,6 +34,7 @@ from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
 from simcomm.nccl.tables import LEAST_BANDWIDTH, Table, put_aside, read_table
 
 Floats = NDArray[np.float64]
+LARGE_SPREAD = 2.0  # between times of one size, from which on it is worth saying
 CLASS_TITLES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
 
 
@@ -166,6 +167,8 @@ def _notes_on_rows(systems: Mapping[str, System], tables: Mapping[str, Table]) -
     for slug, table in tables.items():
         if odd := sum(not row.fits(systems[slug].ranks) for row in table.rows):
             notes.append(f"{slug}: busbw of {odd} rows does not follow from algbw for {systems[slug].ranks} ranks")
+        if (spread := table.spread(systems[slug].ranks)) > LARGE_SPREAD:
+            notes.append(f"{slug}: one size of a collective is there several times, up to {spread:.0f} times apart")
     return notes
 
 

@@ -73,19 +73,33 @@ class Table:
 
     def series(self, ranks: int) -> "dict[str, Series]":
         """Return sizes and times of each collective, sorted by size; of one size measured twice the median time."""
-        times: dict[str, dict[int, list[float]]] = {}
-        for row in self.rows:
-            seconds = row.time(ranks)
-            if seconds is not None and row.nbytes > 0:
-                times.setdefault(row.collective, {}).setdefault(row.nbytes, []).append(seconds)
         return {
             collective: Series(
                 collective,
                 np.array(sorted(by_size), dtype=np.float64),
                 np.array([np.median(by_size[nbytes]) for nbytes in sorted(by_size)]),
             )
-            for collective, by_size in times.items()
+            for collective, by_size in self._times(ranks).items()
         }
+
+    def spread(self, ranks: int) -> float:
+        """Return how many times the shortest time of a size the longest is, where that is most; 1 if none is repeated.
+
+        >>> rows = tuple(Row("all_reduce", 8, seconds, None, None) for seconds in (1.0, 3.0))
+        >>> Table("mine", rows).spread(2)
+        3.0
+        """
+        all_times = [times for by_size in self._times(ranks).values() for times in by_size.values()]
+        return max((max(times) / min(times) for times in all_times), default=1.0)
+
+    def _times(self, ranks: int) -> dict[str, dict[int, list[float]]]:
+        """Return the seconds of the rows that say some, by collective and size."""
+        times: dict[str, dict[int, list[float]]] = {}
+        for row in self.rows:
+            seconds = row.time(ranks)
+            if seconds is not None and row.nbytes > 0:
+                times.setdefault(row.collective, {}).setdefault(row.nbytes, []).append(seconds)
+        return times
 
 
 @dataclass(frozen=True)
