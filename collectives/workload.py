@@ -62,6 +62,8 @@ class Training(Recipe):
     seed: int = 0
     data_folder: Path | str | None = None  # where cifar10 lies
     compute: ComputePhases | None = None  # None: from calibration
+    checkpoints: Path | str | None = None  # the folder in which a run keeps them, relative to the working directory
+    checkpoint_every: int = 0  # steps; 0: at the end of each epoch only
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,8 +76,11 @@ class Training(Recipe):
         check_whole_number("batch_size", self.batch_size, at_least=1)
         check_whole_number("epochs", self.epochs, at_least=1)
         check_whole_number("seed", self.seed, at_least=0)
-        if self.data_folder is not None:
-            check_path("data_folder", self.data_folder)
+        for name in ("data_folder", "checkpoints"):
+            if getattr(self, name) is not None:
+                check_path(name, getattr(self, name))
+        if check_whole_number("checkpoint_every", self.checkpoint_every, at_least=0) and self.checkpoints is None:
+            raise InputError("checkpoint_every says how often, and checkpoints is to say in which folder; give it too")
         compute: object = self.compute
         if compute is not None and not isinstance(compute, ComputePhases):
             raise InputError(

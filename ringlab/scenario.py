@@ -63,13 +63,14 @@ class Scenario(scenarios.Scenario):
         backend: str = "gloo",
         timeout: float = 600.0,
         emulate: bool = False,
+        resume: str | Path | None = None,
         progress: Progress | None = None,
     ) -> "RunAnswer":
         """Run the scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
         The calibration is for algorithms named ``auto`` only, and made where it is missing. ``backend`` is "gloo" or
-        "nccl". With ``emulate`` they run on the scenario's network, built on this machine. Raises InputError and
-        RunFailed.
+        "nccl". With ``emulate`` they run on the scenario's network, built on this machine. With ``resume`` a training
+        goes on from that checkpoint, or with "auto" each from its newest whole one. Raises InputError and RunFailed.
 
         >>> run = load("here.toml").run(timeout=60)  # doctest: +SKIP
         >>> run.collectives[0].algorithm, run.collectives[0].time_s > 0  # doctest: +SKIP
@@ -82,7 +83,7 @@ class Scenario(scenarios.Scenario):
         runnable = self if backend == "nccl" else leave_nccl_out(self)
         check_launch(self.cluster.world_size, backend, timeout)
         if emulate:
-            return self._run_emulated(calibration, backend, timeout, progress)
+            return self._run_emulated(calibration, backend, timeout, resume, progress)
         if not self.cluster.is_here:
             progress.note(
                 f"warning: {self.cluster.title} is not this machine; its {self.cluster.world_size} ranks run here, "
@@ -91,9 +92,11 @@ class Scenario(scenarios.Scenario):
         if runnable != self:
             progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
         found = calibration_to_choose(runnable, calibration, backend=backend, timeout=timeout, progress=progress)
-        return real_run.run(runnable, found, backend=backend, timeout=timeout, progress=progress)
+        return real_run.run(runnable, found, backend=backend, timeout=timeout, progress=progress, resume=resume)
 
-    def _run_emulated(self, calibration: Source, backend: str, timeout: float, progress: Progress) -> "RunAnswer":
+    def _run_emulated(
+        self, calibration: Source, backend: str, timeout: float, resume: str | Path | None, progress: Progress
+    ) -> "RunAnswer":
         from ringlab.answers import real_run
         from ringlab.answers.emulation import emulated, on_emulated
 
@@ -101,7 +104,7 @@ class Scenario(scenarios.Scenario):
         options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
         found = calibration_to_choose(runnable, calibration, **options)
         with emulated(runnable.cluster, progress) as network:
-            return real_run.run(runnable, found, network=network, **options)
+            return real_run.run(runnable, found, network=network, resume=resume, **options)
 
     def compare(
         self,

@@ -98,6 +98,8 @@ class TrainingForm(Section):
     learning_rate: float = Field(1.0, gt=0, allow_inf_nan=False)
     scale_learning_rate: bool = False
     data_folder: str = ""
+    checkpoints: str = Field("", min_length=1, description='a folder, for example "checkpoints"')
+    checkpoint_every: int = Field(1, ge=1)
     compute: ComputeForm | None = None
 
     @field_validator("model")
@@ -109,6 +111,12 @@ class TrainingForm(Section):
     @classmethod
     def _check_dataset(cls, dataset: str) -> str:
         return check_known(dataset, "dataset", DATASETS)
+
+    @model_validator(mode="after")
+    def _check_checkpoints(self) -> Self:
+        if "checkpoint_every" in self.model_fields_set and not self.checkpoints:
+            raise InputError("checkpoint_every says how often, and checkpoints is to say in which folder; give it too")
+        return self
 
 
 class WhatIfForm(Section):

@@ -177,6 +177,8 @@ class _Builder:
         given = form.model_dump(exclude_unset=True, exclude={"gradient_sync", "compute", "data_folder"})
         if form.data_folder:
             given["data_folder"] = str(self.folder / Path(form.data_folder).expanduser())
+        if form.checkpoints:
+            given["checkpoints"] = str(Path(form.checkpoints).expanduser())  # written, so not beside the scenario
         compute = ComputePhases(**form.compute.model_dump()) if form.compute else None
         return tuple(
             Training(

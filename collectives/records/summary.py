@@ -45,12 +45,16 @@ def _simulated_by(trace: Trace) -> Entry:
 def training_entry(trace: Trace, training: Training) -> Entry:
     """Return the figures of a training, as medians over the steps after warm-up.
 
-    A step takes as long as its slowest rank, and a phase as long as the mean over the ranks.
+    A step takes as long as its slowest rank, and a phase as long as the mean over the ranks. There are no times of a
+    training that had no step left to take.
     """
     entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size}
     if not trace.is_complete:
         return _without(entry, TRAINING_FIGURES) | _simulated_by(trace)
+    facts = {fact: trace.facts[fact] for fact in ("test_accuracy", "examples_seen") if fact in trace.facts}
     steps = _seconds(trace, int(trace.facts["warmup_steps"]))
+    if not steps:
+        return _without(entry, TRAINING_FIGURES) | facts
     step_s = median(max(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())
     entry["step_s"] = step_s
     for name in PHASES:
@@ -59,10 +63,7 @@ def training_entry(trace: Trace, training: Training) -> Entry:
         )
     entry["samples_per_s"] = trace.world_size * trace.facts["batch_size"] / step_s
     entry["scaling_efficiency"] = trace.facts["single_rank_step_s"] / step_s
-    for fact in ("test_accuracy", "examples_seen"):
-        if fact in trace.facts:
-            entry[fact] = trace.facts[fact]
-    return entry | _simulated_by(trace)
+    return entry | facts | _simulated_by(trace)
 
 
 def _without(entry: Entry, names: tuple[str, ...]) -> Entry:

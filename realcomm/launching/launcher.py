@@ -20,7 +20,7 @@ from collectives.records.environment import cores, threads_per_rank
 from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.server import server_folder, start_server, wait_for_server, without_main
-from realcomm.launching.status import Board, Slot
+from realcomm.launching.status import STOPPED, Board, Slot, process_state
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Network, Progress, Worker
 from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, SO_FAR, TELL, Assignment, run_worker
@@ -244,8 +244,15 @@ class _Processes:
         return self.so_far
 
     def _describe_all(self) -> str:
-        lines = [f"rank {rank}: {'done' if rank in self.done else slot.get()}" for rank, slot in enumerate(self.slots)]
+        lines = [f"rank {rank}: {self._describe(rank)}" for rank in range(self.world_size)]
         return f"not done after {self.timeout:g} s; " + "; ".join(lines)
+
+    def _describe(self, rank: int) -> str:
+        """Return what a rank is doing, and whether a signal has stopped it, so that it does nothing."""
+        if rank in self.done:
+            return "done"
+        is_stopped = rank < len(self.processes) and process_state(self.processes[rank].pid) == STOPPED
+        return self.slots[rank].get() + (", stopped by a signal" if is_stopped else "")
 
     def end(self) -> None:
         """End all processes and close everything."""

@@ -13,6 +13,7 @@ COLLECTIVE_BYTES = 56
 TEXT_BYTES = 192
 SLOT_BYTES = WAIT_BYTES + COLLECTIVE_BYTES + TEXT_BYTES
 NOT_WAITING = -1
+STOPPED = "T"  # the state of a process that SIGSTOP has stopped
 
 ProgressSender = Callable[[int, int, str], None]  # called with done, total and text
 
@@ -77,6 +78,18 @@ class Board:
         for slot in self._slots:
             slot.release()
         self._map.close()
+
+
+def process_state(pid: int | None) -> str:
+    """Return the letter by which Linux tells the state of a process, as ``ps`` shows it; empty if that is not known.
+
+    >>> process_state(None)
+    ''
+    """
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def private_slot() -> Slot:

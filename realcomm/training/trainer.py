@@ -12,6 +12,7 @@ from collectives.workload import Training, check_training
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Network, Progress, Ranks
 from realcomm.training.broken_training import tracing_what_breaks
+from realcomm.training.checkpointing import Checkpointing, Start, find_start
 from realcomm.training.datasets import load_images
 from realcomm.training.observing import Observer
 from realcomm.training.replica import check_model
@@ -30,6 +31,7 @@ def train(
     network: Network | None = None,
     weights_file: Path | str | None = None,
     observers: Sequence[Observer] = (),
+    resume: str | Path | Start | None = None,
 ) -> Trace:
     """Train on ``cluster.world_size`` processes of this machine, for all epochs or only the first ``steps`` steps.
 
@@ -43,7 +45,10 @@ def train(
     ``warmup_steps`` (first steps to leave out of medians), ``single_rank_step_s`` (of one rank alone with the same
     threads) and ``replicas_identical`` (1.0 if all ranks ended with the same bits, else 0.0).
 
-    Every rank has ``observers`` of its own, which look on after each step and epoch.
+    Every rank has ``observers`` of its own, which look on after each step and epoch. With ``resume`` the training goes
+    on from that checkpoint, or with "auto" from the newest whole one in its folder if there is one, and the trace is of
+    the steps that remain.
+
     Write the final weights, a state_dict that ``torch.load`` reads, to ``weights_file`` if one is given. Raise
     InputError for a training that cannot be run, and RankFailed and TimedOut as ``launch`` does; their ``trace`` shows
     the phases up to there, and the sync that was under way.
@@ -57,6 +62,9 @@ def train(
     check_training(training, steps)
     _check(training, cluster.world_size, steps)
     weights = None if weights_file is None else check_path("weights_file", weights_file)
+    start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
+    if training.checkpoints is not None or resume is not None:
+        observers = (Checkpointing(training, start.checkpoint), *observers)
     given = (training, steps, weights, tuple(observers))
     options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress, "network": network}
     with tracing_what_breaks(training, cluster):
@@ -81,7 +89,7 @@ def train_rank(
 def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> Trace:
     """Return the results of all ranks as one trace."""
     spans = Spans.of(span for rank in ranks for span in rank.spans).sorted()
-    elapsed = float(spans.end.max() - spans.begin.min())
+    elapsed = float(spans.end.max() - spans.begin.min()) if len(spans) else 0.0  # none was left to train
     identical = len({rank.digest for rank in ranks}) == 1
     facts, hosts = ranks[0].facts | {"replicas_identical": float(identical)}, list(cluster.hosts)
     sync = training.gradient_sync

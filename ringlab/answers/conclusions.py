@@ -90,6 +90,8 @@ def _fastest_training(answer: ScenarioAnswer[Any]) -> list[str]:
     if not entries:
         return []
     best = min(entries, key=lambda entry: _number(entry.step_s))
+    if _number(best.step_s) == inf and best.test_accuracy is not None:
+        return [f"{answer.place}: no step was left to train."]
     if _number(best.step_s) == inf:
         return [f"{answer.place}: training never comes to its end."]
     share = _number(best.sync_s) / _number(best.step_s)

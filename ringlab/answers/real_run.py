@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.workload import Training
@@ -16,6 +18,7 @@ from scenarios import Scenario
 
 if TYPE_CHECKING:
     from realcomm.launching.types import Network
+    from realcomm.training.checkpointing import Start
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -59,11 +62,13 @@ def run(
     timeout: float = 600.0,
     progress: Progress | None = None,
     network: "Network | None" = None,
+    resume: str | Path | None = None,
 ) -> RunAnswer:
     """Run a scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
-    The ranks meet on ``network``, if one is given: the scenario's cluster, emulated. ``auto`` is resolved before, as
-    ``predict`` does with the same calibration. Raises RunFailed, and ProgramError before anything is measured.
+    Trainings go on from the checkpoint ``resume``, or with "auto" each from its newest whole one. The ranks meet on
+    ``network``, if one is given: the scenario's cluster, emulated. ``auto`` is resolved before, as ``predict`` does
+    with the same calibration. Raises RunFailed, and ProgramError before anything is measured.
     """
     import realcomm  # torch comes with it
 
@@ -71,16 +76,40 @@ def run(
     requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
     check_programs(scenario, requests, trainings)
+    starts = _find_starts(trainings, scenario.cluster.world_size, resume, progress)
     options: dict[str, Any] = {"backend": backend, "timeout": timeout, "network": network}
     traces, training_traces = list[Trace](), list[Trace]()
     for request in requests:
         with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
             traces.append(realcomm.run(request, scenario.cluster, **options, progress=tick))
-    for job in trainings:
+    for job, start in zip(trainings, starts, strict=True):
         with progress.task(f"training with {job.sync_name}") as tick:
-            trace = realcomm.train(job, scenario.cluster, **options, progress=tick)
+            trace = realcomm.train(job, scenario.cluster, **options, progress=tick, resume=start)
         training_traces.append(trace)
     return make_run_answer(scenario, traces, trainings, training_traces)
+
+
+def _find_starts(
+    trainings: Sequence[Training], world_size: int, resume: str | Path | None, progress: Progress
+) -> "list[Start | None]":
+    """Return where each training starts, and say so. Raise InputError if one cannot start there."""
+    if resume is not None and not trainings:
+        raise InputError("--resume goes on with a training, and the scenario has none")
+    if not trainings or (resume is None and trainings[0].checkpoints is None):
+        return [None] * len(trainings)
+    from realcomm.training.checkpointing import AUTO, find_start
+
+    if resume not in (None, AUTO) and len(trainings) > 1:
+        names = ", ".join(job.sync_name for job in trainings)
+        raise InputError(
+            f"--resume {resume} is one checkpoint, and the scenario has a training for each of {names}; "
+            "take --resume auto, or choose one with --set training.gradient_sync=NAME"
+        )
+    starts = [find_start(job, world_size, resume) for job in trainings]
+    for start in starts:
+        for note in start.notes:
+            progress.note(note)
+    return [*starts]
 
 
 def make_run_answer(

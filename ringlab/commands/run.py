@@ -9,6 +9,7 @@ from ringlab.terminal.options import (
     EmulateOpt,
     ExplainOpt,
     JsonOpt,
+    ResumeOpt,
     ScenarioArg,
     SetOpt,
     TimeoutOpt,
@@ -24,6 +25,7 @@ def run(
     calibration: CalibrationOpt = None,
     emulate: EmulateOpt = False,
     timeout: TimeoutOpt = 600.0,
+    resume: ResumeOpt = None,
     trace: TraceOpt = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
@@ -35,7 +37,8 @@ def run(
 
     loaded = load(scenario, *(set_keys or ()))
     check_outputs(json_to, trace, reads=calibration)
-    options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout, "emulate": emulate}
+    options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout}
+    options |= {"emulate": emulate, "resume": resume}
     with keep_broken_trace(trace):
         answer = loaded.run(progress=TerminalProgress(), **options)
 

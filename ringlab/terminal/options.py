@@ -22,4 +22,8 @@ BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.d
 EmulateOpt = Annotated[
     bool, typer.Option("--emulate", help="Build the scenario's network on this machine and run on it.")
 ]
+ResumeOpt = Annotated[
+    str | None,
+    typer.Option("--resume", metavar="auto|FILE", help="Go on with a training from its newest checkpoint, or one."),
+]
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known, such as who waited for whom.")]

@@ -105,6 +105,8 @@ def _training_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
     unit, form = _phase_unit(clusters)
 
     def row(entry: TrainingFigures[Any]) -> Row:
+        if entry.step_s is None and entry.test_accuracy is not None:  # no step was left to train
+            return [entry.gradient_sync, *(NOTHING for _ in PHASES), NOTHING]
         phases = [_cells(getattr(entry, key), form, is_compared=False)[0] for _, key in PHASES]
         return [entry.gradient_sync, *phases, *_cells(entry.scaling_efficiency, _percent, is_compared=False)]
 

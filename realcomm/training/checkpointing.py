@@ -1,0 +1,183 @@
+"""A training that writes checkpoints and goes on from one."""
+
+import math
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from collectives.checks import check_path
+from collectives.errors import InputError, RunFailed, describe_error
+from collectives.workload import Training
+from realcomm.launching.group import own_device
+from realcomm.launching.status import set_status
+from realcomm.training.checkpoints.content import from_bytes, to_bytes
+from realcomm.training.checkpoints.folder import CheckpointFolder, check_folder, find_newest
+from realcomm.training.checkpoints.manifest import Checkpoint, Value, open_checkpoint
+from realcomm.training.observing import EpochRecord, Observed, Observer, StepRecord
+from realcomm.training.shard import Shard
+
+AUTO = "auto"  # go on from the newest whole checkpoint
+PHASE = "checkpoint"
+_MAY_DIFFER = {"gradient_sync", "epochs", "data_folder", "compute", "checkpoints", "checkpoint_every", "check_every"}
+
+
+class Start(NamedTuple):
+    """Where a training starts: at a checkpoint, or afresh; and what is to be said of it, in lines."""
+
+    checkpoint: Path | None
+    notes: list[str]
+
+
+AFRESH = Start(None, [])
+
+
+def find_start(training: Training, world_size: int, resume: str | Path | None) -> Start:
+    """Return where a training of so many ranks starts; ``resume`` is a checkpoint, "auto" for the newest, or None.
+
+    Raise InputError for a checkpoint of another training, one that is not whole, a folder that cannot be written, and
+    one in which there are checkpoints already unless the training is resumed.
+    """
+    folder, notes = folder_of(training), list[str]()
+    if resume is None:
+        if folder is not None:
+            check_folder(folder)
+        return AFRESH
+    if resume != AUTO:
+        checkpoint = open_checkpoint(check_path("resume", resume))
+        checkpoint.check()
+    else:
+        if folder is None:
+            raise InputError("resume is 'auto', and checkpoints, the folder to look in, is not given")
+        newest, passed_over = find_newest(folder)
+        notes = [f"warning: {reason}; passed over" for reason in passed_over]
+        if newest is None:
+            return Start(None, [*notes, f"{training.sync_name}: no whole checkpoint in {folder}, a fresh start"])
+        checkpoint = newest
+    last = check_start(checkpoint, training, world_size)
+    then = "goes on from" if checkpoint.manifest.step < last else "was trained to its end, which is"
+    return Start(checkpoint.path, [*notes, f"{training.sync_name}: {then} {checkpoint}"])
+
+
+def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> int:
+    """Return how many steps a training of so many ranks has, which is to go on from a checkpoint.
+
+    Raise InputError if it cannot, as far as the manifest tells.
+    """
+    checkpoint.check_fits(describe_training(training), world_size)
+    last = Shard(training, 0, world_size).steps
+    if checkpoint.manifest.step > last:
+        raise InputError(f"{checkpoint} is beyond the end of {training.epochs} epochs, step {last}; raise epochs")
+    return last
+
+
+def describe_training(training: Training) -> dict[str, Value]:
+    """Return by key what a training and its checkpoint must have in common."""
+    plain = {one.name: getattr(training, one.name) for one in fields(training) if one.name not in _MAY_DIFFER}
+    found = {key: value if isinstance(value, str | int | float | None) else str(value) for key, value in plain.items()}
+    return {"gradient_sync": training.sync_name, **found}
+
+
+def folder_of(training: Training) -> Path | None:
+    """Return the folder of a training's checkpoints: one for each gradient sync, in that of the scenario.
+
+    >>> folder_of(Training(None, checkpoints="runs"))
+    PosixPath('runs/ddp')
+    """
+    if training.checkpoints is None:
+        return None
+    return Path(training.checkpoints) / (re.sub(r"[^\w.-]+", "_", training.sync_name).strip("._") or "sync")
+
+
+class Checkpointing(Observer):
+    """Loads a training from a checkpoint before its first step, and writes one every so many steps and each epoch."""
+
+    def __init__(self, training: Training, start: Path | None = None) -> None:
+        self._path, self._every, self._start = folder_of(training), training.checkpoint_every, start
+        self._folder: CheckpointFolder | None = None  # of rank 0
+        self._written = -1  # the number of steps of the latest checkpoint
+
+    def begin(self, running: Observed) -> None:
+        """Take the folder, and go on from the checkpoint if there is one."""
+        set_status("opening the folder of checkpoints")
+        if running.rank == 0 and self._path is not None:
+            self._folder = CheckpointFolder(self._path)
+        set_status("reading the checkpoint")
+        content = _read(running, self._start) if self._start is not None and running.rank == 0 else b""
+        content = _from_rank_0(content)
+        if content:
+            _load(running, content, self._start or Path("the checkpoint"))
+
+    def step_done(self, running: Observed, record: StepRecord) -> None:
+        """Write a checkpoint if so many steps are done."""
+        if self._every and running.done % self._every == 0:
+            self._write(running, record.step)
+
+    def epoch_done(self, running: Observed, record: EpochRecord) -> None:
+        """Write a checkpoint unless the last step did."""
+        if self._written != running.done:
+            self._write(running, record.step)
+
+    def end(self, running: Observed, error: BaseException | None) -> None:
+        """Let other runs have the folder."""
+        if self._folder is not None:
+            self._folder.close()
+
+    def _write(self, running: Observed, step: int) -> None:
+        """Gather what is each rank's own on rank 0, which writes it with what they share."""
+        if self._path is None:
+            return
+        running.watch.current, self._written = PHASE, running.done
+        set_status(f"training step {step}, {PHASE}")
+        state, world_size = running.state_dict(), running.world_size
+        # With local SGD each rank has weights and an optimizer of its own.
+        part = state if running.training.sync_every > 1 else {"own": state["own"]}
+        ranks: list[Any] | None = [None] * world_size if running.rank == 0 else None
+        dist.gather_object(part, ranks)  # pickled by our own ranks
+        if self._folder is not None:
+            check_finite(running.model.state_dict(), running.done)
+            shared = state["shared"]
+            content, training = to_bytes({"shared": shared, "ranks": ranks}), describe_training(running.training)
+            self._folder.write(content, shared["step"], shared["epoch"], world_size, training)
+        running.watch.current = ""
+
+
+def check_finite(tensors: dict[str, torch.Tensor], steps: int) -> None:
+    """Raise RunFailed for weights from which no training could go on: a checkpoint of them would replace a good one."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not math.isfinite(float(tensor.sum())) and not bool(tensor.isfinite().all()):
+            raise RunFailed(f"after {steps} steps {name} is not finite; no checkpoint is written of that")
+
+
+def _read(running: Observed, path: Path) -> bytes:
+    """Return the content of a checkpoint. Raise InputError if it does not fit or is not whole."""
+    checkpoint = open_checkpoint(path)
+    check_start(checkpoint, running.training, running.world_size)
+    return checkpoint.read()
+
+
+def _load(running: Observed, content: bytes, path: Path) -> None:
+    """Have this rank go on from the content of a checkpoint. Raise InputError if it does not fit."""
+    state = from_bytes(content, path, own_device())
+    try:
+        running.load_state_dict({"shared": state["shared"], **state["ranks"][running.rank]})
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise InputError(f"{path} does not fit the training: {describe_error(error, None)}") from error
+
+
+def _from_rank_0(content: bytes) -> bytes:
+    """Return rank 0's content on all ranks; only rank 0 need be able to read a checkpoint."""
+    device, is_first = own_device(), dist.get_rank() == 0
+    size = torch.tensor([len(content)], device=device)
+    dist.broadcast(size, 0)
+    if not size:
+        return b""
+    received = torch.empty(int(size), dtype=torch.uint8)
+    if is_first:
+        received = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    received = received.to(device)
+    dist.broadcast(received, 0)
+    return content if is_first else received.cpu().numpy().tobytes()

@@ -1,0 +1,150 @@
+"""A training that goes on from a checkpoint as if it had never stopped, and what is said where it cannot."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import training_workers
+from command_line import Ringlab
+from training_workers import RECIPES, STEPS_PER_EPOCH, faulty, small
+
+from collectives import InputError
+from collectives.errors import RunFailed
+from realcomm.launching.failures import RankFailed, TimedOut
+from realcomm.launching.launcher import launch
+from realcomm.training.checkpointing import check_finite, describe_training, find_start
+from realcomm.training.checkpoints.content import to_bytes
+from realcomm.training.checkpoints.folder import CheckpointFolder, find_newest
+
+RING = RECIPES["ring"]["gradient_sync"]
+
+
+def test_a_resumed_training_is_the_same_to_the_last_bit_as_one_that_never_stopped(tmp_path: Path):
+    """Also with more epochs than it had: weights, optimizers, schedules, batches and random numbers go on."""
+    for ways in launch(training_workers.go_on_in_every_way, 2, tmp_path):
+        for name, (whole, from_second, from_newest, at_the_end) in ways.items():
+            losses, digest = whole
+            assert len(losses) == 3 * STEPS_PER_EPOCH and len(set(losses)) == len(losses), name
+            assert from_second == (losses[2:], digest), name
+            assert from_newest == (losses[STEPS_PER_EPOCH:], digest), name
+            assert at_the_end == ([], digest), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "message"),
+    [
+        (
+            "raise",
+            "backward",
+            r"rank 1 failed with ZeroDivisionError: a fault on purpose .*training step 4, backward",
+        ),
+        ("kill", "sync", r"rank 1 was ended by SIGKILL.*training step 4, sync"),
+        ("nan", "forward", r"rank 1 .*the loss of step 4 is nan.*training step 4, forward"),
+        ("full", "optimizer", r"rank 0 failed with OSError: .*File too large.*\.pt.*training step 4, checkpoint"),
+        ("kill writer", "optimizer", r"rank 0 was ended by SIGKILL.*training step 4, checkpoint"),
+        pytest.param(
+            "stop", "forward", r"rank 1: training step 4, forward, stopped by a signal", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_after_a_fault_the_rank_step_and_phase_are_named_and_the_last_checkpoint_is_whole(
+    kind, phase, message, tmp_path: Path
+):
+    training = small(gradient_sync=RING, epochs=2, checkpoints=tmp_path, checkpoint_every=5)
+    with pytest.raises(TimedOut if kind == "stop" else RankFailed, match=message):
+        launch(
+            training_workers.train_with, 2, training, [faulty(kind, phase)], timeout=30.0 if kind == "stop" else 120.0
+        )
+    newest, passed_over = find_newest(tmp_path / "ring")
+    assert newest is not None and (newest.manifest.step, passed_over) == (3, [])
+    start = find_start(training, 2, "auto")
+    assert start.checkpoint == newest.path
+    assert re.fullmatch(r"ring: goes on from .*ring/step-00000003\.pt \(step 3, epoch 2\)", *start.notes)
+    CheckpointFolder(tmp_path / "ring").close()
+    assert [path.name for path in tmp_path.glob("ring/.*")] == [".lock"], "nothing is left of the one not written"
+
+
+def test_weights_that_are_not_finite_replace_no_checkpoint():
+    check_finite({"a": torch.full((2,), 3e38), "steps": torch.tensor(3)}, 7)
+    with pytest.raises(RunFailed, match="after 7 steps b is not finite; no checkpoint is written"):
+        check_finite({"a": torch.zeros(2), "b": torch.tensor([1.0, torch.inf])}, 7)
+
+
+FILE = "kept/ring/step-00000010.pt"
+SCENARIO = """
+[cluster]
+preset = "this-machine"
+world_size = 2
+[training]
+gradient_sync = {syncs}
+batch_size = 8
+checkpoints = "kept"
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scenario whose checkpoints are in the working directory; no process may be started for it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "realcomm.training.trainer.launch", lambda *given, **named: pytest.fail("a process was started")
+    )
+    (tmp_path / "ring.toml").write_text(SCENARIO.format(syncs=["ring"]))
+    return tmp_path
+
+
+def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Path:
+    training = describe_training(small(gradient_sync=RING, batch_size=8, **changed))
+    with CheckpointFolder(folder) as checkpoints:
+        return checkpoints.write(to_bytes({"shared": {}}), step, 0, world_size, training)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], r"kept/ring has checkpoints of a training, up to step 10; go on from them with --resume auto"),
+        (["--resume", "nowhere.pt"], "nowhere.pt: no such file"),
+        (["--resume", "kept"], "kept is a directory; a regular file is needed"),
+        (["--resume", "ring.toml"], "ring.toml has no manifest: ring.json is to be beside it"),
+        (["--resume", "auto", "--set", "cluster.world_size=3"], "is of 2 ranks, and 3 are to go on"),
+        (["--resume", "auto", "--set", "training.model=resnet34"], "model is 'resnet18' there and 'resnet34' here"),
+        (
+            ["--resume", "kept/ring/step-00000010.pt", "--set", "training.gradient_sync=naive"],
+            "gradient_sync is 'ring'",
+        ),
+        (["--resume", "kept/ring/step-00000010.pt", "--set", 'training.gradient_sync=["ring","ddp"]'], "is one checkp"),
+        (["--resume", "auto", "--set", "training.batch_size=700"], "batch_size is 8 there and 700 here"),
+        (
+            ["--resume", "auto", "--set", "training.checkpoints=ring.toml"],
+            "ring.toml/ring, the folder of checkpoints: N",
+        ),
+        (
+            ["--set", "training.checkpoints=ring.toml"],
+            "ring.toml/ring cannot be|ring.toml/ring/step.* cannot be written",
+        ),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_before_any_process_starts(
+    arguments, message, scenario: Path, ringlab: Ringlab
+):
+    keep(scenario / "kept" / "ring", 10)
+    done = ringlab("run", "ring.toml", *arguments)
+    assert done.status == 2 and re.search(message, done.err.replace("\n", " ")), done.err
+
+
+def test_a_checkpoint_that_is_not_whole_is_passed_over_aloud(scenario: Path):
+    training = small(gradient_sync=RING, batch_size=8, checkpoints="kept")
+    assert find_start(training, 2, "auto").notes == ["ring: no whole checkpoint in kept/ring, a fresh start"]
+    last = [keep(scenario / "kept" / "ring", step) for step in (10, 20)][-1]
+    last.write_bytes(last.read_bytes()[:-1])
+    warning, said = find_start(training, 2, "auto").notes
+    assert "step-00000020.pt is cut off" in warning and "goes on from kept/ring/step-00000010.pt" in said
+    with pytest.raises(InputError, match=r"step-00000020\.pt is cut off"):
+        find_start(training, 2, last)
+
+
+def test_a_checkpoint_beyond_the_last_epoch_is_refused(scenario: Path):
+    keep(scenario / "kept" / "ring", 3 * 89 + 1)
+    with pytest.raises(InputError, match="is beyond the end of 3 epochs, step 267; raise epochs"):
+        find_start(small(gradient_sync=RING, batch_size=8, checkpoints="kept"), 2, "auto")
