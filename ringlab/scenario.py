@@ -1,6 +1,6 @@
 """A scenario in Python: ``load`` one, then predict, run, compare, trace or draw it, as the command line does."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from ringlab.answers.workload import leave_nccl_out
 from simcomm.engine_choice import check_engine
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
+    from realcomm.watching.watch import Watch
     from ringlab.answers.comparison import Comparison
     from ringlab.answers.explanation import Explanation
     from ringlab.answers.pictures import Picture
@@ -64,27 +65,32 @@ class Scenario(scenarios.Scenario):
         timeout: float = 600.0,
         emulate: bool = False,
         resume: str | Path | None = None,
+        watch: "Watch | None" = None,
         progress: Progress | None = None,
     ) -> "RunAnswer":
         """Run the scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
         The calibration is for algorithms named ``auto`` only, and made where it is missing. ``backend`` is "gloo" or
         "nccl". With ``emulate`` they run on the scenario's network, built on this machine. With ``resume`` a training
-        goes on from that checkpoint, or with "auto" each from its newest whole one. Raises InputError and RunFailed.
+        goes on from that checkpoint, or with "auto" each from its newest whole one. ``watch`` says what is kept of
+        trainings while they run. Raises InputError and RunFailed.
 
         >>> run = load("here.toml").run(timeout=60)  # doctest: +SKIP
         >>> run.collectives[0].algorithm, run.collectives[0].time_s > 0  # doctest: +SKIP
         ('ring', True)
         """
         from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
+        from realcomm.launching.torchrun import spans_nodes
         from ringlab.answers import real_run
 
         progress = NoProgress() if progress is None else progress
         runnable = self if backend == "nccl" else leave_nccl_out(self)
         check_launch(self.cluster.world_size, backend, timeout)
         if emulate:
-            return self._run_emulated(calibration, backend, timeout, resume, progress)
-        if not self.cluster.is_here:
+            return self._run_emulated(calibration, backend, timeout, resume, watch, progress)
+        if spans_nodes():
+            progress.note(f"warning: the nodes that torchrun works on are taken for {self.cluster.title}")
+        elif not self.cluster.is_here:
             progress.note(
                 f"warning: {self.cluster.title} is not this machine; its {self.cluster.world_size} ranks run here, "
                 + ("over this machine's memory, by gloo on its CPUs" if backend == "gloo" else "by NCCL on its GPUs")
@@ -92,10 +98,18 @@ class Scenario(scenarios.Scenario):
         if runnable != self:
             progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
         found = calibration_to_choose(runnable, calibration, backend=backend, timeout=timeout, progress=progress)
-        return real_run.run(runnable, found, backend=backend, timeout=timeout, progress=progress, resume=resume)
+        return real_run.run(
+            runnable, found, backend=backend, timeout=timeout, progress=progress, resume=resume, watch=watch
+        )
 
     def _run_emulated(
-        self, calibration: Source, backend: str, timeout: float, resume: str | Path | None, progress: Progress
+        self,
+        calibration: Source,
+        backend: str,
+        timeout: float,
+        resume: str | Path | None,
+        watch: "Watch | None",
+        progress: Progress,
     ) -> "RunAnswer":
         from ringlab.answers import real_run
         from ringlab.answers.emulation import emulated, on_emulated
@@ -104,7 +118,44 @@ class Scenario(scenarios.Scenario):
         options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
         found = calibration_to_choose(runnable, calibration, **options)
         with emulated(runnable.cluster, progress) as network:
-            return real_run.run(runnable, found, network=network, resume=resume, **options)
+            return real_run.run(runnable, found, network=network, resume=resume, watch=watch, **options)
+
+    def run_beside_prediction(
+        self,
+        show: Callable[[Prediction], None],
+        *,
+        calibration: Source = None,
+        backend: str = "gloo",
+        timeout: float = 600.0,
+        resume: str | Path | None = None,
+        watch: "Watch | None" = None,
+        progress: Progress | None = None,
+    ) -> "Comparison":
+        """Predict the scenario, ``show`` that, then run it as ``run`` does; return both side by side.
+
+        Unlike ``compare`` it calibrates before the run, if at all, so that there is something to show. Raises
+        InputError, also for a cluster that is not this machine unless torchrun works on several nodes; RunFailed.
+
+        >>> both = load("here.toml").run_beside_prediction(print, timeout=60)  # doctest: +SKIP
+        <Prediction of 'two ranks here': 1 collective>
+        """
+        from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
+        from realcomm.launching.torchrun import spans_nodes
+        from ringlab.answers import real_run
+        from ringlab.answers.comparison import check_comparable, make_comparison
+
+        progress = NoProgress() if progress is None else progress
+        check_launch(self.cluster.world_size, backend, timeout)
+        if not spans_nodes():
+            check_comparable(self, backend)
+        options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
+        found = find_or_calibrate(self, calibration, **options)
+        predicted = prediction.predict(self, found, progress=progress)
+        if predicted.interrupted:
+            raise KeyboardInterrupt
+        show(predicted)
+        measured = real_run.run(self, found, **options, resume=resume, watch=watch)
+        return make_comparison(self, predicted, measured, found)
 
     def compare(
         self,

@@ -213,6 +213,11 @@ def test_compare_puts_prediction_and_measurement_side_by_side(ringlab, here, tmp
         assert beside["error"] == pytest.approx(error, abs=1e-6)
     assert "<table" in (tmp_path / "c.html").read_text()
     assert ringlab("predict", here)[0] == 0  # the calibration is kept
+    status, out, _ = ringlab("run", here, "--predict")
+    assert status == 0
+    predicted, _, beside = out.partition("Measured, beside the prediction:")
+    assert predicted.startswith("Predicted:\ntwo ranks here") and "error" not in predicted
+    assert "predicted" in beside and "measured" in beside and "error" in beside
 
 
 def test_a_rank_that_dies_is_named_and_status_1(ringlab, here, monkeypatch):
@@ -224,6 +229,28 @@ def test_a_rank_that_dies_is_named_and_status_1(ringlab, here, monkeypatch):
     assert (status, out) == (1, "")
     assert "rank 1" in err
     assert "SIGKILL" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["HERE", "--tensorboard"], "--tensorboard needs a folder to write to: give --log-dir too"),
+        (["HERE", "--profile", "3"], "--profile needs a folder to write to"),
+        (["HERE", "--log-dir", "logs", "--profile", "3-1"], "--profile '3-1': give steps as 10 or 10-12"),
+        (["HERE", "--log-dir", "HERE"], "here.toml is no folder; give one for --log-dir"),
+        (["HERE", "--log-dir", "logs"], "--log-dir keeps what is known of trainings, and the scenario has none"),
+        (["HERE", "--predict", "--emulate"], "--predict does not go with --emulate"),
+        (["STAR", "--predict"], "is not this machine, so nothing of it can be measured"),
+    ],
+)
+def test_what_cannot_be_kept_or_compared_is_refused_before_the_run(
+    ringlab, here, star, arguments, message, monkeypatch
+):
+    monkeypatch.chdir(here.parent)
+    named = {"HERE": str(here), "STAR": str(star)}
+    status, out, err = ringlab("run", *(named.get(word, word) for word in arguments))
+    assert (status, out) == (2, "") and message in err
+    assert not Path("logs").exists()
 
 
 def test_run_elsewhere_than_described_says_so(ringlab, star):

@@ -156,7 +156,7 @@ def test_nothing_of_a_hostile_scenario_is_executed(kind, cluster, tmp_path):
         config, _, kubernetes_job = manifest["items"]
         assert list(config["data"].values()) == [file.read_text()]
         container = kubernetes_job["spec"]["template"]["spec"]["containers"][0]
-        assert expand(container["env"][1]["value"], {}) == HOSTILE
+        assert expand(container["env"][-1]["value"], {}) == HOSTILE
         done = run_container(container, cluster, tmp_path, index=0)
         scenario = f"/etc/ringlab/{next(iter(config['data']))}"
     assert (done.returncode, done.stderr) == (0, "")

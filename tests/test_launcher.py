@@ -101,6 +101,18 @@ def test_progress_reaches_the_launcher():
     assert sorted(heard) == [(rank, done, 3, f"part {done}") for rank in range(2) for done in (1, 2, 3)]
 
 
+def test_a_process_that_is_in_a_group_works_as_its_rank():
+    """So it is in what ``torch.multiprocessing.spawn`` starts, and here in a launch within a launch."""
+    inner = [(rank, 1, 5.0) for rank in range(2)]
+    assert [[(rank, 1, total) for rank, _, total in found] for found in launch(launch_again, 2)] == [inner, inner]
+
+
+def launch_again(rank: int, world_size: int) -> list[tuple[int, int, float]]:
+    with pytest.raises(InputError, match="the group has 2 ranks, but 3 are needed"):
+        launch(real_workers.sum_of_ranks, 3)
+    return launch(real_workers.sum_of_ranks, world_size, 5)
+
+
 def test_nobody_loses_a_peer_that_is_done():
     assert launch(real_workers.leave_early, 3) == [1.0, 1.0, 1.0]
 

@@ -83,9 +83,11 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     return found
 
 
-def train_with(rank: int, world_size: int, training: Training, observers: Sequence[Observer]) -> object:
+def train_with(
+    rank: int, world_size: int, training: Training, observers: Sequence[Observer], start: Path | None = None
+) -> object:
     make_small()
-    return train_rank(rank, world_size, training, observers=[Checkpointing(training), *observers])
+    return train_rank(rank, world_size, training, observers=[Checkpointing(training, start), *observers])
 
 
 def faulty(kind: str, phase: str) -> Fault:

@@ -36,13 +36,15 @@ class LaunchFailed(RunFailed):
 class RankFailed(LaunchFailed):
     """One rank of a real run failed and the others were ended; ``rank`` is the one that failed first.
 
+    ``lost_peer`` is whether all that is known is that it lost another rank.
+
     >>> str(RankFailed(1, "rank 1 exited with status 7"))
     'rank 1 exited with status 7'
     """
 
     def __init__(self, rank: int, message: str) -> None:
         super().__init__(message)
-        self.rank = rank
+        self.rank, self.lost_peer = rank, False
 
 
 class TimedOut(LaunchFailed):
@@ -70,7 +72,7 @@ class Failure:
         if self.refused:
             return InputError(self.what)
         error = RankFailed(self.rank, f"rank {self.rank} {self.what} (it was doing: {self.status})")
-        error.failed[self.rank] = self.at
+        error.failed[self.rank], error.lost_peer = self.at, self.secondary
         if self.traceback:
             error.add_note(f"In the process of rank {self.rank}:\n{self.traceback}")
         return error

@@ -1,7 +1,8 @@
-"""This process as one rank of a run that torchrun started."""
+"""This process as one rank of a run that torchrun started, or of a group that it has joined itself."""
 
 import atexit
 import os
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,12 +16,49 @@ from realcomm.launching.types import Progress, Worker
 
 
 def under_torchrun() -> bool:
-    """Return whether torchrun, or something like it, has started this process as one rank of several.
+    """Return whether this process is one rank of several already.
+
+    It is where torchrun or something like it has started it, and where it has joined a default group, as what
+    ``torch.multiprocessing.spawn`` starts does.
 
     >>> under_torchrun()
     False
     """
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    return ("RANK" in os.environ and "WORLD_SIZE" in os.environ) or _is_in_group()
+
+
+def _is_in_group() -> bool:
+    dist = sys.modules.get("torch.distributed")
+    return dist is not None and dist.is_available() and dist.is_initialized()
+
+
+def is_first_rank() -> bool:
+    """Return whether this process is the one that speaks and writes: rank 0 under torchrun, any process elsewhere.
+
+    >>> is_first_rank()
+    True
+    """
+    return os.environ.get("RANK", "0") == "0"
+
+
+def spans_nodes() -> bool:
+    """Return whether torchrun works on more nodes than this one.
+
+    >>> spans_nodes()
+    False
+    """
+    here = os.environ.get("LOCAL_WORLD_SIZE")
+    return here is not None and here != os.environ.get("WORLD_SIZE")
+
+
+def restarts() -> int:
+    """Return how often torchrun has started the ranks again, after one of them failed.
+
+    >>> restarts()
+    0
+    """
+    found = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return int(found) if found.isdecimal() else 0
 
 
 def run_under_torchrun(
@@ -33,12 +71,13 @@ def run_under_torchrun(
     progress: Progress | None,
 ) -> list[Any]:
     """Call ``worker`` here as this process's rank and return the results of all ranks. Raise as ``launch`` does."""
-    rank, found = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank, found = _rank_and_world_size()
     if found != world_size:
-        raise InputError(
-            f"torchrun started {found} ranks (WORLD_SIZE), but {world_size} are needed; "
-            f"start it with --nproc-per-node {world_size}"
-        )
+        wanted = f"the group has {found} ranks, but {world_size} are needed"
+        if "WORLD_SIZE" in os.environ:
+            wanted = f"torchrun started {found} ranks (WORLD_SIZE), but {world_size} are needed; start it with "
+            wanted += f"--nproc-per-node {world_size}, or on several nodes with --nnodes times that"
+        raise InputError(wanted)
 
     def report(done: int, total: int, text: str) -> None:
         if progress is not None:
@@ -46,7 +85,7 @@ def run_under_torchrun(
 
     with status_in(private_slot(), report):
         try:
-            _join(backend, threads, timeout)
+            _join(backend, world_size, threads, timeout)
             return _results(worker, rank, world_size, args)
         except InputError:
             raise
@@ -56,12 +95,21 @@ def run_under_torchrun(
             raise failure_by_exception(rank, error, get_status()).to_exception() from error
 
 
-def _join(backend: str, threads: int | None, timeout: float) -> None:
+def _rank_and_world_size() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks, as the group has them or, before there is one, torchrun."""
+    if _is_in_group():
+        import torch.distributed as dist
+
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def _join(backend: str, world_size: int, threads: int | None, timeout: float) -> None:
     """Join the group of all ranks, which this process leaves when it ends; if it is in one, set the timeout only."""
     import torch
     import torch.distributed as dist
 
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     torch.set_num_threads(threads or threads_per_rank(local_ranks))
     allowed = timedelta(seconds=timeout)
     if dist.is_initialized():
@@ -69,7 +117,7 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
         (getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout)(allowed)
         return
     set_status("joining the group")
-    if local_ranks == int(os.environ["WORLD_SIZE"]):  # all ranks are on this machine: no other needs to reach them
+    if local_ranks == world_size:  # all ranks are on this machine: no other needs to reach them
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
     join_by_environment(backend, int(os.environ.get("LOCAL_RANK", "0")), local_ranks, allowed)

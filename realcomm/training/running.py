@@ -74,6 +74,8 @@ class RunningTraining:
     def take_steps(self, count: int | None = None) -> None:
         """Take so many more steps, or all that remain."""
         set_status(f"waiting for all ranks before training step {self.done}")
+        if self.rank == 0 and self.done == self._first > 0:
+            report_progress(self.done, 0, f"going on from step {self.done}")  # from where the rest is counted
         dist.barrier()  # the stopwatches of all ranks go on together
         self.watch.resume()
         tell_by(PHASES, self.watch.absolute_spans)
@@ -121,15 +123,22 @@ class RunningTraining:
 
     def _report_progress(self, step: int) -> None:
         epoch = f"epoch {self.shard.epoch_of(step) + 1}/{self.training.epochs}"
-        report_progress(step + 1, self.shard.steps, f"training/{self.training.sync_name} {epoch} loss {self._loss:.2f}")
+        text = (
+            f"training/{self.training.sync_name} {epoch} loss {self._loss:.2f}, {self._samples_per_s():.0f} samples/s"
+        )
+        report_progress(step + 1, self.shard.steps, text)
+
+    def _samples_per_s(self) -> float:
+        """Return the samples a second of all ranks, by the last step of this one."""
+        phases = self.watch.phases()
+        return self.world_size * self.training.batch_size / sum(phases[name] for name in WHOLE & phases.keys())
 
     def _tell_step(self, step: int, learning_rate: float) -> None:
         """Tell the observers of a step."""
         [loss] = self.sums(self._loss)
         phases = self.watch.phases()
-        samples = self.world_size * self.training.batch_size / sum(phases[name] for name in WHOLE & phases.keys())
         name, epoch = self.training.sync_name, self.shard.epoch_of(step)
-        record = StepRecord(name, step, epoch, loss / self.world_size, learning_rate, phases, samples)
+        record = StepRecord(name, step, epoch, loss / self.world_size, learning_rate, phases, self._samples_per_s())
         for observer in self._observers:
             observer.step_done(self, record)
 

@@ -1,6 +1,7 @@
 """``RunAnswer``: a scenario run on real processes of this machine."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +20,8 @@ from scenarios import Scenario
 if TYPE_CHECKING:
     from realcomm.launching.types import Network
     from realcomm.training.checkpointing import Start
+    from realcomm.training.observing import Observer
+    from realcomm.watching.watch import Watch
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,10 +66,12 @@ def run(
     progress: Progress | None = None,
     network: "Network | None" = None,
     resume: str | Path | None = None,
+    watch: "Watch | None" = None,
 ) -> RunAnswer:
     """Run a scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
-    Trainings go on from the checkpoint ``resume``, or with "auto" each from its newest whole one. The ranks meet on
+    Trainings go on from the checkpoint ``resume``, or with "auto" each from its newest whole one, and ``watch`` says
+    what is kept of them. The ranks meet on
     ``network``, if one is given: the scenario's cluster, emulated. ``auto`` is resolved before, as ``predict`` does
     with the same calibration. Raises RunFailed, and ProgramError before anything is measured.
     """
@@ -79,13 +84,19 @@ def run(
     starts = _find_starts(trainings, scenario.cluster.world_size, resume, progress)
     options: dict[str, Any] = {"backend": backend, "timeout": timeout, "network": network}
     traces, training_traces = list[Trace](), list[Trace]()
-    for request in requests:
-        with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
-            traces.append(realcomm.run(request, scenario.cluster, **options, progress=tick))
-    for job, start in zip(trainings, starts, strict=True):
-        with progress.task(f"training with {job.sync_name}") as tick:
-            trace = realcomm.train(job, scenario.cluster, **options, progress=tick, resume=start)
-        training_traces.append(trace)
+    if watch is not None and not trainings:
+        raise InputError("--log-dir keeps what is known of trainings, and the scenario has none")
+    watched: AbstractContextManager[list[Observer]] = (
+        nullcontext([]) if watch is None else watch.observing(resumes=resume is not None)
+    )
+    with watched as observers:
+        for request in requests:
+            with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
+                traces.append(realcomm.run(request, scenario.cluster, **options, progress=tick))
+        for job, start in zip(trainings, starts, strict=True):
+            given = {"resume": start, "observers": observers}
+            with progress.task(f"training with {job.sync_name}") as tick:
+                training_traces.append(realcomm.train(job, scenario.cluster, **options, **given, progress=tick))
     return make_run_answer(scenario, traces, trainings, training_traces)
 
 
@@ -116,6 +127,8 @@ def make_run_answer(
     scenario: Scenario, collectives: Sequence[Trace], trainings: Sequence[Training], training_traces: Sequence[Trace]
 ) -> RunAnswer:
     """Return the answer about a scenario from the traces of its collectives and trainings."""
+    from realcomm.launching.torchrun import spans_nodes
+
     measured = [training_figures(trace, job) for trace, job in zip(training_traces, trainings, strict=True)]
     answer = RunAnswer(
         title=scenario.title,
@@ -123,7 +136,7 @@ def make_run_answer(
         cluster=scenario.cluster.title,
         collectives=tuple(collective_figures(trace) for trace in collectives),
         training=tuple(measured),
-        is_here=scenario.cluster.is_here,
+        is_here=scenario.cluster.is_here or spans_nodes(),
         is_emulated=scenario.cluster.is_emulated,
         traces=_of_the_largest(collectives or training_traces[-1:]),
     )

@@ -1,22 +1,34 @@
 """The command ``ringlab run``."""
 
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ringlab.terminal.console import make_console
 from ringlab.terminal.options import (
     BackendOpt,
     CalibrationOpt,
     EmulateOpt,
     ExplainOpt,
     JsonOpt,
+    LogDirOpt,
+    PredictOpt,
+    ProfileOpt,
     ResumeOpt,
     ScenarioArg,
     SetOpt,
+    TensorBoardOpt,
     TimeoutOpt,
     TraceOpt,
 )
 from ringlab.terminal.output import check_outputs, keep_broken_trace, write_answer
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.terminal.progress import TerminalProgress, is_first_rank
+
+if TYPE_CHECKING:
+    from realcomm.watching.watch import Watch
+    from ringlab.answers.comparison import Comparison
+    from ringlab.answers.prediction import Prediction
+    from ringlab.answers.real_run import RunAnswer
 
 
 def run(
@@ -26,6 +38,10 @@ def run(
     emulate: EmulateOpt = False,
     timeout: TimeoutOpt = 600.0,
     resume: ResumeOpt = None,
+    log_dir: LogDirOpt = None,
+    tensorboard: TensorBoardOpt = False,
+    profile: ProfileOpt = None,
+    predict: PredictOpt = False,
     trace: TraceOpt = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
@@ -37,13 +53,57 @@ def run(
 
     loaded = load(scenario, *(set_keys or ()))
     check_outputs(json_to, trace, reads=calibration)
-    options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout}
-    options |= {"emulate": emulate, "resume": resume}
+    watch = _watch(log_dir, tensorboard, profile, resume)
+    options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout, "resume": resume}
+    options |= {"watch": watch, "progress": TerminalProgress()}
     with keep_broken_trace(trace):
-        answer = loaded.run(progress=TerminalProgress(), **options)
+        answer: RunAnswer | Comparison
+        if predict:
+            _refuse_emulated(emulate)
+            show = partial(_show_prediction, quiet=json_to == "-")
+            answer = loaded.run_beside_prediction(show, **options)
+        else:
+            answer = loaded.run(**options, emulate=emulate)
 
     def write_trace() -> None:
-        if trace is not None and answer.trace is not None:
-            answer.trace.write(trace)
+        if trace is not None and answer.traces:
+            answer.traces[-1].write(trace)
 
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace)
+    if watch is not None and is_first_rank():
+        make_console(stderr=True).print(watch.describe(), soft_wrap=True)
+
+
+def _watch(log_dir: Path | None, tensorboard: bool, profile: str | None, resume: str | None) -> "Watch | None":
+    """Return what is kept of trainings. Raise InputError for what cannot be kept, or nowhere."""
+    from collectives.errors import InputError
+
+    if log_dir is None:
+        for option, is_given in (("--tensorboard", tensorboard), ("--profile", profile is not None)):
+            if is_given:
+                raise InputError(f"{option} needs a folder to write to: give --log-dir too")
+        return None
+    from realcomm.watching.profiling import parse_steps  # torch comes with it
+    from realcomm.watching.watch import Watch
+
+    watch = Watch(log_dir, tensorboard, None if profile is None else parse_steps(profile))
+    watch.check(resumes=resume is not None)
+    return watch
+
+
+def _refuse_emulated(emulate: bool) -> None:
+    from collectives.errors import InputError
+
+    if emulate:
+        raise InputError("--predict does not go with --emulate; `ringlab compare SCENARIO --emulate` does both")
+
+
+def _show_prediction(predicted: "Prediction", quiet: bool) -> None:
+    """Show a prediction before the run that it is of."""
+    from ringlab.terminal.scenario_tables import show_scenario_answer
+
+    if is_first_rank() and not quiet:
+        console = make_console()
+        console.print("Predicted:", style="bold")
+        show_scenario_answer(predicted, console)
+        console.print("\nMeasured, beside the prediction:", style="bold")

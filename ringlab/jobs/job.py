@@ -17,6 +17,10 @@ RESTARTS = 3  # of all ranks, after one of them has failed, before the job gives
 WAIT_S = 900  # how long a node waits for the others, which may have to fetch an image of many gigabytes
 MOST_PORT = 65535
 
+# Without it torchrun's ranks meet in the store of the agents, which keeps what they said before a restart: a rank may
+# connect to where another one was. https://github.com/pytorch/pytorch/issues/135712
+FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+
 # What srun and the Job run on each node: $0 is Python and "$@" the rest. Only the first node has the store by which
 # the nodes find each other; torchrun's own guess goes by the host's name, which a cluster may spell in several ways.
 START = 'exec "$0" -m torch.distributed.run --rdzv-conf "is_host=$(({index} == 0)),join_timeout={wait},read_timeout={wait}" "$@"'  # fmt: skip  # noqa: E501

@@ -13,7 +13,7 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.quoting import quote
-from ringlab.jobs.job import START, WAIT_S, Job, check_port, on_the_nodes, parse_time_limit
+from ringlab.jobs.job import FRESH_STORE, START, WAIT_S, Job, check_port, on_the_nodes, parse_time_limit
 from scenarios import load, toml_files
 
 PORT = 29500
@@ -183,6 +183,7 @@ def _arguments(job: Job, name: str, options: KubernetesOptions) -> list[str]:
 
 def _environment(options: KubernetesOptions) -> list[Table]:
     found: list[Table] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    found.append({"name": FRESH_STORE, "value": "1"})
     for text in options.environment:
         name, equals, value = text.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):

@@ -9,7 +9,7 @@ from shlex import quote as shell_quote
 
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
-from ringlab.jobs.job import START, WAIT_S, Job, check_port, parse_time_limit
+from ringlab.jobs.job import FRESH_STORE, START, WAIT_S, Job, check_port, parse_time_limit
 
 NOTICE_S = 120  # before the time limit the job is queued again, to go on from its last checkpoint
 MOST_TITLE = 80
@@ -57,6 +57,7 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
             f"cd -- {shell_quote(options.folder or str(Path.cwd()))}",
             *options.before,
             *_interface(options),
+            f"export {FRESH_STORE}=1",
             *_endpoint(options),
             "",
             *_launch(job, options),

@@ -78,9 +78,13 @@ def _place(error: Exception) -> str:
 
 
 def _say(error: Exception) -> None:
-    """Print the error, except where a reader of standard output is gone, and except on ranks other than the first."""
+    """Print the error, except where a reader of standard output is gone.
+
+    Of torchrun's ranks the first speaks, and another one that failed by itself.
+    """
     said = make_printable(describe_failure(error), keep="\n", most=MOST_LETTERS)
-    if said and is_first_rank() and not is_reader_gone(error):
+    has_failed = str(getattr(error, "rank", "")) == os.environ.get("RANK") and not getattr(error, "lost_peer", False)
+    if said and (is_first_rank() or has_failed) and not is_reader_gone(error):
         print(f"ringlab: {said}", file=sys.stderr)  # noqa: T201
 
 

@@ -26,4 +26,14 @@ ResumeOpt = Annotated[
     str | None,
     typer.Option("--resume", metavar="auto|FILE", help="Go on with a training from its newest checkpoint, or one."),
 ]
+LogDirOpt = Annotated[
+    Path | None, typer.Option("--log-dir", metavar="DIR", help="Keep metrics and a log a rank of trainings there.")
+]
+TensorBoardOpt = Annotated[bool, typer.Option("--tensorboard", help="Keep curves for TensorBoard there too.")]
+ProfileOpt = Annotated[
+    str | None, typer.Option("--profile", metavar="STEPS", help="Keep torch's profile of these steps too: 10 or 10-12.")
+]
+PredictOpt = Annotated[
+    bool, typer.Option("--predict", help="Show the prediction before the run, and both side by side after it.")
+]
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known, such as who waited for whom.")]

@@ -85,7 +85,19 @@ class _Shown:
         is_telling = before + TELLING_SHARE * (self.total - before) <= self.done <= self.total and before < self.done
         rest = (self.total - self.done) / (self.done - before) if is_telling else 0.0
         left = (self.moved - since) * rest - (time.monotonic() - self.moved)
-        return f"about {left:.0f} s left" if left > WORTH_SAYING_S else ""
+        return f"about {format_rest(left)} left" if left > WORTH_SAYING_S else ""
+
+
+def format_rest(seconds: float) -> str:
+    """Return how long something still takes, as exactly as it can be known.
+
+    >>> format_rest(90), format_rest(1500), format_rest(33000)
+    ('90 s', '25 min', '9 h 10 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class _Lines(_Shown):

@@ -27,6 +27,7 @@ from ringlab.terminal.tables import (
 
 LEAST_WIDTH = 15  # characters of the column of clusters
 MOST_EXACT = 0.01  # from here on an uncertainty is shown as whole per cents
+LEAST_SHARE = 0.001
 SIDES = ("predicted", "measured")
 PHASES: tuple[tuple[str, str], ...] = (
     ("step", "step_s"),
@@ -67,6 +68,8 @@ def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console, explain:
             show("Scaling efficiency", *_efficiency_table(clusters), words=2)
         else:
             show("Training step", *_training_table(clusters), words=2)
+    if any(entry.test_accuracy is not None for entry in answer.training):
+        show("Training", *_results_table([answer.own]), words=2)
     if any(_repeated(cluster) for cluster in clusters):
         headings, groups = _distributions_table(clusters)
         case = f": {groups[0][0]}" if len(groups) == 1 < len(clusters) else ""
@@ -134,6 +137,36 @@ def _efficiency_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
 
     headings = [Heading("sync"), *_headings("", "%", is_compared=True)]
     return headings, [(cluster.title, [row(entry) for entry in cluster.training]) for cluster in clusters]
+
+
+def _results_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
+    """Return what a measured training came to; the share of a step is the time that it waited for communication."""
+
+    def row(entry: TrainingFigures[Any]) -> Row:
+        samples, sync, step = (_measured(value) for value in (entry.samples_per_s, entry.sync_s, entry.step_s))
+        share = sync / step if sync and step else 0.0
+        waited = share if share >= LEAST_SHARE else None  # a sync that overlaps backward has no length
+        seen, right = entry.examples_seen, entry.test_accuracy
+        return [
+            entry.gradient_sync,
+            format_or_dash(samples, format_digits),
+            format_or_dash(seen, lambda number: f"{number:,.0f}"),
+            format_or_dash(right, lambda part: f"{100 * part:.1f}"),
+            format_or_dash(waited, _percent),
+        ]
+
+    columns = (
+        ("throughput", "samples/s"),
+        ("examples", "all ranks"),
+        ("held-out", "%"),
+        ("communication", "% of step"),
+    )
+    headings = [Heading("sync"), *(Heading(*column) for column in columns)]
+    return headings, [(cluster.title, [row(entry) for entry in cluster.training]) for cluster in clusters]
+
+
+def _measured(value: Value) -> float | None:
+    return value.measured if isinstance(value, SideBySide) else value
 
 
 def _distributions_table(clusters: Clusters) -> tuple[list[Heading], Groups]:

@@ -1,0 +1,94 @@
+"""What ``--log-dir`` keeps of a training: rank 0 writes the metrics, and every rank its log."""
+
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from collectives.input_files import reason
+from realcomm.launching.group import own_device
+from realcomm.training.observing import EpochRecord, Observed, Observer, StepRecord
+from realcomm.watching.log_folder import METRICS
+from realcomm.watching.metrics_file import MetricsFile, Row
+from realcomm.watching.rank_log import LOGGER, RankLog
+
+logger = logging.getLogger(LOGGER)
+
+
+class LogObserver(Observer):
+    """Writes a row a step and a row an epoch into ``metrics.jsonl``, and ``rank-N.log`` on every rank.
+
+    What cannot be written, on a full disk for example, is warned of once and tried again; the training goes on.
+    """
+
+    def __init__(self, folder: Path, attempt: int = 0, mended: str = "") -> None:
+        """Write into a folder that a ``LogFolder`` holds, which knows the other two."""
+        self.folder, self.attempt, self.mended = folder, attempt, mended
+        self._log: RankLog | None = None
+        self._metrics: MetricsFile | None = None
+        self._has_warned = False
+
+    def begin(self, running: Observed) -> None:
+        """Open the files."""
+        self._log = RankLog(self.folder, running.rank)
+        training, here = running.training, f"process {os.getpid()} of {socket.gethostname()}"
+        logger.info(
+            f"training/{training.sync_name}: {training.model} on {training.dataset}, step {running.done} of "
+            f"{running.steps}, {running.world_size} ranks, {own_device()}, {here}, attempt {self.attempt}"
+        )
+        if running.rank == 0:
+            if self.mended:
+                logger.warning(f"{METRICS}: its last line was cut off in the middle and is left out: {self.mended}")
+            self._metrics = MetricsFile(self.folder / METRICS)
+
+    def step_done(self, running: Observed, record: StepRecord) -> None:
+        """Write the row of a step."""
+        if self._metrics is not None:
+            self._write(step_row(record))
+
+    def epoch_done(self, running: Observed, record: EpochRecord) -> None:
+        """Write the row of an epoch."""
+        logger.info(
+            f"training/{record.gradient_sync}: epoch {record.epoch + 1} is done with step {record.step}, held-out "
+            f"accuracy {record.test_accuracy:.2%}, {record.examples_seen} examples seen"
+        )
+        if self._metrics is not None:
+            self._write({"kind": "epoch", **record._asdict()})
+
+    def end(self, running: Observed, error: BaseException | None) -> None:
+        """Say how it ended, and close the files."""
+        if error is not None:
+            watch = running.watch
+            logger.info(f"failed in step {running.done}, {watch.current or 'between phases'}", exc_info=error)
+        elif running.done == running.steps:
+            logger.info(f"training/{running.training.sync_name}: all {running.steps} steps are done")
+        if self._metrics is not None:
+            if self._metrics.missing:
+                logger.warning(
+                    f"{self._metrics.path}: {self._metrics.problem}; its last {self._metrics.missing} rows are missing"
+                )
+            self._metrics.close()
+        if self._log is not None:
+            self._log.close()
+        self._metrics = self._log = None
+
+    def _write(self, row: Row) -> None:
+        assert self._metrics is not None
+        try:
+            self._metrics.add({**row, "attempt": self.attempt})
+        except OSError as error:  # the file is gone
+            self._metrics.problem = reason(error)
+        if self._metrics.problem and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                f"{self._metrics.path} cannot be written: {self._metrics.problem}; the training goes on, and rows are "
+                "written when there is room"
+            )
+
+
+def step_row(record: StepRecord) -> Row:
+    """Return the row of a step: the record's fields, with the phases as ``forward_s`` and so on."""
+    fields: dict[str, Any] = record._asdict()
+    phases = {f"{name.replace(' ', '_')}_s": seconds for name, seconds in fields.pop("phases").items()}
+    return {"kind": "step", **fields, **phases}

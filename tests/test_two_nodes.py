@@ -1,0 +1,79 @@
+"""Two nodes for real: the batch file of Slurm, with a network namespace of this machine for each node."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import simcomm
+from collectives.errors import RunFailed
+from realcomm.emulation.batches import INTERFACE, Names
+from realcomm.emulation.network import emulate
+from realcomm.emulation.trial import try_emulation
+from realcomm.watching.metrics_file import read_metrics
+from ringlab.jobs.job import make_job
+from ringlab.jobs.slurm import SlurmOptions, write_batch_file
+from ringlab.scenario import load
+
+TESTS = Path(__file__).parent
+SCENARIO = """
+[cluster]
+topology = "star"
+hosts = 2
+bandwidth = "50 Mbit/s"
+latency = "0 us"
+[training]
+gradient_sync = ["ring"]
+batch_size = 4
+epochs = 2
+checkpoints = "kept"
+"""
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+for i in 0 1; do
+  node=NODE$i address=ADDRESS$i
+  SLURM_NODEID=$i PET_LOCAL_ADDR=${!address} ${!node} "$@" > "node$i.log" 2>&1 &
+done
+for i in 0 1; do wait -n || { status=$?; kill $(jobs -p); exit $status; }; done
+"""
+
+
+@pytest.mark.slow  # eight processes import torch
+@pytest.mark.namespaces
+def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
+    """torchrun starts all ranks of both nodes again, and they go on from the last checkpoint."""
+    try:
+        try_emulation()
+    except RunFailed as error:
+        pytest.skip(str(error))
+    scenario = tmp_path / "two.toml"
+    scenario.write_text(SCENARIO)
+    job = make_job(load(scenario), str(scenario), backend="gloo", log_dir="logs", max_restarts=1)
+    assert (job.nodes, job.ranks_per_node, job.resumes) == (2, 1, True)
+    text = write_batch_file(job, SlurmOptions(folder=str(tmp_path), interface=INTERFACE, port=29500))
+    (tmp_path / "job.sbatch").write_text(text.replace("-m ringlab run ", "-m small_ringlab run "))
+    for name, script in (("srun", SRUN), ("scontrol", '#!/bin/bash\nprintf "$ADDRESS0\\n$ADDRESS1\\n"\n')):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network:
+        names = Names(network.plan)
+        environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "two", "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
+        environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"
+        for number, (place, host) in enumerate(zip(network.namespaces, network.plan.hosts, strict=True)):
+            kinds = ("--user", "--net")[-len(place.files) :]
+            enter = [f"{kind}={file}" for kind, file in zip(kinds, place.files, strict=True)]
+            environment[f"NODE{number}"] = " ".join(["nsenter", "--preserve-credentials", *enter])
+            environment[f"ADDRESS{number}"] = names.address(host)
+        call = ["bash", str(tmp_path / "job.sbatch")]
+        done = subprocess.run(
+            call, env={**os.environ, **environment}, capture_output=True, text=True, timeout=200, check=False
+        )  # fmt: skip
+    logs = [(tmp_path / f"node{number}.log").read_text() for number in range(2)]
+    assert (done.returncode, done.stdout) == (0, ""), (done.stderr, *logs)
+    said = "\n".join(logs)
+    assert "kept/ring/step-00000003.pt (step 3, epoch 2)" in said and "no whole checkpoint in kept/ring" in said
+    rows = read_metrics(tmp_path / "logs" / "metrics.jsonl", "ring", "step")
+    assert [(row["step"], row["attempt"]) for row in rows] == [*((number, 0) for number in range(3)),
+        *((number, 1) for number in range(3, 6))]  # fmt: skip
+    assert sorted(path.name for path in (tmp_path / "logs").glob("rank-*")) == ["rank-0.log", "rank-1.log"]

@@ -1,0 +1,297 @@
+"""What is kept of a training: rows that are whole whatever happens, one run a folder, logs, curves and profiles."""
+
+import json
+import logging
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import ClassVar
+
+import pytest
+import training_workers
+
+from collectives import find_algorithm
+from collectives.errors import InputError
+from collectives.records.profiles import read_profile
+from collectives.workload import Training
+from realcomm.launching.failures import RankFailed
+from realcomm.launching.launcher import launch
+from realcomm.training.checkpointing import find_start
+from realcomm.training.observing import EpochRecord, StepRecord
+from realcomm.watching.log_folder import LogFolder
+from realcomm.watching.log_observer import LogObserver
+from realcomm.watching.metrics_file import MetricsFile, last_row, mend, read_metrics
+from realcomm.watching.profiling import parse_steps
+from realcomm.watching.tensorboard import TensorBoardObserver
+from realcomm.watching.watch import Watch
+
+PHASES = {"forward": 0.1, "backward": 0.2, "sync": 0.05, "optimizer": 0.01}
+RING = Training(find_algorithm("all_reduce/ring"))
+
+
+def step(number: int, sync: str = "ring") -> StepRecord:
+    given = {"gradient_sync": sync, "step": number, "epoch": number // 4, "loss": 2.0 - number / 8}
+    more = dict.fromkeys(set(StepRecord._fields) - {*given, "learning_rate", "phases", "samples_per_s"})
+    return StepRecord(**given, **more, learning_rate=0.004, phases=PHASES, samples_per_s=177.8)
+
+
+def epoch(number: int, sync: str = "ring") -> EpochRecord:
+    given = {"gradient_sync": sync, "step": 4 * number + 3, "epoch": number, "test_accuracy": 0.9}
+    return EpochRecord(**given, examples_seen=256 * (number + 1))
+
+
+def running(rank: int = 0, done: int = 0) -> SimpleNamespace:
+    """A training as observers see it."""
+    watch = SimpleNamespace(current="sync")
+    return SimpleNamespace(training=RING, rank=rank, world_size=2, done=done, steps=8, watch=watch)
+
+
+def rows_of(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """Within the context a file of this process has room for so many bytes, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# The rows
+
+
+def test_a_row_a_step_and_a_row_an_epoch(tmp_path):
+    observer = LogObserver(tmp_path, attempt=1)
+    observer.begin(running())
+    observer.step_done(running(done=4), step(3))
+    observer.epoch_done(running(done=4), epoch(0))
+    observer.end(running(done=8), None)
+    first, second = rows_of(tmp_path / "metrics.jsonl")
+    assert {name: value for name, value in first.items() if value is not None} == {
+        "kind": "step", "gradient_sync": "ring", "step": 3, "epoch": 0, "loss": 1.625, "learning_rate": 0.004,
+        "samples_per_s": 177.8, "forward_s": 0.1, "backward_s": 0.2, "sync_s": 0.05, "optimizer_s": 0.01, "attempt": 1,
+    }  # fmt: skip
+    assert second == {
+        "kind": "epoch", "gradient_sync": "ring", "step": 3, "epoch": 0, "test_accuracy": 0.9, "examples_seen": 256,
+        "attempt": 1,
+    }  # fmt: skip
+
+
+def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
+    for rank in (0, 1):
+        observer = LogObserver(tmp_path, mended='{"ste')
+        observer.begin(running(rank))
+        logging.getLogger("ringlab").info("a line of mine\n\x1b[31m")
+        observer.step_done(running(rank), step(0))
+        observer.end(running(rank, done=3), ZeroDivisionError("no sheep"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "rank-0.log", "rank-1.log"]
+    assert len(rows_of(tmp_path / "metrics.jsonl")) == 1
+    logs = [(tmp_path / f"rank-{rank}.log").read_text() for rank in (0, 1)]
+    assert " rank 1 INFO training/ring: resnet18 on digits, step 0 of 8, 2 ranks, cpu, " in logs[1]
+    assert " rank 1 INFO a line of mine ?[31m\n" in logs[1]
+    assert " rank 1 INFO failed in step 3, sync\n" in logs[1] and logs[1].endswith("ZeroDivisionError: no sheep\n")
+    said = 'metrics.jsonl: its last line was cut off in the middle and is left out: {"ste\n'
+    assert logs[0].count(said) == 1 and said not in logs[1]
+    assert capsys.readouterr() == ("", said)  # rank 0 speaks, of what is wrong
+
+
+def test_what_a_killed_writer_leaves_is_mended_and_no_row_is_lost(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    rows = [{"kind": "step", "step": number, "loss": 0.5, "name": "ü"} for number in range(3)]
+    lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+    before = lines.index(b"\n", lines.index(b"\n") + 1) + 1
+    for cut in range(before, len(lines) + 1):
+        file.write_bytes(lines[:cut])
+        whole = 3 if cut >= len(lines) - 1 else 2
+        fragment = mend(file)
+        assert fragment.encode("utf-8", "backslashreplace")[:1] == (b"{" if before < cut < len(lines) - 1 else b"")
+        assert last_row(file) == rows[whole - 1] and read_metrics(file) == rows[:whole]
+        assert mend(file) == ""
+
+
+def test_on_a_full_disk_rows_wait_until_there_is_room(tmp_path):
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.add({"step": 0})
+    with files_up_to(15):  # the first row has 12 bytes: of the second a part would go
+        file.add({"step": 1})
+        assert file.missing == 1 and file.problem
+        assert file.path.read_bytes() == b'{"step": 0}\n'
+        file.add({"step": 2})
+        assert file.missing == 2
+    file.add({"step": 3})
+    file.close()
+    assert (file.missing, file.problem) == (0, "")
+    assert [row["step"] for row in rows_of(file.path)] == [0, 1, 2, 3]
+
+
+def test_the_training_goes_on_when_the_disk_is_full_and_says_what_is_missing(tmp_path, capsys):
+    observer = LogObserver(tmp_path)
+    observer.begin(running())
+    with files_up_to(0):
+        for number in range(3):
+            observer.step_done(running(), step(number))
+        observer.end(running(done=8), None)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and "metrics.jsonl cannot be written: " in said[0] and "the training goes on" in said[0]
+    assert said[1].endswith("its last 3 rows are missing")
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_of_a_step_that_was_done_again_the_last_row_counts(tmp_path):
+    for attempt, numbers in enumerate([(0, 1, 2), (2, 3)]):
+        with LogFolder(tmp_path, goes_on=attempt > 0) as folder:
+            assert folder.attempt == attempt
+            observer = LogObserver(tmp_path, folder.attempt)
+            observer.begin(running(done=numbers[0]))
+            for number in numbers:
+                observer.step_done(running(), step(number))
+                observer.step_done(running(), step(number, "naive"))
+            observer.end(running(done=8), None)
+    assert len(rows_of(tmp_path / "metrics.jsonl")) == 10
+    found = read_metrics(tmp_path / "metrics.jsonl", "ring", "step")
+    assert [(row["step"], row["attempt"]) for row in found] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+
+
+def test_a_line_that_is_no_row_is_named(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
+    with pytest.raises(InputError, match=r"metrics\.jsonl: line 2 is no row of metrics: 'nonsense'"):
+        read_metrics(file)
+    file.write_text('{"step": 0}\n[1]\n')
+    with pytest.raises(InputError, match="the last line is no row"):
+        LogFolder(tmp_path, goes_on=True).__enter__()
+
+
+def test_real_ranks_keep_rows_logs_and_profiles_and_a_resumed_run_appends(tmp_path):
+    """Rank 1 is killed in its fifth step; the run goes on from the checkpoint after the third."""
+    training = training_workers.small(gradient_sync=RING.gradient_sync, epochs=2, checkpoints=tmp_path / "kept")
+    watch, fault = Watch(tmp_path / "logs", profile=parse_steps("3-4")), training_workers.faulty("kill", "sync")
+    with watch.observing(resumes=False) as observers, pytest.raises(RankFailed):
+        launch(training_workers.train_with, 2, training, [*observers, fault], timeout=120.0)
+    start = find_start(training, 2, "auto")
+    with watch.observing(resumes=True) as observers:
+        launch(training_workers.train_with, 2, training, observers, start.checkpoint, timeout=120.0)
+    found = [(row["kind"], row["step"], row["attempt"]) for row in rows_of(watch.folder / "metrics.jsonl")]
+    before = [*(("step", number, 0) for number in range(3)), ("epoch", 2, 0), ("step", 3, 0)]
+    assert found == [*before, *(("step", number, 1) for number in range(3, 6)), ("epoch", 5, 1)]
+    rows = read_metrics(watch.folder / "metrics.jsonl", "ring", "step")
+    assert [row["attempt"] for row in rows] == [0, 0, 0, 1, 1, 1]
+    assert rows_of(watch.folder / "metrics.jsonl")[4]["loss"] == rows[3]["loss"]  # the same step, done again
+    for rank in range(2):
+        log = (watch.folder / f"rank-{rank}.log").read_text()
+        assert [f"step {number} of 6, 2 ranks" in log for number in (0, 3)] == [True, True]
+        assert f"rank {rank} INFO training/ring: all 6 steps are done" in log
+    profile = read_profile(watch.folder / "profile" / "ring")
+    assert profile.world_size == 2 and {span.name for span in profile.spans} >= {"forward", "backward", "optimizer"}
+
+
+# The folder
+
+
+def make_pipe(path: Path) -> None:
+    path.mkdir()
+    os.mkfifo(path / "metrics.jsonl")
+
+
+def test_two_runs_cannot_have_one_folder(tmp_path):
+    with (
+        LogFolder(tmp_path / "new"),
+        pytest.raises(InputError, match=rf"new is in use by process {os.getpid()} of .*; give another --log-dir"),
+        LogFolder(tmp_path / "new"),
+    ):
+        pass
+    with LogFolder(tmp_path / "new"):
+        pass  # free again
+
+
+def test_the_metrics_of_another_run_are_kept_apart(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
+    with pytest.raises(InputError, match=r"holds the metrics of another run; go on with it by --resume auto"):
+        Watch(tmp_path).check(resumes=False)
+    Watch(tmp_path).check(resumes=True)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 0}\n'
+
+
+def test_a_run_that_torchrun_starts_again_goes_on(tmp_path, monkeypatch):
+    (tmp_path / "metrics.jsonl").write_text('{"attempt": 1}\n{"st')
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    with Watch(tmp_path).observing(resumes=False) as (observer,):
+        assert isinstance(observer, LogObserver)
+        assert (observer.attempt, observer.mended) == (2, '{"st')
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda path: path.write_text(""), "is no folder; give one for --log-dir"),
+        (lambda path: path.symlink_to(path), "is no folder|Too many levels"),
+        (lambda path: path.symlink_to("/proc/self"), "the kernel makes up"),
+        (lambda path: (path / "metrics.jsonl").mkdir(parents=True), "is a directory"),
+        (make_pipe, "is no regular file"),
+    ],
+    ids=["file", "loop", "kernel", "directory", "pipe"],
+)
+def test_what_is_no_folder_for_logs_is_refused(made, message, tmp_path):
+    path = tmp_path / "logs"
+    made(path)
+    with pytest.raises(InputError, match=message), LogFolder(path):
+        pass
+
+
+# Curves and profiles
+
+
+class Writer:
+    """Stands for TensorBoard's SummaryWriter."""
+
+    said: ClassVar[list[tuple]] = []
+
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.said.append(("open", folder, purge_step))
+
+    def add_scalar(self, name: str, value: float, number: int) -> None:
+        self.said.append((name, value, number))
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        self.said.append(("close",))
+
+
+def test_tensorboard_gets_a_curve_each_from_rank_0(tmp_path, monkeypatch):
+    module = ModuleType("torch.utils.tensorboard")
+    vars(module)["SummaryWriter"] = Writer
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(Writer, "said", [])
+    for rank in (1, 0):
+        observer = TensorBoardObserver(tmp_path)
+        observer.begin(running(rank, done=3))
+        observer.step_done(running(rank), step(3))
+        observer.epoch_done(running(rank), epoch(0))
+        observer.end(running(rank, done=8), None)
+    assert Writer.said == [
+        ("open", f"{tmp_path}/tensorboard/ring", 3),
+        ("loss", 1.625, 3), ("learning_rate", 0.004, 3), ("samples_per_s", 177.8, 3),
+        *((f"phases/{name}_s", seconds, 3) for name, seconds in PHASES.items()),
+        ("test_accuracy", 0.9, 3), ("close",),
+    ]  # fmt: skip
+
+
+def test_without_the_extra_tensorboard_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("realcomm.watching.tensorboard.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'ringlab\[tensorboard\]'"):
+        Watch(tmp_path, tensorboard=True)
+
+
+@pytest.mark.parametrize("text", ["", "3-2", "1-101", "-1", "a", "1-", "٣"])
+def test_other_steps_to_profile_are_refused(text):
+    with pytest.raises(InputError, match="--profile"):
+        parse_steps(text)
