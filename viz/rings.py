@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, cos, pi, sin, sqrt
+from math import ceil, cos, hypot, pi, sin, sqrt
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -103,8 +103,13 @@ def _places(ranks: int, per_node: int, across: int) -> list[tuple[float, float]]
     return places
 
 
+def _size(per_node: int) -> float:
+    """Return the radius of a rank's circle."""
+    return min(0.26, 2.2 / max(per_node, 4))
+
+
 def _draw_panel(axes: Axes, places: list[tuple[float, float]], per_node: int, across: int) -> None:
-    size = min(0.26, 2.2 / max(per_node, 4))
+    size = _size(per_node)
     for node in range(ceil(len(places) / per_node)):
         axes.add_patch(Circle(_centre(node, across), RADIUS + 0.38, facecolor=PANE, edgecolor=FAINT, zorder=0))
     for rank, place in enumerate(places):
@@ -119,17 +124,20 @@ def _draw_panel(axes: Axes, places: list[tuple[float, float]], per_node: int, ac
 def _draw_arrows(
     axes: Axes, arrows: Sequence[Pair], places: list[tuple[float, float]], colour: str, per_node: int
 ) -> None:
-    shrink = 24 * min(0.26, 2.2 / max(per_node, 4))
+    """Draw arrows from the edge of one rank's circle to that of another's, whatever the scale of the panel."""
     for a, b in arrows:
         inside = a // per_node == b // per_node
+        (ax, ay), (bx, by) = places[a], places[b]
+        share = _size(per_node) / max(hypot(bx - ax, by - ay), 1e-9)
+        dx, dy = share * (bx - ax), share * (by - ay)
         axes.add_patch(
             FancyArrowPatch(
-                places[a],
-                places[b],
+                (ax + dx, ay + dy),
+                (bx - dx, by - dy),
                 arrowstyle="-|>",
                 mutation_scale=8,
-                shrinkA=shrink,
-                shrinkB=shrink,
+                shrinkA=0.5,
+                shrinkB=1.5,
                 color=colour,
                 linewidth=1.4 if inside else 1.8,
                 linestyle="-" if inside else (0, (4, 2)),

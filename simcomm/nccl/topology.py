@@ -152,7 +152,8 @@ def share_links(host: Host, pairs: Sequence[tuple[int, int]]) -> list[float]:
 
     Streams through host memory cross the uplink of their switch; P2P behind one switch turns round in it.
 
-    >>> share_links(Host(2, "pcie", pcie=3, layout="switch", p2p="NVL"), [(0, 1), (1, 0)])
+    >>> rates = share_links(Host(2, "pcie", pcie=3, layout="switch", p2p="NVL"), [(0, 1), (1, 0)])
+    >>> [round(rate, 2) for rate in rates]
     [7.88, 7.88]
     """
     graph = pcie_graph(host)

@@ -75,7 +75,7 @@ def describe_choices(systems: Mapping[str, System], tables: Mapping[str, Table])
     text = (
         f"NCCL's choice is stated in {count(len(found), 'row')}: {len(forced)} forced by the run, of which the model "
     )
-    text += f"takes {sum(one.is_right for one in forced)}; {len(own) or 'none'} of the tuner's own"
+    text += f"takes {sum(one.is_right for one in forced)}; {len(own) or 'none'} not forced"
     if own:
         where = ", ".join(
             slug + (f" ({', '.join(systems[slug].guessed)} guessed)" if systems[slug].guessed else "")
