@@ -92,7 +92,7 @@ class Recipe:
         return 1.0
 
 
-def check_known(name: str, value: object, known: Collection[str]) -> None:
-    """Raise InputError unless ``value`` is one of the ``known`` names."""
+def check_known(name: str, value: object, known: Collection[str], more: str = "") -> None:
+    """Raise InputError unless ``value`` is one of the ``known`` names; ``more`` is what else would be accepted."""
     if not isinstance(value, str) or value not in known:
-        raise InputError(f"{name} {quote(value)} is not known; there are {', '.join(known)}")
+        raise InputError(f"{name} {quote(value)} is not known; there are {', '.join(known)}{more and ', '}{more}")

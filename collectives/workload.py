@@ -1,18 +1,46 @@
 """A data-parallel training: its model, its data, its gradient sync, and how long a rank computes in a step."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+from collectives.buckets import Gradient
 from collectives.checks import check_number, check_path, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.elements import ITEM_BYTES
 from collectives.errors import InputError
+from collectives.models import BLOCKS, STEMS, count_parameters, gradients_in_order
 from collectives.quoting import quote
 from collectives.recipe import Recipe, check_known
 
-# Trainable parameters with ten classes, as torchvision builds the model; a test holds them against it.
-MODEL_PARAMETERS = {"resnet18": 11_181_642, "resnet34": 21_289_802}
-DATASETS = ("digits", "cifar10")
+MODELS = tuple(BLOCKS)
+DATASETS = ("digits", "cifar10", "imagefolder", "synthetic")
+SHAPE = (3, 32, 32)  # of an image: channels, height, width
+FILES = "or FILE.py:NAME, a function of yours that returns the model"
+
+
+HOOKS = ("own", "ddp")
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Gradients travel in buckets while backward goes on: a first one of 1 MiB, then of ``mb`` MiB.
+
+    ``hook`` is who starts them: our own hooks of the gradients, or torch's DistributedDataParallel.
+    """
+
+    mb: float = 25.0
+    hook: str = "own"
+
+    def __post_init__(self) -> None:
+        check_number("bucket_mb", self.mb, "MiB", above=0)
+        check_known("hook", self.hook, HOOKS)
+
+    @property
+    def label(self) -> str:
+        """What the label of a gradient sync has in brackets: ``overlap``, ``hook=ddp, bucket_mb=10``."""
+        given = "overlap" if self.hook == "own" else f"hook={self.hook}"
+        return given if self.mb == Buckets.mb else f"{given}, bucket_mb={self.mb:g}"
 
 
 @dataclass(frozen=True)
@@ -45,6 +73,8 @@ class ComputePhases:
 class Training(Recipe):
     """A data-parallel training. ``gradient_sync`` is an all_reduce algorithm, or None for torch's own DDP.
 
+    With ``buckets`` the gradients travel while backward goes on; they always do with torch's own.
+
     What it learns by are the keys of a Recipe.
 
     Raises InputError for a model or data set that is not known, and numbers that no training can have.
@@ -60,10 +90,17 @@ class Training(Recipe):
     batch_size: int = 32  # per rank
     epochs: int = 3
     seed: int = 0
-    data_folder: Path | str | None = None  # where cifar10 lies
+    data_folder: Path | str | None = None  # where cifar10 lies, or an imagefolder with train/ and test/
+    download: bool = False  # cifar10 into data_folder, by torchvision
+    stem: str = "imagenet"  # of a ResNet: 7x7 with stride 2, then pooling; "cifar" is 3x3 without
+    classes: int = 10
+    image_shape: tuple[int, int, int] = SHAPE  # of imagefolder and synthetic images
+    images: int = 1024  # synthetic ones to train on; a quarter as many are held out
+    parameters: int | None = None  # of a model in a file of the user's, so that a prediction need not execute it
     compute: ComputePhases | None = None  # None: from calibration
     checkpoints: Path | str | None = None  # the folder in which a run keeps them, relative to the working directory
     checkpoint_every: int = 0  # steps; 0: at the end of each epoch only
+    buckets: Buckets | None = None  # None: all gradients at once, after backward; DDP's usual ones with torch's own
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,8 +108,22 @@ class Training(Recipe):
         if sync is not None and not isinstance(sync, Algorithm):
             example = "for example find_algorithm('all_reduce/ring')"
             raise InputError(f"gradient_sync is {quote(sync)}; give an Algorithm, {example}")
-        check_known("model", self.model, MODEL_PARAMETERS)
+        if not is_file_reference(self.model):
+            check_known("model", self.model, MODELS, FILES)
         check_known("dataset", self.dataset, DATASETS)
+        check_known("stem", self.stem, STEMS)
+        for name in ("classes", "images"):
+            check_whole_number(name, getattr(self, name), at_least=1)
+        if self.parameters is not None:
+            check_whole_number("parameters", self.parameters, at_least=1)
+        shape = tuple(self.image_shape) if isinstance(self.image_shape, list | tuple) else ()
+        if len(shape) != 3 or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in shape):
+            raise InputError(f"image_shape is {quote(self.image_shape)}; give channels, height and width: [3, 32, 32]")
+        object.__setattr__(self, "image_shape", shape)
+        if shape != SHAPE and self.dataset in ("digits", "cifar10"):
+            raise InputError(f"image_shape is {list(shape)}, but images of {self.dataset} are {list(SHAPE)}")
+        if not isinstance(self.download, bool):
+            raise InputError(f"download is {quote(self.download)}; give True or False")
         check_whole_number("batch_size", self.batch_size, at_least=1)
         check_whole_number("epochs", self.epochs, at_least=1)
         check_whole_number("seed", self.seed, at_least=0)
@@ -81,6 +132,18 @@ class Training(Recipe):
                 check_path(name, getattr(self, name))
         if check_whole_number("checkpoint_every", self.checkpoint_every, at_least=0) and self.checkpoints is None:
             raise InputError("checkpoint_every says how often, and checkpoints is to say in which folder; give it too")
+        buckets: object = self.buckets
+        if buckets is not None and not isinstance(buckets, Buckets):
+            raise InputError(f"buckets is {quote(buckets)}; give Buckets, or None for all gradients at once")
+        if self.sync_every > 1 and (self.gradient_sync is None or self.buckets is not None):
+            raise InputError(
+                f"sync_every is {self.sync_every}: local SGD averages weights by an algorithm and has no gradients to "
+                f"overlap, so gradient_sync {quote(self.sync_name)} does not go with it; give one like 'ring'"
+            )
+        if self.batch_size % self.accumulate:
+            raise InputError(
+                f"accumulate is {self.accumulate}; give a divisor of batch_size, which is {self.batch_size}"
+            )
         compute: object = self.compute
         if compute is not None and not isinstance(compute, ComputePhases):
             raise InputError(
@@ -93,12 +156,56 @@ class Training(Recipe):
     @property
     def gradient_bytes(self) -> int:
         """Bytes of all gradients, as float32."""
-        return MODEL_PARAMETERS[self.model] * ITEM_BYTES["float32"]
+        return self.parameter_count * ITEM_BYTES["float32"]
+
+    @property
+    def parameter_count(self) -> int:
+        """How many parameters are trained. Raises InputError for a user's model whose number is not given."""
+        if not is_file_reference(self.model):
+            return count_parameters(self.model, self.classes, self.stem)
+        if self.parameters is None:
+            raise InputError(
+                f"model {quote(self.model)} is executed by a run only; for a prediction give its number of parameters, "
+                "as parameters = 11181642"
+            )
+        return self.parameters
+
+    @property
+    def gradients(self) -> list[Gradient]:
+        """The gradients as backward makes them; those of a user's model as a hundred alike."""
+        if not is_file_reference(self.model):
+            return gradients_in_order(self.model, self.classes, self.stem, max(self.image_shape[1:]))
+        count, item = self.parameter_count, ITEM_BYTES["float32"]
+        ends = [number * count // 100 for number in range(101)]
+        return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]
+
+    @property
+    def model_kind(self) -> str:
+        """The model, and in brackets all of the training beside data and batch that its computing depends on."""
+        usual = Training(self.gradient_sync)
+        names = ("stem", "classes", "image_shape", "precision", "accumulate", "optimizer", "sync_batch_norm")
+        given = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
+        return f"{self.model}[{', '.join(given)}]" if given else self.model
 
     @property
     def sync_name(self) -> str:
-        """The label of the gradient sync; ``ddp`` for torch's own."""
-        return self.gradient_sync.label if self.gradient_sync else "ddp"
+        """The label of the gradient sync: ``ring``, ``ring[overlap]``, ``ring[hook=ddp]``; ``ddp`` for torch's own."""
+        if self.gradient_sync is None:
+            own = self.buckets is not None and self.buckets.mb != Buckets.mb
+            return f"ddp[bucket_mb={self.buckets.mb:g}]" if self.buckets is not None and own else "ddp"
+        name = self.gradient_sync.label
+        if self.buckets is None:
+            return name
+        return f"{name[:-1]}, {self.buckets.label}]" if name.endswith("]") else f"{name}[{self.buckets.label}]"
+
+
+def is_file_reference(model: object) -> bool:
+    """Return whether a model is a function in a file.
+
+    >>> is_file_reference("my.py:build"), is_file_reference("resnet18")
+    (True, False)
+    """
+    return isinstance(model, str) and ".py:" in model and model.partition(".py:")[2].isidentifier()
 
 
 def check_training(training: object, steps: object = None) -> None:

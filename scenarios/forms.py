@@ -3,19 +3,20 @@
 Everything that can be judged without building the cluster or looking up an algorithm is judged here.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
+from collectives.checks import check_number
 from collectives.declaration import NCCL
 from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.spec import find_spec
 from collectives.units import format_size
-from collectives.workload import DATASETS, MODEL_PARAMETERS
+from collectives.workload import DATASETS, FILES, MODELS, Buckets, is_file_reference
 from scenarios.cluster_forms import AnyClusterForm
-from scenarios.fields import Algorithms, Seconds, Section, Size, as_list, check_known
+from scenarios.fields import Algorithms, Seconds, Section, Size, as_list, check_known, read_reference
 from scenarios.nccl_forms import NcclForm
 from scenarios.trouble import TroubleForm
 
@@ -86,26 +87,85 @@ class ComputeForm(Section):
         return self
 
 
+class Sync(NamedTuple):
+    """A gradient sync: an algorithm by name and parameters, and the buckets in which gradients travel, if any."""
+
+    name: str
+    parameters: dict[str, int | str]
+    buckets: Buckets | None
+
+
+def read_sync(value: object) -> Sync:
+    """Return the sync that a value is. Raise InputError for keys and values that it cannot have.
+
+    >>> read_sync({"name": "ring", "overlap": True, "bucket_mb": 10}).buckets
+    Buckets(mb=10.0, hook='own')
+    """
+    given = dict(value) if isinstance(value, dict) else {"name": value}
+    overlap, hook, mb = (
+        given.pop(key, usual) for key, usual in (("overlap", None), ("hook", None), ("bucket_mb", None))
+    )
+    reference = read_reference(given if isinstance(value, dict) else value, SYNC)
+    if overlap is not None and not isinstance(overlap, bool):
+        raise InputError(f"overlap = {quote(overlap)} of {reference.name} should be true or false")
+    is_ddp = reference.name == "ddp"
+    if is_ddp and (overlap is not None or hook is not None):
+        raise InputError('"ddp" overlaps by itself; of its keys only bucket_mb is known')
+    if hook is not None and overlap:
+        raise InputError(f"{reference.name} has overlap and hook; give one: overlap = true is by our own hooks")
+    if mb is not None and not (overlap or hook is not None or is_ddp):
+        raise InputError(f'bucket_mb of {reference.name} needs overlap = true or hook = "ddp"')
+    size = Buckets.mb if mb is None else float(check_number("bucket_mb", mb, "MiB", above=0))
+    if hook is not None:
+        return Sync(*reference, Buckets(size, str(hook)))
+    return Sync(*reference, Buckets(size) if overlap or (is_ddp and mb is not None) else None)
+
+
+Syncs = Annotated[list[Annotated[Sync, PlainValidator(read_sync)]], BeforeValidator(as_list)]
+SYNC = (
+    'a gradient sync is "ring", "ddp", "my.py:name", {name = "ring", parameter = 4}, '
+    '{name = "ring", overlap = true, bucket_mb = 25} or {name = "ring", hook = "ddp"}'
+)
+
+
 class TrainingForm(Section):
     """``[training]``: keys that are left out keep the defaults of ``collectives.workload.Training``."""
 
-    gradient_sync: Algorithms = Field(min_length=1, description='for example ["ring", "ddp"]')
+    gradient_sync: Syncs = Field(min_length=1, description='for example ["ring", "ddp"]')
     model: str = ""
     dataset: str = ""
     batch_size: int = Field(1, ge=1)
     epochs: int = Field(1, ge=1)
     seed: int = Field(0, ge=0, lt=2**32)
     learning_rate: float = Field(1.0, gt=0, allow_inf_nan=False)
-    scale_learning_rate: bool = False
+    scale_learning_rate: bool | str = False
+    optimizer: str = ""
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    schedule: str = ""
+    warm_up: int = 0
+    accumulate: int = 1
+    clip_norm: float = 1.0
+    sync_every: int = 1
+    precision: str = ""
+    sync_batch_norm: bool = False
+    broadcast_weights: bool = True
+    check_every: int = 0
     data_folder: str = ""
     checkpoints: str = Field("", min_length=1, description='a folder, for example "checkpoints"')
     checkpoint_every: int = Field(1, ge=1)
+    download: bool = False
+    stem: str = ""
+    classes: int = 10
+    image_shape: list[int] = Field([])
+    images: int = 1
+    parameters: int = 1
     compute: ComputeForm | None = None
 
     @field_validator("model")
     @classmethod
     def _check_model(cls, model: str) -> str:
-        return check_known(model, "model", tuple(MODEL_PARAMETERS))
+        return model if is_file_reference(model) else check_known(model, "model", MODELS, f", {FILES}")
 
     @field_validator("dataset")
     @classmethod

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_sequence, check_text
@@ -14,14 +14,14 @@ from collectives.elements import item_bytes
 from collectives.errors import InputError
 from collectives.quoting import cut
 from collectives.request import Request, make_request
-from collectives.workload import ComputePhases, Training
+from collectives.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 
 if TYPE_CHECKING:
     from scenarios.fields import Reference
-    from scenarios.forms import CollectiveForm, ScenarioForm, TrainingForm, WhatIfForm
+    from scenarios.forms import CollectiveForm, ScenarioForm, Sync, TrainingForm, WhatIfForm
     from scenarios.nccl_forms import NcclForm
     from scenarios.network_form import ClusterForm
     from scenarios.trouble import TroubleForm
@@ -179,20 +179,26 @@ class _Builder:
             given["data_folder"] = str(self.folder / Path(form.data_folder).expanduser())
         if form.checkpoints:
             given["checkpoints"] = str(Path(form.checkpoints).expanduser())  # written, so not beside the scenario
+        if is_file_reference(form.model):
+            given["model"] = os.path.relpath(self.folder / form.model)
         compute = ComputePhases(**form.compute.model_dump()) if form.compute else None
         return tuple(
-            Training(
-                self._gradient_sync(reference, clusters, f"training.gradient_sync.{number}"), compute=compute, **given
-            )
-            for number, reference in enumerate(form.gradient_sync)
+            self._training(sync, clusters, f"training.gradient_sync.{number}", compute, given)
+            for number, sync in enumerate(form.gradient_sync)
         )
 
-    def _gradient_sync(self, reference: "Reference", clusters: Sequence[Cluster], key: str) -> Algorithm | None:
-        if reference.name == "ddp" and not reference.parameters:
-            return None
-        return self._algorithm(reference, "all_reduce", clusters, key)
+    def _training(
+        self, sync: "Sync", clusters: Sequence[Cluster], key: str, compute: ComputePhases | None, given: dict[str, Any]
+    ) -> Training:
+        algorithm = None
+        if sync.name != "ddp" or sync.parameters:
+            algorithm = self._algorithm(sync, "all_reduce", clusters, key)
+        with self._at("training"):
+            return Training(algorithm, buckets=sync.buckets, compute=compute, **given)
 
-    def _algorithm(self, reference: "Reference", collective: str, clusters: Sequence[Cluster], key: str) -> Algorithm:
+    def _algorithm(
+        self, reference: "Reference | Sync", collective: str, clusters: Sequence[Cluster], key: str
+    ) -> Algorithm:
         with self._at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)

@@ -1,16 +1,16 @@
 """A training on the processes of this machine, from the measured times of its phases and hops."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from collectives.buckets import Gradient, fill_buckets
+from collectives.buckets import Bucket, Gradient, fill_buckets
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, ComputePoint, read_curve
+from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint, read_curve
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.workload import ComputePhases, Training
+from collectives.workload import Buckets, ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.hop_times import METHOD, make_trace, time_hops
 from simcomm.overlap import overlap
@@ -69,42 +69,43 @@ def measured_ranks(training: Training, cluster: Cluster, calibration: Calibratio
 def train_overlapped(
     training: Training,
     cluster: Cluster,
-    calibration: Calibration,
+    calibration: Calibration | None,
     phases: ComputePhases,
     steps: int,
     carry: Callable[[int], float] | None = None,
 ) -> Trace:
-    """Return the trace of steps by torch's DistributedDataParallel: buckets travel while backward goes on.
+    """Return the trace of steps whose gradients travel in buckets while backward goes on.
 
-    Forward includes the broadcast of the buffers, and backward all that averaging the gradients takes: the buckets,
-    the copies into them and back, and waiting for the slowest rank; the sync has no length, as when it is measured.
-    On another cluster than this machine ``carry`` says how long a bucket of so many bytes takes; what it takes from
-    backward is what it took from it here, spread over that time. Raises InputError where the calibration has no overlap
-    of such a training.
+    Forward includes torch's broadcast of the buffers, and backward all that averaging the gradients takes: the buckets,
+    torch's copies into them and back, and waiting for the slowest rank; the sync has no length, as when torch's own is
+    measured. ``carry`` says how long a bucket of so many bytes takes by itself, unless gloo carries it here; what it
+    takes from backward is what gloo's takes from it here, spread over that time. Without a calibration of the overlap
+    gradients are there by their shares of the multiplications, and what travels takes nothing from backward. Raises
+    InputError where that is not known and the computing is calibrated.
     """
-    ranks, measured = cluster.world_size, measured_ranks(training, cluster, calibration)
-    threads, turns = threads_per_rank(ranks), ranks / measured
-    point, together = (
-        calibration.overlap_point(training, measured, threads),
-        calibration.compute_point(training, measured, threads),
-    )
-    if point is None:
+    ranks, turns, point, together = cluster.world_size, 1.0, None, None
+    if calibration is not None:
+        measured = measured_ranks(training, cluster, calibration)
+        threads, turns = threads_per_rank(ranks), ranks / measured
+        point = calibration.overlap_point(training, measured, threads)
+        together = calibration.compute_point(training, measured, threads)
+    if point is None and (carry is None or (cluster.is_here and training.compute is None)):
         raise InputError(
-            f"the calibration has no overlap of {training.model}, {training.dataset}, batch size "
+            f"the calibration has no overlap of {training.model_kind}, {training.dataset}, batch size "
             f"{training.batch_size}, with {ranks} ranks; make one with `ringlab calibrate SCENARIO`"
         )
-    buckets = fill_buckets([Gradient(*each) for each in point.gradients])
-    seconds, steal = [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets], point.steal
-    if carry is not None:
-        stolen, seconds = turns * steal * sum(seconds), [carry(bucket.nbytes) for bucket in buckets]
-        steal = stolen / sum(seconds)
+    gradients = [Gradient(*each) for each in point.gradients] if point else training.gradients
+    buckets = fill_buckets(gradients, int((training.buckets or Buckets()).mb * 2**20))
+    seconds, steal = _carried(buckets, point, carry, turns)
     found = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, steal)
+    by_torch = turns if training.buckets is None or training.buckets.hook == "ddp" else 0.0
+    broadcast_s, copies_s = (by_torch * point.broadcast_s, by_torch * point.copies_s) if point else (0.0, 0.0)
     wait = together.wait_s if together else 0.0
     begin, spans = 0.0, list[Span]()
     for step in range(steps):
         _, _, optimizer = _of_ranks(phases, together, ranks, step % ranks)
-        forward = begin + phases.forward + turns * point.broadcast_s
-        backward = forward + found.finished + turns * point.copies_s + wait
+        forward = begin + phases.forward + broadcast_s
+        backward = forward + found.finished + copies_s + wait
         for rank in range(ranks):
             times = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, backward)}
             times["optimizer"] = backward, backward + optimizer[rank]
@@ -126,6 +127,20 @@ def train_overlapped(
         engine="measured",
         method=METHOD,
     )
+
+
+def _carried(
+    buckets: Sequence[Bucket], point: OverlapPoint | None, carry: Callable[[int], float] | None, turns: float
+) -> tuple[list[float], float]:
+    """Return how long each bucket takes by itself, and what one second of that takes from backward."""
+    if carry is None:
+        assert point is not None
+        return [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets], point.steal
+    seconds = [carry(bucket.nbytes) for bucket in buckets]
+    if point is None or sum(seconds) <= 0:
+        return seconds, 0.0
+    stolen = turns * point.steal * sum(read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets)
+    return seconds, stolen / sum(seconds)
 
 
 def _of_ranks(

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_cluster
-from collectives.declaration import GLOO
+from collectives.declaration import GLOO, Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration, cached_calibration
@@ -90,7 +90,7 @@ def train(
 def check_sync(training: Training, cluster: Cluster, engine: str | None, trouble: Trouble) -> None:
     """Raise InputError for a sync without messages where these are asked for, and for ``ddp`` but on this machine."""
     sync = training.gradient_sync
-    if sync is not None and not sync.is_nccl:
+    if sync is not None and not sync.is_nccl and training.buckets is None:
         return
     if sync is None and not cluster.is_here and not cluster.is_emulated:
         raise InputError(
@@ -123,6 +123,9 @@ def _find_steps(
         assert calibration is not None
         carry = None if cluster.is_here else partial(_reduced_by_gloo, cluster, calibration)
         return train_overlapped(training, cluster, calibration, compute, steps, carry)
+    if training.buckets is not None:
+        carry = partial(_reduced_by, training.gradient_sync, cluster, calibration)
+        return train_overlapped(training, cluster, calibration, compute, steps, carry)
     if training.gradient_sync.is_nccl:
         return _with_nccl(training, cluster, compute, steps)
     if engine is None and trouble == NO_TROUBLE and calibration is not None:
@@ -140,21 +143,33 @@ def _find_steps(
     return _on_reference(training, cluster, transport, compute, steps, trouble)
 
 
+def _reduced_by(algorithm: Algorithm, cluster: Cluster, calibration: Calibration | None, nbytes: int) -> float:
+    """Return the seconds in which an algorithm averages so many bytes on a cluster."""
+    if algorithm.is_nccl:
+        return _reduced_by_nccl(cluster, nbytes)
+    request = Request(algorithm, nbytes // 4, op="mean")
+    return run(request, cluster, calibration=calibration, record=False).elapsed
+
+
 def _reduced_by_gloo(cluster: Cluster, calibration: Calibration, nbytes: int) -> float:
     """Return the seconds of gloo's own all_reduce of so many bytes on a cluster."""
     gloo = find_algorithm(f"all_reduce/{GLOO}")
     return run(Request(gloo, nbytes // 4), cluster, calibration=calibration, record=False).elapsed
 
 
-def _with_nccl(training: Training, cluster: Cluster, compute: ComputePhases, steps: int) -> Trace:
-    """Return steps whose sync is NCCL's own all_reduce. Raise InputError for a cluster that NCCL does not join."""
+def _reduced_by_nccl(cluster: Cluster, nbytes: int) -> float:
+    """Return the seconds of NCCL's own all_reduce. Raise InputError for a cluster that NCCL does not join."""
     from simcomm.nccl.clusters import NcclCluster  # trainings over other transports do without it
     from simcomm.nccl.predict import predict_seconds
 
     if not isinstance(cluster, NcclCluster):
         raise InputError(f"gradient_sync 'nccl' needs a cluster that NCCL joins, and {cluster.title} is none")
-    settings = cluster.settings
-    sync = float(predict_seconds(cluster.system, "all_reduce", [training.gradient_bytes], settings=settings)[0])
+    return float(predict_seconds(cluster.system, "all_reduce", [nbytes], settings=cluster.settings)[0])
+
+
+def _with_nccl(training: Training, cluster: Cluster, compute: ComputePhases, steps: int) -> Trace:
+    """Return steps whose sync is NCCL's own all_reduce. Raise InputError for a cluster that NCCL does not join."""
+    sync = _reduced_by_nccl(cluster, training.gradient_bytes)
     lengths = {"forward": compute.forward, "backward": compute.backward, "sync": sync, "optimizer": compute.optimizer}
     ends = list(accumulate(list(lengths.values()) * steps))
     spans = [

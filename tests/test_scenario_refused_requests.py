@@ -122,6 +122,39 @@ WRONG = {
         TRAINS + 'dataset = "mnist"\n' + STAR,
         "training.dataset: dataset 'mnist' is not known; there are digits, cifar10",
     ),
+    "unknown optimizer": (
+        TRAINS + 'optimizer = "adam"\n' + STAR,
+        "training: optimizer 'adam' is not known; there are",
+    ),
+    "unknown schedule": (
+        TRAINS + 'schedule = "cos"\n' + STAR,
+        "training: schedule 'cos' is not known; there",
+    ),
+    "unknown precision": (TRAINS + 'precision = "fp8"\n' + STAR, "training: precision 'fp8' is not known; there are"),
+    "pieces that do not divide": (
+        TRAINS + "accumulate = 5\n" + STAR,
+        "training: accumulate is 5; give a divisor of batch_size, which is 32",
+    ),
+    "no shape": (
+        TRAINS + 'dataset = "synthetic"\nimage_shape = [32, 32]\n' + STAR,
+        "training: image_shape is [32, 32]; give channels, height and width: [3, 32, 32]",
+    ),
+    "local SGD of torch's own": (
+        STAR + '[training]\ngradient_sync = ["ddp"]\nsync_every = 4\n',
+        "training: sync_every is 4: local SGD averages weights by an algorithm",
+    ),
+    "bucket size without buckets": (
+        STAR + '[training]\ngradient_sync = {name = "ring", bucket_mb = 4}\n',
+        'training.gradient_sync.0: bucket_mb of ring needs overlap = true or hook = "ddp"',
+    ),
+    "empty buckets": (
+        STAR + '[training]\ngradient_sync = {name = "ring", overlap = true, bucket_mb = 0}\n',
+        "training.gradient_sync.0: bucket_mb is 0; give a number of MiB above 0",
+    ),
+    "unknown hook": (
+        STAR + '[training]\ngradient_sync = {name = "ring", hook = "horovod"}\n',
+        "training.gradient_sync.0: hook 'horovod' is not known; there are own, ddp",
+    ),
     "no batch": (TRAINS + "batch_size = 0\n" + STAR, "training.batch_size = 0 should be greater than or equal to 1"),
     "no epochs": (TRAINS + "epochs = 0\n" + STAR, "training.epochs = 0 should be greater than or equal to 1"),
     "negative seed": (TRAINS + "seed = -1\n" + STAR, "training.seed = -1 should be greater than or equal to 0"),
@@ -136,7 +169,7 @@ WRONG = {
     ),
     "maybe": (
         TRAINS + 'scale_learning_rate = "yes"\n' + STAR,
-        'training.scale_learning_rate = "yes" should be true or false',
+        "training: scale_learning_rate is 'yes'; give True or False, or one of linear, sqrt",
     ),
     "bare compute": (
         TRAINS + "[training.compute]\nforward = 12\n" + STAR,

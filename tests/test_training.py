@@ -7,18 +7,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torchvision.models import get_model
 
 from collectives import InputError, find_algorithm, recv, send
 from collectives.declaration import algorithm
 from collectives.errors import RunFailed
-from collectives.workload import MODEL_PARAMETERS, Training
+from collectives.models import STEMS, count_parameters, gradients_in_order
+from collectives.workload import MODELS, Training
 from realcomm.launching.launcher import launch
 from realcomm.training import running
 from realcomm.training.compute_phases import LoneTraining
 from realcomm.training.gradient_sync import make_sync, no_sync
+from realcomm.training.models import build_model, build_resnet
 from realcomm.training.observing import Observer
-from realcomm.training.replica import build_model, make_replica, take_step
+from realcomm.training.replica import make_replica, take_step
 from realcomm.training.running import RankResult, RunningTraining, make_replica_and_sync
 from realcomm.training.shard import Shard, held_out_batches
 from realcomm.training.stopwatch import Stopwatch
@@ -109,7 +110,7 @@ def test_rank_0_reports_its_progress(ring):
 
 
 def test_the_accuracy_is_that_of_the_saved_weights(ring):
-    model = build_model("resnet18", seed=9)
+    model = build_model(small(RING), seed=9)
     model.load_state_dict(ring.weights)
     model.eval()
     with torch.inference_mode():
@@ -183,7 +184,7 @@ def test_a_loss_that_is_no_number_names_rank_step_and_phase(monkeypatch):
 
 def test_ring_naive_and_torchs_own_lead_to_the_same_weights(ring, tmp_path):
     launch(other_syncs, 2, tmp_path)
-    start = build_model("resnet18", seed=0).state_dict()
+    start = build_model(small(RING), seed=0).state_dict()
     for name in ("naive", "ddp"):
         weights = torch.load(tmp_path / name, weights_only=True)
         for key, expected in ring.weights.items():
@@ -299,10 +300,17 @@ def test_an_algorithm_that_does_not_average_is_refused(monkeypatch):
         train(small(forgets_to_add.__algorithm__), TWO)  # type: ignore[attr-defined]
 
 
-def test_the_named_size_of_the_model_is_torchvisions():
-    for name, expected in MODEL_PARAMETERS.items():
-        model = get_model(name, weights=None, num_classes=10)
-        assert sum(p.numel() for p in model.parameters() if p.requires_grad) == expected
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_gradients_of_a_model_are_torchvisions_in_the_order_of_backward(name, stem):
+    with torch.device("meta"):
+        model = build_resnet(Training(RING, name, stem=stem, classes=7))
+    sizes = [parameter.nbytes for parameter in model.parameters()]
+    found = gradients_in_order(name, 7, stem)
+    assert sorted(gradient.nbytes for gradient in found) == sorted(sizes)
+    assert [gradient.nbytes for gradient in found[:2]] == sizes[:-3:-1] and found[-1].nbytes == sizes[0]
+    assert [gradient.ready for gradient in found] == sorted(gradient.ready for gradient in found)
+    assert count_parameters(name, 7, stem) * 4 == sum(sizes)
 
 
 def test_a_process_by_itself_times_the_phases_of_its_steps():

@@ -185,7 +185,7 @@ class Calibration:
         """Return what was measured of such a training step; None where nothing was."""
         for point in self.compute:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
-            if of_point == (training.model, training.dataset, training.batch_size, processes, threads):
+            if of_point == (training.model_kind, training.dataset, training.batch_size, processes, threads):
                 return point
         return None
 
@@ -193,7 +193,7 @@ class Calibration:
         """Return what was measured of overlap in such a training; None where nothing was."""
         for point in self.overlap:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
-            if of_point == (training.model, training.dataset, training.batch_size, processes, threads):
+            if of_point == (training.model_kind, training.dataset, training.batch_size, processes, threads):
                 return point
         return None
 

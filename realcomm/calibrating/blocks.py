@@ -32,7 +32,7 @@ class TrainingKind(NamedTuple):
     @classmethod
     def of(cls, training: Training) -> "TrainingKind":
         """Return the kind of a training."""
-        return cls(training.model, training.dataset, training.batch_size)
+        return cls(training.model_kind, training.dataset, training.batch_size)
 
 
 class StepTimes(NamedTuple):

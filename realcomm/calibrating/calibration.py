@@ -122,4 +122,4 @@ def _check_images(trainings: Sequence[Training]) -> None:
         from realcomm.training.datasets import load_images  # torch comes with it
 
         for training in trainings:
-            load_images(training.dataset, train=True, folder=training.data_folder)
+            load_images(training, train=True)

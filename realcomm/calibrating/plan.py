@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from collectives.buckets import fill_buckets
 from collectives.costs.hops import request_hops
 from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of
 from collectives.records.environment import cores, threads_per_rank
@@ -95,13 +96,21 @@ def _probes(hops: Iterable[Hop], ranks: int) -> tuple[Probe, ...]:
     return tuple(dict.fromkeys(probe for hop in hops for probe in probes_of(hop, ranks)))
 
 
+def _synchronised(training: Training) -> list[int]:
+    """Return the bytes of each sync of a step: of all gradients, or of each bucket."""
+    if training.buckets is None:
+        return [training.gradient_bytes]
+    return [bucket.nbytes for bucket in fill_buckets(training.gradients, int(training.buckets.mb * 2**20))]
+
+
 def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> TrainingPlan:
     syncs = [
-        Request(training.gradient_sync, training.gradient_bytes // 4, op="mean")
+        Request(training.gradient_sync, nbytes // 4, op="mean")
         for training in same
+        for nbytes in _synchronised(training)
         if training.gradient_sync is not None and not training.gradient_sync.is_nccl
     ]
     hops = [hop for sync in syncs for hop in request_hops(sync, ranks)] if ranks > 1 else []
     threads = tuple(dict.fromkeys([threads_per_rank(ranks), cores()]))
-    overlaps = ranks > 1 and any(training.gradient_sync is None for training in same)
+    overlaps = ranks > 1 and any(training.gradient_sync is None or training.buckets is not None for training in same)
     return TrainingPlan(same[0], _probes(hops, ranks), threads, tuple(same) if runs else (), overlaps)

@@ -19,7 +19,8 @@ from realcomm.execution.executor import Executor
 from realcomm.launching.group import own_device
 from realcomm.measuring.probes import probe_request
 from realcomm.training.gradient_sync import AfterBackward, Average
-from realcomm.training.replica import WARM_UP_STEPS, build_model, make_replica, take_step
+from realcomm.training.models import build_model
+from realcomm.training.replica import WARM_UP_STEPS, make_replica, take_step
 from realcomm.training.shard import Shard
 from realcomm.training.stopwatch import Stopwatch
 
@@ -29,7 +30,7 @@ class StandInTraining:
 
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
         self.rank, self.world_size, self.probes = rank, world_size, list(probes)
-        self.replica = make_replica(build_model(training.model, training.seed), training)
+        self.replica = make_replica(build_model(training, training.seed), training)
         self._shard = Shard(training, rank, world_size)
         self._batches = iter(self._shard)
         self._exchanges = [self._exchange(probe) for probe in self.probes]

@@ -86,10 +86,11 @@ class OwnCollective:
 Runner = Executor | OwnCollective
 
 
-def make_runner(request: Request, rank: int, world_size: int, device: torch.device) -> Runner:
-    """Return what carries a request out on this rank, watched where it has a program. Raise InputError."""
+def make_runner(request: Request, rank: int, world_size: int, device: torch.device, is_watched: bool = True) -> Runner:
+    """Return what carries a request out on this rank, watched if wanted and it has a program. Raise InputError."""
     if request.algorithm.is_nccl or (request.algorithm.is_gloo and device.type == "cpu"):
         return OwnCollective(request, rank, world_size, device)
     executor = Executor(request, rank, world_size, device=device)
-    executor.watch()
+    if is_watched:
+        executor.watch()
     return executor

@@ -7,7 +7,7 @@ from dataclasses import replace
 from collectives.records.messages import Message
 from collectives.records.trace import Trace, Unfinished, name_in_library
 from collectives.request import Request
-from collectives.workload import MODEL_PARAMETERS, Training
+from collectives.workload import Training
 from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace
 from realcomm.launching.failures import LaunchFailed
 from realcomm.launching.types import Ranks
@@ -34,9 +34,9 @@ def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFaile
         return None
     start, sync = min(begins), training.gradient_sync
     messages, unfinished = list[Message](), list[Unfinished]()
-    if sync is not None and accounts:
+    if sync is not None and accounts and training.buckets is None:
         number = next(iter(accounts.values())).number - 1
-        request = Request(sync, MODEL_PARAMETERS[training.model], op="mean")
+        request = Request(sync, training.parameter_count, op="mean")
         messages, unfinished = follow_messages(request, cluster.world_size, accounts, start)
         messages = [message._replace(collective=number) for message in messages]
         unfinished = [one._replace(collective=number) for one in unfinished]

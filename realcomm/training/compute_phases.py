@@ -10,7 +10,8 @@ from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress
 from realcomm.training.datasets import load_images
 from realcomm.training.gradient_sync import no_sync
-from realcomm.training.replica import WARM_UP_STEPS, build_model, make_replica, take_step
+from realcomm.training.models import build_model
+from realcomm.training.replica import WARM_UP_STEPS, make_replica, take_step
 from realcomm.training.stopwatch import Stopwatch
 
 MEASURED_STEPS = 12
@@ -22,8 +23,8 @@ class LoneTraining:
     def __init__(self, training: Training, threads: int | None = None) -> None:
         """Prepare the model and a batch; the steps have as many threads as this process, unless said."""
         self._threads, self._watch = threads, Stopwatch(rank=0)
-        self._replica = make_replica(build_model(training.model, training.seed), training)
-        dataset = load_images(training.dataset, train=True, folder=training.data_folder)
+        self._replica = make_replica(build_model(training, training.seed), training)
+        dataset = load_images(training, train=True)
         images, labels = next(iter(DataLoader(dataset, training.batch_size)))
         self._batch = images.to(own_device()), labels.to(own_device())
 

@@ -1,4 +1,4 @@
-"""The images to train on: scikit-learn's digits, which come with it, and CIFAR-10 from a folder."""
+"""The images to train on: scikit-learn's digits, which come with it, CIFAR-10, folders of pictures, and noise."""
 
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,10 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset, TensorDataset
 
 from collectives.errors import InputError
-from collectives.workload import DATASETS
+from collectives.workload import Training
 
-Images = Dataset[Any]  # of pairs: image float32 [3, 32, 32], normalised; label 0..9
+Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalised; label 0..classes-1
+HOLDS = {"cifar10": "cifar-10-batches-py", "imagefolder": "train/ and test/"}
 
 HELD_OUT = 0.2  # of the digits, in equal shares of every class; the same images for every seed of a training
 SPLIT_SEED = 0
@@ -19,17 +20,54 @@ SPLIT_SEED = 0
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
-def load_images(dataset: str, train: bool, folder: Path | str | None = None, download: bool = False) -> Images:
-    """Return the training images of a data set, or the held-out ones that no training sees.
+def load_images(training: Training, train: bool) -> Images:
+    """Return the images that a training learns from, or the held-out ones that it never sees.
 
-    ``folder`` is where cifar10 lies; ``download`` fetches it there first. Raise InputError for a data set that is not
-    known or whose files are missing.
+    Raise InputError for a data set whose files are missing or do not fit the training.
     """
-    if dataset == "digits":
+    if training.dataset == "digits":
         return _digits(train)
-    if dataset == "cifar10":
-        return _cifar10(train, folder, download)
-    raise InputError(f"dataset {dataset!r} is not known; there are {', '.join(DATASETS)}")
+    if training.dataset == "synthetic":
+        return _synthetic(training, train)
+    if training.data_folder is None:
+        raise InputError(
+            f"dataset {training.dataset!r} needs data_folder, the folder that holds {HOLDS[training.dataset]}"
+        )
+    if training.dataset == "imagefolder":
+        return _image_folder(training, Path(training.data_folder), train)
+    return _cifar10(train, training.data_folder, training.download)
+
+
+def _synthetic(training: Training, train: bool) -> Images:
+    """Return noise: as many images as the training says, or a quarter of that. Each image has its class's own mean."""
+    made = torch.Generator().manual_seed(training.seed if train else training.seed + 1)
+    count = training.images if train else -(-training.images // 4)
+    labels = torch.arange(count) % training.classes
+    pixels = torch.randn((count, *training.image_shape), generator=made)
+    pixels += (labels / training.classes - 0.5)[:, None, None, None]
+    return TensorDataset(pixels, labels)
+
+
+def _image_folder(training: Training, folder: Path, train: bool) -> Images:
+    """Return the pictures under ``train/`` or ``test/``, where each class is a folder; scaled and cut to one shape."""
+    from torchvision import datasets, transforms  # slow to import, and only needed here
+
+    channels, height, width = training.image_shape
+    prepare = [transforms.Resize(max(height, width)), transforms.CenterCrop((height, width)), transforms.ToTensor()]
+    if channels == 1:
+        prepare.insert(0, transforms.Grayscale())
+    normalise = transforms.Normalize([0.5] * channels, [0.25] * channels)
+    where = folder / ("train" if train else "test")
+    try:
+        found: Any = datasets.ImageFolder(str(where), transforms.Compose([*prepare, normalise]))
+    except (FileNotFoundError, OSError) as error:
+        raise InputError(f"{where}: no pictures in a folder of each class there ({error})") from error
+    if len(found.classes) != training.classes:
+        raise InputError(
+            f"classes is {training.classes}, but {where} has {len(found.classes)}; give classes = {len(found.classes)}"
+        )
+    images: Images = found
+    return images
 
 
 def _digits(train: bool) -> Images:
@@ -47,7 +85,7 @@ def _digits(train: bool) -> Images:
     return TensorDataset(normalised, torch.from_numpy(labels)[chosen])
 
 
-def _cifar10(train: bool, folder: Path | str | None, download: bool = False) -> Images:
+def _cifar10(train: bool, folder: Path | str, download: bool) -> Images:
     """Return the 50,000 training images of CIFAR-10, without augmentation, or its 10,000 test images.
 
     torchvision's loader compares the files with their published MD5 sums and unpickles them only if they match. Raise
@@ -55,8 +93,6 @@ def _cifar10(train: bool, folder: Path | str | None, download: bool = False) -> 
     """
     from torchvision import datasets, transforms  # slow to import, and only needed here
 
-    if folder is None:
-        raise InputError("dataset 'cifar10' needs data_folder, the folder that holds cifar-10-batches-py")
     normalise = transforms.Compose([transforms.ToTensor(), transforms.Normalize(CIFAR10_MEAN, CIFAR10_STD)])
     try:
         found: Images = datasets.CIFAR10(str(folder), train=train, transform=normalise, download=download)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import GradBucket  # whose public name has no type
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -12,63 +13,120 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.declaration import Algorithm
 from collectives.request import Request
-from realcomm.execution.own_collective import make_runner
+from realcomm.execution.own_collective import Runner, make_runner
+from realcomm.functions.work import start_work
 from realcomm.training.stopwatch import Stopwatch
 
 Average = Callable[[torch.Tensor], None]  # replaces a flat buffer by its mean over all ranks
+NamedParameters = list[tuple[str, nn.Parameter]]
 
 
-class GradientSync(Protocol):
-    """What makes each rank's gradients the mean over all ranks."""
+class GradientSync:
+    """What makes each rank's gradients the mean over all ranks; this one leaves them as they are."""
+
+    def begin(self) -> None:
+        """Begin a step; no gradient is made yet."""
 
     def accumulating(self) -> AbstractContextManager[object]:
         """Return the context of a forward and backward whose gradients are not averaged yet."""
+        return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
         """Return when the flat ``gradients`` hold the mean; called after the last backward of a step."""
 
+    def record_buckets(self, watch: Stopwatch) -> None:
+        """Have each bucket be a span, from when it is full to its mean, where there are buckets on CPUs."""
 
-class AfterBackward:
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a restart needs to add in the same order."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from such a state."""
+
+
+class AfterBackward(GradientSync):
     """Averages all gradients at once, after backward."""
 
     def __init__(self, average: Average) -> None:
         self._average = average
-
-    def accumulating(self) -> AbstractContextManager[object]:
-        """Return a context without effect."""
-        return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
         """Replace ``gradients`` by their mean."""
         self._average(gradients)
 
 
-class TorchsOwn:
-    """torch's DistributedDataParallel, which averages the gradients during backward."""
+class LocalSteps(GradientSync):
+    """Local SGD: leaves the gradients as they are; the weights are averaged now and then."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = DistributedDataParallel(model)
+    def __init__(self, average: AfterBackward, model: nn.Module) -> None:
+        self._average, self._parameters = average, [parameter for _, parameter in named_parameters(model)]
+
+    def average_weights(self, buffer: torch.Tensor) -> None:
+        """Replace the weights by their mean over all ranks; ``buffer`` has their length, and loses what it held."""
+        pieces = buffer.split([each.numel() for each in self._parameters])
+        with torch.no_grad():
+            torch.cat([each.flatten() for each in self._parameters], out=buffer)
+            self._average.finish(buffer)
+            for parameter, piece in zip(self._parameters, pieces, strict=True):
+                parameter.copy_(piece.view_as(parameter))
+
+
+class TorchsOwn(GradientSync):
+    """torch's DistributedDataParallel, which averages the gradients during backward; by an algorithm of ours if given.
+
+    ``model`` is to be called in the place of the one that it wraps.
+    """
+
+    def __init__(self, model: nn.Module, bucket_mb: float, algorithm: Algorithm | None = None) -> None:
+        self.model = DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
+        self._algorithm = algorithm
+        self._watch: Stopwatch | None = None
+        self._ours: dict[int, tuple[torch.Tensor, Runner]] = {}
+        if algorithm is not None:
+            self.model.register_comm_hook(None, self._reduce_bucket)
 
     def accumulating(self) -> AbstractContextManager[object]:
         """Return DistributedDataParallel's ``no_sync``."""
         return self.model.no_sync()
 
-    def finish(self, gradients: torch.Tensor) -> None:
-        """Do nothing: backward ends when the mean is there."""
-
     def record_buckets(self, watch: Stopwatch) -> None:
-        """Have each bucket that torch reduces be a span, from when it is full to its mean."""
+        """Have each bucket be a span."""
+        self._watch = watch
+        if self._algorithm is None:
+            self.model.register_comm_hook(None, self._reduce_bucket)
 
-        def reduce_bucket(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-            end_of = watch.begin(f"bucket {bucket.index()}")
+    def _reduce_bucket(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Start the all_reduce of a bucket; return the future of its mean."""
+        end_of = self._watch.begin(f"bucket {bucket.index()}") if self._watch is not None else None
+        reduced = self._start_ours(bucket) if self._algorithm is not None else allreduce_hook(None, bucket)  # type: ignore[arg-type]
+        if end_of is None:
+            return reduced
 
-            def end(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-                end_of()
-                return done.value()
+        def end(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            end_of()
+            return done.value()
 
-            return allreduce_hook(None, bucket).then(end)  # type: ignore[arg-type]
+        return reduced.then(end)
 
-        self.model.register_comm_hook(None, reduce_bucket)
+    def _start_ours(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Start our algorithm on a bucket."""
+        buffer, (known, runner) = bucket.buffer(), self._ours.get(bucket.index(), (None, None))
+        if known is None or runner is None or (known.data_ptr(), len(known)) != (buffer.data_ptr(), len(buffer)):
+            assert self._algorithm is not None
+            known, runner = buffer, make_bucket_runner(self._algorithm, buffer)  # torch fills others after a step
+            self._ours[bucket.index()] = known, runner
+        group, tensor, chosen = dist.group.WORLD, known, runner
+        assert group is not None
+        work = start_work(lambda: chosen.run(tensor), group, tensor.device, [tensor], async_op=True)
+        assert work is not None
+        return work.get_future().then(lambda done: done.value()[0])
+
+
+def make_bucket_runner(algorithm: Algorithm, piece: torch.Tensor) -> Runner:
+    """Return what averages a bucket. All ranks call this together."""
+    request = Request(algorithm, len(piece), op="mean")
+    return make_runner(request, dist.get_rank(), dist.get_world_size(), piece.device, is_watched=False)
 
 
 def make_sync(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> AfterBackward:
@@ -77,8 +135,15 @@ def make_sync(algorithm: Algorithm, rank: int, world_size: int, gradients: torch
     return AfterBackward(make_runner(request, rank, world_size, gradients.device).run)
 
 
-def _leave(gradients: torch.Tensor) -> None:
-    """Leave the gradients as they are."""
+def named_parameters(model: nn.Module) -> NamedParameters:
+    """Return the parameters that are trained, with their names, in the model's order."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
-no_sync = AfterBackward(_leave)  # of a rank that trains alone
+def lay_out(parameters: list[nn.Parameter], buffer: torch.Tensor) -> None:
+    """Make each parameter's gradient a view of its piece of a flat buffer, one after the other."""
+    for parameter, piece in zip(parameters, buffer.split([each.numel() for each in parameters]), strict=True):
+        parameter.grad = piece.view_as(parameter)
+
+
+no_sync = GradientSync()  # of a rank that trains alone

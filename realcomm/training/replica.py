@@ -9,16 +9,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from torchvision.models import get_model
 
-from collectives.errors import InputError
 from collectives.recipe import Recipe
-from collectives.workload import MODEL_PARAMETERS
 from realcomm.launching.group import own_device
-from realcomm.training.gradient_sync import GradientSync
+from realcomm.training.gradient_sync import GradientSync, lay_out, named_parameters
 from realcomm.training.stopwatch import Stopwatch
 
-CLASSES = 10
 WARM_UP_STEPS = 3  # the first ones are slower: memory is fetched and kernels are chosen
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -37,24 +33,6 @@ class Replica:
     recipe: Recipe
 
 
-def check_model(name: str) -> None:
-    """Raise InputError for a model that cannot be built."""
-    if name not in MODEL_PARAMETERS:
-        raise InputError(f"model {name!r} is not known; there are {', '.join(MODEL_PARAMETERS)}")
-
-
-def build_model(name: str, seed: int) -> nn.Module:
-    """Return torchvision's model with ten classes and random weights from ``seed``, on this rank's device.
-
-    Raise InputError for a model that is not known.
-    """
-    check_model(name)
-    with torch.random.fork_rng(devices=()):  # leaves the caller's random numbers as they are
-        torch.manual_seed(seed)
-        model: nn.Module = get_model(name, weights=None, num_classes=CLASSES)
-    return model.to(own_device())
-
-
 def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: int = 1) -> Replica:
     """Return a model ready to train for ``steps`` steps by a recipe; its gradients are zero."""
     learning_rate = recipe.scaled_learning_rate(world_size)
@@ -70,11 +48,9 @@ def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: i
 
 def flat_gradients(model: nn.Module) -> torch.Tensor:
     """Return a buffer of zeros for all gradients, and make each parameter's gradient a view of its piece of it."""
-    parameters = list(model.parameters())
-    sizes = [parameter.numel() for parameter in parameters]
-    buffer = torch.zeros(sum(sizes), device=parameters[0].device)
-    for parameter, piece in zip(parameters, buffer.split(sizes), strict=True):
-        parameter.grad = piece.view_as(parameter)
+    parameters = [parameter for _, parameter in named_parameters(model)]
+    buffer = torch.zeros(sum(each.numel() for each in parameters), device=parameters[0].device)
+    lay_out(parameters, buffer)
     return buffer
 
 
@@ -93,6 +69,7 @@ def take_step(
     the first gradient is made of a loss.
     """
     watch.start()
+    sync.begin()
     pieces = list(zip(*(each.chunk(replica.recipe.accumulate) for each in (images, labels)), strict=True))
     total = 0.0
     for number, (piece, own_labels) in enumerate(pieces):

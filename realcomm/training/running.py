@@ -13,17 +13,20 @@ from torch import nn
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
 from collectives.records.spans import Span
-from collectives.workload import Training
+from collectives.workload import Buckets, Training
 from realcomm.execution.executor import execute
 from realcomm.launching.group import own_device
 from realcomm.launching.so_far import tell_by
 from realcomm.launching.status import report_progress, set_status
 from realcomm.training.broken_training import PHASES
 from realcomm.training.compute_phases import measure_alone
-from realcomm.training.gradient_sync import GradientSync, TorchsOwn, make_sync
+from realcomm.training.gradient_sync import GradientSync, LocalSteps, TorchsOwn, make_sync
+from realcomm.training.models import build_model
 from realcomm.training.observing import EpochRecord, Observer, State, StepRecord
+from realcomm.training.overlapped import DuringBackward
 from realcomm.training.random_states import get_random_states, set_random_states
-from realcomm.training.replica import WARM_UP_STEPS, Replica, build_model, make_replica, take_step
+from realcomm.training.replica import WARM_UP_STEPS, Replica, make_replica, take_step
+from realcomm.training.replica_checks import ReplicaChecks, check_equal_steps
 from realcomm.training.shard import Shard, held_out_batches
 from realcomm.training.stopwatch import Stopwatch
 from realcomm.training.weights import broadcast, save_weights, weights_digest
@@ -55,7 +58,7 @@ class RunningTraining:
         """Prepare the model, the same on all ranks, its sync, and the observers."""
         set_status("preparing model and images")
         self.training, self.rank, self.world_size = training, rank, world_size
-        self.model = build_model(training.model, seed=training.seed + rank)  # different on every rank ...
+        self.model = build_model(training, seed=training.seed + rank)  # different on every rank ...
         self.shard = Shard(training, rank, world_size, steps)
         self._alone = measure_alone(training) if rank == 0 else 0.0
         if training.broadcast_weights:
@@ -63,12 +66,14 @@ class RunningTraining:
             broadcast(self.model.state_dict().values())  # ... until all have rank 0's
         self.replica, self.sync = make_replica_and_sync(self.model, training, rank, world_size, self.shard.steps)
         self.watch = Stopwatch(rank, "training step")
-        if isinstance(self.sync, TorchsOwn) and own_device().type != "cuda":
+        if own_device().type != "cuda":
             self.sync.record_buckets(self.watch)
         self._seen, self._loss, self.done, self._first = 0, 0.0, 0, 0
         self._batches = self.shard.batches()
-        self._observers = observers
-        for observer in observers:
+        check_equal_steps(self)
+        checks = [ReplicaChecks(training.check_every)] if training.check_every else []
+        self._observers: list[Observer] = [*checks, *observers]
+        for observer in self._observers:
             observer.begin(self)
 
     def take_steps(self, count: int | None = None) -> None:
@@ -94,9 +99,12 @@ class RunningTraining:
 
     def _take_step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         """Train on one batch, and tell who looks on."""
-        step, learning_rate = self.done, self.learning_rate
+        step, learning_rate, every = self.done, self.learning_rate, self.training.sync_every
         self._loss = take_step(self.replica, images, labels, self.sync, self.watch, self._check_loss)
         self._seen, self.done = self._seen + len(labels), step + 1
+        if isinstance(self.sync, LocalSteps) and (self.done % every == 0 or self.shard.ends_epoch(step)):
+            with self.watch.phase("sync"):
+                self.sync.average_weights(self.replica.gradients)
         if self.rank == 0:
             self._report_progress(step)
         if self._observers:
@@ -199,16 +207,22 @@ class RunningTraining:
             "optimizer": replica.optimizer.state_dict(),
             "scheduler": replica.scheduler.state_dict(),
             "scaler": replica.scaler.state_dict(),
+            "sync": self.sync.state_dict(),
         }
-        return {"shared": shared, "own": {"seen": self._seen, "loss": self._loss, "random": get_random_states()}}
+        own = {"seen": self._seen, "loss": self._loss, "random": get_random_states()}
+        if isinstance(self.sync, LocalSteps):  # ranks differ between two averages
+            own |= {name: shared[name] for name in LOCAL}
+        return {"shared": shared, "own": own}
 
     def load_state_dict(self, state: State) -> None:
         """Go on from a state that ``state_dict`` returned, before any step: steps, batches and random numbers too."""
-        shared, own, replica = state["shared"], state["own"], self.replica
+        own, replica = state["own"], self.replica
+        shared = state["shared"] | {name: own[name] for name in LOCAL if name in own}
         self.model.load_state_dict(shared["model"])
         replica.optimizer.load_state_dict(shared["optimizer"])
         replica.scheduler.load_state_dict(shared["scheduler"])
         replica.scaler.load_state_dict(shared["scaler"])
+        self.sync.load_state_dict(shared["sync"])
         self.done = self._first = shared["step"]
         self._seen, self._loss = own["seen"], own["loss"]
         self.watch.step = self.done - 1
@@ -216,6 +230,7 @@ class RunningTraining:
         set_random_states(own["random"])
 
 
+LOCAL = ("model", "optimizer", "scaler")  # parts of the state that each rank has of its own with local SGD
 WHOLE = {"forward", "backward", "sync", "optimizer"}  # whose seconds make a step
 
 
@@ -224,7 +239,12 @@ def make_replica_and_sync(
 ) -> tuple[Replica, GradientSync]:
     """Return the replica to train for so many steps, and the sync of its gradients."""
     replica = make_replica(model, training, world_size, steps)
-    if training.gradient_sync is None:
-        own = TorchsOwn(model)
+    algorithm, buckets = training.gradient_sync, training.buckets
+    if algorithm is None or (buckets is not None and buckets.hook == "ddp"):
+        own = TorchsOwn(model, (buckets or Buckets()).mb, algorithm)
         return replace(replica, model=own.model), own
-    return replica, make_sync(training.gradient_sync, rank, world_size, replica.gradients)
+    if training.sync_every > 1:
+        return replica, LocalSteps(make_sync(algorithm, rank, world_size, replica.gradients), model)
+    if buckets is not None:
+        return replica, DuringBackward(algorithm, buckets, model, replica.gradients)
+    return replica, make_sync(algorithm, rank, world_size, replica.gradients)

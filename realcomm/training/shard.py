@@ -30,7 +30,7 @@ class Shard:
         check_whole_number("epochs", training.epochs, at_least=1)
         if steps is not None:
             check_whole_number("steps", steps, at_least=1)
-        dataset = load_images(training.dataset, train=True, folder=training.data_folder)
+        dataset = load_images(training, train=True)
         self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
         self._dataset, self._batch_size = dataset, training.batch_size
         self._sampler: DistributedSampler[Any] = DistributedSampler(
@@ -81,7 +81,7 @@ def load_batches(dataset: Images, rows: list[list[int]]) -> "DataLoader[Any]":
 
 def held_out_batches(training: Training, rank: int, world_size: int) -> Iterator[Batch]:
     """Yield this rank's share of the held-out images, of which every image goes to exactly one rank."""
-    dataset = load_images(training.dataset, train=False, folder=training.data_folder)
+    dataset = load_images(training, train=False)
     share = Subset(dataset, range(rank, len(dataset), world_size))  # type: ignore[arg-type]
     rows = list(BatchSampler(range(len(share)), TEST_BATCH_SIZE, drop_last=False))
     for images, labels in load_batches(share, rows):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.checks import check_cluster, check_path
+from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace, name_in_library
@@ -14,8 +15,8 @@ from realcomm.launching.types import Network, Progress, Ranks
 from realcomm.training.broken_training import tracing_what_breaks
 from realcomm.training.checkpointing import Checkpointing, Start, find_start
 from realcomm.training.datasets import load_images
+from realcomm.training.models import check_model
 from realcomm.training.observing import Observer
-from realcomm.training.replica import check_model
 from realcomm.training.running import RankResult, RunningTraining
 from realcomm.training.shard import Shard
 
@@ -60,7 +61,7 @@ def train(
     """
     check_cluster(cluster, Ranks)
     check_training(training, steps)
-    _check(training, cluster.world_size, steps)
+    _check(training, cluster.world_size, steps, backend)
     weights = None if weights_file is None else check_path("weights_file", weights_file)
     start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
     if training.checkpoints is not None or resume is not None:
@@ -107,10 +108,12 @@ def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> T
     )
 
 
-def _check(training: Training, world_size: int, steps: int | None) -> None:
+def _check(training: Training, world_size: int, steps: int | None, backend: str) -> None:
     """Raise InputError for a training that cannot be run, here rather than in every process."""
-    check_model(training.model)
+    check_model(training)
+    if training.precision == "fp16" and backend != "nccl":
+        raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs there are float32 and bf16")
     Shard(training, 0, world_size, steps)
-    load_images(training.dataset, train=False, folder=training.data_folder)
+    load_images(training, train=False)
     if training.gradient_sync is not None and not training.gradient_sync.is_nccl:
         verify(training.gradient_sync, world_size)

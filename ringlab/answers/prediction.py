@@ -311,7 +311,10 @@ class _Simulator:
 
     def _engine(self, training: Training) -> str | None:
         """Return the engine for a training: none for NCCL's own sync, as for its collectives, which none simulates."""
-        return None if training.gradient_sync is not None and training.gradient_sync.is_nccl else self.engine
+        is_whole = training.buckets is not None or (
+            training.gradient_sync is not None and training.gradient_sync.is_nccl
+        )
+        return None if is_whole else self.engine
 
     def _expect(self, asked: Request | Training, cluster: Cluster, trouble: Trouble) -> tuple[int, float]:
         """Return how many messages are to be simulated for a row, and about how many seconds that takes."""
@@ -373,7 +376,7 @@ class _Simulator:
             return ""
         job = resolve_training(jobs[min(ended)[1]], cluster, self.calibration)
         sync = job.gradient_sync
-        if sync is None or sync.is_nccl:
+        if sync is None or sync.is_nccl or job.buckets is not None:
             return ""
         if message_count(compact_schedule(sync, cluster.world_size)) > MOST_LOOKED_AT:
             return ""

@@ -24,7 +24,7 @@ def resolve_requests(
 
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
     """Return the training with the algorithm that the model chooses, where its gradient sync is ``auto``."""
-    if training.gradient_sync is None:
+    if training.gradient_sync is None or not training.gradient_sync.is_auto:
         return training
     sync = make_request(training.gradient_sync, cluster.world_size, training.gradient_bytes, op="mean")
     return replace(training, gradient_sync=resolve_auto(sync, cluster, calibration).algorithm)

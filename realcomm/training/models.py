@@ -1,0 +1,67 @@
+"""The models that are trained: torchvision's ResNets, and those that a user's file builds."""
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from torch import nn
+from torchvision.models import get_model
+
+from collectives.errors import InputError, describe_error
+from collectives.workload import Training, is_file_reference
+from realcomm.launching.group import own_device
+from realcomm.training.sync_batch_norm import synchronise_batch_norm
+
+
+def check_model(training: Training) -> None:
+    """Raise InputError for a model whose file is not there. The file is not executed."""
+    if is_file_reference(training.model):
+        path, _, name = training.model.rpartition(":")
+        if not Path(path).is_file():
+            raise InputError(f"model {training.model!r}: there is no file {path}; give FILE.py:{name}")
+
+
+def build_model(training: Training, seed: int) -> nn.Module:
+    """Return the training's model with random weights from ``seed``, on this rank's device.
+
+    A file of the user's is executed here, in the process of each rank. Raise InputError for one that fails.
+    """
+    with torch.random.fork_rng(devices=()):  # leaves the caller's random numbers as they are
+        torch.manual_seed(seed)
+        model = _build_by_file(training) if is_file_reference(training.model) else build_resnet(training)
+    if training.sync_batch_norm:
+        model = synchronise_batch_norm(model)
+    return model.to(own_device())
+
+
+def build_resnet(training: Training) -> nn.Module:
+    """Return torchvision's ResNet with random weights, and with the training's stem and classes."""
+    model: nn.Module = get_model(training.model, weights=None, num_classes=training.classes)
+    if training.stem == "cifar":
+        model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
+        model.maxpool = nn.Identity()
+    return model
+
+
+def _build_by_file(training: Training) -> nn.Module:
+    """Return what the function in the user's file returns. Raise InputError unless that is a model to train."""
+    path, _, name = training.model.rpartition(":")
+    spec = importlib.util.spec_from_file_location(f"model_of_{Path(path).stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        build = getattr(module, name, None)
+        if not callable(build):
+            raise InputError(f"model {training.model!r}: {path} has no function {name}")
+        model: object = build()
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"model {training.model!r}: {describe_error(error, Path(path))}") from error
+    if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
+        raise InputError(f"model {training.model!r} returns {type(model).__name__}; return a torch.nn.Module to train")
+    count = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    if training.parameters not in (None, count):
+        raise InputError(f"parameters is {training.parameters}, but {training.model!r} has {count}; give that number")
+    return model

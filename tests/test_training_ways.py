@@ -1,0 +1,177 @@
+"""Every way of syncing: the weights of one process on the joined batch; and what goes wrong between ranks is named."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from collectives import InputError, find_algorithm
+from collectives.errors import RunFailed
+from collectives.workload import Buckets, Training
+from realcomm.launching.launcher import launch
+from realcomm.training.gradient_sync import LocalSteps, no_sync
+from realcomm.training.replica import Replica, make_replica, take_step
+from realcomm.training.replica_checks import ReplicaChecks, check_equal_steps, find_difference, inspect_gradients
+from realcomm.training.running import make_replica_and_sync
+from realcomm.training.stopwatch import Stopwatch
+from realcomm.training.sync_batch_norm import synchronise_batch_norm
+from realcomm.training.trainer import train
+
+TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
+RING = find_algorithm("all_reduce/ring")
+STEPS, LEARNING_RATE = 3, 0.1
+PIECES = {"accumulate": 2, "clip_norm": 0.05}
+WAYS: dict[str, dict[str, object]] = {
+    "ring": {},
+    "naive": {"gradient_sync": find_algorithm("all_reduce/naive")},
+    "ring[overlap]": {"buckets": Buckets(mb=0.0005)},
+    "ring[hook=ddp]": {"buckets": Buckets(mb=0.0005, hook="ddp")},
+    "ddp": {"gradient_sync": None},
+    "ring, two pieces": {**PIECES},
+    "ring[overlap], two pieces": {**PIECES, "buckets": Buckets()},
+    "ddp, two pieces": {**PIECES, "gradient_sync": None},
+    "adamw": {"optimizer": "adamw", "weight_decay": 0.1, "warm_up": 2, "schedule": "linear"},
+}
+
+
+def tiny_model(*norms: nn.Module) -> nn.Module:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(8, 16), *norms, nn.ReLU(), nn.Linear(16, 10))
+
+
+def joined_batch() -> tuple[torch.Tensor, torch.Tensor]:
+    made = torch.Generator().manual_seed(1)
+    return torch.randn(12, 8, generator=made), torch.randint(10, (12,), generator=made)
+
+
+def steps_of(replica: Replica, sync, rank: int, world_size: int) -> list[torch.Tensor]:
+    """The weights after a few steps on a share of the joined batch."""
+    images, labels = (half.tensor_split(world_size)[rank] for half in joined_batch())
+    for _ in range(STEPS):
+        take_step(replica, images, labels, sync, Stopwatch(rank))
+    return [parameter.detach() for parameter in replica.model.parameters()]
+
+
+def train_tiny(rank: int, world_size: int, way: dict, model: nn.Module | None = None):
+    training = Training(**{"gradient_sync": RING, "learning_rate": LEARNING_RATE, "batch_size": 12, **way})
+    replica, sync = make_replica_and_sync(model or tiny_model(), training, rank, world_size, steps=8)
+    return steps_of(replica, sync, rank, world_size), sync, replica
+
+
+def train_alone(way: dict, model: nn.Module | None = None) -> list[torch.Tensor]:
+    alone = {key: value for key, value in way.items() if key not in ("gradient_sync", "buckets")}
+    training = Training(RING, learning_rate=LEARNING_RATE, batch_size=12, **alone)
+    return steps_of(make_replica(model or tiny_model(), training, steps=8), no_sync, 0, 1)
+
+
+def all_ways(rank: int, world_size: int):
+    """Weights by way; of the overlapped one also its order, its buckets and the parameters without a gradient."""
+    found, overlapped = {}, None
+    for name, way in WAYS.items():
+        found[name], sync, _ = train_tiny(rank, world_size, way)
+        overlapped = sync if name == "ring[overlap]" else overlapped
+    norm = synchronise_batch_norm(tiny_model(nn.BatchNorm1d(16)))
+    found["norm"] = train_tiny(rank, world_size, {"buckets": Buckets()}, norm)[0]
+    return found, overlapped.order, [len(each.parameters) for each in overlapped._buckets], overlapped.unused
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_every_way_leads_to_the_weights_of_one_process_on_the_joined_batch(world_size):
+    expected = {name: train_alone(way) for name, way in WAYS.items()}
+    expected["norm"] = train_alone({}, tiny_model(nn.BatchNorm1d(16)))
+    for found, order, buckets, unused in launch(all_ways, world_size):
+        for name, weights in expected.items():
+            torch.testing.assert_close(found[name], weights, rtol=1e-4, atol=1e-6, msg=f"{name} differs")
+        assert (sorted(order), unused, buckets) == ([0, 1, 2, 3], [], [2, 2])
+    assert not torch.equal(expected["ring"][0], expected["ring, two pieces"][0]), "the gradients are clipped"
+
+
+class Branches(nn.Module):
+    """Uses its second branch on one rank only."""
+
+    def __init__(self, is_used: bool) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.first, self.second, self.is_used = nn.Linear(8, 10), nn.Linear(8, 10), is_used
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.first(images) + (self.second(images) if self.is_used else 0)
+
+
+def troubles(rank: int, world_size: int):
+    """What the checks say of ranks that differ, in weights, branches, steps; and of local SGD before its average."""
+    said = {}
+    weights, sync, _ = train_tiny(rank, world_size, {"buckets": Buckets(mb=0.0001)}, Branches(rank == 1))
+    said["branches"], said["unused"] = weights, sync.unused
+    model = Branches(rank == 1)
+    images, labels = joined_batch()
+    said["gradients"] = inspect_gradients(model, sync, images, labels)
+    said["alike"] = find_difference(model)
+    with torch.no_grad():
+        model.second.bias[3] += float(rank)
+    said["different"] = find_difference(model)
+    running = SimpleNamespace(model=model, done=4, steps=5 + rank, training=SimpleNamespace(sync_every=1))
+    for name, check in (("check", lambda: ReplicaChecks(2).step_done(running, SimpleNamespace(step=3))),
+                        ("steps", lambda: check_equal_steps(running))):  # fmt: skip
+        with pytest.raises(RunFailed) as caught:
+            check()
+        said[name] = str(caught.value)
+    torch.manual_seed(rank)  # no broadcast: every rank begins elsewhere
+    unlike = nn.Linear(8, 10)
+    train_tiny(rank, world_size, {}, unlike)
+    said["without the broadcast"] = find_difference(unlike)
+    _, local, replica = train_tiny(rank, world_size, {"sync_every": 4})
+    assert isinstance(local, LocalSteps)
+    said["local before"] = [each.detach().clone() for each in replica.model.parameters()]
+    local.average_weights(replica.gradients)
+    said["local after"] = [each.detach() for each in replica.model.parameters()]
+    return said
+
+
+def test_what_goes_wrong_between_ranks_is_named():
+    first, second = launch(troubles, 2)
+    assert (first["unused"], second["unused"]) == (["second.weight", "second.bias"], [])
+    torch.testing.assert_close(first["branches"], second["branches"], rtol=0, atol=0)
+    assert [each.unused for each in first["gradients"]] == [["second.weight", "second.bias"], []]
+    assert first["gradients"][0].norm < first["gradients"][1].norm
+    assert first["alike"] is None
+    assert first["different"] == second["different"] == ("second.bias", [1])
+    assert first["check"] == (
+        "the replicas differ after step 3 (never alike before): parameter second.bias of rank 1 is not rank 0's"
+    )
+    assert "rank 0 has 5, rank 1 has 6; give all of them the same images" in second["steps"]
+    assert first["without the broadcast"] == ("weight", [1]), "averaged gradients do not bring weights together"
+    means = [(one + other) / 2 for one, other in zip(first["local before"], second["local before"], strict=True)]
+    assert not torch.equal(first["local before"][0], second["local before"][0])
+    for said in (first, second):
+        torch.testing.assert_close(said["local after"], means)
+
+
+OWN = """
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Flatten(), nn.Linear(24, 4))
+
+def number():
+    return 4
+"""
+
+
+def test_a_model_of_a_users_file_is_trained_in_half_precision_on_noise_of_any_shape(tmp_path):
+    (tmp_path / "my.py").write_text(OWN)
+    data = {"dataset": "synthetic", "image_shape": (1, 4, 6), "classes": 4, "images": 64, "batch_size": 8}
+    training = Training(
+        RING, f"{tmp_path}/my.py:build", buckets=Buckets(), precision="bf16", check_every=1, epochs=2, **data
+    )
+    trace = train(training, TWO)
+    assert (trace.title, trace.facts["examples_seen"]) == ("training/ring[overlap]", 2 * 64)
+    assert trace.facts["replicas_identical"] == 1.0
+    with pytest.raises(InputError, match=r"my.py:number' returns int; return a torch.nn.Module"):
+        train(replace(training, model=f"{tmp_path}/my.py:number"), TWO)
+    with pytest.raises(InputError, match=r"there is no file .*your.py"):
+        train(replace(training, model=f"{tmp_path}/your.py:build"), TWO)
+    with pytest.raises(InputError, match="precision 'fp16' needs GPUs"):
+        train(replace(training, precision="fp16"), TWO)
