@@ -20,6 +20,7 @@ SMALLEST = {  # what makes each of them take seconds
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
     "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
+    "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
 }
@@ -49,6 +50,13 @@ def test_make_bench_runs_them_all_and_each_is_tried_here():
 def assert_says_where_it_ran(found: Any) -> None:
     assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
     assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
+
+
+def test_overlap_is_measured_beside_torchs_own(tmp_path: Path):
+    found = measured("overlap.py", tmp_path / "found.json", *SMALLEST["overlap.py"])
+    assert_says_where_it_ran(found)
+    assert [row["way"] for row in found["steps"]] == ["ddp", "ring[overlap]"]
+    assert found["steps"][0]["ratio"] == 1.0 and all(row["step_s"] > 0 for row in found["steps"])
 
 
 def test_traces_are_measured(tmp_path: Path):

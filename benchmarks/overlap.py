@@ -1,0 +1,110 @@
+"""Gradients in buckets during backward: our ring beside torch's DistributedDataParallel, step by step.
+
+    python benchmarks/overlap.py [--ranks 2] [--batch-size 32] [--rounds 15] [--way ddp ring ...] [-o FILE]
+
+All ways train in the same processes, a step each in turn, in an order that rotates, so that whatever else the machine
+does meets all alike. A step takes as long as its slowest rank. The ratio (a way over ``ddp``) is the median over the
+rounds; its interval is the middle 95 % of medians of rounds drawn again with replacement.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from collectives.catalogue import find_algorithm
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment, threads_per_rank
+from collectives.workload import Buckets, Training
+from realcomm.launching.launcher import launch
+from realcomm.launching.status import report_progress
+from realcomm.training.models import build_model
+from realcomm.training.replica import take_step
+from realcomm.training.running import make_replica_and_sync
+from realcomm.training.shard import Shard
+from realcomm.training.stopwatch import Stopwatch
+
+RESULTS = Path(__file__).parent / "results"
+WARM_UP = 3  # rounds that do not count; torch's buckets and ours are filled anew after the first step
+DRAWS = 2000
+RING = find_algorithm("all_reduce/ring")
+WAYS: dict[str, dict[str, Any]] = {
+    "ddp": {"gradient_sync": None},
+    "ring": {"gradient_sync": RING},
+    "ring[overlap]": {"gradient_sync": RING, "buckets": Buckets()},
+    "ring[hook=ddp]": {"gradient_sync": RING, "buckets": Buckets(hook="ddp")},
+}
+
+
+def rounds_of(rank: int, world_size: int, names: list[str], batch_size: int, rounds: int) -> list[dict[str, float]]:
+    """Return by way the seconds of a step on the slowest rank, round by round."""
+    running = {}
+    for name in names:
+        training = Training(batch_size=batch_size, **WAYS[name])
+        model = build_model(training, training.seed)
+        running[name] = make_replica_and_sync(model, training, rank, world_size), Stopwatch(rank)
+    batches = iter(Shard(Training(None, batch_size=batch_size, epochs=1000), rank, world_size))
+    found = []
+    for number in range(WARM_UP + rounds):
+        images, labels = next(batches)
+        seconds = {}
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            (replica, sync), watch = running[name]
+            dist.barrier()
+            begin = perf_counter()
+            take_step(replica, images, labels, sync, watch)
+            slowest = torch.tensor([perf_counter() - begin])
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            seconds[name] = slowest.item()
+        found.append(seconds)
+        if rank == 0:
+            report_progress(number + 1, WARM_UP + rounds, "a step of each way")
+    return found[WARM_UP:]
+
+
+def summary(name: str, rounds: list[dict[str, float]]) -> dict[str, Any]:
+    """Return the median step of a way, and its ratio to ``ddp`` with an interval."""
+    ratios = np.array([seconds[name] / seconds["ddp"] for seconds in rounds])
+    draws = np.random.default_rng(0).choice(ratios, (DRAWS, len(ratios)))
+    low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
+    steps = [seconds[name] for seconds in rounds]
+    return {"way": name, "step_s": median(steps), "ratio": float(np.median(ratios)), "interval": [low, high]}
+
+
+def main() -> None:
+    """Read the options, measure, write and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=32, help="per rank")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--way", nargs="+", default=list(WAYS), choices=list(WAYS), help="beside ddp")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS / "overlap.json", metavar="FILE")
+    asked = parser.parse_args()
+    names = list(dict.fromkeys(["ddp", *asked.way]))
+    rounds = launch(rounds_of, asked.ranks, names, asked.batch_size, asked.rounds, timeout=600.0)[0]
+    rows = [summary(name, rounds) for name in names]
+    for row in rows:
+        low, high = row["interval"]
+        print(f"{row['way']:16} {row['step_s'] * 1e3:8.1f} ms  {row['ratio']:.3f} of ddp ({low:.3f} to {high:.3f})")
+    settings = {"ranks": asked.ranks, "threads": threads_per_rank(asked.ranks), "model": "resnet18",
+                "batch_size": asked.batch_size, "rounds": asked.rounds}  # fmt: skip
+    answer = {
+        "kind": "benchmark",
+        "schema_version": 1,
+        "environment": describe_environment(),
+        **settings,
+        "steps": rows,
+    }
+    write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    print(asked.output)
+
+
+if __name__ == "__main__":
+    main()
