@@ -23,6 +23,7 @@ SMALLEST = {  # what makes each of them take seconds
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
+    "training_curves.py": ["--steps", "2", "--global-batch", "4", "--ranks", "1", "--way", "ring", "ring[overlap]"],
 }
 FOR_GPUS = {"gpu.py", "gpu_wheels.py"}  # `make gpu`; tests/test_gpu_ready.py tries them
 
@@ -57,6 +58,13 @@ def test_overlap_is_measured_beside_torchs_own(tmp_path: Path):
     assert_says_where_it_ran(found)
     assert [row["way"] for row in found["steps"]] == ["ddp", "ring[overlap]"]
     assert found["steps"][0]["ratio"] == 1.0 and all(row["step_s"] > 0 for row in found["steps"])
+
+
+def test_curves_of_two_ways_are_the_same(tmp_path: Path):
+    found = measured("training_curves.py", tmp_path / "found.json", *SMALLEST["training_curves.py"])
+    assert_says_where_it_ran(found)
+    assert [(row["ranks"], len(row["losses"])) for row in [*found["ways"], *found["ranks"]]] == [(2, 2), (2, 2), (1, 2)]
+    assert found["ways"][1]["furthest"] < 1e-3
 
 
 def test_traces_are_measured(tmp_path: Path):
