@@ -108,6 +108,31 @@ def write_text(path: Path | str, content: str, durable: bool = False) -> None:
     write_bytes(path, content.encode(errors="backslashreplace"), durable)
 
 
+def append_text(path: Path | str, content: str) -> None:
+    """Add text to the end of a regular file, or of a new one, in one piece: what was there stays.
+
+    Raises InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     for line in ("one", "two"):
+    ...         append_text(Path(folder, "a.txt"), f"{line};")
+    ...     Path(folder, "a.txt").read_text()
+    'one;two;'
+    """
+    check_output(path)
+    left = memoryview(content.encode(errors="backslashreplace"))
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            while left:
+                left = left[os.write(handle, left) :]
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise OSError(error.errno, reason(error), str(path)) from error
+
+
 def _follow(path: Path) -> Path | int:
     """Return what is written for ``path``: the file at the end of its links, or the number of a file that is open.
 

@@ -5,6 +5,7 @@ Folders import one way, in this order: ``cluster`` (what is described: nodes, li
 the modules beside them (a collective, a training, the choice of an algorithm).
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from simcomm.cluster.calibrated import this_machine
@@ -24,6 +25,7 @@ from simcomm.training import train
 
 if TYPE_CHECKING:
     from simcomm.selection import choose
+    from simcomm.sweeping import sweep
 
 __all__ = [
     "Cluster",
@@ -53,6 +55,7 @@ __all__ = [
     "run",
     "shortest",
     "star",
+    "sweep",
     "this_machine",
     "torus",
     "train",
@@ -61,15 +64,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import ``choose`` when it is first asked for: the closed forms behind it take time to import."""
-    if name == "choose":
-        from simcomm.selection import choose
+_LATER = {"choose": "simcomm.selection", "sweep": "simcomm.sweeping"}  # slow to import, and not always needed
 
-        return choose
+
+def __getattr__(name: str) -> Any:
+    """Import ``choose`` and ``sweep`` when they are first asked for."""
+    if name in _LATER:
+        found = getattr(import_module(_LATER[name]), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Return all names to complete, also the one that is imported when it is first used."""
+    """Return all names to complete, also those that are imported when they are first used."""
     return sorted({*globals(), *__all__})

@@ -13,8 +13,12 @@ def _cpu_model() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def _installed(package: str) -> str:
-    """Return the version of an installed package."""
+def installed_version(package: str) -> str:
+    """Return the version of an installed package, or that it is not installed.
+
+    >>> installed_version("no-such-package")
+    'not installed'
+    """
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     try:
@@ -45,5 +49,5 @@ def describe_environment() -> dict[str, str | int]:
         "cores": cores(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        **{package: _installed(package) for package in ("ringlab", "torch", "torchvision", "numpy", "simpy")},
+        **{package: installed_version(package) for package in ("ringlab", "torch", "torchvision", "numpy", "simpy")},
     }

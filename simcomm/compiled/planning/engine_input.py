@@ -14,7 +14,9 @@ from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
+from simcomm.compiled.kernel.links import LinkRecords
 from simcomm.compiled.planning.cyclic_plan import cyclic_pairs, distances, plan_cyclic, sent_messages
+from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.private_links import cyclic_one_at_a_time, one_at_a_time, private_links
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
@@ -124,6 +126,11 @@ class EngineInput:
         shares = trouble.link_shares()
         left = np.array([shares.get(edge, 1.0) for edge in self.cluster.graph.edges])
         return routes._replace(alone=routes.alone * left, shared=routes.shared * left)
+
+    @cached_property
+    def link_records(self) -> LinkRecords:
+        """The network as the kernel reads it, without links that never hold a message back."""
+        return make_link_records(self.routes, self.private)
 
     @cached_property
     def private(self) -> Bools:

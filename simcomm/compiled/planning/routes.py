@@ -37,12 +37,21 @@ def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs) -> Routes:
     hosts = cluster.hosts
     ends = [(hosts[a], hosts[b]) for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
     first, link = cluster.router().links(ends)
+    return _make_routes(first.astype(np.int32), link.astype(np.int32), cluster, transport)
+
+
+def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Routes:
+    """Return the same routes with the bandwidths and latencies of another cluster, whose links are numbered alike."""
+    return _make_routes(routes.first_hop, routes.hop_link, cluster, transport)
+
+
+def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport) -> Routes:
     alone, shared, latency = _link_figures(cluster)
     counts = np.diff(first)
     seconds = np.zeros(len(counts))
     np.add.at(seconds, np.repeat(np.arange(len(counts)), counts), latency[link])
     return Routes(
-        first.astype(np.int32), link.astype(np.int32), np.ones(len(link), np.int32), transport.overhead + seconds,
+        first, link, np.ones(len(link), np.int32), transport.overhead + seconds,
         alone * transport.goodput, shared * transport.goodput, latency,
     )  # fmt: skip
 

@@ -100,12 +100,12 @@ def _last_computing(inputs: EngineInput, agent: int) -> float:
 
 def link_records_of(inputs: EngineInput) -> LinkRecords:
     """Return the network without links that never hold a message back, whatever the trouble makes of them."""
+    if not inputs.trouble.links_change and not inputs.is_fifo:
+        return inputs.link_records
     routes = inputs.routes
     private = np.zeros_like(inputs.private) if inputs.trouble.links_change else inputs.private
-    if inputs.trouble.links_change or inputs.is_fifo:
-        finite = [np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared)]
-        routes = routes._replace(alone=finite[0], shared=finite[1])
-    return make_link_records(routes, private)
+    finite = [np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared)]
+    return make_link_records(routes._replace(alone=finite[0], shared=finite[1]), private)
 
 
 class LinkChange(NamedTuple):

@@ -1,0 +1,221 @@
+"""Very many predictions in one call: algorithms on clusters at sizes, what they have in common worked out once."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.catalogue import as_algorithm
+from collectives.checks import check_cluster, check_whole_number
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from collectives.records.calibration import Calibration
+from collectives.request import Request, make_request
+from simcomm.cluster.calibrated import resolve_transport
+from simcomm.cluster.cluster import Cluster
+from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
+from simcomm.parallel import in_any_order
+from simcomm.schedules import VERIFIED_UP_TO, compact_schedule
+from simcomm.simulate import run
+from simcomm.sweep_file import SweepFile, describe_questions
+
+MOST_CLUSTERS = 16  # of a block: what one process is given at a time
+
+Several = str | Algorithm | Iterable[str | Algorithm]
+
+
+class SweepRow(NamedTuple):
+    """One prediction of a sweep."""
+
+    cluster: str  # its title
+    world_size: int
+    algorithm: str
+    nbytes: int  # of each rank's buffer, as far as the algorithm can work on it
+    seconds: float  # nan where an interrupt came first
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """Predicted times: ``seconds[c, a, s]`` for cluster c, algorithm a and size s; nan of what was not done."""
+
+    clusters: tuple[Cluster, ...]
+    algorithms: tuple[Algorithm, ...]
+    sizes: tuple[int, ...]  # bytes
+    seconds: npt.NDArray[np.float64]
+    nbytes: npt.NDArray[np.int64] = field(repr=False)  # of the buffers, in whole elements and chunks; same shape
+    interrupted: bool = False
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.clusters)} clusters, {len(self.algorithms)} algorithms, {len(self.sizes)} sizes"
+        return f"<Sweep of {counts}{': interrupted' if self.interrupted else ''}>"
+
+    def rows(self) -> Iterator[SweepRow]:
+        """Yield every prediction, cluster by cluster, and of each algorithm by algorithm.
+
+        >>> import simcomm
+        >>> next(sweep("broadcast/binomial", simcomm.star(4, "8 Gbit/s", "1 us"), [1000]).rows()).nbytes
+        1000
+        """
+        for c, cluster in enumerate(self.clusters):
+            for a, algorithm in enumerate(self.algorithms):
+                for s in range(len(self.sizes)):
+                    nbytes, seconds = int(self.nbytes[c, a, s]), float(self.seconds[c, a, s])
+                    yield SweepRow(cluster.title, cluster.world_size, algorithm.full_name, nbytes, seconds)
+
+
+class Block(NamedTuple):
+    """What is predicted in one go: an algorithm for one number of ranks, on clusters, at sizes."""
+
+    clusters: tuple[Cluster, ...]  # with their transports
+    requests: tuple[tuple[Request, ...], ...]  # of each cluster: those that are not known yet
+    trouble: Trouble
+
+
+def sweep(
+    algorithms: Several,
+    clusters: Cluster | Iterable[Cluster],
+    sizes: Sequence[int] | npt.NDArray[np.integer],
+    *,
+    dtype: str = "float32",
+    op: str = "sum",
+    root: int = 0,
+    calibration: Calibration | None = None,
+    trouble: Trouble = NO_TROUBLE,
+    executor: Executor | None = None,
+    kept: Path | str | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Sweep:
+    """Predict each algorithm on each cluster at each of ``sizes`` (bytes a rank).
+
+    The answers are those of ``simcomm.run(..., engine="compiled", record=False)``, to the last bit; programs are traced
+    and proved, and routes found, once for all clusters that differ in speeds only. Where much is left after a second,
+    all cores work on it; or ``executor`` does, any of ``concurrent.futures``. What is in the file ``kept``, a line of
+    JSON a prediction, is not predicted again, and what is predicted is added to it at once. ``progress(done, total)``
+    is called with numbers of predictions. An interrupt ends the sweep, and what is done by then is the answer.
+    Raises InputError, ProgramError and TooLarge as ``run`` does, and KeyboardInterrupt where nothing is done yet.
+
+    >>> import simcomm
+    >>> stars = [simcomm.star(hosts, "10 Gbit/s", "5 us") for hosts in (4, 8)]
+    >>> found = sweep(["all_reduce/ring", "all_reduce/naive"], stars, [1 << 10, 1 << 20])
+    >>> found, found.seconds[1, :, 1].round(6).tolist()
+    (<Sweep of 2 clusters, 2 algorithms, 2 sizes>, [0.001608, 0.011884])
+    """
+    asked = _Asked.make(algorithms, clusters, sizes, calibration, trouble)
+    requests = asked.requests(dtype, op, root)
+    shape = len(asked.clusters), len(asked.algorithms), len(asked.sizes)
+    seconds = np.full(shape, np.nan)
+    file = SweepFile(kept, asked.key_parts(requests)) if kept is not None else None
+    if file is not None:
+        seconds.reshape(-1)[:] = file.known
+    nbytes = np.array([request.nbytes for request in requests], np.int64).reshape(shape)
+    blocks = list(asked.blocks(requests, np.isnan(seconds)))
+    interrupted = False
+    try:
+        for number, found in in_any_order(predict_block, [block for block, _ in blocks], executor):
+            places = blocks[number][1]
+            seconds.reshape(-1)[places] = found
+            if file is not None:
+                file.add(places, found)
+            if progress is not None:
+                progress(int(np.count_nonzero(~np.isnan(seconds))), seconds.size)
+    except KeyboardInterrupt:
+        if np.isnan(seconds).all():
+            raise
+        interrupted = True
+    return Sweep(asked.clusters, asked.algorithms, asked.sizes, seconds, nbytes, interrupted)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a sweep is about, checked."""
+
+    algorithms: tuple[Algorithm, ...]
+    clusters: tuple[Cluster, ...]
+    sizes: tuple[int, ...]
+    trouble: Trouble
+
+    @classmethod
+    def make(
+        cls,
+        algorithms: Several,
+        clusters: Cluster | Iterable[Cluster],
+        sizes: Any,
+        calibration: Calibration | None,
+        trouble: Trouble,
+    ) -> "_Asked":
+        """Raise InputError for what cannot be swept over."""
+        named = [algorithms] if isinstance(algorithms, str | Algorithm) else list(algorithms)
+        given = [clusters] if isinstance(clusters, Cluster) else list(clusters)
+        for cluster in given:
+            check_cluster(cluster, Cluster)
+        found = tuple(resolve_transport(cluster, calibration)[0] for cluster in given)
+        for cluster in found:
+            check_trouble(trouble, cluster.graph, cluster.world_size)
+        if isinstance(sizes, str) or not hasattr(sizes, "__len__"):
+            raise InputError(f"sizes is {sizes!r}; give a list of whole numbers of bytes")
+        whole = tuple(check_whole_number("a size", int(size), at_least=0) for size in sizes)
+        if not (named and found and whole):
+            raise InputError("a sweep needs at least one algorithm, one cluster and one size")
+        return cls(tuple(as_algorithm(one) for one in named), found, whole, trouble)
+
+    def requests(self, dtype: str, op: str, root: int) -> list[Request]:
+        """Return the request of every place, in the order of the answer. Raise InputError."""
+        known: dict[tuple[int, Algorithm, int], Request] = {}
+        for cluster in self.clusters:
+            for algorithm in self.algorithms:
+                for size in self.sizes:
+                    key = cluster.world_size, algorithm, size
+                    if key not in known:
+                        known[key] = make_request(algorithm, cluster.world_size, size, dtype=dtype, op=op, root=root)
+        return [
+            known[cluster.world_size, algorithm, size]
+            for cluster in self.clusters
+            for algorithm in self.algorithms
+            for size in self.sizes
+        ]
+
+    def blocks(self, requests: Sequence[Request], wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[Block, list[int]]]:
+        """Yield what is wanted block by block, with the places of its predictions in the answer."""
+        numbers = np.arange(wanted.size).reshape(wanted.shape)
+        by_ranks = sorted(range(len(self.clusters)), key=lambda c: self.clusters[c].world_size)
+        for _, same in groupby(by_ranks, key=lambda c: self.clusters[c].world_size):
+            chosen = list(same)
+            for a in range(len(self.algorithms)):
+                for begin in range(0, len(chosen), MOST_CLUSTERS):
+                    part = chosen[begin : begin + MOST_CLUSTERS]
+                    places = [numbers[c, a][wanted[c, a]].tolist() for c in part]
+                    if any(places):
+                        asked = tuple(tuple(requests[place] for place in each) for each in places)
+                        block = Block(tuple(self.clusters[c] for c in part), asked, self.trouble)
+                        yield block, [place for each in places for place in each]
+
+    def key_parts(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """Return of every place what tells its prediction from all others."""
+        each = len(self.algorithms) * len(self.sizes)
+        return describe_questions(self.clusters, requests, each, self.trouble)
+
+
+def predict_block(block: Block) -> list[float]:
+    """Return the seconds of a block's requests, cluster by cluster."""
+    from simcomm.compiled.engine import simulate  # numba is slow to import
+    from simcomm.compiled.planning.shared_input import SharedInputs
+
+    first = next(request for requests in block.requests for request in requests)
+    world_size = block.clusters[0].world_size
+    schedule = compact_schedule(first.algorithm, world_size, first.root)
+    shared, found = SharedInputs(schedule), list[float]()
+    for cluster, requests in zip(block.clusters, block.requests, strict=True):
+        assert cluster.transport is not None
+        is_plain = block.trouble == NO_TROUBLE and cluster.transport.tcp is None
+        for request in requests:
+            if is_plain and (world_size <= VERIFIED_UP_TO or request.elements >= schedule.chunks):
+                found.append(simulate(shared.next(request, cluster, cluster.transport)).elapsed)
+            else:
+                trace = run(request, cluster, trouble=block.trouble, engine="compiled", record=False)
+                found.append(trace.elapsed if trace.is_complete else float("inf"))
+    return found

@@ -1,0 +1,198 @@
+"""``simcomm.sweep``: the answers of ``simcomm.run`` to the last bit, with what predictions share worked out once."""
+
+import json
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simcomm
+import simcomm.parallel
+from collectives import InputError, Transport
+from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.planning.shared_input import same_paths
+from simcomm.model.jitter import Jitter
+from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble
+
+REDUCING = Transport("reducing", overhead=3e-6, goodput=0.9, gamma=1e-10)
+STARS = [simcomm.star(8, bandwidth, "5 us") for bandwidth in ("1 Gbit/s", "10 Gbit/s", "100 Gbit/s")]
+CLUSTERS = [
+    *STARS,
+    simcomm.star(8, "10 Gbit/s", "1 us", transport=REDUCING),
+    replace(STARS[1], sharing="fifo"),
+    simcomm.two_level_tree(2, 4, "10 Gbit/s", "2 us", oversubscription=4),
+    simcomm.two_level_tree(2, 4, "10 Gbit/s", "3 us", oversubscription=3),
+    replace(simcomm.fat_tree(4, "10 Gbit/s", "1 us"), routing=simcomm.ecmp(seed=3)),
+    replace(simcomm.fat_tree(4, "25 Gbit/s", "1 us"), routing=simcomm.ecmp(seed=3)),
+]
+ALGORITHMS = ["all_reduce/ring", "all_reduce/double_tree", "all_reduce/halving_doubling", "all_reduce/naive"]
+SIZES = [0, 20, 1000, 1 << 20]
+
+
+def one_by_one(clusters: list[Cluster], trouble: Trouble = NO_TROUBLE) -> np.ndarray:
+    """The same by ``simcomm.run``."""
+    ask = {"engine": "compiled", "record": False, "trouble": trouble}
+    found = [
+        simcomm.run(name, cluster, size, **ask).elapsed for cluster in clusters for name in ALGORITHMS for size in SIZES
+    ]
+    return np.array(found).reshape(len(clusters), len(ALGORITHMS), len(SIZES))
+
+
+def test_the_answers_are_those_of_run_to_the_last_bit():
+    found = simcomm.sweep(ALGORITHMS, CLUSTERS, np.array(SIZES))
+    assert np.array_equal(found.seconds, one_by_one(CLUSTERS))
+    rows = list(found.rows())
+    assert [row.seconds for row in rows] == found.seconds.reshape(-1).tolist()
+    assert (rows[5].cluster, rows[5].algorithm, rows[5].nbytes) == (STARS[0].title, "all_reduce/double_tree", 20)
+
+
+def test_in_trouble_too():
+    late = Trouble(messages=Jitter("exponential", 1e-5), ranks=(RankTrouble(1, slowdown=2),), seed=5)
+    chosen = [CLUSTERS[1], CLUSTERS[3]]
+    assert np.array_equal(simcomm.sweep(ALGORITHMS, chosen, SIZES, trouble=late).seconds, one_by_one(chosen, late))
+    failing = Trouble(ranks=(RankTrouble(1, fails_at=0.0),))
+    assert np.isinf(simcomm.sweep("all_reduce/ring", STARS[0], [1 << 10], trouble=failing).seconds).all()
+
+
+def test_a_program_is_proved_and_routed_once_for_all_speeds_and_sizes(monkeypatch: pytest.MonkeyPatch):
+    from collectives.proof import verifier
+    from simcomm import schedules
+
+    asked = {"routers": 0, "proofs": 0}
+    router, verify = Cluster.router, verifier.verify
+
+    def count(name: str, call: Any) -> Any:
+        def counted(*arguments: Any) -> Any:
+            asked[name] += 1
+            return call(*arguments)
+
+        return counted
+
+    for cached in (schedules.compact_schedule, schedules._proved_schedule):
+        cached.cache_clear()
+    monkeypatch.setattr(Cluster, "router", count("routers", router))
+    monkeypatch.setattr(schedules, "verify", count("proofs", verify))
+    simcomm.sweep(ALGORITHMS, STARS, SIZES[2:])
+    assert asked == {"routers": len(ALGORITHMS), "proofs": len(ALGORITHMS)}
+
+
+def test_routes_are_shared_only_where_they_are_the_same():
+    tree, ring = CLUSTERS[5], simcomm.ring(8, "1 GB/s", "1 us")
+    assert same_paths(STARS[0], STARS[1]) and same_paths(CLUSTERS[7], CLUSTERS[8])
+    assert not same_paths(tree, CLUSTERS[6])  # the trunk is wider, beside the other links
+    assert not same_paths(STARS[0], ring)
+    assert not same_paths(CLUSTERS[7], replace(CLUSTERS[8], routing=simcomm.ecmp(seed=4)))
+    assert not same_paths(STARS[0], STARS[1].on_first(7))
+    own = replace(STARS[0], routing=lambda graph: simcomm.shortest(graph))
+    assert not same_paths(own, own)
+    listed = [("h0", "s0", "h1")]
+    assert not same_paths(*(replace(own, routing=simcomm.listed_routes(listed, own.routing)),) * 2)
+
+
+class Counting(Executor):
+    """An executor that does at once what it is given, and counts."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future:
+        self.calls += 1
+        future: Future = Future()
+        future.set_result(function(*arguments, **named))
+        return future
+
+
+def test_any_executor_will_do():
+    expected, counting = simcomm.sweep(ALGORITHMS, CLUSTERS, SIZES).seconds, Counting()
+    assert np.array_equal(simcomm.sweep(ALGORITHMS, CLUSTERS, SIZES, executor=counting).seconds, expected)
+    assert counting.calls == len(ALGORITHMS) * 2  # programs, for 8 and for 16 ranks
+    with ThreadPoolExecutor(2) as threads:
+        assert np.array_equal(simcomm.sweep(ALGORITHMS, CLUSTERS, SIZES, executor=threads).seconds, expected)
+
+
+def test_all_cores_do_what_takes_long_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch):
+    import multiprocessing
+
+    before = multiprocessing.active_children()
+    monkeypatch.setattr(simcomm.parallel, "LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr(simcomm.parallel, "WORTH_PROCESSES_S", 0.0)
+    monkeypatch.setattr(simcomm.parallel, "cores", lambda: 2)
+    found = dict(simcomm.parallel.in_any_order(abs, range(-40, 0)))
+    assert found == {number: 40 - number for number in range(40)}
+    for _ in simcomm.parallel.in_any_order(abs, range(-40, 0)):
+        break  # what is not done is given up
+    assert multiprocessing.active_children() == before
+
+
+def test_dask_does_it_on_two_workers():
+    distributed = pytest.importorskip("distributed", reason="dask is not installed: pip install 'ringlab[dask]'")
+    expected = simcomm.sweep(ALGORITHMS, STARS, SIZES).seconds
+    with (
+        distributed.LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=None) as workers,
+        distributed.Client(workers) as client,
+    ):
+        assert np.array_equal(simcomm.sweep(ALGORITHMS, STARS, SIZES, executor=client.get_executor()).seconds, expected)
+
+
+def interrupt_at(most: int) -> Any:
+    def progress(done: int, total: int) -> None:
+        if done >= most:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path):
+    file, news = tmp_path / "kept.jsonl", list[tuple[int, int]]()
+    ask = {"algorithms": ALGORITHMS, "clusters": STARS, "sizes": SIZES, "kept": file}
+    stopped = simcomm.sweep(**ask, progress=interrupt_at(20))
+    lines = file.read_text().splitlines()
+    assert stopped.interrupted and "interrupted" in repr(stopped)
+    assert len(lines) == np.count_nonzero(~np.isnan(stopped.seconds)) == 24  # two programs on three stars at four sizes
+    file.write_text(file.read_text() + '{"key": "cut')
+    whole = simcomm.sweep(**ask, progress=lambda *now: news.append(now))
+    assert news[0] == (36, 48) and news[-1] == (48, 48)
+    assert np.array_equal(whole.seconds, one_by_one(STARS))
+    assert len(file.read_text().splitlines()) == 48 and file.read_text().startswith("\n".join(lines))
+    again = simcomm.sweep(**ask, progress=lambda *now: pytest.fail("predicted again"))
+    assert np.array_equal(again.seconds, whole.seconds)
+    assert {json.loads(line)["cluster"] for line in lines} == {star.title for star in STARS}
+    slower = [simcomm.star(8, "1 Gbit/s", "6 us")]
+    assert not np.array_equal(simcomm.sweep(**{**ask, "clusters": slower}).seconds, whole.seconds[:1])
+
+
+def test_an_interrupt_before_the_first_prediction_is_one():
+    class Interrupting(Counting):
+        def submit(self, *arguments: Any, **named: Any) -> Future:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simcomm.sweep(ALGORITHMS, STARS, SIZES, executor=Interrupting())
+
+
+@pytest.mark.parametrize(
+    "line", ["no json", "[]", '{"key": 3, "seconds": 1}', '{"key": "a"}', '{"key":"a","seconds":-1}']
+)
+def test_a_file_of_something_else_is_refused_with_its_line(tmp_path: Path, line: str):
+    file = tmp_path / "kept.jsonl"
+    file.write_text(f'{{"key": "a", "seconds": 1.5}}\n{line}\n')
+    with pytest.raises(InputError, match=r"kept.jsonl, line 2: .* is no prediction of a sweep"):
+        simcomm.sweep(ALGORITHMS, STARS, SIZES, kept=file)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"sizes": "1 MiB"}, "sizes is '1 MiB'; give a list"),
+        ({"sizes": []}, "at least one algorithm, one cluster and one size"),
+        ({"sizes": [-1]}, "a size is -1"),
+        ({"algorithms": ["all_reduce/star"]}, "no algorithm is called"),
+        ({"clusters": [3]}, "cluster is 3"),
+    ],
+)
+def test_what_cannot_be_swept_over_is_refused(changed: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        simcomm.sweep(**{"algorithms": ALGORITHMS, "clusters": STARS, "sizes": SIZES, **changed})
