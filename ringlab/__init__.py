@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ringlab.answers.prediction import Prediction
     from ringlab.answers.proofs import CheckAnswer, check
     from ringlab.answers.real_run import RunAnswer
+    from ringlab.answers.scenario_sweep import SweepAnswer, predict_sweep
     from ringlab.answers.winner_maps import WinnersAnswer, winners
     from ringlab.scenario import Scenario, animate, compare, explain, load, plot, predict, run
 
@@ -66,6 +67,7 @@ _MODULES = {
     "ringlab.answers.prediction": ("Prediction",),
     "ringlab.answers.proofs": ("CheckAnswer", "check"),
     "ringlab.answers.real_run": ("RunAnswer",),
+    "ringlab.answers.scenario_sweep": ("SweepAnswer", "predict_sweep"),
     "ringlab.answers.winner_maps": ("WinnersAnswer", "winners"),
     "ringlab.scenario": ("Scenario", "animate", "compare", "explain", "load", "plot", "predict", "run"),
 }
@@ -87,6 +89,7 @@ __all__ = [
     "Prediction",
     "RunAnswer",
     "Scenario",
+    "SweepAnswer",
     "WinnersAnswer",
     "accuracy",
     "animate",
@@ -101,6 +104,7 @@ __all__ = [
     "load",
     "plot",
     "predict",
+    "predict_sweep",
     "run",
     "winners",
 ]

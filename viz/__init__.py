@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from viz.rings import Rings, draw_rings
     from viz.scaling import Curve, draw_scaling
     from viz.space_time import draw_space_time
+    from viz.sweep import SweepLine, draw_sweep
     from viz.topology import draw_topology
     from viz.waterfall import Bar, draw_waterfall
     from viz.winners import Winners, draw_winners
@@ -29,6 +30,7 @@ _MODULES = {
     "Dots": "viz.accuracy",
     "PlayedRun": "viz.player.data",
     "Rings": "viz.rings",
+    "SweepLine": "viz.sweep",
     "Winners": "viz.winners",
     "check_file": "viz.file_types",
     "animate": "viz.film.animation",
@@ -38,6 +40,7 @@ _MODULES = {
     "draw_rings": "viz.rings",
     "draw_scaling": "viz.scaling",
     "draw_space_time": "viz.space_time",
+    "draw_sweep": "viz.sweep",
     "draw_topology": "viz.topology",
     "draw_waterfall": "viz.waterfall",
     "draw_winners": "viz.winners",
@@ -52,6 +55,7 @@ __all__ = [
     "Dots",
     "PlayedRun",
     "Rings",
+    "SweepLine",
     "Winners",
     "animate",
     "check_file",
@@ -61,6 +65,7 @@ __all__ = [
     "draw_rings",
     "draw_scaling",
     "draw_space_time",
+    "draw_sweep",
     "draw_topology",
     "draw_waterfall",
     "draw_winners",

@@ -15,6 +15,7 @@ FILE_TYPES = {
     "a picture of messages": (".html", ".gif", ".mp4", ".png", ".svg", ".pdf", ".perfetto.json"),
     "a trace for Perfetto": (".perfetto.json",),
     "a picture of accuracy": (".png", ".svg", ".pdf"),
+    "a sweep": (".png", ".svg", ".pdf"),
     "a map of winners": (".png", ".svg", ".pdf"),
     "a waterfall": (".png", ".svg", ".pdf"),
     "a scaling curve": (".png", ".svg", ".pdf"),

@@ -21,10 +21,19 @@ def predict(
     trace: TraceOpt = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
     explain: ExplainOpt = False,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=A..B", help="Predict with each value of a key: a range that doubles, or a list."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the sweep: .png, .svg or .pdf.")] = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
+    if sweep is not None or plot is not None:
+        _check_sweep(sweep, plot, trace, report, explain)
+        _predict_sweep(scenario, sweep or "", tuple(set_keys or ()), calibration, engine, json_to, plot)
+        return
     from ringlab.scenario import load
     from ringlab.terminal.calibration_offer import offer_calibration
     from ringlab.terminal.scenario_tables import show_scenario_answer
@@ -48,5 +57,40 @@ def predict(
             loaded.write_report(answer, report, calibration=calibration)
 
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace, write_report)
+    if answer.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check_sweep(sweep: str | None, plot: Path | None, trace: Path | None, report: Path | None, explain: bool) -> None:
+    """Raise InputError for options that do not go together."""
+    from collectives.errors import InputError
+
+    if sweep is None:
+        raise InputError(f"--plot {plot} draws a sweep: name a key and its values, --sweep cluster.hosts=2..64")
+    if trace is not None or report is not None or explain:
+        raise InputError("--trace, --report and --explain are about one prediction, --sweep is several; leave one out")
+
+
+def _predict_sweep(
+    scenario: str,
+    sweep: str,
+    set_keys: tuple[str, ...],
+    calibration: Path | None,
+    engine: str | None,
+    json_to: str | None,
+    plot: Path | None,
+) -> None:
+    from ringlab.answers.scenario_sweep import predict_sweep
+    from ringlab.terminal.sweep_table import show_sweep
+
+    if plot is not None:
+        from viz import check_file
+
+        check_file(plot, "a sweep")
+    check_outputs(json_to, plot, reads=calibration)
+    answer = predict_sweep(
+        scenario, sweep, *set_keys, calibration=calibration, engine=engine, progress=TerminalProgress()
+    )
+    write_answer(answer, json_to, show_sweep, *([partial(answer.draw, plot)] if plot is not None else []))
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,186 @@
+"""``SweepAnswer``: a scenario predicted again and again, with other values of one of its keys."""
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from collectives.checks import check_text
+from collectives.errors import InputError
+from collectives.quoting import cut, quote
+from ringlab.answers.prediction import Prediction
+from ringlab.answers.progress import Progress, computing
+from ringlab.answers.record import SCHEMA_VERSION, Record
+from simcomm.parallel import in_any_order
+
+MOST_VALUES = 1000
+FACTOR = 2.0  # from one value of a range to the next, unless said
+ACCEPTED = "a range like 1..100Gbit/s or 2..64*4, or values with commas between"
+_NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([^*\d][^*]*)?(?:\*\s*({_NUMBER}))?")
+
+
+class SweepPoint(NamedTuple):
+    """One value of the key, and what is predicted with it."""
+
+    value: str
+    prediction: Prediction
+
+
+class SweepLine(NamedTuple):
+    """One algorithm at one size, or one training: its seconds by value; None of a run that never ends."""
+
+    name: str
+    values: tuple[str, ...]
+    seconds: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class SweepAnswer(Record):
+    """What ``predict --sweep`` found: the scenario's predictions, value by value."""
+
+    title: str
+    file: str
+    key: str
+    points: tuple[SweepPoint, ...]
+    interrupted: bool = False
+
+    def __repr__(self) -> str:
+        return f"<SweepAnswer of {self.title!r}: {len(self.points)} values of {self.key}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        points = [{"value": point.value, **_figures(point.prediction)} for point in self.points]
+        found = {"title": self.title, "file": self.file, "key": self.key, "points": points}
+        stopped = {"interrupted": True} if self.interrupted else {}
+        return {"schema_version": SCHEMA_VERSION, "kind": "sweep", **found, **stopped}
+
+    def lines(self) -> list[SweepLine]:
+        """Return what was predicted of each algorithm, size and training across the values."""
+        rows = [
+            (name, point.value, seconds) for point in self.points for name, seconds in _named_seconds(point.prediction)
+        ]
+        names = dict.fromkeys(name for name, _, _ in rows)
+        of = {name: [row for row in rows if row[0] == name] for name in names}
+        return [SweepLine(name, tuple(row[1] for row in of[name]), tuple(row[2] for row in of[name])) for name in names]
+
+    def draw(self, path: Path | str) -> None:
+        """Write the times against the key as .png, .svg or .pdf. Raise InputError for another suffix.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     predict_sweep("star8", "cluster.hosts=2,4").draw(Path(folder, "hosts.svg"))
+        ...     Path(folder, "hosts.svg").is_file()
+        True
+        """
+        import viz  # a table does without what draws
+
+        lines = [viz.SweepLine(line.name, line.values, line.seconds) for line in self.lines()]
+        viz.draw_sweep(self.title, self.key, lines, path)
+
+
+def _figures(prediction: Prediction) -> dict[str, Any]:
+    found = prediction.to_dict()
+    return {key: found[key] for key in ("cluster", "collectives", "training", "what_if") if key in found}
+
+
+def _named_seconds(prediction: Prediction) -> Iterator[tuple[str, float | None]]:
+    from collectives.units import format_size
+
+    for row in prediction.collectives:
+        yield f"{row.algorithm}, {format_size(row.bytes)}", row.time_s
+    for step in prediction.training:
+        yield f"step with {step.gradient_sync}", step.step_s
+
+
+class _Task(NamedTuple):
+    """A prediction, as a process of its own is asked for it."""
+
+    scenario: str
+    overrides: tuple[str, ...]
+    calibration: Path | str | None
+    engine: str | None
+
+
+def predict_sweep(
+    scenario: str | Path,
+    sweep: str,
+    *overrides: str,
+    calibration: Path | str | None = None,
+    engine: str | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> SweepAnswer:
+    """Predict a scenario with each value of a key, such as ``cluster.bandwidth=1..100Gbit/s``.
+
+    The other arguments are those of ``load`` and ``predict``; ``executor`` is any of ``concurrent.futures`` in place of
+    this machine's cores. An interrupt ends the sweep, and what is done by then is the answer. Raises InputError, and
+    KeyboardInterrupt where nothing is done yet.
+
+    >>> found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", "collective.sizes=1 MiB")
+    >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
+    [('1 Gbit/s', 0.01482), ('2 Gbit/s', 0.00748), ('4 Gbit/s', 0.00381)]
+    """
+    from ringlab.scenario import load
+
+    key, values = parse_sweep(sweep)
+    tasks = [_Task(str(scenario), (*overrides, f"{key}={value}"), calibration, engine) for value in values]
+    first = load(scenario, *tasks[0].overrides)  # refused at once if it is
+    found, interrupted = dict[int, Prediction](), False
+    with computing(progress, f"predicting {first.title} with {len(tasks)} values of {key}") as tick:
+        try:
+            for number, prediction in in_any_order(_predict, tasks, executor):
+                if prediction.interrupted:
+                    raise KeyboardInterrupt
+                found[number] = prediction
+                tick(0, len(found), len(tasks), f"values, {values[number]}")
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            interrupted = True
+    points = tuple(SweepPoint(values[number], found[number]) for number in sorted(found))
+    return SweepAnswer(first.title, str(first.path), key, points, interrupted)
+
+
+def _predict(task: _Task) -> Prediction:
+    from ringlab.scenario import load
+
+    return load(task.scenario, *task.overrides).predict(task.calibration, task.engine)
+
+
+def parse_sweep(text: str) -> tuple[str, list[str]]:
+    """Return the key and its values. Raise InputError for what is none.
+
+    A range begins with its first number, doubles, and ends with its last; ``*4`` after it is another factor.
+
+    >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
+    (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))
+    """
+    key, equals, given = check_text("sweep", text, "cluster.bandwidth=1..100Gbit/s").partition("=")
+    if not equals or not key.strip() or not given.strip():
+        raise InputError(f"--sweep {cut(text)}: write section.key=values, {ACCEPTED}")
+    found = _RANGE.fullmatch(given.strip())
+    if found:
+        values = _grown(text, float(found[1]), float(found[2]), float(found[4] or FACTOR))
+        unit = f" {found[3].strip()}" if found[3] else ""
+        return key.strip(), [f"{value:.12g}{unit}" for value in values]
+    if ".." in given:
+        raise InputError(f"--sweep {cut(text)}: {quote(given)} is no range; write {ACCEPTED}")
+    listed = [value.strip() for value in given.split(",")]
+    if not all(listed) or len(listed) > MOST_VALUES:
+        raise InputError(f"--sweep {cut(text)}: up to {MOST_VALUES} values are possible, and none is empty")
+    return key.strip(), [value for value, _ in groupby(listed)]
+
+
+def _grown(text: str, first: float, last: float, factor: float) -> Sequence[float]:
+    """Return the numbers from first to last, each ``factor`` times the one before. Raise InputError."""
+    if not (0 < first <= last < 1e300 and factor > 1):
+        raise InputError(f"--sweep {cut(text)}: a range grows from a number above 0, by a factor above 1")
+    values = [first]
+    while values[-1] * factor < last * (1 - 1e-9):
+        values.append(values[-1] * factor)
+        if len(values) > MOST_VALUES:
+            raise InputError(f"--sweep {cut(text)}: these are more than {MOST_VALUES} values; take a larger factor")
+    return values if last == first else [*values, last]

@@ -1,0 +1,104 @@
+"""``ringlab predict --sweep``: the predictions of ``--set`` with each value, as a table, JSON and a picture."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import ringlab as package
+from collectives import InputError
+from ringlab.answers import scenario_sweep
+from ringlab.answers.record import shorten
+from ringlab.answers.scenario_sweep import parse_sweep, predict_sweep
+from viz.sweep import SweepLine, sweep_figure
+
+ONE_SIZE = "collective.sizes=1 MiB"
+
+
+def test_each_value_has_the_prediction_that_set_has(ringlab, tmp_path: Path):
+    picture, file = tmp_path / "sweep.svg", tmp_path / "sweep.json"
+    options = ["--sweep", "cluster.hosts=2..6", "--set", ONE_SIZE, "--json", file, "--plot", picture]
+    status, out, err = ringlab("predict", "star8", *options)
+    assert (status, err) == (0, "")
+    answer = json.loads(file.read_text())
+    assert (answer["kind"], answer["key"]) == ("sweep", "cluster.hosts")
+    assert [point["value"] for point in answer["points"]] == ["2", "4", "6"]
+    for point in answer["points"]:
+        alone = shorten(package.load("star8", ONE_SIZE, f"cluster.hosts={point['value']}").predict().to_dict())
+        assert (point["collectives"], point["training"]) == (alone["collectives"], alone["training"])
+    (row,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["4"]]
+    times = [entry["time_s"] for entry in answer["points"][1]["collectives"]]
+    assert float(row[1]) == pytest.approx(1e3 * times[0], rel=6e-3)
+    assert "cluster.hosts" in out and "ring, 1" in out and picture.read_text().startswith("<?xml")
+
+
+def test_a_line_goes_through_all_values():
+    found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE)
+    lines = found.lines()
+    assert [line.name for line in lines][:2] == ["naive, 1 MiB", "ring, 1 MiB"]
+    assert all(line.values == ("1 Gbit/s", "2 Gbit/s", "4 Gbit/s") for line in lines)
+    assert all(line.seconds[0] > line.seconds[1] > line.seconds[2] for line in lines)
+    assert repr(found) == "<SweepAnswer of 'Eight hosts on a 10 Gbit/s switch': 3 values of cluster.bandwidth>"
+    with ThreadPoolExecutor(2) as threads:
+        assert predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE, executor=threads) == found
+
+
+def test_an_interrupt_keeps_the_values_that_are_done(monkeypatch: pytest.MonkeyPatch, ringlab):
+    real, asked = scenario_sweep._predict, list[object]()
+
+    def interrupted(task):
+        asked.append(task)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return real(task)
+
+    monkeypatch.setattr(scenario_sweep, "_predict", interrupted)
+    status, out, _ = ringlab("predict", "star8", "--sweep", "cluster.hosts=2..32", "--set", ONE_SIZE, "--json", "-")
+    found = json.loads(out)
+    assert status == 130 and found["interrupted"] and [point["value"] for point in found["points"]] == ["2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a.b=1..100Gbit/s", [f"{number} Gbit/s" for number in (1, 2, 4, 8, 16, 32, 64, 100)]),
+        ("a.b = 2 .. 64 * 4", ["2", "8", "32", "64"]),
+        ("a.b=0.5..2 us", ["0.5 us", "1 us", "2 us"]),
+        ("a.b=8..8", ["8"]),
+        ("a.b=ring, tree", ["ring", "tree"]),
+        ("a.b=1 KiB", ["1 KiB"]),
+    ],
+)
+def test_a_range_doubles_and_ends_with_its_last(text: str, values: list[str]):
+    assert parse_sweep(text) == ("a.b", values)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sweep", "cluster.hosts"], "--sweep cluster.hosts: write section.key=values"),
+        (["--sweep", "=2..4"], "write section.key=values"),
+        (["--sweep", "cluster.hosts=4..2"], "a range grows from a number above 0"),
+        (["--sweep", "cluster.hosts=0..2"], "a range grows from a number above 0"),
+        (["--sweep", "cluster.hosts=2..4*1"], "by a factor above 1"),
+        (["--sweep", "cluster.hosts=1..1e9*1.001"], "more than 1000 values"),
+        (["--sweep", "cluster.hosts=a..b"], "'a..b' is no range"),
+        (["--sweep", "cluster.hosts=2,,4"], "none is empty"),
+        (["--sweep", "cluster.host=2..4"], "cluster.host is no known key; did you mean hosts?"),
+        (["--plot", "a.png"], "--plot a.png draws a sweep"),
+        (["--sweep", "cluster.hosts=2..4", "--trace", "a.trace.json"], "about one prediction, --sweep is several"),
+        (["--sweep", "cluster.hosts=2..4", "--plot", "a.bmp"], "a.bmp"),
+    ],
+)
+def test_what_is_no_sweep_is_refused(ringlab, options: list[str], message: str):
+    status, out, err = ringlab("predict", "star8", *options)
+    assert (status, out) == (2, "") and message in err and len(err.splitlines()) == 1
+
+
+def test_a_run_that_never_ends_leaves_a_gap_in_its_line():
+    figure = sweep_figure("t", "k", [SweepLine("ring", ["1", "2", "3"], [0.1, None, 0.3])])
+    (line,) = [line for line in figure.axes[0].lines if line.get_gid() == "ring"]
+    assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [0.1, 0.3]
+    with pytest.raises(InputError, match="0 lines; draw one"):
+        sweep_figure("t", "k", [])

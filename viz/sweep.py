@@ -1,0 +1,65 @@
+"""Times against the values of a key: a line for each algorithm at each size."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from collectives.errors import InputError
+from viz.file_types import check_file
+from viz.style.colours import INK, chunk_colours
+from viz.style.figures import clear_axes, titled_figure, write_figure
+
+MOST_LINES = 24
+MOST_WORDS = 14  # values whose words stand below the axis
+
+
+@dataclass(frozen=True)
+class SweepLine:
+    """One thing that was predicted with each value, as the value is written; None of a run that never ends."""
+
+    name: str
+    values: Sequence[str]
+    seconds: Sequence[float | None]
+
+
+def draw_sweep(title: str, key: str, lines: Sequence[SweepLine], path: Path | str) -> None:
+    """Write the lines as .png, .svg or .pdf. Raise InputError for another suffix, or where there is nothing to draw.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_sweep("star", "hosts", [SweepLine("ring", ["2", "4"], [0.1, 0.2])], Path(folder, "hosts.svg"))
+    ...     Path(folder, "hosts.svg").stat().st_size > 1000
+    True
+    """
+    path = check_file(path, "a sweep")
+    write_figure(sweep_figure(title, key, lines), path)
+
+
+def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
+    """Return the lines as a figure; the values stand in their order, equally far apart, which suits a growing range."""
+    order = {value: place for place, value in enumerate(dict.fromkeys(one for line in lines for one in line.values))}
+    points = [
+        [(order[value], seconds) for value, seconds in zip(line.values, line.seconds, strict=True) if seconds]
+        for line in lines
+    ]
+    if not any(points) or len(lines) > MOST_LINES:
+        raise InputError(f"{len(lines)} lines; draw one to {MOST_LINES}, one time at least")
+    figure = titled_figure(title, f"predicted seconds for values of {key}", 9.0, 5.6)
+    axes = figure.add_axes((0.095, 0.13, 0.7, 0.72))
+    for line, found, colour in zip(lines, points, chunk_colours(len(lines)), strict=True):
+        if found:
+            across, seconds = zip(*found, strict=True)
+            axes.plot(across, seconds, "o-", color=colour, linewidth=1.8, markersize=4, gid=line.name, label=line.name)
+    axes.set(yscale="log")
+    stride = -(-len(order) // MOST_WORDS)
+    axes.set_xticks([*order.values()][::stride], [*order][::stride], rotation=25, ha="right")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:.3g}"))
+    axes.set_ylabel("seconds", color=INK, fontsize=10)
+    clear_axes(axes, keep="both")
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
+    return figure
