@@ -1,5 +1,6 @@
 """What every test may rely on."""
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 from command_line import Ringlab, in_this_process
+
+gc.set_threshold(100_000)  # what thousands of tests and their imports hold is no garbage
 
 # How long an example takes is up to what else the machine does.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

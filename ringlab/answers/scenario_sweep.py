@@ -8,12 +8,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import scenarios
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
-from ringlab.answers.prediction import Prediction
+from ringlab.answers.calibration_source import find_calibration
+from ringlab.answers.prediction import Prediction, predict
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
+from simcomm.engine_choice import check_engine
 from simcomm.parallel import in_any_order
 
 MOST_VALUES = 1000
@@ -123,11 +126,10 @@ def predict_sweep(
     >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
     [('1 Gbit/s', 0.01482), ('2 Gbit/s', 0.00748), ('4 Gbit/s', 0.00381)]
     """
-    from ringlab.scenario import load
-
+    check_engine(engine)
     key, values = parse_sweep(sweep)
     tasks = [_Task(str(scenario), (*overrides, f"{key}={value}"), calibration, engine) for value in values]
-    first = load(scenario, *tasks[0].overrides)  # refused at once if it is
+    first = scenarios.load(scenario, tasks[0].overrides)  # refused at once if it is
     found, interrupted = dict[int, Prediction](), False
     with computing(progress, f"predicting {first.title} with {len(tasks)} values of {key}") as tick:
         try:
@@ -145,9 +147,8 @@ def predict_sweep(
 
 
 def _predict(task: _Task) -> Prediction:
-    from ringlab.scenario import load
-
-    return load(task.scenario, *task.overrides).predict(task.calibration, task.engine)
+    scenario = scenarios.load(task.scenario, task.overrides)
+    return predict(scenario, find_calibration(scenario, task.calibration), task.engine)
 
 
 def parse_sweep(text: str) -> tuple[str, list[str]]:
