@@ -19,6 +19,7 @@ SMALLEST = {  # what makes each of them take seconds
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
     "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
+    "faults.py": ["--only", "a rank raises in backward", "the newest checkpoint is cut off"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
@@ -112,6 +113,18 @@ def test_two_checkouts_are_measured_side_by_side_in_parts(tmp_path: Path):
     for row in both["rows"]:
         low, high = row["spread"]
         assert 0 < low <= row["ratio"] <= high and row["ratio"] == row["after_s"] / row["before_s"]
+
+
+@pytest.mark.slow
+def test_faults_are_tried(tmp_path: Path):
+    found = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])
+    assert_says_where_it_ran(found)
+    assert [(row["goes_on_from"], row["lost_steps"], row["same_weights"]) for row in found["rows"]] == [
+        (5, 2, True),
+        (10, 2, True),
+    ]
+    assert all(row["processes"] == row["files"] == 0 for row in found["rows"])
+    assert found["rows"][0]["status"] == 1 and "training step 7, backward" in found["rows"][0]["said"]
 
 
 @pytest.mark.slow

@@ -144,6 +144,29 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over_aloud(scenario: Path):
         find_start(training, 2, last)
 
 
+def test_of_torchruns_ranks_only_the_first_looks(scenario: Path, monkeypatch: pytest.MonkeyPatch):
+    training = small(gradient_sync=RING, batch_size=8, checkpoints="kept")
+    keep(scenario / "kept" / "ring", 10)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert find_start(training, 2, "auto").checkpoint is find_start(training, 2, None).checkpoint is None
+    monkeypatch.setenv("RANK", "0")
+    assert find_start(training, 2, "auto").checkpoint == Path("kept/ring/step-00000010.pt")
+
+
+def test_a_run_that_breaks_says_how_it_goes_on(scenario: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):
+    def broken(*given: object, **named: object) -> None:
+        if not (scenario / "kept").exists():
+            keep(scenario / "kept" / "ring", 10)
+        raise RunFailed("rank 1 was ended by SIGKILL (it was doing: training step 12, sync)")
+
+    monkeypatch.setattr("realcomm.training.trainer.launch", broken)
+    done = ringlab("run", "ring.toml")
+    assert done.status == 1 and "rank 1 was ended by SIGKILL (it was doing: training step 12, sync)" in done.err
+    said = "the newest checkpoint is kept/ring/step-00000010.pt (step 10, epoch 1); --resume auto goes on from it"
+    assert said in " ".join(done.err.split())
+
+
 def test_a_checkpoint_beyond_the_last_epoch_is_refused(scenario: Path):
     keep(scenario / "kept" / "ring", 3 * 89 + 1)
     with pytest.raises(InputError, match="is beyond the end of 3 epochs, step 267; raise epochs"):

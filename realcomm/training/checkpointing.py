@@ -14,6 +14,7 @@ from collectives.errors import InputError, RunFailed, describe_error
 from collectives.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
+from realcomm.launching.torchrun import is_first_rank
 from realcomm.training.checkpoints.content import from_bytes, to_bytes
 from realcomm.training.checkpoints.folder import CheckpointFolder, check_folder, find_newest
 from realcomm.training.checkpoints.manifest import Checkpoint, Value, open_checkpoint
@@ -39,8 +40,11 @@ def find_start(training: Training, world_size: int, resume: str | Path | None) -
     """Return where a training of so many ranks starts; ``resume`` is a checkpoint, "auto" for the newest, or None.
 
     Raise InputError for a checkpoint of another training, one that is not whole, a folder that cannot be written, and
-    one in which there are checkpoints already unless the training is resumed.
+    one in which there are checkpoints already unless the training is resumed. Of processes that are ranks already only
+    rank 0 looks; the others need not have the files, and get what it has read.
     """
+    if not is_first_rank() or (dist.is_initialized() and dist.get_rank() != 0):
+        return AFRESH
     folder, notes = folder_of(training), list[str]()
     if resume is None:
         if folder is not None:
@@ -60,6 +64,17 @@ def find_start(training: Training, world_size: int, resume: str | Path | None) -
     last = check_start(checkpoint, training, world_size)
     then = "goes on from" if checkpoint.manifest.step < last else "was trained to its end, which is"
     return Start(checkpoint.path, [*notes, f"{training.sync_name}: {then} {checkpoint}"])
+
+
+def newest_note(training: Training) -> str:
+    """Return what to do after a training broke: how it goes on; empty if it keeps no checkpoints."""
+    folder = folder_of(training)
+    if folder is None:
+        return ""
+    newest = find_newest(folder).newest
+    if newest is None:
+        return f"{training.sync_name}: it broke before its first checkpoint; --resume auto starts afresh"
+    return f"{training.sync_name}: the newest checkpoint is {newest}; --resume auto goes on from it"
 
 
 def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> int:

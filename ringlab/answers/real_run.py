@@ -1,12 +1,12 @@
 """``RunAnswer``: a scenario run on real processes of this machine."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collectives.errors import InputError
+from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.workload import Training
@@ -95,9 +95,22 @@ def run(
                 traces.append(realcomm.run(request, scenario.cluster, **options, progress=tick))
         for job, start in zip(trainings, starts, strict=True):
             given = {"resume": start, "observers": observers}
-            with progress.task(f"training with {job.sync_name}") as tick:
+            with _telling_how_it_goes_on(job, progress), progress.task(f"training with {job.sync_name}") as tick:
                 training_traces.append(realcomm.train(job, scenario.cluster, **options, **given, progress=tick))
     return make_run_answer(scenario, traces, trainings, training_traces)
+
+
+@contextmanager
+def _telling_how_it_goes_on(job: Training, progress: Progress) -> Iterator[None]:
+    """Within the context, say from which checkpoint a training that breaks goes on."""
+    try:
+        yield
+    except RunFailed:
+        if job.checkpoints is not None:
+            from realcomm.training.checkpointing import newest_note
+
+            progress.note(newest_note(job))
+        raise
 
 
 def _find_starts(

@@ -1,0 +1,325 @@
+"""Every fault on purpose, tried on a training with checkpoints: what was said, lost, left behind, and what goes on.
+
+    python benchmarks/faults.py [--only FAULT ...] [--add] [-o FILE]
+
+A command ``ringlab run`` trains ResNet-18 on two ranks for ``STEPS`` steps and writes checkpoints. In its course a rank
+does something to itself (``realcomm.training.faults``), the disk fills up, the command gets a signal, or the newest
+checkpoint is spoilt after its end. Then the training is resumed from the newest whole one, as ``--resume auto`` does,
+and its last weights are compared with those of a training that nothing happened to, bit by bit. Seconds are from the
+fault to the command's end.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import realcomm
+import ringlab
+from collectives.output_files import TEMPORARY, write_text
+from collectives.records.environment import describe_environment
+from realcomm.training.checkpointing import AUTO
+from realcomm.training.checkpoints.content import from_bytes
+from realcomm.training.checkpoints.folder import find_newest
+from realcomm.training.faults import Fault
+
+RESULTS = Path(__file__).parent / "results" / "faults.json"
+STEPS, EVERY, FAULT_STEP = 12, 5, 7  # in all, from one checkpoint to the next, and of the fault, from 0 on
+TIMEOUT = 25.0  # seconds of a run that hangs
+PATIENCE = 300.0
+DISK = "150m"  # holds one checkpoint, and no second
+SCENARIO = f"""
+[cluster]
+preset = "this-machine"
+world_size = 2
+
+[training]
+gradient_sync = "ring"
+batch_size = 2
+epochs = 1
+checkpoints = "kept"
+checkpoint_every = {EVERY}
+"""
+MARK = "RINGLAB_FAULTS_CASE"  # in the environment of all processes of a case
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Ended:
+    """How a command ended."""
+
+    status: int  # negative: the signal
+    said: list[str]  # on standard error
+    fault_at: float | None  # in seconds since the epoch, as ``at``
+    at: float
+
+
+@dataclass
+class Case:
+    """A fault: on a rank, or done to the running command by ``strike``, or to its checkpoints after its end."""
+
+    name: str
+    fault: Fault | None = None
+    strike: Callable[[subprocess.Popen[str], Path], float | None] | None = None
+    spoil: Callable[[Path], None] | None = None
+    timeout: float = PATIENCE
+    small_disk: bool = False
+
+
+def cases() -> list[Case]:
+    """Return all cases."""
+    on_rank_1 = partial(Fault, rank=1, step=FAULT_STEP)
+    return [
+        Case("a rank raises in backward", on_rank_1("raise", phase="backward")),
+        Case("a rank is killed in backward", on_rank_1("kill", phase="backward")),
+        Case("a rank is killed in sync", on_rank_1("kill", phase="sync")),
+        Case("a rank exits in optimizer", on_rank_1("exit", phase="optimizer")),
+        Case("a rank is stopped in forward", on_rank_1("stop", phase="forward"), timeout=TIMEOUT),
+        Case("a rank's loss is NaN", on_rank_1("nan", phase="forward")),
+        Case("the disk is full under a checkpoint", strike=wait_for_second_checkpoint, small_disk=True),
+        Case("the writer is killed in a checkpoint", Fault("kill writer", 0, 2 * EVERY - 1, "optimizer")),
+        Case("the command is killed in a checkpoint", strike=partial(send_in_checkpoint, number=signal.SIGKILL)),
+        Case("the command is interrupted in a checkpoint", strike=partial(send_in_checkpoint, number=signal.SIGINT)),
+        Case("the command is terminated in a checkpoint", strike=partial(send_in_checkpoint, number=signal.SIGTERM)),
+        Case("the newest checkpoint is corrupt", spoil=flip),
+        Case("the newest checkpoint is cut off", spoil=cut),
+    ]
+
+
+# What happens to a command from outside -------------------------------------------------------------------------------
+
+
+def wait_for_second_checkpoint(command: subprocess.Popen[str], kept: Path) -> float | None:
+    """Return when the second checkpoint was begun."""
+    while command.poll() is None:
+        names = [path.name for path in kept.glob("*")] if kept.exists() else []
+        if any(name.startswith("step") and name.endswith(".pt") for name in names) and unfinished(kept):
+            return time.time()
+        time.sleep(0.0005)
+    return None
+
+
+def send_in_checkpoint(command: subprocess.Popen[str], kept: Path, number: int) -> float | None:
+    """Send the command a signal while its second checkpoint is written; return when."""
+    begun = wait_for_second_checkpoint(command, kept)
+    if begun is not None:
+        command.send_signal(number)
+    return begun
+
+
+def flip(kept: Path) -> None:
+    """Change a byte in the middle of the newest checkpoint."""
+    path = max(kept.glob("*.pt"))
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def cut(kept: Path) -> None:
+    """Cut the newest checkpoint off in the middle."""
+    path = max(kept.glob("*.pt"))
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def unfinished(kept: Path) -> list[str]:
+    """Return the names of files that are not whole."""
+    return [path.name for path in kept.glob(f"{TEMPORARY}*")]
+
+
+# A command ------------------------------------------------------------------------------------------------------------
+
+
+def run_ringlab(arguments: list[str], fault: Fault | None) -> None:
+    """Be the command ``ringlab`` whose trainings have a fault and few steps."""
+    import realcomm.training.trainer as trainer
+    from ringlab.cli import main
+
+    looking_on = () if fault is None else (fault,)
+    vars(trainer)["train"] = partial(trainer.train, steps=STEPS, observers=looking_on)
+    sys.argv = ["ringlab", *arguments]
+    main()
+
+
+def command(folder: Path, case: Case) -> Ended:
+    """Run the scenario in a folder with the fault of a case, and return how that ended."""
+    told, fault = folder / "told", case.fault
+    environment = {**os.environ, MARK: str(folder), "TMPDIR": str(folder / "tmp")}
+    given = [] if fault is None else ["--fault", fault.kind, str(fault.rank), str(fault.step), fault.phase, str(told)]
+    call = [*given, "run", "scenario.toml", "--timeout", str(case.timeout)]
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--as-ringlab", *call],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    struck = case.strike(process, folder / "kept" / "ring") if case.strike is not None else None
+    _, err = process.communicate(timeout=2 * PATIENCE)
+    at = time.time()
+    if told.exists():
+        struck = float(told.read_text())
+    return Ended(process.returncode, [line.strip() for line in err.splitlines() if line.strip()], struck, at)
+
+
+def left_behind(folder: Path) -> dict[str, int]:
+    """Return how many processes of a case still run, a moment after its end, and how many files they left."""
+    deadline = time.monotonic() + 5.0
+    while (processes := len(processes_of(folder))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    files = [path for path in (folder / "tmp").rglob("*") if path.is_file()]
+    return {"processes": processes, "files": len(files), "unfinished": len(unfinished(folder / "kept" / "ring"))}
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Return the processes that have the mark of a case in their environment."""
+    found, mark = [], f"{MARK}={folder}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if int(path.name) != os.getpid() and mark in (path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+    return found
+
+
+def prepare(folder: Path) -> Path:
+    """Make the folder of a case."""
+    (folder / "tmp").mkdir(parents=True)
+    (folder / "scenario.toml").write_text(SCENARIO)
+    return folder
+
+
+def train_to_the_end(folder: Path) -> dict[str, torch.Tensor]:
+    """Train from the newest whole checkpoint in a folder, or afresh, and return the weights at the end."""
+    scenario = ringlab.load(folder / "scenario.toml")
+    [training] = scenario.trainings
+    realcomm.train(replace(training, checkpoints=folder / "kept"), scenario.cluster, steps=STEPS, resume=AUTO)
+    newest = find_newest(folder / "kept" / "ring").newest
+    assert newest is not None and newest.manifest.step == STEPS, "the run came to its end"
+    weights: dict[str, torch.Tensor] = from_bytes(newest.read(), newest.path)["shared"]["model"]
+    return weights
+
+
+# A case ---------------------------------------------------------------------------------------------------------------
+
+
+def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> Row:
+    """Try a case in a folder and return its row."""
+    ended = command(folder, case)
+    kept = folder / "kept" / "ring"
+    left = left_behind(folder)
+    if case.spoil is not None:
+        case.spoil(kept)
+    newest, passed_over = find_newest(kept)
+    step = newest.manifest.step if newest is not None else 0
+    reached = STEPS if case.spoil is not None else 2 * EVERY
+    if case.fault is not None and case.fault.step == FAULT_STEP:
+        reached = FAULT_STEP
+    if case.small_disk:
+        subprocess.run(["mount", "-o", "remount,size=1g", str(folder / "kept")], check=True)
+    found = train_to_the_end(folder)
+    return {
+        "fault": case.name,
+        "status": ended.status,
+        "seconds": None if ended.fault_at is None else ended.at - ended.fault_at,
+        "timeout": case.timeout if case.timeout != PATIENCE else None,
+        "said": says(ended.said, folder) if case.spoil is None else says(passed_over, folder),
+        "load": os.getloadavg()[0],  # runnable processes, mean of a minute
+        "goes_on_from": step,
+        "lost_steps": reached - step,
+        **left,
+        "unfinished_after_resuming": len(unfinished(kept)),
+        "same_weights": all(found[name].equal(tensor) for name, tensor in undisturbed.items()),
+    }
+
+
+def says(lines: list[str], folder: Path) -> str:
+    """Return the message that a command ended with, without the folder."""
+    errors = [line.partition(": ")[2] for line in lines if line.startswith("ringlab: ")]
+    return (errors or lines or [""])[-1].replace(f"{folder}/", "")
+
+
+def try_on_small_disk(name: str, undisturbed: dict[str, torch.Tensor]) -> Row:
+    """Try a case in namespaces of its own, in which a small disk can be mounted; that needs no other rights."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as given:
+        file, weights = Path(given, "row.json"), Path(given, "weights.pt")
+        torch.save(undisturbed, weights)
+        inner = [sys.executable, __file__, "--inside", name, given, "-o", str(file)]
+        subprocess.run(["unshare", "--user", "--map-root-user", "--mount", *inner], check=True, timeout=4 * PATIENCE)
+        row: Row = json.loads(file.read_text())
+        return row
+
+
+def inside(name: str, given: Path) -> Row:
+    """Mount the small disk and try the case."""
+    folder = prepare(given / "case")
+    (folder / "kept").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder / "kept")], check=True)
+    [case] = [case for case in cases() if case.name == name]
+    return try_case(case, folder, torch.load(given / "weights.pt", weights_only=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="FAULT", help="only these, by their names")
+    parser.add_argument("--add", action="store_true", help="keep the rows of other faults that are in the file")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("--inside", nargs=2, metavar=("FAULT", "FOLDER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        write_text(options.output, json.dumps(inside(options.inside[0], Path(options.inside[1]))))
+        return
+    before = json.loads(options.output.read_text())["rows"] if options.add else []
+    rows = {row["fault"]: row for row in before}
+    with tempfile.TemporaryDirectory(prefix="faults-") as given:
+        undisturbed = train_to_the_end(prepare(Path(given, "undisturbed")))
+        for case in cases():
+            if options.only and case.name not in options.only:
+                continue
+            folder = Path(given, "case")
+            if case.small_disk:
+                row = try_on_small_disk(case.name, undisturbed)
+            else:
+                row = try_case(case, prepare(folder), undisturbed)
+            shutil.rmtree(folder, ignore_errors=True)
+            print(json.dumps(row), flush=True)
+            rows[case.name] = row
+    found = {
+        "kind": "benchmark",
+        "schema_version": 1,
+        "date": datetime.now(UTC).date().isoformat(),
+        "environment": describe_environment(),
+        "steps": STEPS,
+        "checkpoint_every": EVERY,
+        "rows": [rows[case.name] for case in cases() if case.name in rows],
+    }
+    write_text(options.output, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--as-ringlab"]:
+        given = sys.argv[2:]
+        chosen_fault = None
+        if given[0] == "--fault":
+            kind, rank, step, phase, told_file = given[1:6]
+            chosen_fault = Fault(kind, int(rank), int(step), phase, Path(told_file))
+            given = given[6:]
+        run_ringlab(given, chosen_fault)
+    else:
+        main()
