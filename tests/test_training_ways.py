@@ -153,7 +153,7 @@ OWN = """
 from torch import nn
 
 def build():
-    return nn.Sequential(nn.Flatten(), nn.Linear(24, 4))
+    return nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(24, 4))
 
 def number():
     return 4
@@ -164,7 +164,14 @@ def test_a_model_of_a_users_file_is_trained_in_half_precision_on_noise_of_any_sh
     (tmp_path / "my.py").write_text(OWN)
     data = {"dataset": "synthetic", "image_shape": (1, 4, 6), "classes": 4, "images": 64, "batch_size": 8}
     training = Training(
-        RING, f"{tmp_path}/my.py:build", buckets=Buckets(), precision="bf16", check_every=1, epochs=2, **data
+        RING,
+        f"{tmp_path}/my.py:build",
+        buckets=Buckets(),
+        precision="bf16",
+        check_every=1,
+        epochs=2,
+        **data,
+        sync_batch_norm=True,
     )
     trace = train(training, TWO)
     assert (trace.title, trace.facts["examples_seen"]) == ("training/ring[overlap]", 2 * 64)

@@ -23,7 +23,17 @@ from realcomm.training.shard import Shard
 
 AUTO = "auto"  # go on from the newest whole checkpoint
 PHASE = "checkpoint"
-_MAY_DIFFER = {"gradient_sync", "epochs", "data_folder", "compute", "checkpoints", "checkpoint_every", "check_every"}
+_MAY_DIFFER = {
+    "gradient_sync",
+    "buckets",
+    "download",
+    "epochs",
+    "data_folder",
+    "compute",
+    "checkpoints",
+    "checkpoint_every",
+    "check_every",
+}
 
 
 class Start(NamedTuple):

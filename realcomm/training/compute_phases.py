@@ -1,5 +1,6 @@
 """Training steps of a process that computes by itself."""
 
+from dataclasses import replace
 from statistics import median
 
 import torch
@@ -23,7 +24,8 @@ class LoneTraining:
     def __init__(self, training: Training, threads: int | None = None) -> None:
         """Prepare the model and a batch; the steps have as many threads as this process, unless said."""
         self._threads, self._watch = threads, Stopwatch(rank=0)
-        self._replica = make_replica(build_model(training, training.seed), training)
+        alone = replace(training, sync_batch_norm=False)  # there is nobody to do it with
+        self._replica = make_replica(build_model(alone, training.seed), training)
         dataset = load_images(training, train=True)
         images, labels = next(iter(DataLoader(dataset, training.batch_size)))
         self._batch = images.to(own_device()), labels.to(own_device())
