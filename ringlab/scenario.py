@@ -80,7 +80,7 @@ class Scenario(scenarios.Scenario):
         ('ring', True)
         """
         from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
-        from realcomm.launching.torchrun import spans_nodes
+        from realcomm.launching.torchrun import has_stale_store, spans_nodes
         from ringlab.answers import real_run
 
         progress = NoProgress() if progress is None else progress
@@ -90,6 +90,11 @@ class Scenario(scenarios.Scenario):
             return self._run_emulated(calibration, backend, timeout, resume, watch, progress)
         if spans_nodes():
             progress.note(f"warning: the nodes that torchrun works on are taken for {self.cluster.title}")
+            if has_stale_store():
+                progress.note(
+                    "warning: after a restart ranks may look for others where they were before it; set "
+                    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 where torchrun is started"
+                )
         elif not self.cluster.is_here:
             progress.note(
                 f"warning: {self.cluster.title} is not this machine; its {self.cluster.world_size} ranks run here, "

@@ -12,8 +12,10 @@ import real_workers
 
 import simcomm
 from collectives import InputError
+from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from ringlab import cli
+from ringlab.terminal.failures import _say
 from ringlab.terminal.output import check_outputs
 
 STAR = """
@@ -251,6 +253,15 @@ def test_what_cannot_be_kept_or_compared_is_refused_before_the_run(
     status, out, err = ringlab("run", *(named.get(word, word) for word in arguments))
     assert (status, out) == (2, "") and message in err
     assert not Path("logs").exists()
+
+
+@pytest.mark.parametrize(("own", "lost_peer", "is_said"), [(1, False, True), (1, True, False), (0, False, False)])
+def test_of_torchrun_s_ranks_one_that_failed_by_itself_speaks_too(own, lost_peer, is_said, capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    error = RankFailed(own, f"rank {own} failed")
+    error.lost_peer = lost_peer
+    _say(error)
+    assert capsys.readouterr().err == ("ringlab: rank 1 failed\n" if is_said else "")
 
 
 def test_run_elsewhere_than_described_says_so(ringlab, star):

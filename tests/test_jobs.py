@@ -318,6 +318,9 @@ def test_the_commands_write_files(ringlab, tmp_path):
     ) and out == f"The job: {tmp_path}/a.sbatch; `sbatch {tmp_path}/a.sbatch` submits it\n"
     assert directives((tmp_path / "a.sbatch").read_text())["partition"] == "gpu"
     assert ringlab("slurm", "star8", "--nodes", "3")[0] == 2
+    kept = ringlab("slurm", "quickstart", "--checkpoints", "my kept", "--log-dir", "logs").out
+    assert directives(kept)["signal"] == "B:USR1@120"
+    assert """--set 'training.checkpoints="my kept"' --log-dir logs --resume auto quickstart""" in kept
     status, out, err = ringlab("k8s", "star8", "--image", "r/ringlab:1", "-n", "team", "--backend", "gloo")
     assert (status, err) == (0, "")
     assert Manifest.model_validate_json(out).items[0].metadata.namespace == "team"

@@ -145,6 +145,14 @@ def test_the_training_goes_on_when_the_disk_is_full_and_says_what_is_missing(tmp
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
+def test_a_file_that_was_removed_is_noticed(tmp_path):
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.path.unlink()
+    file.add({"step": 0})
+    file.close()
+    assert (file.missing, file.problem) == (1, "the file was removed")
+
+
 def test_of_a_step_that_was_done_again_the_last_row_counts(tmp_path):
     for attempt, numbers in enumerate([(0, 1, 2), (2, 3)]):
         with LogFolder(tmp_path, goes_on=attempt > 0) as folder:
@@ -210,6 +218,11 @@ def test_two_runs_cannot_have_one_folder(tmp_path):
         pass
     with LogFolder(tmp_path / "new"):
         pass  # free again
+
+
+def test_a_full_disk_is_found_before_the_run(tmp_path):
+    with files_up_to(0), pytest.raises(InputError, match=r"logs cannot be written: .*; give another --log-dir"):
+        LogFolder(tmp_path / "logs").__enter__()
 
 
 def test_the_metrics_of_another_run_are_kept_apart(tmp_path):

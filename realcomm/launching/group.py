@@ -31,12 +31,22 @@ def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: 
     deprioritize_gloo()
 
 
-def join_by_environment(backend: str, local_rank: int, local_ranks: int, timeout: timedelta) -> None:
-    """Join the group that torchrun's environment variables describe; ``local_ranks`` of it are on this machine."""
+def join_by_environment(backend: str, local_rank: int, local_ranks: int, timeout: timedelta, attempt: int = 0) -> None:
+    """Join the group that torchrun's environment variables describe; ``local_ranks`` of it are on this machine.
+
+    After a restart torchrun may hand out the store of before, with the addresses of ranks that are gone. An ``attempt``
+    above 0, the same on all ranks, has its own part of the store.
+    """
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     select_device(backend, local_rank, local_ranks)
-    dist.init_process_group(backend, timeout=timeout)
+    if attempt:
+        store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+        own = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout)
+    else:
+        dist.init_process_group(backend, timeout=timeout)
     deprioritize_gloo()
 
 

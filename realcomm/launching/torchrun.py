@@ -51,6 +51,16 @@ def spans_nodes() -> bool:
     return here is not None and here != os.environ.get("WORLD_SIZE")
 
 
+def has_stale_store() -> bool:
+    """Return whether ranks on several nodes may read, after a restart, what ranks said before it.
+
+    >>> has_stale_store()
+    False
+    """
+    may_restart = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
+    return spans_nodes() and may_restart and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 def restarts() -> int:
     """Return how often torchrun has started the ranks again, after one of them failed.
 
@@ -120,7 +130,8 @@ def _join(backend: str, world_size: int, threads: int | None, timeout: float) ->
     if local_ranks == world_size:  # all ranks are on this machine: no other needs to reach them
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
-    join_by_environment(backend, int(os.environ.get("LOCAL_RANK", "0")), local_ranks, allowed)
+    attempt = 0 if spans_nodes() else restarts()  # of several nodes each counts its own
+    join_by_environment(backend, int(os.environ.get("LOCAL_RANK", "0")), local_ranks, allowed, attempt)
     atexit.register(leave)
 
 

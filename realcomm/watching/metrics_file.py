@@ -1,5 +1,6 @@
 """``metrics.jsonl``: a line of JSON for each training step and each epoch, written as they are done."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -45,10 +46,12 @@ class MetricsFile:
         self._kept += json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n"
         before = os.fstat(self._handle).st_size
         try:
+            if os.fstat(self._handle).st_nlink == 0:
+                raise OSError(errno.ENOENT, "the file was removed")
             written = os.write(self._handle, self._kept)
             if written < len(self._kept):
                 os.ftruncate(self._handle, before)
-                raise OSError(28, "No space left on device")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self.problem = reason(error)
             return
