@@ -294,6 +294,11 @@ def test_a_scenario_that_names_other_files_is_not_for_pods(tmp_path):
     job = make_job(load(file), str(file))
     with pytest.raises(InputError, match="names files that lie beside it"):
         make_manifest(job, KubernetesOptions("a"))
+    file.write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = ["ddp"]\nmodel = "mine.py:mine"\n')
+    with pytest.raises(InputError, match=r"names files that lie beside it.*\(mine\.py:mine is no file of the image\)"):
+        make_manifest(job, KubernetesOptions("a"))
+    file.write_text(file.read_text().replace("mine.py", "/opt/mine.py"))
+    Manifest.model_validate(make_manifest(job, KubernetesOptions("a")))
 
 
 def test_nodes_that_do_not_hold_the_ranks_are_refused():

@@ -106,11 +106,15 @@ def _read_alone(path: Path, job: Job) -> str:
         alone = Path(folder, path.name)
         alone.write_text(text)
         try:
-            load(alone, job.overrides)
+            for training in load(alone, job.overrides).trainings:
+                for file in (training.model, str(training.data_folder)):
+                    _, beside, name = file.partition(f"{Path(folder).name}/")
+                    if beside:
+                        raise InputError(f"{name} is no file of the image")
         except InputError as error:
             raise InputError(
                 f"{path}: it names files that lie beside it, which the pods lack; name them by the paths that they "
-                f"have in the image ({str(error).replace(folder, '')})"
+                f"have in the image ({str(error).replace(f'{folder}/', '')})"
             ) from error
     return text
 
