@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import wait as wait_for
 from threading import Thread
-from time import monotonic
+from time import process_time
 from types import ModuleType
 from typing import TypeVar
 
@@ -20,8 +20,8 @@ from collectives.records.environment import cores
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-WORTH_PROCESSES_S = 4.0  # of work that is left: each process takes one to import what it needs
-LOOK_AFTER_S = 1.0  # of work, after which it is seen how much is left
+WORTH_PROCESSES_S = 4.0  # of a core that are left: each process takes one to import what it needs
+LOOK_AFTER_S = 1.0  # of a core, after which it is seen how much is left; waiting for a busy machine is no work
 MOST_PENDING = 64  # parts that an executor is given before the first of them is done
 
 
@@ -40,9 +40,9 @@ def in_any_order(
     if executor is not None:
         yield from _submitted(executor, function, tasks, 0)
         return
-    begun = monotonic()
+    begun = process_time()
     for number, task in enumerate(tasks):
-        took = monotonic() - begun
+        took = process_time() - begun
         if number and took > LOOK_AFTER_S and took / number * (len(tasks) - number) > WORTH_PROCESSES_S and cores() > 1:
             with _processes(tasks[number:]) as pool:
                 yield from _submitted(pool, function, tasks, number)

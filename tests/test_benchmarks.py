@@ -24,6 +24,7 @@ SMALLEST = {  # what makes each of them take seconds
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
+    "waiting.py": ["--repetitions", "1", "--hosts", "2"],
     "training_curves.py": ["--steps", "2", "--global-batch", "4", "--ranks", "1", "--way", "ring", "ring[overlap]"],
 }
 FOR_GPUS = {"gpu.py", "gpu_wheels.py"}  # `make gpu`; tests/test_gpu_ready.py tries them
@@ -187,6 +188,22 @@ def test_the_methods_are_measured_where_they_apply(tmp_path: Path):
     both_ways, doubling = rows["all_reduce/bidirectional_ring", "star"], rows["all_reduce/recursive_doubling", "star"]
     assert (both_ways["max-plus"], doubling["quotient"]) == (None, None)
     assert min(both_ways["quotient"], both_ways["events"], doubling["events"]) > 0
+
+
+def test_waiting_is_measured_in_wall_and_processor_seconds(tmp_path: Path):
+    smallest = SMALLEST["waiting.py"]
+    found = measured("waiting.py", tmp_path / "found.json", *smallest, "--parts", "sweep", "--ways", "sweep")
+    assert_says_where_it_ran(found)
+    (row,) = found["rows"]
+    assert (row["part"], row["name"], row["at_most_s"]) == ("sweep", "125 predictions: simcomm.sweep", 2.0)
+    for low, high, seconds in ((*row["wall_spread_s"], row["wall_s"]), (*row["cpu_spread_s"], row["cpu_s"])):
+        assert 0 < low <= seconds <= high
+
+
+@pytest.mark.slow
+def test_all_waiting_is_measured(tmp_path: Path):
+    found = measured("waiting.py", tmp_path / "found.json", *SMALLEST["waiting.py"])
+    assert [row["part"] for row in found["rows"]] == ["start"] * 3 + ["sweep"] * 3
 
 
 def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,105 @@
+"""How long one waits: for a command to start and answer, and for a thousand predictions; wall and processor seconds.
+
+    python benchmarks/waiting.py [--repetitions 5] [--parts start sweep] [-o FILE]
+
+Every row is run in a process of its own, so that imports and loading machine code count. The thousand are 8 numbers of
+hosts, 5 bandwidths, 5 algorithms and 5 sizes on a star: by one ``simcomm.sweep``, and one by one by ``simcomm.run``.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results" / "waiting.json"
+HOSTS = (2, 4, 8, 16, 32, 64, 128, 256)
+PREDICTIONS = """if True:
+    import sys
+    import simcomm
+    names = ("ring", "double_tree", "recursive_doubling", "halving_doubling", "naive")
+    algorithms, sizes = [f"all_reduce/{name}" for name in names], [1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 28]
+    hosts = [int(number) for number in sys.argv[2:]]
+    stars = [simcomm.star(p, f"{b} Gbit/s", "5 us") for p in hosts for b in (1, 10, 25, 100, 400)]
+    if sys.argv[1] == "sweep":
+        found = simcomm.sweep(algorithms, stars, sizes).seconds.size
+    else:
+        ask = {"record": False, "engine": sys.argv[1] if sys.argv[1] != "run" else None}
+        found = len([simcomm.run(a, c, s, **ask).elapsed for c in stars for a in algorithms for s in sizes])
+    assert found == 125 * len(hosts)
+"""
+WAYS = {
+    "sweep": "simcomm.sweep",
+    "compiled": "simcomm.run one by one, the compiled engine",
+    "run": "simcomm.run one by one",
+}
+Row = dict[str, Any]
+
+
+def row(part: str, name: str, arguments: Sequence[str], repetitions: int, **goal: float) -> Row:
+    """Return the median wall and processor seconds of a command, with their spread; the first run does not count."""
+    wall, cpu = list[float](), list[float]()
+    for number in range(repetitions + 1):
+        begin, before = perf_counter(), getrusage(RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], cwd=ROOT, env=_environment(), check=True, capture_output=True)
+        after = getrusage(RUSAGE_CHILDREN)
+        if number:
+            wall.append(perf_counter() - begin)
+            cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    seconds = {"wall_s": median(wall), "wall_spread_s": [min(wall), max(wall)]}
+    processor = {"cpu_s": median(cpu), "cpu_spread_s": [min(cpu), max(cpu)]}
+    return {"part": part, "name": name, "repetitions": repetitions, **seconds, **processor, **goal}
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
+def start(asked: argparse.Namespace) -> Iterator[Row]:
+    """Yield rows of commands that answer at once."""
+    for words, goal in ((("--help",), 0.15), (("predict", "star8"), 0.4), (("predict", "trouble"), 1.0)):
+        yield row("start", f"ringlab {' '.join(words)}", ["-m", "ringlab", *words], asked.repetitions, at_most_s=goal)
+
+
+def sweep(asked: argparse.Namespace) -> Iterator[Row]:
+    """Yield rows of the thousand predictions, or of fewer where there are fewer numbers of hosts."""
+    for way in asked.ways:
+        name = f"{125 * len(asked.hosts):,} predictions: {WAYS[way]}"
+        call, goal = ["-c", PREDICTIONS, way, *map(str, asked.hosts)], {"at_most_s": 2.0} if way == "sweep" else {}
+        yield row("sweep", name, call, asked.repetitions, **goal)
+
+
+PARTS = {"start": start, "sweep": sweep}
+
+
+def main() -> None:
+    """Measure, print a line for each row, and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="of making the predictions")
+    parser.add_argument("--hosts", nargs="+", type=int, default=HOSTS, help="of the stars of the predictions")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
+    asked = parser.parse_args()
+    rows = list[Row]()
+    for part in asked.parts:
+        for each in PARTS[part](asked):
+            rows.append(each)
+            goal = f", goal {each['at_most_s']:g} s" if "at_most_s" in each else ""
+            print(f"{each['name']}: {each['wall_s']:.3f} s, {each['cpu_s']:.3f} s of a core{goal}", flush=True)
+    answer = {"schema_version": 1, "kind": "benchmark", "environment": describe_environment(), "rows": rows}
+    write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
