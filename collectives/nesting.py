@@ -7,12 +7,16 @@ through one channel of each.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.step import Operation, Program
+from collectives.symbolic_rank import look_up
+
+FAR_OFF = 1 << 20  # in place of the place of a chunk that a channel does not use
 
 
 @dataclass(frozen=True)
@@ -40,26 +44,39 @@ class Inner:
         Its k-th chunk is ``count`` chunks from ``first_chunk + k * count`` on, of ``total``; its scratch lies as far
         into the scratch behind those. Raises InputError for chunks of one message that would not be side by side.
         """
-        first = {chunk: first_chunk + number * count for number, chunk in enumerate(self.owned)}
+        place = self.places
         for step in self.algorithm.channels(rank, self.world_size)[self.channel]:
-            yield tuple(self._translate(op, ranks, first, count, total) for op in step)
+            yield tuple(self._translate(op, ranks, place, (count, first_chunk, total)) for op in step)
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """Where each chunk of the buffer stands among those of the channel; far off if it is not its own."""
+        place = {chunk: number for number, chunk in enumerate(self.owned)}
+        chunks = self.algorithm.chunks(self.world_size)
+        return tuple(place.get(chunk, FAR_OFF * (chunk + 1)) for chunk in range(chunks))
 
     def _translate(
-        self, op: Operation, ranks: Sequence[int], first: dict[int, int], count: int, total: int
+        self, op: Operation, ranks: Sequence[int], place: tuple[int, ...], where: tuple[int, int, int]
     ) -> Operation:
-        """Return an operation of the algorithm for the whole world; ``first`` is where each of its chunks begins."""
+        """Return an operation of the algorithm for the whole world; ``where`` are count, first chunk and total."""
+        count, first_chunk, total = where
 
-        def there(chunk: int) -> int:
-            behind, within = divmod(chunk, self.algorithm.chunks(self.world_size))
-            last = within + op.count - 1
-            if first.get(last, -1) - first.get(within, 0) != (op.count - 1) * count:
+        def there(chunk: Any) -> Any:
+            behind, within = divmod(chunk, len(place))
+            first, more = look_up(place, within), op.count - 1
+            if first >= FAR_OFF or (more and not self._lie_together(place, within, more)):
                 raise InputError(f"{op}: inside another algorithm its chunks are not side by side")
-            return behind * total + first[within]
+            return behind * total + first_chunk + first * count
 
         if not op.kind.is_local and not 0 <= op.peer < len(ranks):
             raise InputError(f"{op}: there is no rank {op.peer} in a group of {len(ranks)}")
         peer, into = -1 if op.kind.is_local else ranks[op.peer], -1 if op.into < 0 else there(op.into)
         return Operation(op.kind, peer, there(op.chunk), op.count * count, into)
+
+    @staticmethod
+    def _lie_together(place: tuple[int, ...], within: int, more: int) -> bool:
+        """Return whether the chunk ``more`` further on is the channel's own and stands ``more`` further on."""
+        return bool(within + more < len(place)) and bool(look_up(place, within + more) - look_up(place, within) == more)
 
 
 @lru_cache(maxsize=1024)

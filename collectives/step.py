@@ -20,7 +20,7 @@ It yields *steps*. A step is a tuple of operations that are posted together and 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -132,6 +132,25 @@ def reduce(chunk: int, into: int, count: int = 1) -> Operation:
     reduce(chunk 0 into 3)
     """
     return Operation(Kind.REDUCE, -1, chunk, count, into)
+
+
+class Spaced(Sequence[int]):
+    """``count`` numbers from ``first`` on, ``apart`` from each other: a range whose first may be a symbolic rank.
+
+    >>> Spaced(2, 4, 3)[2]
+    10
+    """
+
+    def __init__(self, first: int, apart: int, count: int) -> None:
+        self.first, self.apart, self.count_of = first, apart, count
+
+    def __len__(self) -> int:
+        return self.count_of
+
+    def __getitem__(self, index: Any) -> Any:
+        if index < 0 or index >= self.count_of:
+            raise IndexError(index)
+        return self.first + self.apart * index
 
 
 def on_group(

@@ -5,7 +5,7 @@ Both kinds do only what gives each rank its own result. Where ranks would take d
 another way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,15 @@ def vectorise(values: npt.NDArray[Any]) -> "VectorRank | int":
     if max(-low, high) > LARGEST:
         raise TypeError(f"values up to {max(-low, high)} are too large to be handled at once")
     return VectorRank(values)
+
+
+def look_up(table: Sequence[int], index: Any) -> Any:
+    """Return ``table[index]``, of a symbolic index that of each rank.
+
+    >>> look_up((5, 7, 9), VectorRank(np.array([2, 0]))).values
+    array([9, 5])
+    """
+    return vectorise(np.asarray(table, np.int64)[index.values]) if isinstance(index, VectorRank) else table[index]
 
 
 def _operator(

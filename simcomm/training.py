@@ -59,8 +59,7 @@ def train(
     """Simulate ``steps`` training steps; all are alike, so three show them unless said.
 
     Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
-    ``run``; where ranks drift so far apart that two syncs overlap, or where trouble fails a rank or changes a link
-    during the run, it is simulated on the simpy engine in any case.
+    ``run``; where ranks drift so far apart that two syncs overlap, it is simulated on the simpy engine in any case.
     Under ``trouble`` it may never end: see ``Trace.is_complete``.
 
     Raises InputError where there are no phases; for DistributedDataParallel on other clusters than this machine and

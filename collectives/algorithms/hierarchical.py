@@ -7,6 +7,7 @@ torus runs both dimensions at once, each on half of the data: Jain and Sabharwal
 MPI collectives on torus interconnects", ICS 2010.
 """
 
+from collections.abc import Sequence
 from math import isqrt, lcm
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from collectives.algorithms.ring import all_reduce_around, gather_around, reduce
 from collectives.declaration import algorithm
 from collectives.errors import Undefined
 from collectives.nesting import Inner, inner_channels
-from collectives.step import Program, on_group
+from collectives.step import Program, Spaced, on_group
 
 
 def choose_width(world_size: int, wanted: int | None, name: str) -> int:
@@ -94,13 +95,15 @@ def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: i
     scatter, reduce, gather = piece
     width, share = scatter.world_size, size // scatter.world_size
     row, gpu = divmod(rank, width)
-    peers, across = range(row * width, (row + 1) * width), range(gpu, world_size, width)
+    peers, across = Spaced(row * width, 1, width), Spaced(gpu, width, world_size // width)
     yield from scatter.run(gpu, peers, size // scatter.chunks, first, total)
     yield from reduce.run(row, across, share // reduce.chunks, first + gpu * share, total)
     yield from gather.run(gpu, peers, size // gather.chunks, first, total)
 
 
-def two_dimensions(rank: int, rows: range, columns: range, position: tuple[int, int], first: int) -> Program:
+def two_dimensions(
+    rank: int, rows: Sequence[int], columns: Sequence[int], position: tuple[int, int], first: int
+) -> Program:
     """Leave the sums of the chunks from ``first`` on, on every rank, by rings in its row, its column and its row."""
     (across, down), size = position, len(rows) * len(columns)
     share = size // len(rows)
@@ -119,7 +122,7 @@ def torus_all_reduce(rank: int, world_size: int, columns: int | None = None) -> 
     """
     width = choose_width(world_size, columns, "columns")
     y, x = divmod(rank, width)
-    row, column = range(y * width, (y + 1) * width), range(x, world_size, width)
+    row, column = Spaced(y * width, 1, width), Spaced(x, width, world_size // width)
     return (
         two_dimensions(rank, row, column, (x, y), first=0),
         two_dimensions(rank, column, row, (y, x), first=world_size),

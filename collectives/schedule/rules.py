@@ -130,7 +130,7 @@ def _crowded_writes(columns: Columns, step: Longs, total: int) -> Longs:
 def _channels_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
     """Find a chunk that two channels of a rank touch: nothing orders what they do."""
     channels = int(columns.channel.max(initial=0)) + 1
-    if channels == 1:
+    if channels == 1 or _lie_side_by_side(columns, channels):
         return None
     everything, local = np.arange(len(columns.kind)), np.flatnonzero(columns.kind >= Kind.COPY)
     touched = (
@@ -158,6 +158,20 @@ def _channels_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
         )
 
     return _first_use(index[late], chunk[late], problem)
+
+
+def _lie_side_by_side(columns: Columns, channels: int) -> bool:
+    """Return whether all that a channel of a rank touches lies before or behind all that another touches."""
+    owner = columns.rank.astype(np.int64) * channels + columns.channel
+    agents = int(owner.max(initial=0)) // channels * channels + channels
+    low, high = np.full(agents, np.iinfo(np.int64).max), np.zeros(agents, np.int64)
+    for first in _first_chunks(columns):
+        np.minimum.at(low, owner, first)
+        np.maximum.at(high, owner, first.astype(np.int64) + columns.count)
+    begins, ends = low.reshape(-1, channels), high.reshape(-1, channels)
+    order = np.argsort(begins, axis=1)
+    begins, ends = (np.take_along_axis(one, order, axis=1) for one in (begins, ends))
+    return bool((ends[:, :-1] <= begins[:, 1:]).all())
 
 
 def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:

@@ -33,8 +33,10 @@ from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import is_synchronous, max_plus
 from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
+from simcomm.compiled.shortcuts.standstill import max_plus_to_halt, rates_over_time
 from simcomm.compiled.tcp import simulate_tcp
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
+from simcomm.model.same_time import SAME_ARRIVAL
 from simcomm.model.trouble import IDLE_CHANGES
 
 if TYPE_CHECKING:
@@ -67,23 +69,42 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
         if np.isinf(over_tcp.finished).any():
             raise _deadlock(inputs, np.flatnonzero(np.isinf(over_tcp.finished)).tolist())
         return _with_mean_division(inputs, over_tcp)
-    timing = None
-    if isinstance(inputs.schedule, CyclicSchedule):
-        _ = inputs.pairs  # too many are refused before anything else is worked out of them
-    if not messages:
-        timing = by_max_plus(inputs) or (by_quotient(inputs) if inputs.posted >= QUOTIENT_FROM else None)
-    return _with_mean_division(inputs, timing or by_events(inputs, messages=messages))
+    timing = None if messages else by_shortcut(inputs)
+    return timing or _with_mean_division(inputs, by_events(inputs, messages=messages))
+
+
+def by_shortcut(inputs: EngineInput) -> Timing | None:
+    """Return the timing by max-plus or quotient; None where neither applies.
+
+    What happens to links and ranks after the run has ended is of no account.
+    """
+    if not isinstance(inputs.schedule, CyclicSchedule) or inputs.transport.tcp is not None:
+        return None
+    _ = inputs.pairs  # too many are refused before anything else is worked out of them
+    if inputs.trouble.fails_ranks or inputs.trouble.links_change:
+        before, until = inputs.trouble.until_it_changes()
+        timing = by_shortcut(inputs.under(before, inputs.starts, inputs.index)) if until > 0 else None
+        if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
+            return timing
+    timing = by_max_plus(inputs) or (by_quotient(inputs) if inputs.posted >= QUOTIENT_FROM else None)
+    return None if timing is None else _with_mean_division(inputs, timing)
 
 
 def by_max_plus(inputs: EngineInput) -> Timing | None:
     """Return the timing by max-plus; None where messages share links, or the schedule is not cyclic."""
-    schedule = inputs.schedule
-    if inputs.trouble.fails_ranks or inputs.trouble.links_change:
-        return None
+    schedule, trouble = inputs.schedule, inputs.trouble
     if not isinstance(schedule, CyclicSchedule) or not is_synchronous(schedule):
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None
+    if trouble.fails_ranks or trouble.links_change:
+        changing = rates_over_time(inputs.cluster.graph, trouble, inputs.routes)
+        asked = inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index
+        found = max_plus_to_halt(schedule, *asked, changing)
+        if found is None:
+            return None
+        timing = Timing(float(found.finished.max()), found.finished, inputs.sent, "max-plus")
+        return timing._replace(failed=found.failed, standstill=found.standstill)
     finished = max_plus(schedule, inputs.routes, inputs.sizes, inputs.starts, inputs.trouble, inputs.index)
     return Timing(float(finished.max()), finished, inputs.sent, "max-plus")
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from collectives.records.spans import Span
 from simcomm.compiled.kernel.arrays import Floats, Ints
+from simcomm.compiled.shortcuts.standstill import Standstill
 
 
 class MessageTimes(NamedTuple):
@@ -37,3 +38,4 @@ class Timing(NamedTuple):
     posted: PostTimes | None = None
     reductions: tuple[Span, ...] | None = None  # where they do not follow from the times of messages
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail
+    standstill: Standstill | None = None  # of a run that never ends, where there are no times of its messages

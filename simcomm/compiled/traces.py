@@ -16,8 +16,10 @@ from collectives.step import Kind, offset
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.traced_links import trace_links
+from simcomm.model.trouble import Trouble
 
 Indices = npt.NDArray[Any]
 
@@ -28,27 +30,33 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
     Messages are recorded where the timing has the times of each, and the schedule is written out.
     """
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
-    if timing.times is None or (not record and timing.elapsed < inf):
+    if timing.elapsed == inf:
+        end = stopped(inputs, timing)
+        facts = facts | {"time_min_s": end.last, "time_max_s": end.last}
+        failed = failures(inputs.trouble, timing.failed)
+        only = replace(only, elapsed=end.last, facts=facts, failed=failed, unfinished=list(end.unfinished))
+    if not record or timing.times is None:
         return only
     spans = join_spans([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()
-    elapsed = timing.elapsed
-    if elapsed == inf:
+    links = link_records(inputs, [timing], only.elapsed)
+    return replace(only, messages=trace_messages(inputs, timing), spans=spans, links=links)
+
+
+def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
+    """Return when the last message or computing of a run ended, and what ranks wait for then."""
+    done = timing.finished[np.isfinite(timing.finished)]
+    if timing.standstill is None and timing.elapsed == inf:
+        assert timing.times is not None, "the timing has no times of single messages"
         ends = timing.times.end[np.isfinite(timing.times.end)]
-        elapsed = max(float(spans.end.max(initial=0.0)), float(ends.max(initial=0.0)))
-        facts = facts | {"time_min_s": elapsed, "time_max_s": elapsed}
-    fails_at = inputs.trouble.fails_at
-    failed = sorted(timing.failed, key=lambda rank: (fails_at(rank), rank))
-    found = replace(
-        only,
-        elapsed=elapsed,
-        facts=facts,
-        failed={rank: fails_at(rank) for rank in failed},
-        unfinished=trace_unfinished(inputs, timing),
-    )
-    if not record:
-        return found
-    links = link_records(inputs, [timing], elapsed)
-    return replace(found, messages=trace_messages(inputs, timing), spans=spans, links=links)
+        last = max(float(each.max(initial=0.0)) for each in (ends, trace_reductions(inputs, timing).end, done))
+        return Standstill(last, tuple(trace_unfinished(inputs, timing)))
+    last, waiting = timing.standstill or Standstill(0.0, ())
+    return Standstill(max(last, float(done.max(initial=0.0))), waiting)
+
+
+def failures(trouble: Trouble, ranks: Iterable[int]) -> dict[int, float]:
+    """Return when the ranks that failed did, the first first."""
+    return dict(sorted(((rank, trouble.fails_at(rank)) for rank in ranks), key=lambda one: one[::-1]))
 
 
 def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:

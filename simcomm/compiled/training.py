@@ -1,11 +1,12 @@
 """Training steps on the compiled engine: every rank computes, then all sync by one collective, and so on.
 
 Each sync is simulated by itself, its ranks beginning when they have computed. That is exact while no rank begins a sync
-before every rank has ended the one before; then no message of two of them is under way at the same time.
+before the last message of the one before has arrived; then no message of two of them is under way at the same time. A
+rank that waits for ever, or has failed, begins no other sync: its times are infinite from then on.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -13,11 +14,20 @@ from collectives.records.messages import Messages, join_messages
 from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.workload import ComputePhases
-from simcomm.compiled.engine import simulate
+from simcomm.compiled.engine import by_shortcut, simulate
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
+from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.timing import Timing
-from simcomm.compiled.traces import link_records, trace_messages, trace_nothing, trace_reductions
+from simcomm.compiled.traces import (
+    failures,
+    link_records,
+    stopped,
+    trace_messages,
+    trace_nothing,
+    trace_reductions,
+)
+from simcomm.model.same_time import SAME_ARRIVAL
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
@@ -38,43 +48,85 @@ class SimulatedSync:
         found = trace_reductions(self.inputs, self.timing)
         return Spans(found.names, **{**found.kept, "begin": self.base + found.begin, "end": self.base + found.end})
 
+    def standstill(self) -> Standstill:
+        """Return when its last message or computing ended, and what ranks then wait for; seconds from the beginning."""
+        found = stopped(self.inputs, self.timing)
+        later = tuple(one._replace(since=self.base + one.since) for one in found.unfinished)
+        return Standstill(self.base + found.last, later)
+
+
+class _Ranks:
+    """Where all ranks of a training are; one that has failed, or waits for ever, is at infinity."""
+
+    def __init__(self, inputs: EngineInput) -> None:
+        self.trouble, self.ranks = inputs.trouble, np.arange(inputs.schedule.world_size)
+        self.fails_at = np.array([inputs.trouble.fails_at(rank) for rank in self.ranks.tolist()])
+        self.failed: set[int] = set()
+
+    def compute(self, since: Floats, seconds: float, step: int, kind: int) -> Floats:
+        """Return when the ranks have computed something from ``since`` on; one that has failed never does."""
+        fails = (since >= self.fails_at) & (since < inf)
+        self.failed.update(self.ranks[fails].tolist())
+        return np.where(fails, inf, since + seconds * self.trouble.slowdown(step, self.ranks, kind, step))
+
 
 def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: bool) -> Trace | None:
     """Return the Trace of so many training steps; with ``record`` every message of them.
 
     Return None where syncs cannot be simulated each by itself: a rank begins one before another rank has ended the one
-    before, something fails or changes meanwhile, or connections keep what one sync left on them. ``inputs`` is the
-    gradient sync, a sum; every rank divides all of it at the end, at the transport's gamma.
+    before, a message of the one before is still under way, or connections keep what one sync left on them. ``inputs``
+    is the gradient sync, a sum; every rank divides all of it at the end, at the transport's gamma.
     """
-    if inputs.trouble.fails_ranks or inputs.trouble.links_change or inputs.transport.tcp is not None:
+    if inputs.transport.tcp is not None:
         return None
     inputs = inputs.with_table(MOST_RECORDED // steps) if record and steps else inputs
     division = inputs.transport.gamma * inputs.request.nbytes
-    ready = np.zeros(inputs.schedule.world_size)
-    ended, spans, syncs = 0.0, list[Span](), list[SimulatedSync]()
+    ranks, ready = _Ranks(inputs), np.zeros(inputs.schedule.world_size)
+    spans, syncs, rest = list[Span](), list[SimulatedSync](), Standstill(0.0, ())
     for step in range(steps):
-        slower = _rank_slowdowns(inputs, step)
-        forward = ready + compute.forward * slower(FORWARD)
-        begin = forward + compute.backward * slower(BACKWARD)
+        forward = ranks.compute(ready, compute.forward, step, FORWARD)
+        begin = ranks.compute(forward, compute.backward, step, BACKWARD)
+        spans += _spans(step, ("forward", ready, forward), ("backward", forward, begin))
+        ready = begin
         base = float(begin.min())
-        if step and base < ended:
+        if base == inf:
+            break
+        if step and (base < rest.last or any(one.is_under_way for one in rest.unfinished)):
             return None
-        sync = replace(inputs, starts=begin - base if (begin > base).any() else None, index=step)
-        syncs.append(SimulatedSync(sync, base, simulate(sync, messages=record)))
+        syncs.append(_sync(inputs, begin, base, step, record, syncs))
+        ranks.failed |= syncs[-1].timing.failed
         synced = base + syncs[-1].timing.finished
-        ended = float(synced.max())
-        divided = synced + division * slower(DIVISION)
-        after = divided + compute.optimizer * slower(OPTIMIZER)
-        phases = (("forward", ready, forward), ("backward", forward, begin), ("reduce", synced, divided))
-        spans += _spans(step, *phases, ("sync", begin, divided), ("optimizer", divided, after))
-        ready = after
-    return _trace(inputs, float(ready.max()), spans, syncs, record)
+        now = syncs[-1].standstill()
+        rest = Standstill(max(rest.last, now.last), rest.unfinished + now.unfinished)
+        divided = ranks.compute(synced, division, step, DIVISION)
+        ready = ranks.compute(divided, compute.optimizer, step, OPTIMIZER)
+        spans += _spans(step, ("reduce", synced, divided), ("sync", begin, divided), ("optimizer", divided, ready))
+    elapsed = float(ready.max())
+    if elapsed < inf:
+        return _trace(inputs, elapsed, spans, syncs, record)
+    elapsed = max([rest.last, *(span.end for span in spans)])
+    waiting = sorted(rest.unfinished, key=lambda one: (one.since, one))
+    stopped_ranks = failures(inputs.trouble, ranks.failed)
+    return replace(_trace(inputs, elapsed, spans, syncs, record), failed=stopped_ranks, unfinished=waiting)
 
 
-def _rank_slowdowns(inputs: EngineInput, step: int) -> Callable[[int], Floats]:
-    """Return the function that says how many times as long each rank takes for a kind of computing in a step."""
-    ranks = np.arange(inputs.schedule.world_size)
-    return lambda kind: inputs.trouble.slowdown(step, ranks, kind, step)
+def _sync(
+    inputs: EngineInput, begin: Floats, base: float, step: int, record: bool, before: list[SimulatedSync]
+) -> SimulatedSync:
+    """Return the sync of a step that ranks ``begin`` at these seconds, the first at ``base``."""
+    starts = begin - base if (begin > base).any() else None
+    sync = inputs.under(inputs.trouble.since(base), starts, step)
+    if starts is None and not record and before and not inputs.trouble.is_random:
+        last = before[-1]  # it is the same again if nothing changes meanwhile
+        now, until = sync.trouble.until_it_changes()
+        then, until_then = last.inputs.trouble.until_it_changes()
+        longest = last.timing.elapsed / (1 - SAME_ARRIVAL)
+        if now == then and last.inputs.starts is None and longest < min(until, until_then):
+            return SimulatedSync(sync, base, last.timing)
+    timing = None if record else by_shortcut(sync)
+    if timing is None and (sync.trouble.may_stop or record):
+        sync = sync.with_table()
+    return SimulatedSync(sync, base, timing or simulate(sync, messages=record))
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
@@ -83,7 +135,7 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
         Span(rank, name, step, begin, end, collective=step)
         for name, begins, ends in phases
         for rank, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))
-        if end > begin or name == "sync"
+        if begin < end < inf or (name == "sync" and end < inf)
     ]
 
 

@@ -6,7 +6,7 @@ Both engines ask here, so that the same trouble happens to the same messages in 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from heapq import merge
-from math import inf
+from math import floor, inf
 from typing import Any, NamedTuple
 
 import networkx as nx
@@ -82,6 +82,15 @@ class LinkTrouble:
                 return
             yield begin + self.lasting, False
             number += 1
+
+    def since(self, seconds: float) -> "LinkTrouble | None":
+        """Return the same with times that count from ``seconds`` on; None where it is over by then."""
+        at = self.at - seconds
+        if self.every < inf and at + self.lasting < 0:
+            at += self.every * floor(-at / self.every)
+        elif at + self.lasting <= 0:
+            return None
+        return replace(self, at=at)
 
 
 class Change(NamedTuple):
@@ -212,6 +221,38 @@ class Trouble:
                 else:
                     shares.pop(number)
                 yield Change(time, link, min(shares.values(), default=1.0))
+
+    def since(self, seconds: float) -> "Trouble":
+        """Return the same trouble with times that count from ``seconds`` on; what is over by then is left out.
+
+        >>> late = Trouble((RankTrouble(0, fails_at=3),), (LinkTrouble(("h0", "s0"), 0.5, at=1, lasting=1, every=4),))
+        >>> shifted = late.since(2.5)
+        >>> shifted.fails_at(0), shifted.links[0].at
+        (0.5, 2.5)
+        """
+        ranks = tuple(replace(one, fails_at=one.fails_at - seconds) for one in self.ranks)
+        links = (link.since(seconds) for link in self.links)
+        return replace(self, ranks=ranks, links=tuple(link for link in links if link is not None))
+
+    def until_it_changes(self) -> tuple["Trouble", float]:
+        """Return the trouble as it is from 0 seconds on, without what comes later, and when the first of that comes.
+
+        That is 0 where a rank has failed, or a link is down, by then.
+
+        >>> Trouble((RankTrouble(0, 2, fails_at=3),)).until_it_changes()[1]
+        3
+        """
+        shares, until = dict[Link, float](), min((self.fails_at(one.rank) for one in self.ranks), default=inf)
+        for change in self.changes():
+            if change.time > 0:
+                until = min(until, change.time)
+                break
+            shares[change.link] = change.share
+        if min(shares.values(), default=1.0) == 0:
+            until = 0.0
+        ranks = tuple(replace(one, fails_at=inf) for one in self.ranks if one.slowdown != 1)
+        links = tuple(LinkTrouble(link, share) for link, share in shares.items() if share < 1)
+        return replace(self, ranks=ranks, links=links), max(0.0, until)
 
     def _numbered_periods(self, number: int) -> Iterator[tuple[float, int, bool]]:
         return ((time, number, begins) for time, begins in self.links[number].periods())

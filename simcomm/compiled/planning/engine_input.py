@@ -117,10 +117,22 @@ class EngineInput:
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs
 
+    def under(self, trouble: Trouble, starts: Floats | None = None, index: int = 0) -> "EngineInput":
+        """Return the input in other trouble, with what was worked out of its schedule and its cluster."""
+        other = replace(self, trouble=trouble, starts=starts, index=index)
+        kept = ("sent", "schedule_plan", "names", "pairs", "found_routes", "private")
+        other.__dict__.update({name: self.__dict__[name] for name in kept if name in self.__dict__})
+        return other
+
+    @cached_property
+    def found_routes(self) -> Routes:
+        """The route of each pair, with links as they are without trouble."""
+        return find_routes(self.cluster, self.transport, self.pairs)
+
     @cached_property
     def routes(self) -> Routes:
         """The route of each pair. Links that have only a share of their bandwidth all the time are narrower links."""
-        routes, trouble = find_routes(self.cluster, self.transport, self.pairs), self.trouble
+        routes, trouble = self.found_routes, self.trouble
         if not trouble.links or trouble.links_change:
             return routes
         shares = trouble.link_shares()
@@ -137,4 +149,4 @@ class EngineInput:
         """Which links never carry two messages at once."""
         cyclic = isinstance(self.schedule, CyclicSchedule)
         one = cyclic_one_at_a_time(self.schedule) if cyclic else one_at_a_time(self.schedule_plan)
-        return private_links(one, self.pairs, self.routes)
+        return private_links(one, self.pairs, self.found_routes)

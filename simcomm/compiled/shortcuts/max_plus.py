@@ -44,6 +44,7 @@ class Rows(NamedTuple):
     last: Ints  # [steps]: of the steps that follow a step and are like it for every rank, itself among them
     at: Ints  # [rows]: which of RingCosts.nbytes is rank 0's; rank r's is r further on where is_shifted
     is_shifted: Bools  # [rows]
+    is_local: Bools  # [rows]: whether it is a copy or a reduction of what the rank has
 
 
 class RingCosts(NamedTuple):
@@ -90,9 +91,7 @@ def _channel_ends(
 ) -> Floats:
     """Return the seconds at which a channel of each rank ends: on private links channels do not meet."""
     p = cyclic.world_size
-    rows, nbytes = _rows(cyclic, channel, sizes)
-    delay, rate = (figures.reshape(p, -1).T.copy() for figures in (routes.delay, alone_rates(routes)))
-    costs = RingCosts(delay, rate, nbytes, sizes.gamma)
+    rows, costs = channel_costs(cyclic, channel, routes, sizes)
     if not trouble.touches_ranks and starts is None and _is_uniform(rows, costs, p):
         return np.full(p, _advance_one_for_all(rows, costs))
     times = np.zeros(p) if starts is None else starts.copy()
@@ -100,13 +99,19 @@ def _channel_ends(
         jitter = StepJitter(cyclic, channel, trouble, index)
         for step in range(len(rows.first) - 1):
             here = range(rows.first[step], rows.first[step + 1])
-            late = np.array([jitter.late(rows, row) for row in here if rows.sends[row]]).reshape(-1, p)
-            slower = jitter.slowdowns(int(rows.step[here.start]))
+            late, slower = jitter.late_of_step(rows, here), jitter.slowdowns(int(rows.step[here.start]))
             _compiled_advance()(times, rows, costs, step, step + 1, late, slower)
     else:
         slower = trouble.slowdown(index, np.arange(p), channel, 0)
         _compiled_advance()(times, rows, costs, 0, len(rows.first) - 1, np.zeros((0, p)), slower)
     return times
+
+
+def channel_costs(cyclic: CyclicSchedule, channel: int, routes: Routes, sizes: ChunkSizes) -> tuple[Rows, RingCosts]:
+    """Return the rows of a channel, and what they cost."""
+    rows, nbytes = _rows(cyclic, channel, sizes)
+    delay, rate = (figures.reshape(cyclic.world_size, -1).T.copy() for figures in (routes.delay, alone_rates(routes)))
+    return rows, RingCosts(delay, rate, nbytes, sizes.gamma)
 
 
 class StepJitter:
@@ -130,6 +135,10 @@ class StepJitter:
         draw_shares(self.names[rows.route[row]], *at, self.stride, rows.is_shifted[row], shares)
         return jitter.quantile(shares)
 
+    def late_of_step(self, rows: Rows, step: range) -> Floats:
+        """Return the seconds by which the messages of a step's rows are late; [messages, ranks]."""
+        return np.array([self.late(rows, row) for row in step if rows.sends[row]]).reshape(-1, len(self.ranks))
+
     def slowdowns(self, step: int) -> Floats:
         """Return how many times as long each rank computes in a step; [ranks]."""
         if self.trouble.compute is None:
@@ -147,7 +156,7 @@ def _rows(cyclic: CyclicSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows
     takes_time = np.flatnonzero(takes_time & (cyclic.channel == channel))
     step = np.unique(cyclic.step, return_inverse=True)[1][takes_time]
     sends = cyclic.kind[takes_time] == Kind.SEND
-    order = np.lexsort((np.arange(len(step)), ~sends, step))
+    order = np.lexsort((np.arange(len(step)), cyclic.kind[takes_time] >= Kind.COPY, ~sends, step))
     chosen, sends, step = takes_time[order], sends[order], step[order]
     steps = int(step.max(initial=-1)) + 1
     away, route = cyclic.peer[chosen], np.searchsorted(distances(cyclic), cyclic.peer[chosen])
@@ -160,7 +169,8 @@ def _rows(cyclic: CyclicSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows
     nbytes = np.concatenate([twice, table[plain[0] + plain[1]] - table[plain[0]]]) * float(sizes.itemsize)
     first = np.searchsorted(step, np.arange(steps + 1))
     last = _last_alike(first, np.stack([sends, away, route, _bytes_of_all(nbytes, at, is_shifted, p)]))
-    return Rows(first, sends, away, route, cyclic.step[chosen], shift % p, base, last, at, is_shifted), nbytes
+    is_local = cyclic.kind[chosen] >= Kind.COPY
+    return Rows(first, sends, away, route, cyclic.step[chosen], shift % p, base, last, at, is_shifted, is_local), nbytes
 
 
 def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats:
