@@ -86,6 +86,8 @@ def look_up(table: Sequence[int], index: Any) -> Any:
     >>> look_up((5, 7, 9), VectorRank(np.array([2, 0]))).values
     array([9, 5])
     """
+    if isinstance(table, range):
+        return table.start + table.step * index
     return vectorise(np.asarray(table, np.int64)[index.values]) if isinstance(index, VectorRank) else table[index]
 
 

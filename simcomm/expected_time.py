@@ -2,6 +2,7 @@
 
 from collectives.declaration import Algorithm
 from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.grid import GridSchedule
 from collectives.schedule.size_check import (
     MOST_ASKED,
     MOST_PAIRS,
@@ -9,7 +10,7 @@ from collectives.schedule.size_check import (
     estimate_operations,
     estimate_pairs,
 )
-from collectives.schedule.symbolic_build import SMALL, AnySchedule, message_count, seems_cyclic
+from collectives.schedule.symbolic_build import SMALL, AnySchedule, message_count, seems_cyclic, seems_on_grid
 from simcomm.engine_choice import FEW
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
@@ -38,7 +39,9 @@ def expected_seconds(
     recorded = RECORDED_S * messages if record else 0.0
     if engine == "simpy" or (engine is None and messages * trouble.runs <= FEW):
         return trouble.runs * (messages / SIMPY_RATE + recorded)
-    is_short = isinstance(schedule, CyclicSchedule) and not trouble.links_change and not trouble.fails_ranks
+    is_short = (
+        isinstance(schedule, CyclicSchedule | GridSchedule) and not trouble.links_change and not trouble.fails_ranks
+    )
     if is_short and not record:
         simulated_s = messages / schedule.world_size / COMPILED_RATE + messages / SHORTCUT_RATE
     else:
@@ -60,6 +63,6 @@ def expected_build_seconds(algorithm: Algorithm, world_size: int, root: int = 0)
     operations = estimate_operations(algorithm, world_size, root)
     if operations == 0:  # it fails, which is said when it is built
         return 0.0
-    if seems_cyclic(algorithm):
+    if seems_cyclic(algorithm) or seems_on_grid(algorithm):
         return CYCLIC_S * count_operations(algorithm, world_size, root)
     return ASKED_S * operations if operations <= MOST_ASKED else 0.0

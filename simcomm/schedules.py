@@ -8,6 +8,7 @@ from collectives.proof.verifier import verify
 from collectives.schedule.build import build_schedule
 from collectives.schedule.call import make_call
 from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.grid import GridSchedule
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.size_check import (
     MOST_ASKED,
@@ -67,8 +68,10 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
 
 
 @lru_cache(maxsize=32)
-def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
-    """Return the cyclic schedule if there is one, else a table of steps, of a program that is known to be correct.
+def unverified_schedule(
+    algorithm: Algorithm, world_size: int, root: int = 0
+) -> CyclicSchedule | GridSchedule | StepTable:
+    """Return what ``build_compact`` does, of a program that is known to be correct.
 
     Raises TooLarge for one that is too large to be simulated.
     """

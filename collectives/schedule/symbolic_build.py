@@ -1,9 +1,9 @@
 """Schedules from few runs of a program: most programs say the same on many ranks, and need not be run for each.
 
 A *cyclic* program uses its rank only in ``(rank + c) % world_size``: one run of it, with a ``ShiftedRank``, stands for
-all ranks. Other programs are run for all ranks at once, with a ``VectorRank``, and where they branch on their rank once
-for each branch. What cannot be run so, or would be refused, goes to the plain ``build_schedule``, which says what is
-wrong.
+all ranks. One that counts in rows and columns of its ranks is run once with a ``GridRank``. Other programs are run for
+all ranks at once, with a ``VectorRank``, and where they branch on their rank once for each branch. What cannot be run
+so, or would be refused, goes to the plain ``build_schedule``, which says what is wrong.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.declaration import Algorithm
+from collectives.grid_rank import GridRank, Shape, WidthNeeded
 from collectives.schedule.build import build_schedule
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.cyclic import CyclicSchedule, check_cyclic
+from collectives.schedule.grid import GridSchedule, check_grid
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
@@ -28,7 +30,7 @@ MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
 SMALL = 256  # ranks: up to so many, no schedule is too large
 TRIED_RANKS = (12, 16)  # world sizes at which is seen whether a program is cyclic
 
-AnySchedule = Schedule | CyclicSchedule | StepTable
+AnySchedule = Schedule | CyclicSchedule | GridSchedule | StepTable
 
 
 def message_count(schedule: AnySchedule) -> int:
@@ -38,14 +40,16 @@ def message_count(schedule: AnySchedule) -> int:
     >>> message_count(build_compact(find_algorithm("all_reduce/ring"), 4))
     24
     """
-    if isinstance(schedule, CyclicSchedule):
+    if isinstance(schedule, CyclicSchedule | GridSchedule):
         return schedule.world_size * int((schedule.kind == Kind.SEND).sum())
     columns = schedule.columns if isinstance(schedule, StepTable) else schedule
     return int((columns.kind == Kind.SEND).sum())
 
 
-def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | StepTable:
-    """Return the cyclic schedule if there is one, else a table of steps. Raises what ``build_schedule`` raises.
+def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | GridSchedule | StepTable:
+    """Return the cyclic schedule if there is one, or that of a grid, else a table of steps.
+
+    Raises what ``build_schedule`` raises.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
@@ -56,6 +60,9 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Cycli
         cyclic = build_cyclic(algorithm, world_size, root)
         if cyclic is not None:
             return cyclic
+    grid = build_grid(algorithm, world_size, root) if world_size > SMALL else None
+    if grid is not None:
+        return grid
     check_operations(algorithm, world_size, operations, MOST_OPERATIONS)
     table = build_by_branch(algorithm, world_size, root)
     if table is not None:
@@ -114,6 +121,69 @@ def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> Cyclic
             np.full(len(step), -1, np.int32),
         )
     )  # fmt: skip
+
+
+def build_grid(algorithm: Algorithm, world_size: int, root: int = 0) -> GridSchedule | None:
+    """Return the schedule from one run of a program that counts in rows and columns; None for others.
+
+    >>> from collectives import find_algorithm
+    >>> grid = build_grid(find_algorithm("all_reduce/hierarchical"), 65536)
+    >>> grid.width, grid.steps, len(grid.kind)  # of any one rank
+    (256, 1020, 2040)
+    """
+    width = 0
+    try:
+        call = make_call(algorithm, world_size, root)
+        try:
+            numbers = _run_on_grid(call, Shape(world_size, 0))
+        except WidthNeeded as needed:
+            width = needed.width
+            if width < 2 or world_size % width or world_size == width:
+                return None
+            numbers = _run_on_grid(call, Shape(world_size, width))
+    except (Diverges, WidthNeeded, Exception, SystemExit):  # also of the user's code: build_schedule tells what it did
+        return None
+    if not width or not len(numbers):
+        return None
+    numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 0]))].T
+    step, channel, kind, count = numbers[:4]
+    peer, chunk, into = numbers[4:9], numbers[9:14], numbers[14:]
+    is_plain = (kind < Kind.COPY) & (peer[0] == width) & (peer[1] == 1) & (peer[4] == 0)
+    if not is_plain.all() or (into[:, kind != Kind.SEND] != chunk[:, kind != Kind.SEND]).any():
+        return None
+    nobody = np.full(len(step), -1, np.int32)
+    return check_grid(
+        GridSchedule(
+            algorithm, world_size, root, call.chunks, call.scratch, width, channel, step, kind,
+            peer[2] * np.int32(width) + peer[3], count, chunk[4], (chunk[0], chunk[1]), (chunk[2], chunk[3]), nobody,
+        )
+    )  # fmt: skip
+
+
+def seems_on_grid(algorithm: Algorithm) -> bool:
+    """Return whether all ranks say the same relative to their row and column, in a small world."""
+    return any(build_grid(algorithm, world_size) is not None for world_size in TRIED_RANKS)
+
+
+def _run_on_grid(call: ProgramCall, shape: Shape) -> npt.NDArray[np.int32]:
+    """Return the numbers of each operation that any one rank of a grid says; [operations, 19]."""
+    rank = GridRank(shape, 0, (shape.width, 1), (0, 0))
+    rows = [
+        (number, channel, int(op.kind), _plain(op.count), *(part for one in of for part in _on_grid(one)))
+        for channel, program in enumerate(call.run(rank))
+        for number, step in enumerate(program)
+        for op in step
+        for of in [(op.peer, op.chunk, op.into)]
+    ]
+    return np.array(rows, dtype=np.int32).reshape(-1, 19)
+
+
+def _on_grid(number: Any) -> tuple[int, int, int, int, int]:
+    """Return strides, shifts and base of a number. Raises TypeError for what is none."""
+    if isinstance(number, GridRank):
+        shifts = [shift if stride else 0 for stride, shift in zip(number.strides, number.shifts, strict=True)]
+        return (*number.strides, shifts[0], shifts[1], number.base)
+    return 0, 0, 0, 0, _plain(number)
 
 
 def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:

@@ -9,6 +9,7 @@ import numpy as np
 from collectives.errors import TooLarge
 from collectives.request import Request
 from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.grid import GridSchedule
 from collectives.schedule.size_check import check_pairs
 from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
@@ -24,6 +25,9 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 MOST_RECORDED = 3_000_000  # messages that can be looked at one by one; each takes about a kilobyte
 MOST_MESSAGES = 50_000_000  # that are simulated one by one; each takes 100 to 300 bytes
+
+
+COMPACT = (CyclicSchedule, GridSchedule)  # schedules that say once what all ranks say
 
 
 class MessageNames(NamedTuple):
@@ -70,7 +74,7 @@ class EngineInput:
         Raises TooLarge where there are more than ``most`` messages.
         """
         self._check_number(most)
-        return replace(self, schedule=self.schedule.table()) if isinstance(self.schedule, CyclicSchedule) else self
+        return replace(self, schedule=self.schedule.table()) if isinstance(self.schedule, COMPACT) else self
 
     @property
     def posted(self) -> int:
@@ -82,6 +86,8 @@ class EngineInput:
         """How many messages are sent: empty ones are not."""
         if isinstance(self.schedule, CyclicSchedule):
             return sent_messages(self.schedule, self.sizes)
+        if isinstance(self.schedule, GridSchedule) and self.request.elements >= self.schedule.chunks:
+            return self.posted
         return len(self.schedule_plan.plan.messages)
 
     @cached_property
@@ -112,7 +118,7 @@ class EngineInput:
     @cached_property
     def pairs(self) -> Pairs:
         """Which ranks send to which. Raises TooLarge where there are too many pairs."""
-        if isinstance(self.schedule, CyclicSchedule):
+        if isinstance(self.schedule, COMPACT):
             check_pairs(self.schedule, len(distances(self.schedule)) * self.schedule.world_size)
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.grid import GridSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, LongInts
 from simcomm.compiled.planning.cyclic_plan import distances, find_active_steps
@@ -40,16 +41,19 @@ class LabelledPairs(NamedTuple):
     messages: Lists  # a row a message: the sender's stage, the receiver's stage, each counted from its own first, bytes
 
 
-def label_cyclic_pairs(cyclic: CyclicSchedule, sizes: ChunkSizes) -> LabelledPairs | None:
+def label_cyclic_pairs(cyclic: CyclicSchedule | GridSchedule, sizes: ChunkSizes) -> LabelledPairs | None:
     """Return the channels of a cyclic schedule's ranks, and the pairs of them that send.
 
     Return None where ranks' sizes differ, as those of unequal chunks do, or a message is empty.
     """
     p, channels, ranks = cyclic.world_size, cyclic.channels, np.arange(cyclic.world_size, dtype=np.int32)
-    is_shifted = cyclic.is_shifted[0] | cyclic.is_shifted[1]
-    if sizes.elements < sizes.chunks or (is_shifted.any() and sizes.elements % sizes.chunks):
+    if isinstance(cyclic, GridSchedule):
+        depends, base = True, cyclic.base  # whether chunks depend on the rank
+    else:
+        depends, base = bool((cyclic.is_shifted[0] | cyclic.is_shifted[1]).any()), cyclic.base[0]
+    if sizes.elements < sizes.chunks or (depends and sizes.elements % sizes.chunks):
         return None
-    nbytes = sizes.nbytes(cyclic.base[0], cyclic.count)  # a shifted chunk is like the next
+    nbytes = sizes.nbytes(base, cyclic.count)  # a shifted chunk is like the next
     stage, computings = _stages(cyclic, np.where(cyclic.kind > Kind.RECV, sizes.gamma * nbytes, 0.0))
     sends = np.flatnonzero(cyclic.kind == Kind.SEND)
     key = cyclic.peer[sends].astype(np.int64) * channels + cyclic.channel[sends]
@@ -67,7 +71,7 @@ def label_cyclic_pairs(cyclic: CyclicSchedule, sizes: ChunkSizes) -> LabelledPai
     return LabelledPairs(kind, computings, src, dst, on_route, np.repeat(label, p), messages)
 
 
-def _stages(cyclic: CyclicSchedule, seconds: Floats) -> tuple[Ints, Lists]:
+def _stages(cyclic: CyclicSchedule | GridSchedule, seconds: Floats) -> tuple[Ints, Lists]:
     """Return for each operation its stage's number among those of its channel, and what the stages of each compute.
 
     ``seconds`` is what each operation computes.
