@@ -50,6 +50,7 @@ class Rows:
 
     def __init__(self, found: dict[str, Any]) -> None:
         self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
+        self.trained: list[Row] = [row for row in found["rows"] if row["bytes"] is None]
         self._transports = {pair["bandwidth"]: _fit(pair) for pair in found["pairs"]}
         self._clusters = {name: _without_latency(load(f"emulated/{name}").cluster) for name in self.scenarios}
 
@@ -117,6 +118,13 @@ def table(rows: Rows) -> Iterator[str]:
     yield f"| nothing | {summary(rows.errors({}))} |"
     for term, off in OFF.items():
         yield f"| {term} | {summary(rows.errors(off))} |"
+    if rows.trained:
+        yield ""
+        yield "| training | ranks | predicted, s | measured, s | error, % |"
+        yield "| --- | ---: | ---: | ---: | ---: |"
+    for row in rows.trained:
+        seconds = f"{row['predicted_s']:.4g} | {row['measured_s']:.4g}"
+        yield f"| {row['what']} | {row['world_size']} | {seconds} | {100 * row['error']:+.1f} |"
 
 
 def misses(rows: Rows) -> Iterator[str]:

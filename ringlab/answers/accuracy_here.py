@@ -157,7 +157,7 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
         try:
             if bandwidth not in calibrations or scenario.trainings:
                 calibrations[bandwidth] = calibrate_for_emulation(
-                    scenario, most_ranks=cores(), timeout=300.0, progress=progress
+                    scenario, most_ranks=cores(), timeout=900.0, progress=progress
                 )
             rows += _compare(scenario, calibrations[bandwidth], refused, progress)
         except KeyboardInterrupt:

@@ -1,0 +1,71 @@
+"""A collective on an emulated cluster, message by message: when each came as measured, and as predicted.
+
+    python docs/side_by_side.py emulated/star8 all_reduce/recursive_doubling "1 MiB"
+
+The prediction is calibrated by the pair of hosts of ``ringlab accuracy --here --json FILE``. Messages are those that
+end furthest from their prediction, and when each rank is through is below.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import realcomm
+import simcomm
+from collectives import Trace
+from collectives.records.pair_probes import PairProbes
+from collectives.units import format_time, parse_size
+from ringlab.answers.emulation import as_built, hosts_bandwidth, on_emulated
+from scenarios import load
+from simcomm.cluster.pair_fit import fit_pair
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "accuracy_here.json"
+SHOWN = 12  # messages
+Name = tuple[int, int, int, int]  # sender, receiver, channel and step
+
+
+def ends(trace: Trace) -> dict[Name, tuple[float, float]]:
+    """Return when each message began and ended."""
+    return {(one.src, one.dst, one.channel, one.step): (one.begin, one.end) for one in trace.messages}
+
+
+def compare(predicted: Trace, measured: Trace) -> Iterator[str]:
+    """Yield the lines of both traces side by side.
+
+    >>> trace = simcomm.run("broadcast/naive", simcomm.star(2, "1 GB/s", "0 us"), 1000)
+    >>> print(*compare(trace, trace), sep="\\n")
+    whole: predicted 1 us, measured 1 us
+    0 -> 1, step 0: predicted 0 ns to 1 us, measured 0 ns to 1 us
+    """
+    times = [format_time(trace.elapsed) for trace in (predicted, measured)]
+    yield "whole: predicted {}, measured {}".format(*times)
+    model, real = ends(predicted), ends(measured)
+    both = sorted(model.keys() & real.keys(), key=lambda name: -abs(model[name][1] - real[name][1]))
+    for name in sorted(both[:SHOWN], key=lambda name: real[name][1]):
+        src, dst, _, step = name
+        spans = [" to ".join(map(format_time, of[name])) for of in (model, real)]
+        yield f"{src} -> {dst}, step {step}: predicted {spans[0]}, measured {spans[1]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario")
+    parser.add_argument("algorithm")
+    parser.add_argument("size")
+    parser.add_argument("--file", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    scenario, nbytes = on_emulated(load(options.scenario)), parse_size(options.size)
+    pairs: list[dict[str, Any]] = json.loads(options.file.read_text())["pairs"]
+    pair = next(one for one in pairs if one["bandwidth"] == hosts_bandwidth(scenario.cluster))
+    with realcomm.emulate(scenario.cluster) as network:
+        measured = realcomm.run(options.algorithm, scenario.cluster, nbytes, network=network)
+        built = as_built(scenario, network).cluster
+    predicted = simcomm.run(options.algorithm, replace(built, transport=fit_pair(PairProbes(**pair))), nbytes)
+    print("\n".join(compare(predicted, measured)))
+
+
+if __name__ == "__main__":
+    main()
