@@ -20,6 +20,7 @@ SMALLEST = {  # what makes each of them take seconds
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
     "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
     "faults.py": ["--only", "a rank raises in backward", "the newest checkpoint is cut off"],
+    "growth.py": ["--parts", "lockstep", "--only", "broadcast", "--repetitions", "1", "--fewer", "64"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
@@ -53,6 +54,15 @@ def test_make_bench_runs_them_all_and_each_is_tried_here():
 def assert_says_where_it_ran(found: Any) -> None:
     assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
     assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
+
+
+def test_growth_is_fitted_over_ranks(tmp_path: Path):
+    found = measured("growth.py", tmp_path / "found.json", *SMALLEST["growth.py"])
+    assert_says_where_it_ran(found)
+    *rows, fitted = found["rows"]
+    assert [(row["ranks"], row["messages"]) for row in rows] == [(p, p - 1) for p in (16, 64, 256, 1024)]
+    assert all(row["cpu_s"] > 0 and row["megabytes"] > 0 for row in rows)
+    assert (fitted["name"], fitted["over"], fitted["at_most"]) == ("broadcast/binomial", "ranks", 1.2)
 
 
 def test_overlap_is_measured_beside_torchs_own(tmp_path: Path):
