@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from ringlab.answers.real_run import RunAnswer
     from ringlab.answers.scenario_sweep import SweepAnswer, predict_sweep
     from ringlab.answers.winner_maps import WinnersAnswer, winners
-    from ringlab.scenario import Scenario, animate, compare, explain, load, plot, predict, run
+    from ringlab.one_call import animate, compare, explain, plot, predict, run
+    from ringlab.scenario import Scenario, load
 
 _MODULES = {
     "ringlab.answers.accuracy": ("AccuracyAnswer", "accuracy"),
@@ -69,7 +70,8 @@ _MODULES = {
     "ringlab.answers.real_run": ("RunAnswer",),
     "ringlab.answers.scenario_sweep": ("SweepAnswer", "predict_sweep"),
     "ringlab.answers.winner_maps": ("WinnersAnswer", "winners"),
-    "ringlab.scenario": ("Scenario", "animate", "compare", "explain", "load", "plot", "predict", "run"),
+    "ringlab.one_call": ("animate", "compare", "explain", "plot", "predict", "run"),
+    "ringlab.scenario": ("Scenario", "load"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from collectives.catalogue import library
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm, auto
-from collectives.errors import InputError, Undefined
+from collectives.errors import InputError, TooLarge, Undefined
 from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.spec import find_spec
@@ -137,9 +137,11 @@ def _choose(
 def _candidates(options: Iterable[Algorithm], estimator: Estimator) -> list[Candidate]:
     """Return the algorithms that exist for so many ranks, with their times.
 
-    Of those without an exact closed form, only such as may be first or next best by their lower bound are simulated.
+    Of those without an exact closed form, only such as may be first or next best by their lower bound are simulated,
+    and left out where they are too large for that. Raises TooLarge where nothing is left.
     """
     candidates, others = list[Candidate](), list[tuple[float, Algorithm]]()
+    too_large: TooLarge | None = None
     for algorithm in options:
         try:
             seconds = estimator.closed_form(algorithm)
@@ -153,7 +155,12 @@ def _candidates(options: Iterable[Algorithm], estimator: Estimator) -> list[Cand
         slowest_first = sorted(candidates, key=lambda candidate: -candidate.seconds)
         best = {candidate.algorithm.name: candidate.seconds for candidate in slowest_first}
         if len(best) < 2 or least <= sorted(best.values())[1]:
-            candidates.append(Candidate(algorithm, estimator.simulate(algorithm)))
+            try:
+                candidates.append(Candidate(algorithm, estimator.simulate(algorithm)))
+            except TooLarge as error:
+                too_large = too_large or error
+    if not candidates and too_large is not None:
+        raise too_large
     return candidates
 
 

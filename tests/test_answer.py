@@ -12,8 +12,11 @@ from collectives import InputError, find_algorithm
 from collectives.declaration import auto
 from collectives.records.calibration import Calibration, Line, MachineLoad
 from collectives.records.limits import find_limits
+from collectives.records.trace import Trace
+from collectives.request import Request
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
+from ringlab.answers import real_run
 from ringlab.answers.comparison import Comparison, make_comparison
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import side_by_side
@@ -217,3 +220,23 @@ def test_a_busy_machine_is_named():
     busy = replace(MEASURED, load=MachineLoad(0.4, 0.0, ["make"]))
     first = make_comparison(SCENARIO, predicted, measured(predicted, 1.0), busy).conclusions[0]
     assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
+
+
+def test_rows_that_are_equal_are_measured_once(monkeypatch: pytest.MonkeyPatch):
+    """Also where they are equal only after a size is rounded down to whole elements."""
+    ran: list[Request | Training] = []
+
+    def measure(asked: Request | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
+        ran.append(asked)
+        run = simcomm.run if isinstance(asked, Request) else simcomm.train
+        return replace(run(asked, cluster), kind="measured")
+
+    monkeypatch.setattr("realcomm.run", measure)
+    monkeypatch.setattr("realcomm.train", measure)
+    comparison = CollectiveComparison("all_reduce", (RING, NAIVE, RING), (64, 66, 128), "float32", "sum", 0)
+    jobs = (JOBS[1], JOBS[1])
+    answer = real_run.run(Scenario("twice", Path("twice.toml"), STAR2, comparison, jobs, ()))
+    assert [one.bytes for one in answer.collectives] == [64] * 6 + [128] * 3
+    assert len(answer.training) == 2 and answer.training[0] == answer.training[1]
+    assert len(ran) == 2 * 2 + 1
+    assert [trace.title for trace in answer.traces] == ["all_reduce/ring", "all_reduce/naive"]

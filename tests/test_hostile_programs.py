@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -126,6 +127,17 @@ def test_it_is_ended_and_leaves_nothing(name: str, tmp_path: Path, monkeypatch: 
     assert line is None or problem.endswith(f"(line {line} of hostile.py)")
     assert time.monotonic() - begin < 20
     assert survivors(path) == []
+
+
+def test_what_loses_its_mark_while_it_is_ended_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel takes a process's memory, in which its mark is, before its folder and its files."""
+    with subprocess.Popen(["sleep", "60"]) as dying:
+        marked, timer = iter([[dying.pid]]), threading.Timer(0.3, os.kill, (dying.pid, signal.SIGKILL))
+        monkeypatch.setattr(door, "_marked", lambda mark: next(marked, []))
+        monkeypatch.setattr(os, "kill", lambda process, number: timer.start())
+        door._door()._end_orphans()
+        assert door._state_of(dying.pid) in door.ENDED
+        timer.join()
 
 
 @pytest.mark.parametrize("name", REFUSED)

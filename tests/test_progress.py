@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+import simcomm
 import simcomm.compiling
 from collectives import find_algorithm
 from collectives.proof import verifier
 from collectives.schedule.symbolic_build import build_compact
-from ringlab.answers import prediction, proofs
+from ringlab.answers import announcing, prediction, proofs, real_run
 from ringlab.answers.progress import computing
 from ringlab.scenario import load
 from ringlab.terminal import progress as terminal_progress
@@ -163,6 +164,31 @@ def test_a_long_prediction_says_first_how_many_messages_and_how_long(tmp_path):
     assert answer.interrupted and answer.to_dict()["interrupted"]
     assert [row.algorithm for row in answer.collectives] == ["ring", "naive"] and answer.what_ifs == ()
     assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
+
+
+def test_every_command_that_computes_says_first_what_there_is_to_do(monkeypatch, tmp_path):
+    star, heard = load("star8"), Heard()
+    proofs.check("all_reduce/ring", "1-4", progress=heard)
+    assert heard.notes == []  # it is a moment
+    monkeypatch.setattr(announcing, "WORTH_SAYING_S", 0.0)
+    monkeypatch.setattr("realcomm.run", lambda request, cluster, **_: simcomm.run(request, cluster))
+    monkeypatch.setattr("realcomm.train", lambda job, cluster, **_: simcomm.train(job, cluster))
+    proofs.check("all_reduce/ring", "1-4", progress=heard)
+    load("two-racks").winners(ranks="8", sizes=("1K", "2K", 2.0), algorithms=["ring"], progress=heard)
+    star.animate(tmp_path / "a.png", "ring", "1 KiB", progress=heard)
+    real_run.run(star, progress=heard)
+    announcing.announce_accuracy(heard, 60, 3, refits=True)
+    announcing.announce_turns(heard, 2, [], star.trainings)
+    assert [re.sub(r"about \d+ s", "", note) for note in heard.notes] == [
+        "1 algorithm to prove at 4 world sizes: ",
+        "2 cells to choose for, at most: ",
+        "112 messages to draw: ",
+        "10 rows to measure and 2 trainings, whose steps are counted: ",
+        "60 fits to all systems but one: ",
+        "the tables of 60 systems to predict: ",
+        "35 choices of rows to measure: ",
+        "0 rows to calibrate for and to measure and 2 trainings, whose steps are counted: ",
+    ]
 
 
 def test_a_short_prediction_says_nothing_first():

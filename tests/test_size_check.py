@@ -20,6 +20,7 @@ from ringlab.answers.progress import NoProgress
 from ringlab.scenario import load
 from simcomm import schedules
 from simcomm.schedules import compact_schedule
+from simcomm.selection import choose
 
 
 def counting(algorithm: Algorithm, said: list[int]) -> Algorithm:
@@ -78,6 +79,31 @@ def test_a_row_that_is_refused_stops_no_other(monkeypatch):
     found = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
     assert {one.algorithm for one in found.collectives} == {"ring"} and len(found.collectives) == 5
     assert [one for one in found.conclusions if re.match(r"Left out: all_reduce/direct, .* fewer ranks", one)]
+
+
+def test_auto_is_chosen_among_those_that_are_not_too_large(monkeypatch):
+    cluster = simcomm.star(101, "10 Gbit/s", "5 us")
+    usual = {one.algorithm.name for one in choose("all_reduce", cluster, 64).candidates}
+    for module in (size_check, schedules):
+        monkeypatch.setattr(module, "MOST_PAIRS", 5000)  # to be quick
+    schedules.unverified_schedule.cache_clear()
+    found = {one.algorithm.name for one in choose("all_reduce", cluster, 64).candidates}
+    assert usual - found == {"direct"} and found < usual
+    with pytest.raises(TooLarge, match="direct, world size 101: 10,100 pairs"):
+        choose("all_reduce", cluster, 64, among=[find_algorithm("all_reduce/direct")])
+
+
+def test_a_refusal_asks_no_more_than_two_ranks_and_each_once():
+    asked: list[int] = []
+    bruck = find_algorithm("all_to_all/bruck")
+
+    def function(rank: int, world_size: int) -> object:
+        asked.append(rank)
+        return bruck.function(rank, world_size)
+
+    with pytest.raises(TooLarge):
+        schedules.unverified_schedule(replace(bruck, function=function), 20_000)
+    assert [rank for rank in asked if isinstance(rank, int)] == [10_000, 1]
 
 
 def test_equal_rows_are_simulated_once(monkeypatch):

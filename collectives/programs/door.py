@@ -27,6 +27,8 @@ from collectives.programs.limits import MOST_PROCESSES, Limits, read_limits
 
 GRACE_S = 15.0  # that the keeper may need on top of a limit of time, to end processes
 END_WAIT_S = 2.0  # for a keeper to end by itself; a program may have stopped it
+END_LOOK_S = 0.005  # between looks at processes that are being ended
+ENDED = (b"", b"Z", b"X")  # states of a process: it is gone, or only waits to be collected
 SAY_AFTER_S = 2.0  # that something takes long
 MOST_PRINTED = 20  # lines of a file that are passed on
 START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from collectives.programs.keeper import main; main()"
@@ -170,19 +172,32 @@ class Door:
             self._end_orphans()
 
     def _end_orphans(self) -> None:
-        """End what a keeper has left behind that was itself ended, by a program: all that carry its mark."""
-        until = time.monotonic() + GRACE_S
-        while (orphans := [*_marked(f"{MARK}={self.mark}".encode())]) and time.monotonic() < until:
+        """End what a keeper has left behind that was itself ended, by a program: all that carry its mark.
+
+        A process that is being ended loses its memory first, and its mark with it, and its folder and files later.
+        """
+        until, ending = time.monotonic() + GRACE_S, set[int]()
+        while time.monotonic() < until:
+            orphans = [*_marked(f"{MARK}={self.mark}".encode())]
             for process in orphans:
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
+            ending = {process for process in {*ending, *orphans} if _state_of(process) not in ENDED}
+            if not ending:
+                return
+            time.sleep(END_LOOK_S)
 
 
 def _is_stopped(process: int) -> bool:
     """Return whether a signal has stopped a process."""
+    return _state_of(process) == b"T"
+
+
+def _state_of(process: int) -> bytes:
+    """Return the letter of the kernel for what a process does; nothing of one that is gone."""
     with suppress(OSError, IndexError):
-        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
-    return False
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    return b""
 
 
 def _marked(mark: bytes) -> Iterator[int]:

@@ -43,6 +43,11 @@ class Plan:
     probe_s: float = PROBE_S
     run_s: float = RUN_S
 
+    @property
+    def expected_seconds(self) -> float:
+        """About how long probes and collectives take in all blocks; trainings come after them."""
+        return (self.turns + 1) * self.probe_s * len(self.probes) + self.turns * self.run_s * len(self.measurements)
+
 
 def make_plan(
     ranks: int,

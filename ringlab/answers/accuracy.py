@@ -12,6 +12,7 @@ import viz
 from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.units import count
+from ringlab.answers.announcing import announce_accuracy
 from ringlab.answers.progress import NoProgress, Progress, computing
 from ringlab.answers.record import Record
 from simcomm.nccl.accuracy.baselines import alpha_beta
@@ -106,6 +107,7 @@ def accuracy(
     if leave_one_out and only_put_aside:
         raise InputError("--put-aside judges by the shipped parameters; --leave-one-out would fit to what is put aside")
     systems, tables, notes = read_judged(directory, only_put_aside)
+    announce_accuracy(progress, len(tables), calibrate, refits=leave_one_out)
     folds, fit = Folds({}, 0), "as shipped"
     if leave_one_out:
         with (progress or NoProgress()).task("fitting without each system") as tick:

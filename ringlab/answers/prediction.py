@@ -16,6 +16,7 @@ from collectives.request import Request
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
 from collectives.workload import Training
+from ringlab.answers.announcing import WORTH_SAYING_S, announce
 from ringlab.answers.conclusions import MOST_SENTENCES, conclude
 from ringlab.answers.figures import (
     ClusterFigures,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 
-WORTH_SAYING_S = 3.0  # expected seconds that are announced
 MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
 
 MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
@@ -179,9 +179,7 @@ def _announce_building(asked: Sequence[Request | Training], world_size: int, pro
 def _announce(rows: "Sequence[_Row]", progress: Progress | None) -> None:
     """Say how many messages there are to simulate, and how long that should take, where it is more than a moment."""
     seconds = sum(row.seconds for row in rows)
-    if progress is not None and seconds > WORTH_SAYING_S:
-        messages = sum(row.messages for row in rows)
-        progress.note(f"{messages:,} messages to simulate in {len(rows)} rows: about {seconds:.0f} s")
+    announce(progress, f"{sum(row.messages for row in rows):,} messages to simulate in {len(rows)} rows", seconds)
 
 
 def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tuple[list[tuple["_Row", Figures]], bool]:

@@ -12,6 +12,7 @@ from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined
 from collectives.proof.verifier import ProofReport, verify
+from ringlab.answers.announcing import announce_proofs
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.ranges import parse_world_sizes
 from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
@@ -107,6 +108,7 @@ def check(
     verdicts: list[Verdict] = []
     with computing(progress, f"proving {algorithms}") as tick:
         found = find_algorithms(algorithms)
+        announce_proofs(progress, found, sizes)
         total = len(found) * sum(sizes)  # larger world sizes take longer
         try:
             for number, algorithm in enumerate(found):
@@ -129,7 +131,7 @@ def _tell(tick: Tick, total: int, before: int, name: str, done: int) -> None:
 def _check_world_sizes(world_sizes: object) -> list[int]:
     if not isinstance(world_sizes, Iterable):
         raise InputError(f"world_sizes is {world_sizes!r}; give a list of whole numbers, or a text like '1-8,16'")
-    return [check_whole_number("a world size", one, at_least=1) for one in world_sizes]
+    return sorted({check_whole_number("a world size", one, at_least=1) for one in world_sizes})
 
 
 def find_algorithms(reference: str) -> list[Algorithm]:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
+from collectives.request import Request
 from collectives.workload import Training
+from ringlab.answers.announcing import announce_run, announce_turns
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import Number, collective_figures, training_figures
 from ringlab.answers.progress import NoProgress, Progress
@@ -81,22 +83,25 @@ def run(
     requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
     check_programs(scenario, requests, trainings)
-    starts = _find_starts(trainings, scenario.cluster.world_size, resume, progress)
+    once, jobs = list(dict.fromkeys(requests)), list(dict.fromkeys(trainings))  # rows that are equal are one run
+    starts = _find_starts(jobs, scenario.cluster.world_size, resume, progress)
     options: dict[str, Any] = {"backend": backend, "timeout": timeout, "network": network}
-    traces, training_traces = list[Trace](), list[Trace]()
+    measured: dict[Request | Training, Trace] = {}
     if watch is not None and not trainings:
         raise InputError("--log-dir keeps what is known of trainings, and the scenario has none")
     watched: AbstractContextManager[list[Observer]] = (
         nullcontext([]) if watch is None else watch.observing(resumes=resume is not None)
     )
+    announce_run(progress, scenario.cluster, once, jobs, backend)
     with watched as observers:
-        for request in requests:
+        for request in once:
             with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
-                traces.append(realcomm.run(request, scenario.cluster, **options, progress=tick))
-        for job, start in zip(trainings, starts, strict=True):
+                measured[request] = realcomm.run(request, scenario.cluster, **options, progress=tick)
+        for job, start in zip(jobs, starts, strict=True):
             given = {"resume": start, "observers": observers}
             with _telling_how_it_goes_on(job, progress), progress.task(f"training with {job.sync_name}") as tick:
-                training_traces.append(realcomm.train(job, scenario.cluster, **options, **given, progress=tick))
+                measured[job] = realcomm.train(job, scenario.cluster, **options, **given, progress=tick)
+    traces, training_traces = [measured[one] for one in requests], [measured[one] for one in trainings]
     return make_run_answer(scenario, traces, trainings, training_traces)
 
 
@@ -175,13 +180,19 @@ def run_in_turns(
     requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
     check_programs(scenario, requests, trainings)
+    once, jobs = list(dict.fromkeys(requests)), list(dict.fromkeys(trainings))  # rows that are equal are one run
+    announce_turns(progress, scenario.cluster.world_size, once, jobs)
     with progress.task("calibrating and running in turns") as tick:
-        turns = launch_turns(requests, trainings, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
-    measured = make_run_answer(scenario, turns.collectives, trainings, turns.trainings)
-    return measured, make_calibration(turns.calibration, turns.setting)
+        turns = launch_turns(once, jobs, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
+    measured: dict[Request | Training, Trace] = {}
+    measured |= zip([*once, *jobs], [*turns.collectives, *turns.trainings], strict=True)
+    traces, training_traces = [measured[one] for one in requests], [measured[one] for one in trainings]
+    answer = make_run_answer(scenario, traces, trainings, training_traces)
+    return answer, make_calibration(turns.calibration, turns.setting)
 
 
 def _of_the_largest(traces: Sequence[Trace]) -> tuple[Trace, ...]:
-    """Return the traces of the largest size."""
+    """Return the traces of the largest size, each once."""
     most = max((trace.facts.get("nbytes", 0.0) for trace in traces), default=0.0)
-    return tuple(trace for trace in traces if trace.facts.get("nbytes", 0.0) == most)
+    once = {id(trace): trace for trace in traces}.values()
+    return tuple(trace for trace in once if trace.facts.get("nbytes", 0.0) == most)

@@ -44,7 +44,8 @@ def animate(
 
     A wrong program is drawn up to where it goes wrong.
     """
-    from ringlab.scenario import animate, is_record, load
+    from ringlab.one_call import animate, is_record
+    from ringlab.scenario import load
     from viz import check_file
 
     check_file(output, "a picture of messages")

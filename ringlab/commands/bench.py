@@ -10,8 +10,6 @@ from ringlab.terminal.console import make_console
 from ringlab.terminal.output import check_outputs, write_files, write_json
 from ringlab.terminal.progress import TerminalProgress, is_first_rank
 
-WORTH_SAYING_S = 3.0  # expected seconds that are announced
-
 
 def bench(
     begin: Annotated[str, typer.Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 8, 32K, 1M.")] = "1K",
@@ -39,6 +37,7 @@ def bench(
     ] = None,
 ) -> None:
     """Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done."""
+    from ringlab.answers.announcing import announce
     from ringlab.answers.benchmark import BenchOptions, prepare
     from ringlab.scenario import load
     from ringlab.terminal.bench_table import BenchTable
@@ -51,9 +50,9 @@ def bench(
     check_outputs(json_to)
     table = BenchTable(benchmark, make_console(quiet=json_to == "-" or not is_first_rank()))
     expected_s = benchmark.expected_seconds()
-    if expected_s is not None and expected_s > WORTH_SAYING_S:
+    if expected_s is not None:
         rows = len(benchmark.measurements)
-        TerminalProgress().note(f"{rows} rows to measure: about {expected_s:.0f} s, and some to start the processes")
+        announce(TerminalProgress(), f"{rows} rows to measure, besides the start of their processes", expected_s)
     unshown: list[OSError] = []
 
     def show(print_it: Callable[..., None], *of: object) -> None:

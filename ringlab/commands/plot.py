@@ -37,7 +37,8 @@ def plot(
 ) -> None:
     """Draw a still picture of a scenario's prediction, or the critical path of a Trace."""
     from ringlab.answers.plots import check_kind
-    from ringlab.scenario import load, plot
+    from ringlab.one_call import plot
+    from ringlab.scenario import load
 
     check_kind(kind, output)
     check_outputs(json_to, output, reads=calibration)

@@ -89,7 +89,7 @@ export function aboutDetail(run, {rank: row, x, isLow}) {
   const begin = beginOf(run, i),
     end = endOf(run, i);
   return [
-    `rank ${from} → ${to}   step ${step[i] + 1}, chunk ${chunk[i]}`,
+    `rank ${from} → ${to}   step ${step[i]}, chunk ${chunk[i]}`,
     `${size(bytes[i])} in ${time(end - begin)}: ${rate(bytes[i] / (end - begin))}`,
     `${time(begin)} to ${time(end)}`,
   ].join('\n');

@@ -98,7 +98,7 @@ function againstPrediction(run, other) {
   const times = `${time(predicted.elapsed)} predicted, ${time(measured.elapsed)} measured.`;
   if (latest < 0) return [heading, `${times} No message ends later than predicted.`];
   const {src, dst, step} = measured.c;
-  const which = `rank ${src[latest]} → ${dst[latest]} in step ${step[latest] + 1}, by ${time(late)}`;
+  const which = `rank ${src[latest]} → ${dst[latest]} in step ${step[latest]}, by ${time(late)}`;
   return [heading, `${times} Latest against its prediction: ${which}.`];
 }
 

@@ -30,13 +30,13 @@ function raceWords() {
   return words + (sends ? `: its busiest rank sends ${size(fast.sent)}, not ${size(slow.sent)}.` : '.');
 }
 
-/** The step and what happens to the data, for the middle of the circle. */
+/** The step, counted from 0 like ranks and chunks, and what happens to the data, for the middle of the circle. */
 export function phaseWords(run, active) {
   if (isOver(run)) return run.complete ? ['done', time(run.elapsed)] : ['never finished', ''];
   if (!active.length) return run.hasPhases ? [spansNow(run), ''] : ['', ''];
   const depths = active.map(i => run.c.depth[i]),
-    low = min(...depths) + 1,
-    high = max(...depths) + 1;
+    low = min(...depths),
+    high = max(...depths);
   const step = `step${high > low ? `s ${low} to ${high}` : ` ${low}`} of ${run.steps}`;
   const added = active.filter(i => run.c.reduces[i]).length,
     whole = active.filter(i => isComplete(carriedBy(run, i, 0))).length;
@@ -78,7 +78,7 @@ function aggregateWords(run) {
   const {bins, reached} = run.aggregate,
     bin = min(bins - 1, floor((view.x / run.elapsed) * bins));
   return (
-    `${percent(view.x / run.elapsed)} of the run, up to step ${reached[bin] + 1} of ${run.steps}. ` +
+    `${percent(view.x / run.elapsed)} of the run, up to step ${reached[bin]} of ${run.steps}. ` +
     `${many(run.count, 'message')} are shown as ${bins} bins of ${time(run.elapsed / bins)}.` +
     (detailOf(run) ? ` ${capital(aboutRows(run))}.` : '')
   );
@@ -170,7 +170,7 @@ function stepWords(run, active) {
 export const clockWords = () =>
   isTimed()
     ? [clockTime(view.x, total()), `of ${clockTime(total(), total())}`]
-    : [`step ${min(floor(view.x + 1e-6) + 1, total())}`, `of ${total()}`];
+    : [`step ${min(floor(view.x + 1e-6), total() - 1)}`, `of ${total()}`];
 
 export function aboutMessage(run, i) {
   const {c} = run,
@@ -179,7 +179,7 @@ export function aboutMessage(run, i) {
   const chunks = c.count[i] > 1 ? `chunks ${c.chunk[i]}–${last}` : `chunk ${c.chunk[i]}`;
   const via = run.routes[c.route[i]].slice(0, -1).map(link => nodeName(data.links.dst[link]));
   const lines = [
-    `rank ${c.src[i]} → ${c.dst[i]}   step ${c.depth[i] + 1}, ${chunks}, ${c.reduces[i] ? 'added' : 'kept'}`,
+    `rank ${c.src[i]} → ${c.dst[i]}   step ${c.depth[i]}, ${chunks}, ${c.reduces[i] ? 'added' : 'kept'}`,
     `${size(c.bytes[i])} in ${time(took)}: ${rate(c.bytes[i] / took)}`,
     `${time(run.begin[i])} to ${time(run.end[i])}`,
   ];
@@ -269,7 +269,7 @@ function stepStory(run) {
     const some = added ? `${added} of them added, the others kept` : 'kept',
       how = added === own.length ? 'added to what is there' : some;
     const sent = `${many(own.length, 'message')}, ${size(bytes)} in all, ${how}`;
-    lines.push(`Step ${step + 1}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
+    lines.push(`Step ${step}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
   }
   if (run.steps > 40) lines.push(`And ${run.steps - 40} more steps.`);
   return lines;
