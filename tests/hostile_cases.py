@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import hostile_files as files
+from hostile_records import draw_nccl_tests, draw_profile, systematic_records
 from hostile_runs import Case
 from typer.main import get_command
 
@@ -62,6 +63,7 @@ def systematic() -> Iterator[Case]:
     yield from _options()
     yield from _graphml()
     yield from _environments()
+    yield from systematic_records()
 
 
 # What each command reads and writes -----------------------------------------------------------------------------------
@@ -397,4 +399,7 @@ def _as_argument(text: str) -> str:
     return os.fsdecode(text.encode(errors="replace").replace(b"\x00", b"?"))[:100_000]
 
 
-_DRAWN = (_scenario, _scenario, _scenario, _topology, _trace, _calibration, _graph, _text, _set, _option)
+_DRAWN = (
+    _scenario, _scenario, _scenario, _topology, _trace, _calibration, _graph, _text, _set, _option, draw_profile,
+    draw_nccl_tests,
+)  # fmt: skip

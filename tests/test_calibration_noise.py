@@ -1,16 +1,19 @@
 """A calibration made on a busy machine says so."""
 
+import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
-from collectives.errors import RunFailed
+from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration, ComputePoint, Line, MachineLoad
 from collectives.workload import ComputePhases
 from realcomm.calibrating.load import Counters, LoadWatch
 from ringlab.answers import calibration_source
 from ringlab.answers.calibration_noise import find_noise
 from ringlab.answers.uncertainty import combine, disagreement, drift
+from ringlab.terminal import calibration_offer
 
 LINE = Line(1e-5, 1e-9, 0.5)  # how well a line fits says nothing about noise
 POINT = ComputePoint("resnet18", "digits", 32, 2, 1, ComputePhases(0.035, 0.1, 0.01), 0.1)
@@ -67,3 +70,15 @@ def test_uncertainty_grows_with_disagreement_and_age():
     assert drift(0.0) == 0.0 < drift(10.0) < drift(60.0) < drift(1200.0) < drift(86400.0) < 0.6
     assert combine(0.03, 0.0) == 0.03 and combine(None, 10.0) is None
     assert combine(0.03, 60.0) == pytest.approx(0.2915, abs=1e-3)
+
+
+def test_who_agrees_to_calibrate_gets_the_answer_also_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = Mock()
+    monkeypatch.setattr(calibration_offer, "is_calibrated", lambda scenario: False)
+    with pytest.raises(InputError, match=r"quickstart: .*; `ringlab calibrate quickstart` does it"):
+        calibration_offer.offer_calibration(scenario, "quickstart")
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(sys, stream, Mock(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", lambda *text, **options: True)
+    calibration_offer.offer_calibration(scenario, "quickstart")
+    assert scenario.calibrate.call_args.kwargs["accept_noise"] is True
