@@ -38,6 +38,24 @@ def test_thousands_of_hostile_inputs_end_with_a_message_and_nothing_lost():
     assert not found
 
 
+@pytest.mark.parametrize(
+    ("setting", "arguments", "status", "said"),
+    [
+        ("MPLBACKEND=no-such", ["animate", "star8", "--algorithm", "ring", "--size", "1 KiB", "-o", "a.png"], 0, ""),
+        ("NUMBA_DISABLE_JIT=1", ["predict", "star8", "--engine", "compiled"], 2, "NUMBA_DISABLE_JIT is set, and the"),
+    ],
+)
+def test_settings_of_libraries_are_no_faults(
+    setting: str, arguments: list[str], status: int, said: str, tmp_path: Path
+) -> None:
+    """They are read when a library is imported, so that each needs a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), **dict([setting.split("=")])}
+    call = [sys.executable, "-m", "ringlab", *arguments]
+    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr and "fault of Ringlab's" not in done.stderr
+
+
 def test_the_watch_sees_what_is_wrong(tmp_path: Path):
     sys.path.insert(0, str(HERE))
     from hostile_runs import Case, Ended, _broken_manners, _losses

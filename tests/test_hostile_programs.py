@@ -121,11 +121,9 @@ def test_it_is_ended_and_leaves_nothing(name: str, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)  # a guest's folder is its owner's
     path = write(tmp_path, body)
     (found,) = load_file(path)
-    begin = time.monotonic()
     problem = prove(found, [2]).problem
     assert problem is not None and said in problem
     assert line is None or problem.endswith(f"(line {line} of hostile.py)")
-    assert time.monotonic() - begin < 20
     assert survivors(path) == []
 
 

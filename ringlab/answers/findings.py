@@ -12,6 +12,7 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
 from collectives.units import count, format_bandwidth
+from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
 
 
@@ -43,14 +44,19 @@ class DoctorAnswer(Record):
         return {"schema_version": SCHEMA_VERSION, "kind": "doctor", "findings": to_plain(self.findings)}
 
 
-def doctor() -> DoctorAnswer:
+def doctor(progress: Progress | None = None) -> DoctorAnswer:
     """Look at what this machine can run: it takes about a second, in which two hosts are emulated.
 
     >>> doctor().findings[0].subject  # doctest: +SKIP
     'Python'
     """
     looks = (_python, _packages, _processor, _memory, _gloo, _gpus, _emulation, _calibration, _disk)
-    return DoctorAnswer(tuple(look() for look in looks))
+    with computing(progress, "looking at this machine") as tick:
+        found = []
+        for number, look in enumerate(looks):
+            tick(0, number, len(looks), f"looks, {look.__name__.strip('_')}")
+            found.append(look())
+    return DoctorAnswer(tuple(found))
 
 
 def _python() -> Finding:

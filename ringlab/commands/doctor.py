@@ -2,6 +2,7 @@
 
 from ringlab.terminal.options import JsonOpt
 from ringlab.terminal.output import write_answer
+from ringlab.terminal.progress import TerminalProgress
 
 
 def doctor(json_to: JsonOpt = None) -> None:
@@ -9,4 +10,4 @@ def doctor(json_to: JsonOpt = None) -> None:
     from ringlab.answers import findings
     from ringlab.terminal.machine_tables import show_doctor
 
-    write_answer(findings.doctor(), json_to, show_doctor)
+    write_answer(findings.doctor(TerminalProgress()), json_to, show_doctor)

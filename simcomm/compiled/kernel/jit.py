@@ -15,7 +15,14 @@ import numba
 import numpy as np
 from numba.core import event
 
+from collectives.errors import InputError
 from simcomm.compiling import tell_of_compiling
+
+if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    raise InputError(
+        "NUMBA_DISABLE_JIT is set, and the compiled engine is machine code that numba makes; unset it, or take "
+        "--engine simpy"
+    )
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
