@@ -47,13 +47,14 @@ Row = dict[str, Any]
 
 
 def row(part: str, name: str, arguments: Sequence[str], repetitions: int, **goal: float) -> Row:
-    """Return the median wall and processor seconds of a command, with their spread; the first run does not count."""
+    """Return the median wall and processor seconds of a command, with their spread; of several runs, not the first."""
     wall, cpu = list[float](), list[float]()
-    for number in range(repetitions + 1):
+    first_counts = repetitions == 1  # the first run fills the caches of the disk
+    for number in range(repetitions + (not first_counts)):
         begin, before = perf_counter(), getrusage(RUSAGE_CHILDREN)
         subprocess.run([sys.executable, *arguments], cwd=ROOT, env=_environment(), check=True, capture_output=True)
         after = getrusage(RUSAGE_CHILDREN)
-        if number:
+        if number or first_counts:
             wall.append(perf_counter() - begin)
             cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     seconds = {"wall_s": median(wall), "wall_spread_s": [min(wall), max(wall)]}
