@@ -16,7 +16,7 @@ from simcomm.cluster.cluster import IDEAL
 from simcomm.cluster.topologies import star, two_level_tree
 from simcomm.compiling import NOTE, told_of_compiling
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import LinkTrouble, Trouble
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.simulate import run
 
 RING, HOSTS = "all_reduce/ring", 4
@@ -29,7 +29,9 @@ def _events() -> None:
 
 def _changing_links() -> None:
     flapping = LinkTrouble(("h0", "s0"), share=0.5, at=1e-6, lasting=1e-6, every=4e-6)
-    run(RING, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=Trouble(links=(flapping,)))
+    for name in (RING, "all_reduce/naive"):  # on links of one message each, and on shared ones
+        for trouble in (Trouble(links=(flapping,)), Trouble(ranks=(RankTrouble(1, fails_at=1e-6),))):
+            run(name, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=trouble, record=False)
 
 
 def _tcp() -> None:
@@ -49,7 +51,7 @@ def _routes() -> None:
 
 USES: dict[str, Callable[[], None]] = {
     "messages, event by event": _events,
-    "links whose bandwidth changes": _changing_links,
+    "links that change and ranks that fail": _changing_links,
     "segments of TCP": _tcp,
     "jitter and steps that share no link": _jitter_and_max_plus,
     "routes of many pairs": _routes,
