@@ -81,12 +81,13 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab accuracy --plot docs/pictures/accuracy.png
 
 .PHONY: tables
-tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines and of the executor into docs
+tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor and of faults into docs
 	$(BIN)/python docs/accuracy_table.py
 	$(BIN)/python docs/nccl_table.py
 	$(BIN)/python docs/algorithm_table.py
 	$(BIN)/python docs/engine_table.py
 	$(BIN)/python docs/executor_table.py
+	$(BIN)/python docs/faults_table.py
 	$(BIN)/python docs/tcp_terms_table.py --write
 
 .PHONY: bench

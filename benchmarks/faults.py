@@ -10,6 +10,7 @@ fault to the command's end.
 """
 
 import argparse
+import io
 import json
 import os
 import shutil
@@ -18,13 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,14 +33,16 @@ import realcomm
 import ringlab
 from collectives.output_files import TEMPORARY, write_text
 from collectives.records.environment import describe_environment
+from realcomm.training import trainer
 from realcomm.training.checkpointing import AUTO
 from realcomm.training.checkpoints.content import from_bytes
 from realcomm.training.checkpoints.folder import find_newest
 from realcomm.training.faults import Fault
+from ringlab.cli import main as main_of_ringlab
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
 STEPS, EVERY, FAULT_STEP = 12, 5, 7  # in all, from one checkpoint to the next, and of the fault, from 0 on
-TIMEOUT = 25.0  # seconds of a run that hangs
+TIMEOUT = 90.0  # seconds of a run that hangs
 PATIENCE = 300.0
 DISK = "150m"  # holds one checkpoint, and no second
 SCENARIO = f"""
@@ -57,6 +60,7 @@ checkpoint_every = {EVERY}
 MARK = "RINGLAB_FAULTS_CASE"  # in the environment of all processes of a case
 
 Row = dict[str, Any]
+Strike = Callable[[subprocess.Popen[str], Path], float | None]  # returns when
 
 
 @dataclass
@@ -75,7 +79,7 @@ class Case:
 
     name: str
     fault: Fault | None = None
-    strike: Callable[[subprocess.Popen[str], Path], float | None] | None = None
+    strike: Strike | None = None
     spoil: Callable[[Path], None] | None = None
     timeout: float = PATIENCE
     small_disk: bool = False
@@ -91,7 +95,7 @@ def cases() -> list[Case]:
         Case("a rank exits in optimizer", on_rank_1("exit", phase="optimizer")),
         Case("a rank is stopped in forward", on_rank_1("stop", phase="forward"), timeout=TIMEOUT),
         Case("a rank's loss is NaN", on_rank_1("nan", phase="forward")),
-        Case("the disk is full under a checkpoint", strike=wait_for_second_checkpoint, small_disk=True),
+        Case("the disk is full under a checkpoint", small_disk=True),
         Case("the writer is killed in a checkpoint", Fault("kill writer", 0, 2 * EVERY - 1, "optimizer")),
         Case("the command is killed in a checkpoint", strike=partial(send_in_checkpoint, number=signal.SIGKILL)),
         Case("the command is interrupted in a checkpoint", strike=partial(send_in_checkpoint, number=signal.SIGINT)),
@@ -146,61 +150,89 @@ def unfinished(kept: Path) -> list[str]:
 # A command ------------------------------------------------------------------------------------------------------------
 
 
-def run_ringlab(arguments: list[str], fault: Fault | None) -> None:
-    """Be the command ``ringlab`` whose trainings have a fault and few steps."""
-    import realcomm.training.trainer as trainer
-    from ringlab.cli import main
-
+def run_ringlab(arguments: list[str], fault: Fault | None) -> int:
+    """Be the command ``ringlab`` whose trainings have a fault and few steps; return its exit status."""
+    plain, argv = trainer.train, sys.argv
     looking_on = () if fault is None else (fault,)
-    vars(trainer)["train"] = partial(trainer.train, steps=STEPS, observers=looking_on)
+    vars(trainer)["train"] = lambda *given, **named: plain(
+        *given, **{**named, "steps": STEPS, "observers": (*named.get("observers", ()), *looking_on)}
+    )
     sys.argv = ["ringlab", *arguments]
-    main()
+    try:
+        main_of_ringlab()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    finally:
+        vars(trainer)["train"], sys.argv = plain, argv
+    return 0
 
 
 def command(folder: Path, case: Case) -> Ended:
-    """Run the scenario in a folder with the fault of a case, and return how that ended."""
-    told, fault = folder / "told", case.fault
-    environment = {**os.environ, MARK: str(folder), "TMPDIR": str(folder / "tmp")}
-    given = [] if fault is None else ["--fault", fault.kind, str(fault.rank), str(fault.step), fault.phase, str(told)]
-    call = [*given, "run", "scenario.toml", "--timeout", str(case.timeout)]
+    """Run the scenario in a folder with the fault of a case, and return how that ended.
+
+    What is done to the command from outside needs a process of its own; the others share this one, which is quicker.
+    """
+    call = ["run", "scenario.toml", "--timeout", str(case.timeout)]
+    if case.strike is not None and not case.small_disk:
+        return command_of_its_own(folder, case.strike, call)
+    fault = None if case.fault is None else replace(case.fault, told=folder / "told")
+    out, err, here = io.StringIO(), io.StringIO(), Path.cwd()
+    os.chdir(folder)
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            status = run_ringlab(call, fault)
+    finally:
+        os.chdir(here)
+    at, told = time.time(), folder / "told"
+    return Ended(status, lines_of(err.getvalue()), float(told.read_text()) if told.exists() else None, at)
+
+
+def command_of_its_own(folder: Path, strike: Strike, call: list[str]) -> Ended:
+    """Run the command in a process of its own, to which ``strike`` does something."""
     process = subprocess.Popen(
         [sys.executable, __file__, "--as-ringlab", *call],
         cwd=folder,
-        env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
-    struck = case.strike(process, folder / "kept" / "ring") if case.strike is not None else None
+    struck = strike(process, folder / "kept" / "ring")
     _, err = process.communicate(timeout=2 * PATIENCE)
-    at = time.time()
-    if told.exists():
-        struck = float(told.read_text())
-    return Ended(process.returncode, [line.strip() for line in err.splitlines() if line.strip()], struck, at)
+    return Ended(process.returncode, lines_of(err), struck, time.time())
 
 
-def left_behind(folder: Path) -> dict[str, int]:
-    """Return how many processes of a case still run, a moment after its end, and how many files they left."""
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text that say something."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class Left(NamedTuple):
+    """What is there of a run: processes, and files in the folder of temporary ones."""
+
+    processes: int
+    files: int
+
+
+def count_left(before: Left) -> Left:
+    """Return how many processes and files are there now beside those before, a moment after a run."""
     deadline = time.monotonic() + 5.0
-    while (processes := len(processes_of(folder))) and time.monotonic() < deadline:
+    while (now := count()).processes > before.processes and time.monotonic() < deadline:
         time.sleep(0.05)
-    files = [path for path in (folder / "tmp").rglob("*") if path.is_file()]
-    return {"processes": processes, "files": len(files), "unfinished": len(unfinished(folder / "kept" / "ring"))}
+    return Left(max(0, now.processes - before.processes), max(0, now.files - before.files))
 
 
-def processes_of(folder: Path) -> list[int]:
-    """Return the processes that have the mark of a case in their environment."""
-    found, mark = [], f"{MARK}={folder}".encode()
+def count() -> Left:
+    """Return how many processes of this benchmark run, and how many temporary files there are."""
+    mark, processes = f"{MARK}={os.environ[MARK]}".encode(), 0
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if int(path.name) != os.getpid() and mark in (path / "environ").read_bytes().split(b"\0"):
-                found.append(int(path.name))
-    return found
+            processes += mark in (path / "environ").read_bytes().split(b"\0")
+    return Left(processes, sum(path.is_file() for path in Path(tempfile.gettempdir()).rglob("*")))
 
 
 def prepare(folder: Path) -> Path:
     """Make the folder of a case."""
-    (folder / "tmp").mkdir(parents=True)
+    folder.mkdir(parents=True)
     (folder / "scenario.toml").write_text(SCENARIO)
     return folder
 
@@ -221,9 +253,9 @@ def train_to_the_end(folder: Path) -> dict[str, torch.Tensor]:
 
 def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> Row:
     """Try a case in a folder and return its row."""
+    before, kept = count(), folder / "kept" / "ring"
     ended = command(folder, case)
-    kept = folder / "kept" / "ring"
-    left = left_behind(folder)
+    left, remains = count_left(before), len(unfinished(kept))
     if case.spoil is not None:
         case.spoil(kept)
     newest, passed_over = find_newest(kept)
@@ -243,7 +275,8 @@ def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> 
         "load": os.getloadavg()[0],  # runnable processes, mean of a minute
         "goes_on_from": step,
         "lost_steps": reached - step,
-        **left,
+        **left._asdict(),
+        "unfinished": remains,
         "unfinished_after_resuming": len(unfinished(kept)),
         "same_weights": all(found[name].equal(tensor) for name, tensor in undisturbed.items()),
     }
@@ -268,6 +301,7 @@ def try_on_small_disk(name: str, undisturbed: dict[str, torch.Tensor]) -> Row:
 
 def inside(name: str, given: Path) -> Row:
     """Mount the small disk and try the case."""
+    os.environ.setdefault(MARK, str(given))
     folder = prepare(given / "case")
     (folder / "kept").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder / "kept")], check=True)
@@ -287,19 +321,34 @@ def main() -> None:
         return
     before = json.loads(options.output.read_text())["rows"] if options.add else []
     rows = {row["fault"]: row for row in before}
-    with tempfile.TemporaryDirectory(prefix="faults-") as given:
-        undisturbed = train_to_the_end(prepare(Path(given, "undisturbed")))
+    with working_folder() as given:
+        undisturbed = train_to_the_end(prepare(given / "undisturbed"))
         for case in cases():
             if options.only and case.name not in options.only:
                 continue
-            folder = Path(given, "case")
             if case.small_disk:
                 row = try_on_small_disk(case.name, undisturbed)
             else:
-                row = try_case(case, prepare(folder), undisturbed)
-            shutil.rmtree(folder, ignore_errors=True)
-            print(json.dumps(row), flush=True)
+                row = try_case(case, prepare(given / "case"), undisturbed)
+            shutil.rmtree(given / "case", ignore_errors=True)
             rows[case.name] = row
+            print(json.dumps(row), flush=True)
+            write_results(options.output, [rows[case.name] for case in cases() if case.name in rows])
+
+
+@contextmanager
+def working_folder() -> Iterator[Path]:
+    """Make a folder for all cases, which all processes have as their mark and for their temporary files."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as given:
+        temporary = Path(given, "tmp")
+        temporary.mkdir()
+        os.environ.update({MARK: given, "TMPDIR": str(temporary)})
+        tempfile.tempdir = None
+        yield Path(given)
+
+
+def write_results(path: Path, rows: list[Row]) -> None:
+    """Write the rows, with what they were tried on."""
     found = {
         "kind": "benchmark",
         "schema_version": 1,
@@ -307,19 +356,12 @@ def main() -> None:
         "environment": describe_environment(),
         "steps": STEPS,
         "checkpoint_every": EVERY,
-        "rows": [rows[case.name] for case in cases() if case.name in rows],
+        "rows": rows,
     }
-    write_text(options.output, json.dumps(found, indent=1) + "\n")
+    write_text(path, json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--as-ringlab"]:
-        given = sys.argv[2:]
-        chosen_fault = None
-        if given[0] == "--fault":
-            kind, rank, step, phase, told_file = given[1:6]
-            chosen_fault = Fault(kind, int(rank), int(step), phase, Path(told_file))
-            given = given[6:]
-        run_ringlab(given, chosen_fault)
-    else:
-        main()
+        sys.exit(run_ringlab(sys.argv[2:], None))
+    main()

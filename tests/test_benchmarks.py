@@ -126,6 +126,14 @@ def test_two_checkouts_are_measured_side_by_side_in_parts(tmp_path: Path):
         assert 0 < low <= row["ratio"] <= high and row["ratio"] == row["after_s"] / row["before_s"]
 
 
+def test_the_page_on_training_shows_the_faults_that_were_tried():
+    script = FOLDER.parent / "docs" / "faults_table.py"
+    made, page = runpy.run_path(str(script)), script.with_name("training.md").read_text(encoding="utf-8")
+    assert made["updated"](page) == page
+    found = json.loads((FOLDER / "results" / "faults.json").read_text())
+    assert found["rows"] and all(row["same_weights"] and row["processes"] == 0 for row in found["rows"])
+
+
 @pytest.mark.slow
 def test_faults_are_tried(tmp_path: Path):
     found = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])

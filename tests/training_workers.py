@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from collectives.catalogue import find_algorithm
-from collectives.workload import Training
+from collectives.workload import Buckets, Training
 from realcomm.training import running, shard
 from realcomm.training.checkpointing import Checkpointing, find_start
 from realcomm.training.faults import Fault
@@ -20,6 +20,7 @@ BATCH, STEPS_PER_EPOCH = 4, 3
 RECIPES: dict[str, dict[str, Any]] = {
     "ring": {"gradient_sync": find_algorithm("all_reduce/ring")},
     "ddp": {"gradient_sync": None, "optimizer": "adamw", "precision": "bf16", "warm_up": 5},
+    "overlapped": {"gradient_sync": find_algorithm("all_reduce/ring"), "buckets": Buckets()},
     "local": {"gradient_sync": find_algorithm("all_reduce/naive"), "sync_every": 4},
 }
 

@@ -23,17 +23,8 @@ from realcomm.training.shard import Shard
 
 AUTO = "auto"  # go on from the newest whole checkpoint
 PHASE = "checkpoint"
-_MAY_DIFFER = {
-    "gradient_sync",
-    "buckets",
-    "download",
-    "epochs",
-    "data_folder",
-    "compute",
-    "checkpoints",
-    "checkpoint_every",
-    "check_every",
-}
+_MAY_DIFFER = {"epochs", "data_folder", "download", "compute", "checkpoints", "checkpoint_every", "check_every"}
+_IN_SYNC_NAME = {"gradient_sync", "buckets"}
 
 
 class Start(NamedTuple):
@@ -101,7 +92,8 @@ def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> 
 
 def describe_training(training: Training) -> dict[str, Value]:
     """Return by key what a training and its checkpoint must have in common."""
-    plain = {one.name: getattr(training, one.name) for one in fields(training) if one.name not in _MAY_DIFFER}
+    compared = {one.name for one in fields(training)} - _MAY_DIFFER - _IN_SYNC_NAME
+    plain = {name: getattr(training, name) for name in sorted(compared)}
     found = {key: value if isinstance(value, str | int | float | None) else str(value) for key, value in plain.items()}
     return {"gradient_sync": training.sync_name, **found}
 

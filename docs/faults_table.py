@@ -1,0 +1,54 @@
+"""Writes the table of faults in docs/training.md, from what ``benchmarks/faults.py`` tried last."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from collectives.output_files import write_text
+
+PAGE = Path(__file__).with_name("training.md")
+RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "faults.json"
+BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return a row for each fault, below a line that says where and when they were tried."""
+    where = found["environment"]
+    lines = [
+        f"{where['cpu']}, {where['cores']} cores; torch {where['torch']}, Python {where['python']}; {found['date']}. "
+        f"Up to {max(row['load'] for row in found['rows']):.0f} other runnable processes.\n",
+        "| tried | found and ended after | exit status | said | steps lost | left behind | goes on |",
+        "| --- | ---: | ---: | --- | ---: | --- | --- |",
+    ]
+    return "\n".join([*lines, *(_row(row) for row in found["rows"])]) + "\n"
+
+
+def _row(row: dict[str, Any]) -> str:
+    seconds = "before it starts" if row["seconds"] is None else f"{row['seconds']:.1f} s"
+    if row["timeout"] is not None:
+        seconds += f" (timeout {row['timeout']:g} s)"
+    said = row["said"].replace("|", "\\|")
+    same = "to the same weights" if row["same_weights"] else "to other weights"
+    goes_on = f"from step {row['goes_on_from']} {same}"
+    status = "" if row["seconds"] is None else str(row["status"])
+    return f"| {' | '.join([row['fault'], seconds, status, said, str(row['lost_steps']), _left(row), goes_on])} |"
+
+
+def _left(row: dict[str, Any]) -> str:
+    """Return what was left: processes, files elsewhere, and unfinished files beside the checkpoints."""
+    words = [f"{row[key]} {word}" for key, word in (("processes", "processes"), ("files", "files")) if row[key]]
+    if row["unfinished"]:
+        after = "removed when it goes on" if not row["unfinished_after_resuming"] else "which stays"
+        words.append(f"an unfinished file, {after}")
+    return ", ".join(words) or "nothing"
+
+
+def updated(page: str) -> str:
+    """Return the page with the table as it was measured last."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}{table(json.loads(RESULTS.read_text(encoding='utf-8')))}{END}{after}"
+
+
+if __name__ == "__main__":
+    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
