@@ -21,8 +21,7 @@ from collectives.step import copy, recv, send
 from collectives.workload import ComputePhases, Training
 from simcomm import star
 from simcomm.compiled.engine import simulate
-from simcomm.compiled.kernel.bandwidth_changes import change_bandwidth
-from simcomm.compiled.kernel.event_loop import advance
+from simcomm.compiled.kernel.event_loop import advance, change_bandwidth
 from simcomm.compiled.kernel.invariants import check
 from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.planning.schedule_plan import most_in_flight

@@ -166,8 +166,7 @@ def run_kernel(
 
 def _run_through_changes(world: "World", changes: Iterable[LinkChange]) -> None:
     """Run until all links have changed, or so many have while nothing else happens that nothing else will."""
-    from simcomm.compiled.kernel.bandwidth_changes import change_bandwidth
-    from simcomm.compiled.kernel.event_loop import advance
+    from simcomm.compiled.kernel.event_loop import advance, change_bandwidth
 
     now, idle = 0.0, 0
     for change in changes:

@@ -9,11 +9,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from simcomm.compiled.kernel.arrays import Ints
 from simcomm.compiled.kernel.arrivals import admit_arrivals
 from simcomm.compiled.kernel.calendar import release, set_due
 from simcomm.compiled.kernel.fair_levels import restore_fairness
-from simcomm.compiled.kernel.fifo import leave_queues
-from simcomm.compiled.kernel.flow_groups import advance_clock, mark_route_dirty, remove_member, update_finishes
+from simcomm.compiled.kernel.fifo import leave_queues, pause, start_if_first
+from simcomm.compiled.kernel.flow_groups import (
+    advance_clock,
+    mark_dirty,
+    mark_route_dirty,
+    move_to_group,
+    remove_member,
+    update_finishes,
+)
 from simcomm.compiled.kernel.heap import drop, least
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.compiled.kernel.pairing_heap import take_due
@@ -65,7 +73,7 @@ def _begin_messages(w: World, now: float) -> None:
     if last - first > DENSE * number:
         for k in range(number):
             w.messages[w.flows[k].due].posted = 1
-            _begin_message(w, w.flows[k].due, now)
+            _begin_message(w, np.int64(w.flows[k].due), now)
         return
     for message in range(first, last + 1):
         if w.messages[message].posted == 2:
@@ -200,39 +208,88 @@ def _process_instant(w: World, now: float) -> None:
             node = following
 
 
-def _entry(version: int) -> Callable[[World, int, int, float], bool]:
-    @entry
-    def advance(w: World, instants: int, most_corrections: int, until: float) -> bool:
-        """Go on for so many instants at most, and not beyond ``until`` seconds.
+@inline
+def _set_bandwidth(w: World, link: int, alone: float, shared: float, crossing: Ints, now: float) -> None:
+    """Set a link's bandwidth, and with it what the routes that cross it leave to a message alone."""
+    first = -1
+    if len(w.arrival_order) > 0:
+        first = w.links[link].front // (len(w.chain) // len(w.flows))
+        if first >= 0:
+            pause(w, first, now)
+    elif w.links[link].solo >= 0:
+        move_to_group(w, np.int64(w.links[link].solo), now)
+    w.links[link].alone = alone
+    w.links[link].shared = shared
+    for k in range(len(crossing)):
+        least_of_route = alone
+        begin = w.routes[crossing[k]].first_hop
+        for at in range(begin, begin + w.routes[crossing[k]].hops):
+            least_of_route = min(least_of_route, w.links[w.hops[at].link].alone)
+        w.routes[crossing[k]].alone_rate = least_of_route
+    if len(w.arrival_order) == 0:
+        mark_dirty(w, link)
+    elif first >= 0:
+        start_if_first(w, first, now)
 
-        ``most_corrections`` is how many links an instant may correct before all are filled anew. Returns whether
-        nothing more will happen.
+
+@inline
+def _end_and_begin(w: World, now: float) -> None:
+    """Let messages that are through end, stages begin that are ready, and messages that they post."""
+    while w.sizes[THROUGH] + w.sizes[READY] + w.sizes[DUE] > 0:
+        if w.sizes[THROUGH] > 0:
+            w.sizes[THROUGH] -= 1
+            _end_message(w, w.flows[w.sizes[THROUGH]].through, now)
+        elif w.sizes[READY] > 0:
+            w.sizes[READY] -= 1
+            _start_stage(w, w.agents[w.sizes[READY]].ready, now)
+        else:
+            _begin_messages(w, now)
+
+
+def _entry(version: int) -> Callable[[World, int, int, float, int, float, float, Ints], bool]:
+    @entry
+    def go_on(
+        w: World, instants: int, most_corrections: int, until: float,
+        link: int, alone: float, shared: float, crossing: Ints,
+    ) -> bool:  # fmt: skip
+        """Go on for so many instants at most; or, if ``link`` is none of -1, only change that link's bandwidth.
+
+        One function does both, as the code that shares out links takes long to compile.
         """
         for _ in range(instants):
-            if w.sizes[READY] == 0:
-                now = min(least(w.calendar.instants), least(w.finish))
-                if now == np.inf:
-                    return version >= 0
-                if now > until:
-                    return False
-                w.clock[0] = max(now, w.clock[0])
-                _process_instant(w, w.clock[0])
-            now = w.clock[0]
-            while w.sizes[THROUGH] + w.sizes[READY] + w.sizes[DUE] > 0:
-                if w.sizes[THROUGH] > 0:
-                    w.sizes[THROUGH] -= 1
-                    _end_message(w, w.flows[w.sizes[THROUGH]].through, now)
-                elif w.sizes[READY] > 0:
-                    w.sizes[READY] -= 1
-                    _start_stage(w, w.agents[w.sizes[READY]].ready, now)
-                else:
-                    _begin_messages(w, now)
-            admit_arrivals(w, now)
-            restore_fairness(w, now, most_corrections)
+            if link >= 0:
+                _set_bandwidth(w, link, alone, shared, crossing, w.clock[0])
+            else:
+                if w.sizes[READY] == 0:
+                    now = min(least(w.calendar.instants), least(w.finish))
+                    if now == np.inf:
+                        return version >= 0
+                    if now > until:
+                        return False
+                    w.clock[0] = max(now, w.clock[0])
+                    _process_instant(w, w.clock[0])
+                _end_and_begin(w, w.clock[0])
+                admit_arrivals(w, w.clock[0])
+            restore_fairness(w, w.clock[0], most_corrections)
             update_finishes(w)
         return False
 
-    return advance
+    return go_on
 
 
-advance = _entry(source_hash())
+_go_on = _entry(source_hash())
+NOWHERE = np.zeros(0, np.int32)
+
+
+def advance(w: World, instants: int, most_corrections: int, until: float) -> bool:
+    """Go on for so many instants at most, and not beyond ``until`` seconds.
+
+    ``most_corrections`` is how many links an instant may correct before all are filled anew. Returns whether nothing
+    more will happen.
+    """
+    return _go_on(w, instants, most_corrections, until, -1, 0.0, 0.0, NOWHERE)
+
+
+def change_bandwidth(w: World, link: int, alone: float, shared: float, crossing: Ints, most_corrections: int) -> None:
+    """Give a link so many bytes/s for one flow and for several from now on; ``crossing`` are the routes over it."""
+    _go_on(w, 1, most_corrections, float(w.clock[0]), link, alone, shared, crossing)

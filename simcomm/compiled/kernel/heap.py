@@ -46,7 +46,7 @@ def drop(heap: Records, item: int) -> None:
     size = heap[-1].place - 1
     heap[-1].place = size
     if at < size:
-        last = heap[size].order
+        last = np.int64(heap[size].order)
         _settle_at(heap, at, last, heap[last].key)
 
 
