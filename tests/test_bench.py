@@ -7,9 +7,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import fields
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from command_line import Ringlab
@@ -157,18 +159,23 @@ def test_rows_that_nobody_reads_are_kept_for_the_file(ringlab: Ringlab, monkeypa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_all_our_processes_leaves_nothing_behind(tmp_path, number):
+def test_a_signal_to_all_our_processes_leaves_nothing_behind(number):
     """What ``timeout`` and a closed terminal do."""
-    places = {"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    running = ringlab("-b", "64K", "-n", "1000000", **places)
-    deadline = time.monotonic() + 60
-    while not [*tmp_path.glob("*/ringlab-*/store")]:  # a rank has come to meet the others
-        assert time.monotonic() < deadline and running.poll() is None
-        time.sleep(0.05)
-    os.killpg(running.pid, number)
-    assert running.wait(30) == 128 + number
-    running.communicate()
-    assert [*tmp_path.iterdir()] == []
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # short enough for the sockets of those that start
+        places, folder = {"TMPDIR": name, "XDG_CACHE_HOME": name}, Path(name)
+        running = ringlab("-b", "64K", "-n", "1000000", **places)
+        try:
+            deadline = time.monotonic() + 120
+            while not [*folder.glob("*/ringlab-*/store")]:  # a rank has come to meet the others
+                assert time.monotonic() < deadline and running.poll() is None
+                time.sleep(0.05)
+            os.killpg(running.pid, number)
+            assert running.wait(60) == 128 + number
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
+        assert [*folder.iterdir()] == []
 
 
 def ringlab(*options: str, **environment: str) -> subprocess.Popen:
