@@ -270,7 +270,7 @@ def test_two_fingers_zoom(browser: Browser, star: Any) -> None:
 def test_the_slow_cable_is_red_and_nothing_else_is(browser: Browser, folder: Path, star: Any) -> None:
     with Player(browser, page_of(folder, "slow", player_pages.racks()), "#t=0.3") as player:
         assert player.text("limit-head") == "rank 13 ↔ s1 is slow"
-        assert player.text("limit").startswith("It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use 100 %")
+        assert player.text("limit").startswith("It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use all the time")
         assert player.text("links").startswith("rank 13 ↔ s12 Gbit/s of 10 Gbit/srank 0 ↔ s010 Gbit/s of 10 Gbit/s")
         assert player.text("limit").endswith("Mended: 53 ms.")
         assert player.colour_count("stage", "full") > 500

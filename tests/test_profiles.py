@@ -98,6 +98,7 @@ def test_steps_that_the_profiler_marks_count_and_a_gpu_tells_its_own_syncs(tmp_p
         ({"traceEvents": [slice_("x", 0, 1) | {"ts": 1e300}]}, "traceEvents.0 has 1e+300 as ts"),
         ({"traceEvents": [slice_("x", 0, -1)]}, "traceEvents.0 has -1 as dur"),
         ({"traceEvents": [slice_("x", 0, 1) | {"name": 3}]}, "traceEvents.0 has 3 as name"),
+        ({"traceEvents": [slice_("x", 0, 1) | {"tid": {}}]}, "traceEvents.0 has {} as tid"),
         ({"traceEvents": [], "baseTimeNanoseconds": "0"}, "baseTimeNanoseconds is '0'"),
         ({"traceEvents": [], "distributedInfo": {"rank": 2, "world_size": 2}}, "rank 2 of 2"),
         ({"traceEvents": [], "distributedInfo": {"rank": 0, "world_size": 10**9}}, "rank 0 of 1000000000"),

@@ -119,8 +119,8 @@ WRONG = {
     "no cluster": (ASKS, 'cluster is missing; give for example [cluster] with preset = "this-machine"'),
     "cluster as a number": ("cluster = 3\n" + ASKS, "cluster = 3 should be a table"),
     "unknown preset": (
-        changed(HERE, "this-machine", "dgx-z9") + ASKS,
-        "cluster: preset 'dgx-z9' is not known; there are this-machine, ",
+        changed(HERE, "this-machine", "zzz9") + ASKS,
+        "cluster: preset 'zzz9' is not known; there are this-machine, ",
     ),
     "unknown topology": (
         changed(STAR, '"star"', '"moebius"') + ASKS,

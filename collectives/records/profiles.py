@@ -48,7 +48,7 @@ class Slice(NamedTuple):
 
     name: str
     category: str
-    thread: object
+    thread: int | str | None
     begin: int
     end: int
 
@@ -60,7 +60,7 @@ class Profile(NamedTuple):
     world_size: int
     host: str
     slices: list[Slice]
-    forward: list[tuple[object, int]]  # thread and time of operators that backward follows
+    forward: list[tuple[int | str | None, int]]  # thread and time of operators that backward follows
 
 
 def read_profile(path: Path | str | Sequence[Path | str], title: str = "training/profiled") -> Trace:
@@ -163,14 +163,14 @@ def _read(path: Path) -> Profile:
     base = content.get("baseTimeNanoseconds", 0)
     if type(base) is not int or not 0 <= base < 1 << 63:
         raise InputError(f"{path}: not a profile of torch: baseTimeNanoseconds is {quote(base)}")
-    slices, forward = list[Slice](), list[tuple[object, int]]()
+    slices, forward = list[Slice](), list[tuple[int | str | None, int]]()
     for number, event in enumerate(events):
         if not isinstance(event, dict):
             raise InputError(f"{path}: not a profile of torch: traceEvents.{number} is {quote(event)}")
         if event.get("ph") == "X":
             slices.append(_slice(path, number, event, base))
         elif event.get("ph") == "s" and event.get("cat") == "fwdbwd":
-            forward.append((event.get("tid"), base + _time(path, number, event, "ts")))
+            forward.append((_thread(path, number, event), base + _time(path, number, event, "ts")))
     return Profile(rank, world_size, str(content.get("host_name", "host"))[:LONGEST_NAME], slices, forward)
 
 
@@ -191,6 +191,14 @@ def _parse(path: Path) -> Any:
         raise InputError(f"{path}: not a profile of torch: it is not JSON ({error})") from error
 
 
+def _thread(path: Path, number: int, event: dict[str, Any]) -> int | str | None:
+    """Return the thread of an event, a number or a name. Raise InputError for what is neither."""
+    thread = event.get("tid")
+    if thread is not None and not isinstance(thread, int | str):
+        raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(thread)} as tid")
+    return thread
+
+
 def _slice(path: Path, number: int, event: dict[str, Any], base: int) -> Slice:
     name, category = event.get("name"), event.get("cat", "")
     if not isinstance(name, str) or not isinstance(category, str):
@@ -198,7 +206,7 @@ def _slice(path: Path, number: int, event: dict[str, Any], base: int) -> Slice:
     begin, lasting = base + _time(path, number, event, "ts"), _time(path, number, event, "dur")
     if lasting < 0:
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(event['dur'])} as dur")
-    return Slice(name, category, event.get("tid"), begin, begin + lasting)
+    return Slice(name, category, _thread(path, number, event), begin, begin + lasting)
 
 
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:

@@ -54,6 +54,8 @@ def train(
     InputError for a training that cannot be run, and RankFailed and TimedOut as ``launch`` does; their ``trace`` shows
     the phases up to there, and the sync that was under way.
 
+    >>> import simcomm
+    >>> from collectives import find_algorithm
     >>> training = Training(find_algorithm("all_reduce/ring"))
     >>> trace = train(training, simcomm.this_machine(ranks=2), steps=4)  # doctest: +SKIP
     >>> trace.facts["examples_seen"]  # doctest: +SKIP

@@ -227,8 +227,8 @@ class Trouble:
 
         >>> late = Trouble((RankTrouble(0, fails_at=3),), (LinkTrouble(("h0", "s0"), 0.5, at=1, lasting=1, every=4),))
         >>> shifted = late.since(2.5)
-        >>> shifted.fails_at(0), shifted.links[0].at
-        (0.5, 2.5)
+        >>> shifted.fails_at(0), shifted.links[0].at  # the link is back at -0.5, and has its trouble again at 2.5
+        (0.5, -1.5)
         """
         ranks = tuple(replace(one, fails_at=one.fails_at - seconds) for one in self.ranks)
         links = (link.since(seconds) for link in self.links)
