@@ -24,6 +24,11 @@ def _as_switch(value: object) -> object:
     return bool(value) if type(value) is int and value in (0, 1) else value
 
 
+def _as_nvls(value: object) -> object:
+    """Return nothing for 2, NCCL's default: NVLS where there is any."""
+    return None if type(value) in (int, str) and str(value) == "2" else _as_switch(value)
+
+
 def _as_number(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
@@ -54,7 +59,7 @@ class NcclForm(Section):
     NCCL_P2P_DISABLE: Switch = None
     NCCL_SHM_DISABLE: Switch = None
     NCCL_NET_GDR_LEVEL: Text = None
-    NCCL_NVLS_ENABLE: Switch = None
+    NCCL_NVLS_ENABLE: Annotated[bool | None, BeforeValidator(_as_nvls)] = None
     NCCL_COLLNET_ENABLE: Switch = None
     NCCL_BUFFSIZE: Number = None
     NCCL_NTHREADS: Number = None

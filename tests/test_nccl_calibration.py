@@ -162,3 +162,14 @@ def test_a_gpu_is_told_by_the_drivers_name(name: str, gpu: str):
 
 def test_a_gpu_of_no_known_name_is_none():
     assert match_gpu("NVIDIA Z9000") is None
+
+
+def test_one_host_is_found_by_its_gpus_without_its_network():
+    of = ({"gpu": "H100 SXM"}, {"machine": "dgx_h100"})
+    by_gpu, by_machine = (describe_system("mine", {"nodes": 1, "gpus": 8, **line}) for line in of)
+    assert by_gpu.net != by_machine.net and calibration_file(by_gpu) == calibration_file(by_machine)
+
+
+def test_output_of_other_gpus_is_refused(ringlab: Ringlab, output: Path):
+    refused = ringlab("calibrate", "--nccl-tests", output, "--system", "aws_p5")
+    assert refused.status == 2 and "A100" in refused.err and "has H100 SXM" in refused.err, refused.err

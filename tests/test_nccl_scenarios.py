@@ -343,5 +343,18 @@ def test_predict_says_what_old_nccl_passes_over_and_that_a_ring_of_ours_has_one_
     sizes = ["1 MiB"]
     """
     said = " ".join(predict(ringlab.load(write(tmp_path, text))).conclusions)
-    assert "NCCL_ALGO=tree leaves nothing for all_gather here, and NCCL before 2.24 passes it over" in said
+    assert "NCCL_ALGO=tree leaves nothing for all_gather here, and NCCL before 2.24 falls back to rings" in said
     assert "has one of its 8 NICs where NCCL's rings have all" in said
+
+
+def test_old_nccl_falls_back_to_rings_where_settings_leave_nothing():
+    """Up to 2.21 with all protocols, since with those of NCCL_PROTO (NVIDIA/nccl issue 1304)."""
+    system = describe_system("p5", {"machine": "aws_p5", "nodes": 2, "gpus": 8})
+
+    def chosen(version: str, **given: str) -> set[str]:
+        asked = NcclSettings(version=version, **given)
+        found = (predict_collective(system, "broadcast", size, settings=asked) for size in (1024, 1 << 28))
+        return {f"{one.algorithm}/{one.protocol}" for one in found}
+
+    assert chosen("2.21", algo="tree", proto="simple") == {"ring/ll", "ring/simple"}
+    assert chosen("2.22", algo="tree", proto="simple") == {"ring/simple"}

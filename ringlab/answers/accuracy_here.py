@@ -273,7 +273,8 @@ def _train(
             if seconds:
                 what = f"{training.sync_name}: {phase.removesuffix('_s')}"
                 ranks = scenario.cluster.world_size
-                yield HereRow(_name(scenario), what, ranks, None, getattr(predicted, phase, None), seconds)
+                seen = getattr(predicted, phase, None) or None  # of a sync that backward hides there is nothing to see
+                yield HereRow(_name(scenario), what, ranks, None, seen, seconds)
 
 
 def _name(scenario: Scenario) -> str:

@@ -59,6 +59,7 @@ def calibrate_nccl(
     """
     run = read_nccl_tests(file, collective)
     found = _of_scenario(scenario) if scenario is not None else _of_words(file, run, system, keys)
+    _check_gpu(file, run, found)
     calibration = make_calibration(found, run, str(file))
     measured = describe_system(found.slug, calibration.system)
     rows = tuple(
@@ -69,6 +70,16 @@ def calibrate_nccl(
     path = calibration_file(measured)
     calibration.write(path)
     return NcclCalibrationAnswer(found.slug, run.hosts, run.ranks, rows, str(path))
+
+
+def _check_gpu(file: Path | str, run: NcclTestsRun, system: System) -> None:
+    """Raise InputError where the output names a GPU of another generation than the system's."""
+    gpu = match_gpu(run.gpu_name) if run.gpu_name else None
+    if gpu is not None and gpu.generation != system.gpu.generation:
+        raise InputError(
+            f"{file}: measured on {run.gpu_name!r}, and {system.slug} has {system.gpu.name}; name the machine that it "
+            "was measured on"
+        )
 
 
 def _of_scenario(scenario: Scenario) -> System:

@@ -54,10 +54,9 @@ def accuracy(
         calibrate=calibrate,
         progress=TerminalProgress(),
     )
+    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy)
     if plot is not None:
         answer.draw(plot)
-        answer = replace(answer, file=str(plot))
-    write_answer(answer, json_to, show_accuracy)
 
 
 def _show_here(plot: Path | None, json_to: str | None) -> None:
@@ -65,7 +64,6 @@ def _show_here(plot: Path | None, json_to: str | None) -> None:
     from ringlab.terminal.accuracy_here_tables import show_accuracy_here
 
     answer = accuracy_here(progress=TerminalProgress())
-    if plot is not None:
+    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy_here)
+    if plot is not None:  # after what took ten minutes is told and kept
         answer.draw(plot)
-        answer = replace(answer, file=str(plot))
-    write_answer(answer, json_to, show_accuracy_here)

@@ -28,6 +28,7 @@ from simcomm.nccl.tables import Row
 HARDWARE = (
     "nodes", "gpus", "link", "nvlink", "pcie", "lanes", "layout", "p2p", "host", "domain", "net", "nic", "gdr", "sharp",
 )  # fmt: skip
+NETWORK = ("domain", "net", "nic", "gdr", "sharp")  # of which one host by itself uses nothing
 SOFTWARE = ("procs", "harness", "p2p_level", "algo", "proto")
 
 
@@ -86,7 +87,8 @@ def calibration_file(system: System) -> Path:
     >>> calibration_file(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"})).name[:5]
     'nccl-'
     """
-    key = {"gpu": system.gpu.name, **{key: getattr(system, key) for key in HARDWARE}}
+    hardware = [key for key in HARDWARE if system.nodes > 1 or key not in NETWORK]
+    key = {"gpu": system.gpu.name, **{key: getattr(system, key) for key in hardware}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache_folder / "ringlab" / f"nccl-{digest}.json"

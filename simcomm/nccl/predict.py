@@ -201,9 +201,9 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
 
 
 def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
-    """Return what NCCL before 2.24 passes over, as it leaves nothing for a collective here."""
+    """Return the settings that leave nothing for a collective here, where NCCL before 2.24 falls back to rings."""
     return [
-        f"{setting} leaves nothing for {collective} here, and NCCL before 2.24 passes it over"
+        f"{setting} leaves nothing for {collective} here, and NCCL before 2.24 falls back to rings"
         for setting in passed_over(comm, collective)
     ]
 

@@ -32,6 +32,7 @@ SHARPNESS = 12.0  # of the tuner's choice between times that are almost equal, a
 TUNER_SINCE = (2, 5)  # before it a threshold decides between LL and Simple
 RULED_OUT = 100.0  # from the logarithm of a weight
 STRICT = (2, 24)  # the first version that reads NCCL_ALGO for one collective, and ends where nothing is left
+PROTOCOLS_STAY = (2, 22)  # the first version whose rings to fall back to have only the protocols of NCCL_PROTO
 
 
 @dataclass(frozen=True)
@@ -183,17 +184,29 @@ def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
     """Return each candidate with what speaks against it: what NCCL lacks here, or what the settings forbid.
 
     Where the settings leave nothing, NCCL ends with an error from 2.24 on (``topoGetAlgoInfo`` in ``src/enqueue.cc`` of
-    NVIDIA/nccl), and this raises InputError. Before, it took a backup, and all_gather with NCCL_ALGO=tree ran as a
-    ring: there settings count only as far as they leave something.
+    NVIDIA/nccl), and this raises InputError. Before, it fell back to rings: with all protocols up to 2.21, with those
+    of NCCL_PROTO since (a maintainer in NVIDIA/nccl issue 1304).
     """
-    reasons = available(comm, collective)
-    for part, name, words in _forced(comm, collective):
-        left = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
-        if not left and comm.version >= STRICT:
+    found = available(comm, collective)
+    reasons, forced = found, _forced(comm, collective)
+    for part, name, words in forced:
+        left = _restrict(reasons, part, name, words)
+        if left is None and comm.version >= STRICT:
             raise InputError(_nothing_left(comm, collective, reasons))
-        if left:
-            reasons = {choice: reason or ("" if choice in left else name) for choice, reason in reasons.items()}
+        if left is None:
+            rings = _restrict(found, 0, " ".join(name for _, name, _ in forced), ("ring",)) or found
+            protocols = [one for one in forced if one[0] == 1 and comm.version >= PROTOCOLS_STAY]
+            return _restrict(rings, *protocols[0]) or rings if protocols else rings
+        reasons = left
     return reasons
+
+
+def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str, ...]) -> dict[Choice, str] | None:
+    """Return the candidates where the setting ``name`` speaks against all but those words; None if it leaves none."""
+    left = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
+    if not left:
+        return None
+    return {choice: reason or ("" if choice in left else name) for choice, reason in reasons.items()}
 
 
 def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[str, ...]]]:
@@ -225,7 +238,7 @@ def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str
 
 
 def passed_over(comm: Communicator, collective: str) -> list[str]:
-    """Return the settings that leave nothing for a collective here, which NCCL before 2.24 passes over."""
+    """Return the settings that leave nothing for a collective here, where NCCL before 2.24 falls back to rings."""
     if collective in PAIRWISE or comm.generation == "cpu":
         return []
     reasons = allowed(comm, collective)
