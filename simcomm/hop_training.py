@@ -106,14 +106,13 @@ def train_overlapped(
         _, _, optimizer = _of_ranks(phases, together, ranks, step % ranks)
         forward = begin + phases.forward + broadcast_s
         backward = forward + found.finished + copies_s + wait
+        times = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, backward)}
+        buckets_at = {
+            f"bucket {k}": (forward + since, forward + until) for k, (since, until) in enumerate(found.buckets)
+        }
         for rank in range(ranks):
-            times = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, backward)}
-            times["optimizer"] = backward, backward + optimizer[rank]
-            times |= {
-                f"bucket {number}": (forward + since, forward + until)
-                for number, (since, until) in enumerate(found.buckets)
-            }
-            spans += [Span(rank, name, step, *of_name, collective=step) for name, of_name in times.items()]
+            of_rank = times | {"optimizer": (backward, backward + optimizer[rank])} | buckets_at
+            spans += [Span(rank, name, step, *of_name, collective=step) for name, of_name in of_rank.items()]
         begin = backward + max(optimizer)
     hosts = list(cluster.hosts)
     return Trace(

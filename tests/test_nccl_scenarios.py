@@ -328,7 +328,7 @@ def test_racks_have_the_nics_of_all_their_boards(tmp_path: Path, ringlab: Ringla
     assert refused.status == 2 and "6 GPUs of each; give up to 4, or a multiple of 4" in refused.err
 
 
-def test_predict_says_what_old_nccl_passes_over_and_that_a_ring_of_ours_has_one_nic(tmp_path: Path):
+def test_predict_says_where_old_nccl_falls_back_to_rings_and_that_a_ring_of_ours_has_one_nic(tmp_path: Path):
     text = """
     [cluster]
     preset = "dgx-h100"

@@ -23,7 +23,7 @@ from simcomm.nccl.mpi import mpi_microseconds
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.same_hosts import host_factors
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.timing import allowed, candidates, passed_over, predict_microseconds
+from simcomm.nccl.timing import allowed, candidates, predict_microseconds, unmet_settings
 from simcomm.nccl.topology import ring_orders
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *PAIRWISE)
@@ -204,7 +204,7 @@ def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
     """Return the settings that leave nothing for a collective here, where NCCL before 2.24 falls back to rings."""
     return [
         f"{setting} leaves nothing for {collective} here, and NCCL before 2.24 falls back to rings"
-        for setting in passed_over(comm, collective)
+        for setting in unmet_settings(comm, collective)
     ]
 
 

@@ -237,7 +237,7 @@ def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str
     )
 
 
-def passed_over(comm: Communicator, collective: str) -> list[str]:
+def unmet_settings(comm: Communicator, collective: str) -> list[str]:
     """Return the settings that leave nothing for a collective here, where NCCL before 2.24 falls back to rings."""
     if collective in PAIRWISE or comm.generation == "cpu":
         return []
