@@ -135,6 +135,24 @@ def test_time_that_is_left_is_not_of_compiling(monkeypatch):
     assert shown.left() == "about 16 s left"
 
 
+def test_time_that_is_left_is_of_what_is_counted_now(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shown = terminal_progress._Lines(PlainConsole(), "in turns")
+    for done in range(1, 9):
+        now += 4
+        shown.tick(0, done, 8, "calibrating")
+    now += 4
+    shown.tick(0, 1, 60, "running")
+    assert shown.left() == ""
+    now += 4
+    shown.tick(0, 5, 60, "running")
+    assert shown.left() == "about 55 s left"
+    now += 4
+    shown.tick(0, 1, 60, "running again")
+    assert shown.left() == ""
+
+
 def test_machine_code_that_is_not_kept_is_told_of():
     from simcomm.compiled.kernel.jit import separate
 

@@ -64,8 +64,9 @@ class _Shown:
         self.counted: tuple[float, int] | None = None  # since when, and from what on; None: since it began
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
-        """Note how far the task is; a total of 0 is of something that is not counted."""
-        if self.now and not self.total:
+        """Note how far the task is; a total of 0 is of something that is not counted, another one of something else."""
+        is_same = not self.total or (total == self.total and done >= self.done)
+        if self.now and not (self.total and is_same):
             self.counted = (time.monotonic(), done)
         self.done, self.total, self.now, self.moved = done, total, now, time.monotonic()
 
