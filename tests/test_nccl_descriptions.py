@@ -14,6 +14,7 @@ from simcomm.cluster.hardware_parts import parts
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, own_machines, read_systems
 from simcomm.nccl.gpus import GENERATIONS, described_gpus, find_gpu
+from simcomm.nccl.machines import catalogue_keys
 from simcomm.nccl.tables import COLUMNS, Row, Series, put_aside, read_table, read_tables
 
 SYSTEMS = read_systems()
@@ -51,7 +52,8 @@ def test_a_row_with_all_figures_obeys_the_definitions_of_its_bandwidths():
 def test_a_machine_of_the_catalogue_states_nothing_twice():
     for name, keys in own_machines().items():
         if "preset" in keys:
-            assert keys.keys() <= {"preset", "net", "gdr"}, name
+            assert keys.keys() <= {"preset", "net", "gdr", "cpu"}, name
+            assert not {*keys} & {*catalogue_keys(name, keys["preset"])}, name
     presets = [keys["preset"] for keys in own_machines().values() if "preset" in keys]
     assert len(presets) == len({*presets})
     assert {*presets} == {name for name, entry in machine_entries().items() if entry.get("nics")}

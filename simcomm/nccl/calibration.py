@@ -26,9 +26,11 @@ from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.tables import Row
 
 HARDWARE = (
-    "nodes", "gpus", "link", "nvlink", "pcie", "lanes", "layout", "p2p", "host", "domain", "net", "nic", "gdr", "sharp",
+    "nodes", "gpus", "link", "nvlink", "pcie", "lanes", "layout", "p2p", "p2p_refused", "host", "domain", "net", "nic",
+    "gdr", "sharp",
 )  # fmt: skip
 NETWORK = ("domain", "net", "nic", "gdr", "sharp")  # of which one host by itself uses nothing
+NOT_ALWAYS_KNOWN = ("cpu",)  # of hardware: kept, but a prediction that does not say it finds the record too
 SOFTWARE = ("procs", "harness", "p2p_level", "algo", "proto")
 
 
@@ -56,13 +58,14 @@ class NcclCalibration:
 def write_line(system: System) -> dict[str, Any]:
     """Return the keys that describe the same system again.
 
-    >>> write_line(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}))["layout"]
-    'socket'
+    >>> line = write_line(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "layout": "two"}))
+    >>> line["layout"], "lanes" in line
+    ('two', False)
     """
-    keys = {key: getattr(system, key) for key in (*HARDWARE, *SOFTWARE)}
-    stated = {key: value for key, value in keys.items() if value is not None and (key != "nic" or value > 0)}
-    version = f"{system.version[0]}.{system.version[1]}"
-    return {"gpu": system.gpu.name, "generation": system.gpu.generation, "nccl": version, **stated}
+    gpu, version = system.gpu, f"{system.version[0]}.{system.version[1]}"
+    always = {"gpu": gpu.name, "generation": gpu.generation, "nvlink": gpu.nvlink, "pcie": gpu.pcie, "nccl": version}
+    said = [key for key in (*HARDWARE, *NOT_ALWAYS_KNOWN, *SOFTWARE) if key not in system.defaulted]
+    return {**always, **{key: value for key in said if (value := getattr(system, key)) is not None}}
 
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from collectives.errors import InputError
 from simcomm.nccl.generations import generation_year, usual_nic
-from simcomm.nccl.settings import LEVELS, NcclSettings, level_rank
+from simcomm.nccl.p2p import pcie_reach
+from simcomm.nccl.settings import NcclSettings, level_rank
 from simcomm.nccl.topology import Hop, Host, ring_hops
 
 if TYPE_CHECKING:
@@ -65,27 +66,9 @@ class Communicator:
         return self.local > 1 and all(hop.kind in ("nvswitch", "mesh", "bridge", "xgmi") for hop in self.hops)
 
 
-def _pcie_reach(system: "System", settings: NcclSettings) -> str:
-    """Return how far P2P over PCIe reaches between the GPUs of a host, as a level.
-
-    NCCL asks the driver too (``ncclTopoCheckP2p`` in ``src/graph/paths.cc``): where that has P2P over PCIe switched
-    off, as on GeForce boards, no level brings it back.
-    """
-    if settings.p2p_disable:
-        return "LOC"
-    level = settings.p2p_level if settings.p2p_level is not None else system.p2p_level if system.p2p else None
-    if level is not None:
-        reach = LEVELS[level_rank(level)]
-        is_refused = system.gpu.geforce and not system.p2p and level_rank(reach) > level_rank("NVL")
-        return "NVL" if is_refused else reach
-    if system.p2p and "p2p" not in system.defaulted:
-        return "SYS"
-    return "PXB" if system.p2p else "NVL"
-
-
 def make_host(system: "System", settings: NcclSettings) -> Host:
     """Return the host of a description, with what the settings change."""
-    reach = _pcie_reach(system, settings)
+    reach = pcie_reach(system, settings)
     uses_nvlink = reach != "LOC" and system.nvlink > 0 and system.link in ("nvswitch", "mesh", "bridge", "xgmi")
     return Host(
         gpus=system.gpus,
@@ -151,7 +134,7 @@ def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
         is_desktop=system.host == "desktop",
         harness=system.harness,
         degraded=system.degraded,
-        nic_is_guessed=system.nic_guess,
+        nic_is_guessed=system.nic_guess and network is not None,
         has_ll128=system.gpu.has_ll128,
     )
 

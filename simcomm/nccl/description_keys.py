@@ -55,7 +55,9 @@ class Keys(BaseModel):
     pcie: Annotated[int, Field(ge=1, le=6)] | None = None
     lanes: Literal[1, 2, 4, 8, 16, 32] | None = None
     layout: Literal["switch", "switches", "socket", "two"] | None = None
+    cpu: Literal["amd", "intel", "arm"] | None = None
     p2p: bool | None = None
+    p2p_refused: bool | None = None
     p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = None
     host: Literal["desktop", "server"] | None = None
     domain: Count | None = None

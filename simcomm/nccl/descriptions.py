@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ class System:
     pcie: int  # generation of the GPUs' slots
     lanes: int
     layout: str  # of PCIe: switch, switches, socket or two
-    p2p: bool  # over PCIe, where the layout allows it
+    cpu: str | None  # whose the host's processors are: amd, intel or arm
+    p2p: bool  # over PCIe: seen, or seen not to be; where not stated NCCL's default decides (p2p.py)
+    p2p_refused: bool  # by the driver or the virtual machine, so that no NCCL_P2P_LEVEL brings it back
     p2p_level: str | None  # NCCL_P2P_LEVEL, if set
     host: str  # server or desktop
     domain: int  # GPUs joined by NVLink
@@ -69,9 +72,15 @@ class System:
         return self.nodes * self.gpus
 
     @property
+    def nccl_nodes(self) -> int:
+        """Number of nodes in NCCL's sense: hosts, or NVLink domains of several."""
+        return ceil(self.ranks / max(self.gpus, self.domain if self.link == "nvswitch" else 1))
+
+    @property
     def guessed(self) -> tuple[str, ...]:
         """Keys that the describer did not know: the NICs' rate where it says so, and NCCL's version by default."""
-        return tuple(key for key, unknown in (("nic", self.nic_guess), ("nccl", "nccl" in self.defaulted)) if unknown)
+        is_nic_unknown = self.nic_guess and self.nodes > 1
+        return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 
 
 def read_systems(directory: Path | str = OWN_DATA) -> dict[str, System]:
@@ -180,6 +189,8 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     values = {**usual, **known}
     if values["link"] in ("nvswitch", "mesh", "bridge", "xgmi") and not values["nvlink"]:
         raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has none; say "pcie", or give nvlink')
+    if values["p2p_refused"] and known.get("p2p"):
+        raise InputError(f"{where}: p2p = true and p2p_refused = true: GPUs write into each other's memory, or may not")
     release: NcclRelease = values.pop("nccl")
     return System(
         slug=slug,
@@ -228,7 +239,9 @@ def _defaults(gpu: Gpu, known: Mapping[str, Any]) -> dict[str, Any]:
         "pcie": gpu.pcie,
         "lanes": 16,
         "layout": usual_layout,
+        "cpu": None,
         "p2p": not gpu.geforce and layout in ("switch", "switches"),
+        "p2p_refused": gpu.geforce and not known.get("p2p"),
         "p2p_level": None,
         "host": "server",
         "domain": gpus,

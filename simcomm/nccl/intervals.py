@@ -2,10 +2,11 @@
 
 The logarithm of measured / predicted is taken as Student's t with two degrees of freedom, whose tails are far heavier
 than a normal distribution's. Its width was chosen on systems that were left out together with their authors' others, by
-what a description tells: one node or several, whether a like system (the same network and link) was checked, whether
-the NICs' rate was guessed.
+what a description tells: one node or several, whether it lies outside what was checked, whether the NICs' rate was
+guessed.
 """
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import log, sqrt
 
@@ -22,33 +23,55 @@ SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of the small, the mi
 # with their authors' others (docs/nccl.md).
 ONE_NODE = (0.27, 0.28, 0.32)
 SEVERAL = (0.33, 0.40, 0.37)
-UNCHECKED = 1.2  # times, where no like system was checked
+UNCHECKED = 1.2  # times, outside what was checked
 GUESSED = 1.15  # where the NICs' rate was guessed
 DEGRADED = 1.4  # where the source says that the system is slower than it should be
 
 
-def is_checked(system: System) -> bool:
-    """Return whether the fit saw another system with the same network and the same link inside.
+@lru_cache(maxsize=1024)
+def outside_checked(system: System, version: tuple[int, int] | None = None) -> tuple[str, ...]:
+    """Return in words what no other system that the fit saw has; empty where a system is like those.
+
+    Looked at are the network with the link inside, the GPUs' generation on that link, GPUs of a node, nodes, and NCCL's
+    version, the description's unless another is given. A node is what NVLink or a host joins.
 
     >>> from simcomm.nccl.descriptions import describe_preset
-    >>> is_checked(describe_preset("dgx-h100", 1, 8))
-    True
+    >>> outside_checked(describe_preset("dgx-h100", 1, 8))
+    ()
+    >>> outside_checked(describe_preset("dgx-h100", 64, 8))
+    ('64 nodes with ib (up to 4 were)',)
     """
-    return any(slug != system.slug for slug in _checked().get(_kind(system), ()))
+    is_mpi = system.gpu.generation == "cpu"
+    others = [one for one in _checked() if one.slug != system.slug and (one.gpu.generation == "cpu") == is_mpi]
+    nodes, local = system.nccl_nodes, system.ranks // system.nccl_nodes
+    inside = f"{system.link} inside a node"
+    joined = [one for one in others if (one.nccl_nodes > 1) == (nodes > 1) and (nodes == 1 or one.net == system.net)]
+    alike = [one for one in others if local == 1 or (one.link == system.link and one.gpus > 1)]
+    found = []
+    if not any(local == 1 or one.link == system.link for one in joined):
+        found.append(f"{system.net} between nodes and {inside}" if nodes > 1 else inside)
+    if alike and system.gpu.generation not in {one.gpu.generation for one in alike}:
+        found.append(f"{system.gpu.generation} GPUs" + (f" with {inside}" if local > 1 else ""))
+    found += _beyond(local, [one.ranks // one.nccl_nodes for one in alike], f"GPUs of a node with {system.link}")
+    found += _beyond(nodes, [one.nccl_nodes for one in joined], f"nodes with {system.net}")
+    return (*found, *([] if is_mpi else _outside_versions(version or system.version, others)))
 
 
-def _kind(system: System) -> tuple[str | None, str]:
-    return system.net if system.nodes > 1 else None, system.link
+def _beyond(count: int, checked: Sequence[int], what: str) -> list[str]:
+    return [f"{count} {what} (up to {max(checked)} were)"] if checked and count > max(checked) else []
+
+
+def _outside_versions(version: tuple[int, int], others: Sequence[System]) -> list[str]:
+    known = [one.version for one in others]
+    words = [".".join(map(str, one)) for one in (version, min(known), max(known))]
+    return [] if min(known) <= version <= max(known) else [f"NCCL {words[0]} ({words[1]} to {words[2]} were)"]
 
 
 @cache
-def _checked() -> dict[tuple[str | None, str], list[str]]:
-    """Return the slugs of the project's own systems that fits see, by network and link."""
-    hidden, kinds = put_aside(), dict[tuple[str | None, str], list[str]]()
-    for slug, system in read_systems().items():
-        if slug not in hidden and not system.skip:
-            kinds.setdefault(_kind(system), []).append(slug)
-    return kinds
+def _checked() -> tuple[System, ...]:
+    """Return the project's own systems that fits see."""
+    hidden = put_aside()
+    return tuple(system for slug, system in read_systems().items() if slug not in hidden and not system.skip)
 
 
 @lru_cache(maxsize=64)

@@ -7,16 +7,17 @@ from simcomm.cluster.hardware_parts import find_part
 from simcomm.cluster.presets import find_machine, machine_entries
 
 LINKS = {"switch": "nvswitch", "pairs": "bridge", "cube-mesh": "mesh"}
+CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link between two of them
 
 
 def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
-    """Return the keys that follow from a machine of the catalogue: gpu, link, pcie, NICs, PCIe switches, domain.
+    """Return the keys that follow from a machine of the catalogue: gpu, link, pcie, NICs, PCIe switches, cpu, domain.
 
     Of several boards each is a host: a GB200 NVL72 has 18 with four GPUs each, in one NVLink domain. Raises
     InputError for a machine that the catalogue does not have.
 
     >>> catalogue_keys("", "dgx-h100")
-    {'gpu': 'H100 SXM', 'link': 'nvswitch', 'pcie': 5, 'nic': 400.0}
+    {'gpu': 'H100 SXM', 'link': 'nvswitch', 'pcie': 5, 'nic': 400.0, 'cpu': 'intel'}
     """
     try:
         machine = find_machine(preset)
@@ -33,6 +34,9 @@ def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
         keys["nic"] = machine.nic.bandwidth * machine.nics / machine.boards / 1e9
     if machine.pcie_switches and keys["link"] == "pcie":
         keys["layout"] = "switch" if machine.pcie_switches == 1 else "switches"
+    for link, cpu in CPUS.items():
+        if entry.get("socket_link", "").startswith(link):
+            keys["cpu"] = cpu
     if machine.boards > 1:
         keys["domain"] = entry["gpus"]
     return keys

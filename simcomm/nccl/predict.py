@@ -18,8 +18,9 @@ from simcomm.nccl.channels import Floats, open_channels, used_channels
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.exchange import PAIRWISE
-from simcomm.nccl.intervals import is_checked, log_halfwidth
+from simcomm.nccl.intervals import log_halfwidth, outside_checked
 from simcomm.nccl.mpi import mpi_microseconds
+from simcomm.nccl.p2p import depends_on_cpu
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.same_hosts import host_factors
 from simcomm.nccl.settings import NcclSettings
@@ -79,7 +80,8 @@ def interval_log_halfwidth(
 ) -> Floats:
     """Return half the width of the interval in log time; a share ``coverage`` of measurements should lie in it."""
     comm = make_communicator(system, settings)
-    return log_halfwidth(comm, np.asarray(sizes, np.float64), has_like=is_checked(system), coverage=coverage)
+    has_like = not outside_checked(system, comm.version)
+    return log_halfwidth(comm, np.asarray(sizes, np.float64), has_like=has_like, coverage=coverage)
 
 
 def predict_collective(
@@ -120,10 +122,14 @@ MEANINGS = {  # of keys of a description that are not stated: what is taken
     ("layout", "switches"): "taken as GPUs behind several PCIe switches",
     ("layout", "socket"): "taken as all GPUs on ports of one CPU",
     ("layout", "two"): "taken as GPUs on two CPUs, without PCIe switches",
-    ("p2p", True): "taken as GPUs that write into each other's memory over PCIe",
-    ("p2p", False): "taken as GPUs that reach each other through host memory",
     ("procs", "single"): "taken as one process for all GPUs of a host",
     ("procs", "per_gpu"): "taken as a process for each GPU",
+}
+REACHES = {  # of P2P over PCIe that no key states and no variable sets
+    "NVL": "taken as the driver of GeForce boards has it: through host memory",
+    "PXB": "taken as NCCL's default: over PCIe switches, else through host memory",
+    "PHB": "taken as NCCL's default: within a CPU, else through host memory",
+    "SYS": "taken as NCCL's default: between all GPUs of a host",
 }
 
 MOST_BYTES_OF_LL = 16384  # of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
@@ -191,13 +197,28 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     guesses = {"nccl": f"NCCL's version (nccl) is a guess: {'.'.join(map(str, system.version))}",
                "nic": f"the rate of a host's NICs (nic) is a guess: {system.nic:g} GB/s"}  # fmt: skip
     notes = [guesses[key] for key in system.guessed if key not in said]
-    notes += [f"{key} is not stated: {MEANINGS[key, getattr(system, key)]}" for key in ("layout", "p2p", "procs")
+    notes += [f"{key} is not stated: {MEANINGS[key, getattr(system, key)]}" for key in ("layout", "procs")
               if key in system.defaulted and _matters(key, comm)]  # fmt: skip
-    if not is_checked(system):
-        notes.append(f"no system with {_words(system)} was checked: the interval is wider")
+    notes += _notes_on_p2p(system, comm)
+    if outside := outside_checked(system, comm.version):
+        notes.append(f"no system with {'; nor '.join(outside)} was checked: the interval is wider")
     if system.degraded:
         notes.append("the source says that this system is slower than it should be")
     return tuple(notes)
+
+
+def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
+    """Return what is taken of P2P over PCIe, where neither the description nor a variable says it."""
+    is_said = comm.settings.p2p_disable or comm.settings.p2p_level or system.p2p_level
+    if is_said or "p2p" not in system.defaulted or not _matters("p2p", comm):
+        return []
+    notes = [f"p2p is not stated: {REACHES[comm.host.p2p]}"]
+    if depends_on_cpu(system, comm.settings):
+        version = ".".join(map(str, comm.version))
+        notes.append(
+            f"cpu is not stated: taken as Intel's; on AMD's, NCCL {version} has P2P between all GPUs of a host"
+        )
+    return notes
 
 
 def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
@@ -206,11 +227,6 @@ def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
         f"{setting} leaves nothing for {collective} here, and NCCL before 2.24 falls back to rings"
         for setting in unmet_settings(comm, collective)
     ]
-
-
-def _words(system: System) -> str:
-    inside = f"{system.link} inside a host"
-    return f"{system.net} between hosts and {inside}" if system.nodes > 1 else inside
 
 
 def _matters(key: str, comm: Communicator) -> bool:

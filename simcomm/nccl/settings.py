@@ -4,6 +4,7 @@ Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearnin
 ``src/graph/tuning.cc`` and ``src/graph/paths.cc`` (``ncclTopoCheckP2p``, ``ncclGetLevel``) of NVIDIA/nccl.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -17,7 +18,7 @@ PROTOCOLS = ("ll", "ll128", "simple")
 # NVLink; PIX: behind one PCIe switch; PXB: behind several, without the CPU between them; PHB: over the CPU's host
 # bridge, on one NUMA node; SYS: over the link between two CPUs. NODE of `nvidia-smi topo -m` is no word of NCCL's.
 LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
-OLD_NUMBERS = {"0": "LOC", "1": "PIX", "2": "PXB", "3": "PHB", "4": "SYS", "5": "SYS"}  # levelsOldToNew in paths.cc
+OLD_NUMBERS = ("LOC", "PIX", "PXB", "PHB", "SYS")  # levelsOldToNew in paths.cc; a larger number is the last
 FUNCTIONS = {  # NCCL's names of collectives, in lower case
     name.replace("_", ""): name for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 }
@@ -33,7 +34,7 @@ class NcclSettings:
 
     ``algo`` and ``proto`` list what is allowed, or after ``^`` what is not, as in ``NCCL_ALGO=^tree,nvls``; from NCCL
     2.24 also for one collective each, as in ``ring;allreduce:tree``. The levels are words of ``LEVELS`` or NCCL's old
-    numbers 0 to 5.
+    numbers from 0 on.
 
     >>> NcclSettings(algo="^tree").allowed_algorithms()
     ('ring', 'collnet_direct', 'collnet_chain', 'nvls', 'nvls_tree', 'pat')
@@ -161,7 +162,7 @@ def _read_list(key: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_level(key: str, level: str | None) -> None:
-    if level is not None and level not in LEVELS and level not in OLD_NUMBERS:
+    if level is not None and level not in LEVELS and not _is_old_number(level):
         capitals = "; NCCL reads capitals only" if level.upper() in LEVELS else ""
         raise InputError(f"{key} = {level!r}; there are {', '.join(LEVELS)}{capitals}")
 
@@ -174,7 +175,12 @@ def _check_range(key: str, count: int | None, low: int, high: int) -> None:
 def level_rank(level: str) -> int:
     """Return how far a level reaches, as a number that grows with the distance.
 
-    >>> level_rank("PIX") < level_rank("SYS")
+    >>> level_rank("PIX") < level_rank("SYS") == level_rank("9")
     True
     """
-    return LEVELS.index(OLD_NUMBERS.get(level, level))
+    word = OLD_NUMBERS[min(int(level), len(OLD_NUMBERS) - 1)] if _is_old_number(level) else level
+    return LEVELS.index(word)
+
+
+def _is_old_number(level: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,9}", level) is not None

@@ -1,6 +1,8 @@
 """Families of described systems that are predicted by the same physics, to see where errors are."""
 
+from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.settings import NcclSettings
 
 BETWEEN = {"ib": "InfiniBand, RoCE", "efa1": "EFA", "efa2": "EFA", "efa3": "EFA"}
 INSIDE = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh, bridge", "bridge": "NVLink mesh, bridge", "xgmi": "xGMI"}
@@ -18,5 +20,6 @@ def family_of(system: System) -> str:
     if system.nodes > 1:
         return BETWEEN.get(system.net or "", "other networks")
     if system.link == "pcie":
-        return "PCIe, peer to peer" if system.p2p else "PCIe, host memory"
+        is_p2p = any(hop.kind.startswith("p2p") for hop in make_communicator(system, NcclSettings()).hops)
+        return "PCIe, peer to peer" if is_p2p else "PCIe, host memory"
     return INSIDE[system.link]

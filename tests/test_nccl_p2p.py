@@ -1,0 +1,101 @@
+"""How far P2P over PCIe reaches: NCCL's default by version and processor, what is seen, set and refused; the notes."""
+
+import pytest
+
+from collectives.errors import InputError
+from simcomm.nccl.calibration import write_line
+from simcomm.nccl.communicator import make_communicator
+from simcomm.nccl.descriptions import System, describe_preset, describe_system, read_systems
+from simcomm.nccl.intervals import outside_checked
+from simcomm.nccl.p2p import default_reach
+from simcomm.nccl.predict import predict_collective
+from simcomm.nccl.settings import NcclSettings, level_rank
+
+NONE = NcclSettings()
+L40S = {"nodes": 1, "gpus": 4, "gpu": "L40S", "layout": "two", "nccl": "2.21"}
+
+
+def kinds(line: dict, **settings) -> set[str]:
+    return {hop.kind for hop in make_communicator(describe_system("mine", line), NcclSettings(**settings)).hops}
+
+
+def notes(system: System, **settings) -> str:
+    return "; ".join(predict_collective(system, "all_reduce", 4096, settings=NcclSettings(**settings)).notes)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpus", "reaches"),
+    [  # of NCCL 2.5, 2.8, 2.12, 2.22, 2.23, 2.29: ncclTopoCheckP2p and p2pCanConnect in NVIDIA/nccl
+        ("amd", 8, "PHB SYS SYS SYS PXB PXB"),
+        ("amd", 2, "PHB SYS SYS SYS SYS SYS"),
+        ("intel", 8, "PHB PHB PXB PXB PXB PXB"),
+        ("intel", 2, "PHB PHB PXB PXB PXB PXB"),
+        ("arm", 2, "PHB PXB PXB PXB PXB PXB"),
+    ],
+)
+def test_the_default_is_that_of_the_version_and_the_processor(cpu: str, gpus: int, reaches: str):
+    versions = ((2, 5), (2, 8), (2, 12), (2, 22), (2, 23), (2, 29))
+    assert " ".join(default_reach(cpu, version, gpus) for version in versions) == reaches
+
+
+def test_amd_hosts_have_p2p_until_2_23_and_pairs_after_it():
+    amd = {**L40S, "cpu": "amd"}
+    assert kinds(L40S) == {"shm"} and kinds(amd) == {"p2p_far"}
+    assert kinds({**amd, "nccl": "2.23"}) == kinds(amd, version="2.23.4") == {"shm"}
+    assert kinds({**amd, "nccl": "2.23", "gpus": 2}) == {"p2p_far"}
+    assert kinds({**amd, "gpu": "RTX 4090"}) == {"shm"}, "the driver of GeForce boards refuses"
+    assert describe_preset("l40s-pcie", 1, 8).cpu == describe_preset("l40s-pcie-4x", 1, 4).cpu == "amd"
+
+
+def test_what_was_seen_is_not_what_the_driver_refuses():
+    seen, refused = {**L40S, "p2p": False}, {**L40S, "p2p_refused": True}
+    for line in (seen, refused):
+        assert kinds({**line, "cpu": "amd"}) == kinds({**line, "p2p_level": "SYS"}) == {"shm"}
+    assert kinds(seen, p2p_level="SYS") == {"p2p_far"} and kinds(refused, p2p_level="SYS") == {"shm"}
+    assert kinds({**L40S, "p2p_level": "SYS"}) == {"p2p_far"}, "a level counts where p2p is not stated"
+    with pytest.raises(InputError, match="p2p = true and p2p_refused = true"):
+        describe_system("mine", {**L40S, "p2p": True, "p2p_refused": True})
+
+
+def test_old_numbers_beyond_the_last_mean_the_last():
+    assert {level_rank(number) for number in ("4", "5", "6", "99")} == {level_rank("SYS")}
+    assert kinds(L40S, p2p_level="99") == {"p2p_far"}
+
+
+def test_notes_say_nothing_that_a_setting_says_and_nothing_of_what_one_host_lacks():
+    system = describe_system("mine", L40S)
+    assert "p2p is not stated: taken as NCCL's default" in notes(system)
+    assert "cpu is not stated: taken as Intel's; on AMD's, NCCL 2.21" in notes(system)
+    assert "cpu is not stated" not in notes(system, version="2.23")
+    for said in ({"p2p_level": "SYS"}, {"p2p_disable": True}):
+        assert "p2p is" not in notes(system, **said) and "cpu is" not in notes(system, **said)
+    hosts = {"gpu": "H100 SXM", "gpus": 8, "net": "ib", "nic": 400, "nic_guess": True}
+    assert "(nic) is a guess" in notes(describe_system("two", {**hosts, "nodes": 2}))
+    assert "(nic) is a guess" not in notes(describe_system("one", {**hosts, "nodes": 1}))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"gpu": "A100 SXM", "nodes": 1, "gpus": 8, "nccl": "2.21"}, ()),
+        ({"gpu": "A100 PCIe", "nodes": 1, "gpus": 4, "nccl": "2.21"}, ("ampere GPUs with pcie inside a node",)),
+        ({"gpu": "V100 SXM3", "nodes": 1, "gpus": 16, "nccl": "2.21", "link": "nvswitch"}, ("volta",)),
+        ({"gpu": "H100 SXM", "nodes": 1, "gpus": 8, "nccl": "2.99"}, ("NCCL 2.99 (2.0 to 2.31 were)",)),
+        ({"machine": "coreweave_gb200", "nodes": 18, "gpus": 4, "nccl": "2.26"}, ()),
+        ({"gpu": "H100 SXM", "nodes": 64, "gpus": 8, "net": "ib", "nic": 400, "nccl": "2.21"}, ("64 nodes with ib",)),
+        ({"gpu": "L4", "nodes": 2, "gpus": 1, "net": "tcp", "nic": 1.25, "nccl": "2.21"}, ("tcp between",)),
+        ({"gpu": "L40S", "nodes": 1, "gpus": 10, "nccl": "2.21"}, ("10 GPUs of a node with pcie (up to 8 were)",)),
+    ],
+)
+def test_what_was_not_checked_is_named_and_widens_the_interval(line: dict, said: tuple[str, ...]):
+    system = describe_system("mine", line)
+    found = outside_checked(system)
+    assert len(found) == len(said) and all(words in text for words, text in zip(said, found, strict=True)), found
+    assert ("was checked" in notes(system)) is bool(said)
+
+
+def test_a_line_that_is_written_again_describes_the_same_system():
+    for slug, system in read_systems().items():
+        line = {**write_line(system), "procs": system.procs}
+        again = describe_system(slug, line)
+        assert make_communicator(again, NONE).hops == make_communicator(system, NONE).hops, slug
