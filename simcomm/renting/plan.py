@@ -1,0 +1,139 @@
+"""The plan: of all choices of rented machines the cheapest, how sure that is, and what to measure first."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from collectives.errors import InputError
+from simcomm.renting.break_evens import BreakEven, interruptions, price_of_other, second_node
+from simcomm.renting.measuring import MINUTES, Measurement, Worth, worth
+from simcomm.renting.pareto import pareto_front
+from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate
+from simcomm.renting.uncertain import chance_less
+
+MOST_CONTENDERS = 40  # of the cheapest: those that a measurement can still put first
+
+Predict = Callable[[Choice], Rate]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a training may take: hours and dollars."""
+
+    deadline: float = inf
+    budget: float = inf
+
+    def fit(self, quote: Quote) -> bool:
+        """Return whether the predicted hours and dollars are within both."""
+        return quote.hours.median <= self.deadline and quote.cost.median <= self.budget
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to rent. ``quotes`` are within the limits, the cheapest first; the front is of these, the soonest first."""
+
+    quotes: tuple[Quote, ...]
+    front: tuple[Quote, ...]
+    chance_first: float  # that the first really is cheaper than the second
+    rival: Quote | None  # of the others the one that is most likely cheaper than the first
+    chance_rival: float  # that the first really is cheaper than the rival
+    break_evens: tuple[BreakEven, ...]
+    measure: Worth | None  # what brings most before choosing; None where nothing brings more than it costs
+    beyond: int  # quotes outside the limits
+
+    @property
+    def first(self) -> Quote:
+        """The cheapest."""
+        return self.quotes[0]
+
+
+def make_plan(quotes: Sequence[Quote], limits: Limits, predict: Predict, spot: Interruptions) -> Plan:
+    """Return the plan for these quotes. Raise InputError, with the nearest, where none is within the limits."""
+    ranked = sorted(quotes, key=lambda quote: (quote.cost.median, quote.hours.median, quote.choice.rental.key))
+    within = [quote for quote in ranked if limits.fit(quote)]
+    if not within:
+        raise InputError(_nearest(ranked, limits))
+    front = [within[place] for place in pareto_front([quote.point for quote in within])]
+    chance = chance_less(within[0].cost, within[1].cost) if len(within) > 1 else 1.0
+    rival = max(within[1:MOST_CONTENDERS], key=lambda quote: chance_less(quote.cost, within[0].cost), default=None)
+    return Plan(
+        tuple(within),
+        tuple(front),
+        chance,
+        rival,
+        chance_less(within[0].cost, rival.cost) if rival else 1.0,
+        tuple(_break_evens(within, ranked, predict, spot)),
+        best_measurement(within, ranked, rival),
+        len(ranked) - len(within),
+    )
+
+
+def _nearest(ranked: Sequence[Quote], limits: Limits) -> str:
+    """Return the message that nothing is within the limits, with what comes nearest to each."""
+    asked = []
+    said = []
+    if limits.deadline < inf:
+        asked.append(f"within {limits.deadline:g} h")
+        soon = [quote for quote in ranked if quote.hours.median <= limits.deadline]
+        if soon:
+            said.append(f"in that time the cheapest is {_brief(soon[0])}")
+        else:
+            said.append(f"the soonest is {_brief(min(ranked, key=lambda quote: quote.hours.median))}")
+    if limits.budget < inf:
+        asked.append(f"for ${limits.budget:g}")
+        paid = [quote for quote in ranked if quote.cost.median <= limits.budget]
+        if paid:
+            said.append(f"for that the soonest is {_brief(min(paid, key=lambda quote: quote.hours.median))}")
+        else:
+            said.append(f"the cheapest is {_brief(ranked[0])}")
+    return f"nothing is done {' and '.join(asked)}: {'; '.join(said)}"
+
+
+def _brief(quote: Quote) -> str:
+    return f"{quote.choice.label} at ${quote.cost.median:.2f} in {quote.hours.median:.3g} h"
+
+
+def _break_evens(
+    within: Sequence[Quote], ranked: Iterable[Quote], predict: Predict, spot: Interruptions
+) -> Iterable[BreakEven]:
+    first = within[0]
+    yield from second_node(first, predict)
+    other = next((quote for quote in within if quote.choice.rental.gpu != first.choice.rental.gpu), None)
+    if other is not None:
+        yield price_of_other(first, other)
+    twin = next((quote for quote in ranked if _is_twin(quote.choice, first.choice)), None)
+    if twin is not None:
+        pair = (twin, first) if first.choice.market == "spot" else (first, twin)
+        found = interruptions(*pair, spot)
+        if found is not None:
+            yield found
+
+
+def _is_twin(one: Choice, other: Choice) -> bool:
+    """Return whether two choices are the same machines, one on demand and one spot."""
+    return (one.rental, one.nodes) == (other.rental, other.nodes) and one.market != other.market
+
+
+def best_measurement(within: Sequence[Quote], everything: Iterable[Quote], rival: Quote | None) -> Worth | None:
+    """Return the short run that is expected to bring most to one who chooses among quotes, if more than it costs.
+
+    It is one of a choice's machines, or of the cheapest machine with one of its GPUs.
+    """
+    if rival is None:
+        return None
+    contenders = within[:MOST_CONTENDERS]
+    runs = {run.what: run for quote in contenders for run in _runs(quote, everything)}
+    found = [worth(contenders, run, contenders[0], rival) for run in runs.values()]
+    best = max(found, key=lambda each: each.gain)
+    return best if best.gain > 0 else None
+
+
+def _runs(quote: Quote, everything: Iterable[Quote]) -> Iterable[Measurement]:
+    """Yield what can be measured of a quote: its machines, and one GPU of its type where that is for sale."""
+    share = MINUTES / 60
+    yield Measurement(quote.choice.label, quote.choice.price * share, quote.rate.rate.causes)
+    gpu = quote.choice.rental.gpu
+    alone = [each for each in everything if each.choice.gpus == 1 and each.choice.rental.gpu == gpu]
+    if alone and quote.choice.gpus > 1:
+        least = min(alone, key=lambda each: each.choice.price)
+        yield Measurement(f"one {gpu} ({least.choice.label})", least.choice.price * share, least.rate.rate.causes)
