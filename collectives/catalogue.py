@@ -13,10 +13,10 @@ from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, check_input
 from collectives.parameters import Parameter, split_parameters
 from collectives.programs import user_file
-from collectives.programs.door import ProgramEnded, ProgramFile, escape
+from collectives.programs.door import ProgramEnded, ProgramFile
 from collectives.programs.limits import read_limits
 from collectives.programs.recorded import RecordedCount, RecordedProgram, Shown
-from collectives.quoting import quote
+from collectives.quoting import make_printable, quote
 from collectives.spec import find_spec
 from collectives.suggestions import suggest
 
@@ -114,7 +114,7 @@ def _load_in_guest(path: Path) -> list[Algorithm]:
     if header.get("memory"):
         raise InputError(f"{path}: it takes more than {read_limits().describe_memory()}")
     if "refused" in header:
-        raise InputError(escape(str(header["refused"])))
+        raise InputError(make_printable(str(header["refused"])))
     try:
         return [_recorded(file, described) for described in header["algorithms"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -125,7 +125,8 @@ def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
     """Return one of a file's algorithms. Raises InputError for a name that cannot be shown."""
     spec, name = find_spec(described["collective"]), str(described["name"])
     if not name.isprintable() or not 0 < len(name) <= MOST_NAME:
-        raise InputError(f"{file.path}: the name {escape(name, most=80)!r} cannot be shown on a line; give another")
+        shown = make_printable(name, most=80)
+        raise InputError(f"{file.path}: the name {shown!r} cannot be shown on a line; give another")
     program = RecordedProgram(file, f"{spec.name}/{name}", described, first_arguments(spec))
     chunks, scratch = (_rule(program, rule, described[rule]) for rule in ("chunks", "scratch"))
     return Algorithm(spec, name, program, chunks, scratch, source=file.path)
@@ -135,7 +136,7 @@ def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
     """Return what says a number of chunks: a number, None, a function, or a value that is none of these."""
     if isinstance(described, list):
         return RecordedCount(program, rule, described)
-    return Shown(escape(described)) if isinstance(described, str) else described
+    return Shown(make_printable(described)) if isinstance(described, str) else described
 
 
 def _check_names(path: Path, found: list[Algorithm]) -> None:

@@ -1,8 +1,9 @@
-"""A value in a message: enough of it to be recognised, on one line."""
+"""A value or a text in a message: enough of it to be recognised, and nothing that a terminal would obey."""
 
 from collectives.errors import shorten
 
 MOST_LETTERS = 100
+MOST_PRINTED = 1000  # letters of a text
 
 
 def cut(text: str, most: int = MOST_LETTERS) -> str:
@@ -21,3 +22,20 @@ def quote(value: object) -> str:
     ("'all_reduce'", True)
     """
     return shorten(value, MOST_LETTERS)
+
+
+def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
+    r"""Return text as one line that shows what would do something to a terminal, as Python would write it.
+
+    That is control characters and escape sequences, line ends, what turns the direction of writing, and halves of
+    characters; those in ``keep`` stay. Of a text longer than ``most`` letters the middle is left out.
+
+    >>> make_printable("a\x1b[31mred")
+    'a\\x1b[31mred'
+    """
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]} ... {len(text) - 2 * half:,} letters ... {text[-half:]}"
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in keep else repr(one)[1:-1] for one in text)

@@ -17,9 +17,9 @@ import ringlab as ringlab_package
 from collectives import InputError, read_trace
 from collectives.input_files import inputs_protected, read_bytes
 from collectives.output_files import check_output, write_bytes, write_text
+from collectives.quoting import make_printable
 from ringlab.terminal.console import make_console
 from ringlab.terminal.output import write_files
-from ringlab.terminal.plain_text import make_printable
 from ringlab.terminal.progress import TerminalProgress
 
 

@@ -115,7 +115,7 @@ STARTED = """if True:
 @pytest.mark.parametrize(
     ("arguments", "slow", "most"),
     [
-        (["--help"], {"numpy", "networkx", "pydantic", "simcomm", "scenarios", "collectives"}, 400),
+        (["--help"], {"numpy", "networkx", "pydantic", "simcomm", "scenarios"}, 400),
         (["predict", "star8"], {"torch", "scipy", "numba", "matplotlib", "jinja2", "realcomm", "viz"}, 1000),
     ],
     ids=["help", "predict"],

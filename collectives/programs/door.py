@@ -24,6 +24,7 @@ from weakref import finalize
 from collectives.errors import InputError
 from collectives.programs import frames
 from collectives.programs.limits import MOST_PROCESSES, Limits, read_limits
+from collectives.quoting import make_printable
 
 GRACE_S = 15.0  # that the keeper may need on top of a limit of time, to end processes
 END_WAIT_S = 2.0  # for a keeper to end by itself; a program may have stopped it
@@ -92,7 +93,7 @@ class ProgramFile:
         """Pass on to standard error what a program has printed, the first lines of it and nothing that moves there."""
         for line in printed.splitlines():
             if self._printed < MOST_PRINTED:
-                log.warning("%s prints: %s", self.path.name, escape(line, most=200))
+                log.warning("%s prints: %s", self.path.name, make_printable(line, most=200))
             elif self._printed == MOST_PRINTED:
                 log.warning("%s prints more, which is not shown", self.path.name)
             self._printed += 1
@@ -261,13 +262,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def escape(text: str, most: int = 1000) -> str:
-    r"""Return a text from a guest as one line that can be shown: control characters as in Python's notation.
-
-    >>> escape("red \x1b[31m")
-    'red \\x1b[31m'
-    """
-    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[:most])
-    return shown if len(text) <= most else f"{shown}…"

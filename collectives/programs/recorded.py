@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError, Undefined
-from collectives.programs.door import ProgramEnded, ProgramFile, escape
+from collectives.programs.door import ProgramEnded, ProgramFile
 from collectives.programs.limits import read_limits
+from collectives.quoting import make_printable
 from collectives.step import Kind, Operation, Step
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
@@ -109,7 +110,7 @@ class RecordedProgram:
     def __init__(self, file: ProgramFile, name: str, described: dict[str, Any], leading: tuple[str, ...]) -> None:
         """Take the algorithm's full name, what the guest says of it, and the arguments that all of its kind take."""
         self.file, self.name, self.first_line = file, name, int(described["line"])
-        self.__name__ = escape(str(described["function"]), most=200)
+        self.__name__ = make_printable(str(described["function"]), most=200)
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
         own = [_parameter(one) for one in described["parameters"]]
         self.__signature__ = inspect.Signature(first + own)
@@ -196,8 +197,8 @@ class RecordedCount:
         if "count" in header and isinstance(header["count"], int):
             return header["count"]
         if "odd" in header:
-            return Shown(escape(str(header["odd"])))
-        text = escape(str(header.get("text")))
+            return Shown(make_printable(str(header["odd"])))
+        text = make_printable(str(header.get("text")))
         if header.get("how") == "failed":
             raise InputError(f"its number of chunks fails with {text}")
         if isinstance(header.get("line"), int):
@@ -236,7 +237,7 @@ def read_recording(header: dict[str, Any], body: bytes, ranks: Any, world_size: 
 
 def _odd(value: Any) -> Any:
     """Return what stands in place of a number: a large one, or the text of what is none."""
-    return value if type(value) is int else Shown(escape(str(value)))
+    return value if type(value) is int else Shown(make_printable(str(value)))
 
 
 def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank:
@@ -250,7 +251,7 @@ def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> Failure:
     rank, channel, step = (_whole(number, at_least=-1) for number in found["at"])
     if not 0 <= rank < len(counts) or (step >= 0 and step != counts[rank][channel]):
         raise ValueError("a failure where there is no step")
-    text = escape(str(found["text"]))
+    text = make_printable(str(found["text"]))
     if found["how"] == "memory":
         text = f"it takes more than {read_limits().describe_memory()}"
     if found["how"] == "failed":
@@ -287,8 +288,8 @@ def _given(parameters: Parameters) -> Parameters:
 def _parameter(described: dict[str, Any]) -> inspect.Parameter:
     """Return a parameter of a program as the guest describes it. Raises ValueError for a name that is none."""
     empty = inspect.Parameter.empty
-    default = (
-        Shown(escape(str(described["odd_default"]))) if "odd_default" in described else described.get("default", empty)
-    )
+    default = described.get("default", empty)
+    if "odd_default" in described:
+        default = Shown(make_printable(str(described["odd_default"])))
     annotation = described.get("annotation", empty)
     return inspect.Parameter(described["name"], inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

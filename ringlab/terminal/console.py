@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ringlab.terminal.plain_text import make_printable
+from collectives.quoting import make_printable
 
 MOST_LETTERS = 5000  # of one text
 

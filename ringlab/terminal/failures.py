@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
+from collectives.quoting import make_printable
 from ringlab.terminal.output import describe_system_error, is_reader_gone
-from ringlab.terminal.plain_text import make_printable
 from ringlab.terminal.progress import is_first_rank
 
 MOST_LETTERS = 3000  # of a message

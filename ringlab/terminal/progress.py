@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from collectives.quoting import make_printable
 from ringlab.terminal.console import make_console
-from ringlab.terminal.plain_text import make_printable
 
 if TYPE_CHECKING:
     from ringlab.answers.progress import Tick

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 from rich.console import Console
 
+from collectives.quoting import make_printable
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.terminal.console import MOST_LETTERS
-from ringlab.terminal.plain_text import make_printable
 from ringlab.terminal.tables import (
     NOTHING,
     Format,

@@ -7,8 +7,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from collectives.quoting import make_printable
 from collectives.units import SIZES, TIMES
-from ringlab.terminal.plain_text import make_printable
 
 Row = list[str]
 Format = Callable[[float], str]
