@@ -1,0 +1,231 @@
+"""``ModelProfile``: what a model computes, reads and keeps, layer by layer, and how long that took where measured.
+
+Work and bytes are per sample, so that one profile serves every batch; parameters are read once a batch besides. What
+predicts a training reads a profile and needs no torch: ``ringlab profile`` writes the file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import isfinite
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from collectives.buckets import Gradient
+from collectives.checks import check_path
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.files import read_record, write_record
+from collectives.suggestions import suggest
+
+SHIPPED = Path(__file__).parent.parent / "model_profiles"
+MOST_BYTES = 16 << 20  # of a file
+BACKWARD_SHARE = 2.0  # backward's work over forward's, where a layer has none of its own
+
+
+class Layer(NamedTuple):
+    """A layer, in the order of forward. FLOPs are two a multiplication with its sum; all is per sample.
+
+    ``tensors`` are the elements of each tensor of parameters, none twice. ``block`` is the part of the model behind
+    which it can be cut: what it returns (``output_bytes``, of the block's last layer) is all that the rest needs.
+    ``backward_bytes`` are read or written; ``saved_bytes`` are kept from forward to backward, beside the parameters.
+    """
+
+    name: str
+    kind: str
+    block: str
+    tensors: tuple[int, ...]
+    forward_flops: int
+    backward_flops: int
+    read_bytes: int
+    written_bytes: int
+    backward_bytes: int
+    saved_bytes: int
+    output_bytes: int
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters it has."""
+        return sum(self.tensors)
+
+
+class Measured(NamedTuple):
+    """Seconds of one batch on one device, by layer; ``step`` is a whole step as it ran, without looking into it."""
+
+    device: str
+    batch_size: int
+    precision: str
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    optimizer: float
+    loading: float  # of one batch, by one process that does nothing else; 0 where nothing was loaded
+    step: float
+    source: str
+
+
+class TransformerShape(NamedTuple):
+    """The dimensions of a transformer, as its closed forms need them."""
+
+    layers: int
+    width: int
+    heads: int
+    context: int  # tokens of a sample
+    vocabulary: int
+    kv_heads: int
+    hidden: int  # width between the matrices of an MLP
+
+
+class Block(NamedTuple):
+    """Layers that belong together: the model can be cut behind them."""
+
+    name: str
+    parameters: int
+    forward_flops: int
+    backward_flops: int
+    forward_bytes: int
+    backward_bytes: int
+    saved_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class ModelProfile:
+    """A model, layer by layer. Raises InputError for numbers that no model can have.
+
+    >>> profile = find_model_profile("resnet50")
+    >>> profile.parameters, round(profile.forward_flops / 1e9, 2), len(profile.blocks)
+    (25557032, 8.18, 23)
+    """
+
+    SCHEMA_VERSION: ClassVar[int] = 1
+
+    model: str
+    sample: str  # what one sample is: "3x224x224", "1024 tokens"
+    item_bytes: int  # of the elements that all bytes count: 4, as float32
+    source: str
+    layers: tuple[Layer, ...]
+    shape: TransformerShape | None = None
+    measured: tuple[Measured, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise InputError(f"profile of {quote(self.model)}: it has no layer")
+        if self.item_bytes not in (1, 2, 4, 8):
+            raise InputError(f"profile of {quote(self.model)}: item_bytes is {self.item_bytes}; give 1, 2, 4 or 8")
+        for layer in self.layers:
+            for key, value in zip(layer._fields[4:], layer[4:], strict=True):
+                if value < 0:
+                    raise InputError(f"profile of {quote(self.model)}: {key} of {quote(layer.name)} is {value}")
+            if min(layer.tensors, default=1) < 1:
+                raise InputError(f"profile of {quote(self.model)}: tensors of {quote(layer.name)} are {layer.tensors}")
+        blocks = [name for name, _ in groupby(layer.block for layer in self.layers)]
+        if len({*blocks}) < len(blocks):
+            again = next(name for number, name in enumerate(blocks) if name in blocks[:number])
+            raise InputError(f"profile of {quote(self.model)}: the layers of block {quote(again)} are not in a row")
+        for one in self.measured:
+            self._check_measured(one)
+
+    def _check_measured(self, one: Measured) -> None:
+        where = f"profile of {quote(self.model)}: what was measured on {quote(one.device)}"
+        if one.batch_size < 1:
+            raise InputError(f"{where}: batch_size is {one.batch_size}; give a whole number from 1 on")
+        if len(one.forward) != len(self.layers) or len(one.backward) != len(self.layers):
+            raise InputError(f"{where} has {len(one.forward)} and {len(one.backward)} layers, not {len(self.layers)}")
+        times = (*one.forward, *one.backward, one.optimizer, one.loading, one.step)
+        if not all(isfinite(seconds) and seconds >= 0 for seconds in times):
+            raise InputError(f"{where}: a time is below 0 or not finite")
+
+    def __repr__(self) -> str:
+        return f"<ModelProfile of {self.model}: {self.parameters:,} parameters in {len(self.layers)} layers>"
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters are trained."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def forward_flops(self) -> int:
+        """FLOPs of forward, per sample."""
+        return sum(layer.forward_flops for layer in self.layers)
+
+    @property
+    def backward_flops(self) -> int:
+        """FLOPs of backward, per sample."""
+        return sum(layer.backward_flops for layer in self.layers)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes per sample that are kept from forward to backward."""
+        return sum(layer.saved_bytes for layer in self.layers)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks behind which the model can be cut, in the order of forward."""
+        return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
+
+    def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
+        """Return the gradients as backward makes them, from the last layer to the first.
+
+        ``backward`` are the layers' shares of backward, in any unit; their FLOPs unless given.
+
+        >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
+        True
+        """
+        shares = list(backward) if backward is not None else [float(layer.backward_flops) for layer in self.layers]
+        whole, done, found = sum(shares) or 1.0, 0.0, list[Gradient]()
+        for layer, share in zip(self.layers[::-1], shares[::-1], strict=True):
+            done += share
+            found += [Gradient(elements * item_bytes, min(1.0, done / whole)) for elements in layer.tensors[::-1]]
+        return found
+
+    def write(self, path: Path | str) -> None:
+        """Write it as JSON, whole or not at all."""
+        write_record(path, self)
+
+
+def _block(name: str, layers: Sequence[Layer]) -> Block:
+    return Block(
+        name,
+        sum(layer.parameters for layer in layers),
+        sum(layer.forward_flops for layer in layers),
+        sum(layer.backward_flops for layer in layers),
+        sum(layer.read_bytes + layer.written_bytes for layer in layers),
+        sum(layer.backward_bytes for layer in layers),
+        sum(layer.saved_bytes for layer in layers),
+        layers[-1].output_bytes,
+    )
+
+
+def read_model_profile(path: Path | str) -> ModelProfile:
+    """Return the profile in a file. Raise InputError that names the file, the key and what is wrong with it."""
+    path = check_path("profile", path)
+    try:
+        return read_record(path, ModelProfile, MOST_BYTES)
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def shipped_model_profiles() -> tuple[str, ...]:
+    """Return the names of the profiles that are shipped.
+
+    >>> "gpt2-xl" in shipped_model_profiles()
+    True
+    """
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.json")))
+
+
+def find_model_profile(name: Path | str) -> ModelProfile:
+    """Return a shipped profile by its name, or the one in a file that ends with ``.json``. Raise InputError.
+
+    >>> find_model_profile("gpt2-xl").shape.context
+    1024
+    """
+    text = str(name)
+    if text.endswith(".json"):
+        return read_model_profile(text)
+    known = shipped_model_profiles()
+    if text not in known:
+        more = "; or give a file that `ringlab profile MODEL -o FILE.json` wrote"
+        raise InputError(f"profile {quote(text)} is not known; {suggest(text, known)}{more}")
+    return read_model_profile(SHIPPED / f"{text}.json")

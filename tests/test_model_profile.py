@@ -1,0 +1,146 @@
+"""Profiles of models: parameters and work known from elsewhere, files that are strict, models that cannot be traced."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collectives.buckets import fill_buckets
+from collectives.errors import InputError
+from collectives.models import count_parameters
+from collectives.records.model_profile import (
+    ModelProfile,
+    find_model_profile,
+    read_model_profile,
+    shipped_model_profiles,
+)
+from realcomm.profiling.meta import profile_on_meta
+from realcomm.profiling.model_sources import find_model
+from realcomm.profiling.shipped import TORCHVISION, TRANSFORMERS
+
+SMALL = "gpt:layers=2,width=8,heads=2,context=16,vocabulary=100"
+
+
+def test_every_model_of_the_command_is_shipped() -> None:
+    assert {*shipped_model_profiles()} == {*TORCHVISION, *TRANSFORMERS}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "gflops"),  # torchvision's documentation counts a multiplication with its sum once
+    [("resnet18", 11_689_512, 1.81), ("resnet50", 25_557_032, 4.09), ("vgg16", 138_357_544, 15.47),
+     ("resnext101_32x8d", 88_791_336, 16.41), ("mobilenet_v2", 3_504_872, 0.30), ("vit_b_16", 86_567_656, 17.56)],
+)  # fmt: skip
+def test_parameters_and_work_are_those_that_torchvision_states(name: str, parameters: int, gflops: float) -> None:
+    profile = find_model_profile(name)
+    assert profile.parameters == parameters
+    assert profile.forward_flops / 2e9 == pytest.approx(gflops, abs=0.006)
+    backward = sum(layer.backward_flops for layer in profile.layers)
+    first = next(layer for layer in profile.layers if layer.forward_flops)  # has no gradient of its input
+    assert backward == 2 * profile.forward_flops - (0 if first.kind == "Linear" else first.forward_flops)
+
+
+def test_a_profile_made_now_is_the_shipped_one() -> None:
+    made = replace(profile_on_meta(find_model("resnet18")), source="")
+    assert made == replace(find_model_profile("resnet18"), source="")
+
+
+def test_llama_has_the_parameters_of_its_paper() -> None:
+    assert find_model_profile("llama-7b").parameters == 6_738_415_616
+
+
+def test_a_transformer_is_its_closed_forms() -> None:
+    profile = profile_on_meta(find_model(SMALL))
+    layers, h, s, v = 2, 8, 16, 100
+    assert profile.parameters == v * h + s * h + layers * (12 * h * h + 13 * h) + 2 * h
+    assert profile.forward_flops == layers * (24 * s * h * h + 4 * s * s * h) + 2 * s * h * v
+    of_block = {block.name: block for block in profile.blocks}
+    assert of_block["blocks.0"].output_bytes == 4 * s * h
+    assert of_block["blocks.0"].forward_flops == of_block["blocks.1"].forward_flops
+
+
+def test_gradients_fill_ddps_buckets() -> None:
+    profile = find_model_profile("resnet50")
+    gradients = profile.gradients()
+    assert sum(each.nbytes for each in gradients) == 4 * profile.parameters == 4 * count_parameters("resnet50", 1000)
+    assert [each.ready for each in gradients] == sorted(each.ready for each in gradients)
+    assert gradients[-1].ready == 1.0
+    assert len(fill_buckets(gradients)) == 5
+
+
+def test_a_profile_comes_back_from_its_file(tmp_path: Path) -> None:
+    profile = find_model_profile("alexnet")
+    profile.write(tmp_path / "one.json")
+    assert read_model_profile(tmp_path / "one.json") == profile
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("layers", [], "it has no layer"),
+        ("colour", 1, "colour"),
+        ("item_bytes", 3, "item_bytes is 3"),
+        ("schema_version", 99, "schema version 1"),
+        ("layers", [["a", "Linear", "a", [1], -1, 0, 0, 0, 0, 0, 0]], "forward_flops of 'a' is -1"),
+        ("layers", [["a", "Linear", "a", [0], 1, 0, 0, 0, 0, 0, 0]], "tensors of 'a'"),
+        ("layers", [[one, "L", one, [], 1, 0, 0, 0, 0, 0, 0] for one in "aba"], "block 'a' are not in a row"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_refused(key: str, value: object, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    find_model_profile("alexnet").write(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(InputError, match=said) as caught:
+        read_model_profile(path)
+    assert str(path) in str(caught.value)
+
+
+UNTRACEABLE = """
+import torch
+class Looks(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.linear(x) if x.sum() > 0 else x
+def build():
+    return Looks()
+def nothing():
+    return 3
+"""
+
+
+def test_a_model_of_a_file_is_traced_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(UNTRACEABLE + "def fine():\n    return torch.nn.Sequential(torch.nn.Linear(4, 3))\n")
+    fine = profile_on_meta(find_model(f"{path}:fine", (4,)))
+    assert (fine.parameters, fine.forward_flops) == (15, 24)
+    with pytest.raises(InputError, match=r"cannot be followed .* looks at no value"):
+        profile_on_meta(find_model(f"{path}:build", (4,)))
+    with pytest.raises(InputError, match="returns int"):
+        profile_on_meta(find_model(f"{path}:nothing", (4,)))
+    with pytest.raises(InputError, match="no function other"):
+        profile_on_meta(find_model(f"{path}:other", (4,)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpt:layers=2,width=8", "heads, context, vocabulary is missing"),
+        ("gpt:layers=x,width=8", "layers is 'x'"),
+        ("gpt:layer=2", "did you mean layers"),
+        (SMALL.replace("heads=2", "heads=3"), "width 8 must be a multiple of heads 3"),
+        ("resnet51", "did you mean"),
+        ("folder/model", "not known"),
+    ],
+)
+def test_a_text_that_names_no_model_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        find_model(text)
+
+
+def test_a_profile_is_of_its_layers() -> None:
+    profile = find_model_profile("resnet18")
+    assert isinstance(profile, ModelProfile)
+    assert sum(block.parameters for block in profile.blocks) == profile.parameters
+    assert sum(block.saved_bytes for block in profile.blocks) == profile.saved_bytes
