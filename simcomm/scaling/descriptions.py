@@ -1,0 +1,276 @@
+"""Published series of training throughput, described: ``series_described.toml``, whose head is the schema.
+
+Nodes, links and GPUs of the project's own file are known in every other; a file may say its own.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from collectives.errors import InputError
+from collectives.input_files import read_text
+from collectives.suggestions import suggest
+from simcomm.cluster.hardware_parts import find_part
+from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SeriesKeys, Sync, read_keys
+from simcomm.scaling.models import ModelProfile, find_model
+
+OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
+FILE_NAME = "series_described.toml"
+LinkKind = Literal["nvlink", "pcie", "host"]
+
+
+class ScalingGpu(NamedTuple):
+    """A GPU by its data sheet: TFLOP/s by precision as it is used, and GB/s of its memory."""
+
+    name: str
+    fp32: float
+    tf32: float | None
+    fp16: float | None
+    memory_GBps: float  # noqa: N815 - the unit as it is written
+    year: int
+
+    def tflops(self, precision: str) -> float:
+        """Return the peak that a precision runs at: TF32 for FP32 where the GPU has it, FP16 for mixed precision."""
+        if is_half(precision) and self.fp16 is not None:
+            return self.fp16
+        return self.tf32 or self.fp32
+
+
+class ScalingNode(NamedTuple):
+    """A machine: GPUs, the bus bandwidth of what joins them by how many take part, cores, GB/s of all its NICs."""
+
+    name: str
+    gpus: int
+    link: str
+    busbw: Mapping[int, float]  # GB/s by GPU count
+    cores: int
+    nic_GBps: float  # noqa: N815 - the unit as it is written
+
+    @property
+    def kind(self) -> LinkKind:
+        """What hidden communication competes with: NVLink, PCIe between GPUs, or host memory."""
+        word = self.link.partition("_")[0]
+        return "nvlink" if word in ("nvswitch", "cube", "bridge") else "host" if word == "host" else "pcie"
+
+    def bandwidth(self, gpus: int) -> float:
+        """Return the bus bandwidth in GB/s of an all-reduce among so many of the GPUs, by the next smaller count."""
+        known = [count for count in sorted(self.busbw) if count <= gpus]
+        return self.busbw[known[-1]] if known else self.busbw[min(self.busbw)]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training as it is spread: batch for each GPU between two exchanges of gradients, in samples or tokens."""
+
+    model: ModelProfile
+    batch: float
+    precision: str = "fp16"
+    grad_bytes: int = 4  # of an element, as it travels
+    sync: Sync = "ddp"
+    loader: Loader = "synthetic"
+    variable: bool = False  # batches of unequal work
+    bucket_mb: float = 25.0
+    max_steps: int | None = None
+    ps_paths: int = 1
+    global_batch: float | None = None
+    framework: str = "PyTorch"
+
+
+class Point(NamedTuple):
+    """A published throughput: GPUs, nodes, samples or tokens per second of all of them."""
+
+    gpus: int
+    nodes: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """A job on growing numbers of GPUs; the first point is known, the others are predicted."""
+
+    source: str
+    system: str
+    model: str
+    job: Job
+    gpu: ScalingGpu
+    node: ScalingNode
+    points: tuple[Point, ...]
+    where: str = field(default="", compare=False)
+
+
+def is_half(precision: str) -> bool:
+    """Return whether a precision computes in 16 bits.
+
+    >>> is_half("AMP"), is_half("TF32")
+    (True, False)
+    """
+    return precision.lower() in ("fp16", "mixed", "amp", "bf16", "half", "mixed precision")
+
+
+def read_series(directory: Path | str = OWN_DATA) -> list[Series]:
+    """Return the series that a directory's ``series_described.toml`` describes, in its order.
+
+    Raise InputError that names the file, the line, the key and what would be accepted.
+
+    >>> len(read_series())
+    252
+    """
+    path = Path(directory) / FILE_NAME
+    text = read_text(path)
+    content = _parse(path, text)
+    nodes, gpus = {**read_own("nodes"), **_nodes(path, content)}, {**read_own("gpus"), **_gpus(path, content)}
+    tables = content.get("series", [])
+    if not isinstance(tables, list) or not tables:
+        raise InputError(f"{path}: describes no series; write a table [[series]] for each")
+    places = _places(path, text, len(tables))
+    return [_describe(where, table, nodes, gpus) for where, table in zip(places, tables, strict=True)]
+
+
+def put_aside() -> frozenset[str]:
+    """Return the systems of the project's own series that no choice of structure has seen.
+
+    >>> len(put_aside())
+    6
+    """
+    return frozenset(read_text(OWN_DATA / "put_aside.txt").splitlines())
+
+
+def find_node(name: str) -> ScalingNode:
+    """Return a node of the project's own file. Raise InputError."""
+    found: ScalingNode = _find("node", name, read_own("nodes"))
+    return found
+
+
+def find_scaling_gpu(name: str) -> ScalingGpu:
+    """Return a GPU of the project's own file, or of the hardware catalogue. Raise InputError.
+
+    >>> find_scaling_gpu("L40S").fp16
+    362.0
+    """
+    own: dict[str, ScalingGpu] = read_own("gpus")
+    return own[name] if name in own else _of_catalogue(name)
+
+
+def _of_catalogue(name: str) -> ScalingGpu:
+    figures = {quantity: figure.value for quantity, figure in find_part("GPU", name).items()}
+    missing = [key for key in ("fp32", "memory_bandwidth") if key not in figures]
+    if missing:
+        raise InputError(f"GPU {name!r}: the catalogue lacks {' and '.join(missing)}")
+    value = {key: float(figures[key].split()[0]) for key in ("fp32", "tf32", "fp16") if key in figures}
+    memory, unit = figures["memory_bandwidth"].split()
+    year = {"kepler": 2014, "maxwell": 2015, "pascal": 2016, "volta": 2017, "turing": 2018, "ampere": 2020,
+            "ada": 2022, "hopper": 2022}.get(figures.get("generation", ""), 2024)  # fmt: skip
+    rate = float(memory) * (1000 if unit == "TB/s" else 1)
+    return ScalingGpu(name, value["fp32"], value.get("tf32"), value.get("fp16"), rate, year)
+
+
+@cache
+def read_own(kind: str) -> dict[str, Any]:
+    """Return the ``nodes`` or the ``gpus`` of the project's own file, by name."""
+    path = OWN_DATA / FILE_NAME
+    content = _parse(path, read_text(path))
+    return _nodes(path, content) if kind == "nodes" else _gpus(path, content)
+
+
+@cache
+def _own_links() -> dict[str, Any]:
+    path = OWN_DATA / FILE_NAME
+    return _tables(path, _parse(path, read_text(path)), "links")
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a TOML file: {error}") from error
+    known = {"nodes", "links", "gpus", "series"}
+    if unknown := content.keys() - known:
+        raise InputError(f"{path}: unknown key {min(unknown)!r}; there are {', '.join(sorted(known))}")
+    return content
+
+
+def _tables(path: Path, content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    found = content.get(name, {})
+    if not isinstance(found, dict) or not all(isinstance(table, dict) for table in found.values()):
+        raise InputError(f"{path}: [{name}] holds tables like [{name}.NAME]")
+    return found
+
+
+def _nodes(path: Path, content: Mapping[str, Any]) -> dict[str, ScalingNode]:
+    stated = _tables(path, content, "links")
+    links = {name: _link(f"{path}: links.{name}", table) for name, table in stated.items()}
+    found = {}
+    for name, table in _tables(path, content, "nodes").items():
+        where = f"{path}: nodes.{name}"
+        keys = read_keys(where, NodeKeys, table)
+        if keys.link not in links:
+            links[keys.link] = _link(where, _find(f"{where}: link", keys.link, _own_links()))
+        found[name] = ScalingNode(name, keys.gpus, keys.link, links[keys.link], keys.cores, keys.nic_GBps)
+    return found
+
+
+def _link(where: str, table: Mapping[str, Any]) -> dict[int, float]:
+    found = {}
+    for count, rate in table.items():
+        if not count.isdecimal() or not 1 <= int(count) <= 1_000_000:
+            raise InputError(f'{where}: {count!r} is no GPU count; write "2" = 20.5, the bus bandwidth in GB/s')
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1e9:
+            raise InputError(f"{where}: {count} = {rate!r}; give the bus bandwidth in GB/s")
+        found[int(count)] = float(rate)
+    if not found:
+        raise InputError(
+            f'{where}: says no bandwidth; write "2" = 20.5, the bus bandwidth in GB/s of two GPUs and more'
+        )
+    return found
+
+
+def _gpus(path: Path, content: Mapping[str, Any]) -> dict[str, ScalingGpu]:
+    found = {}
+    for name, table in _tables(path, content, "gpus").items():
+        keys = read_keys(f"{path}: gpus.{name}", GpuKeys, table)
+        found[name] = ScalingGpu(name, keys.fp32, keys.tf32, keys.fp16, keys.memory_GBps, keys.year)
+    return found
+
+
+def _places(path: Path, text: str, count: int) -> Iterator[str]:
+    """Yield where each series begins: its line, where the file has one table [[series]] a line."""
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*series\s*\]\]", line)]
+    for index in range(count):
+        yield f"{path}: line {lines[index]}" if len(lines) == count else f"{path}: series {index + 1}"
+
+
+def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Mapping[str, ScalingGpu]) -> Series:
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: a series is a table")
+    keys = read_keys(where, SeriesKeys, table)
+    if keys.sync == "ps" and keys.ps_paths is None:
+        raise InputError(f"{where}: ps_paths is missing; a parameter server needs it (x16 paths to the host)")
+    points = tuple(Point(*point) for point in keys.points)
+    _check_points(where, points)
+    try:
+        model = find_model(keys.model)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    job = Job(
+        model, keys.batch, keys.precision, keys.grad_bytes, keys.sync, keys.loader, keys.variable, keys.bucket_mb,
+        keys.max_steps, keys.ps_paths or 1, keys.global_batch, keys.framework,
+    )  # fmt: skip
+    gpu, node = _find(f"{where}: gpu", keys.gpu, gpus), _find(f"{where}: node", keys.node, nodes)
+    return Series(keys.source, keys.system, keys.model, job, gpu, node, points, where)
+
+
+def _check_points(where: str, points: tuple[Point, ...]) -> None:
+    for point in points:
+        if point.gpus < point.nodes:
+            raise InputError(f"{where}: points: {point.gpus} GPUs on {point.nodes} nodes; give at least one on each")
+
+
+def _find(what: str, name: str, known: Mapping[str, Any]) -> Any:
+    if name not in known:
+        raise InputError(f"{what} = {name!r} is not described; {suggest(name, known)}")
+    return known[name]

@@ -1,0 +1,18 @@
+"""The parameters of the model of a training step, from ``parameters.toml``."""
+
+from functools import cache
+from pathlib import Path
+
+from simcomm.nccl.parameters import Parameters, read_definitions
+
+FILE = Path(__file__).parent / "parameters.toml"
+
+
+@cache
+def read_parameters() -> Parameters:
+    """Return the values that are shipped.
+
+    >>> 0 < read_parameters()["link_eff"] < 2
+    True
+    """
+    return Parameters({name: found.value for name, found in read_definitions(FILE).items()})

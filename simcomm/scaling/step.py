@@ -1,0 +1,121 @@
+"""The training step as seconds: what computes, what travels, what waits, for many cases at once.
+
+A GPU alone takes t1 a step. On N GPUs a step takes
+
+    t1 (1 + jitter g(N)) + copies + communication that backward does not hide + what the hidden part takes from backward
+
+where g(N) is the mean of the greatest of N draws of a normal distribution, as all wait for the slowest. The buckets of
+DistributedDataParallel travel one after the other, each when it is full, as in ``simcomm.overlap``. While K seconds of
+them travelled, backward lost steal x K; so bucket b, full at the share ready[b] of a backward of T seconds, ends no
+earlier than ready[b] T + steal K[b] + c[b], and behind it all that follow:
+
+    end = max over b (ready[b] T + steal K[b] + sum of c from b on),  K[b] = sum of c before b
+
+which is ``overlap(...).finished`` for every steal up to 1 (tests/test_scaling_step.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from simcomm.scaling.cases import LINK_KINDS, LOADERS, SYNCS, Cases, Floats, expected_maximum
+
+BACKWARD_SHARE = 2 / 3  # of a step's computing: twice the FLOPs of forward
+SMOOTH = 4.0  # how sharply the slower of GPUs and loaders decides
+DDP, AFTER, PS, NONE = range(len(SYNCS))
+NVLINK, PCIE, HOST, NETWORK = range(len(LINK_KINDS))
+PARTS = ("compute", "jitter", "copies", "exposed", "steal", "input")
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of a step by what they go to; arrays of one length. ``input``: what loaders add."""
+
+    compute: Floats
+    jitter: Floats
+    copies: Floats
+    exposed: Floats
+    steal: Floats
+    input: Floats
+
+    @property
+    def total(self) -> Floats:
+        """Seconds of a step."""
+        found: Floats = np.sum([getattr(self, part.name) for part in fields(self)], axis=0)
+        return found
+
+
+def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> StepTimes:
+    """Return the seconds of a step, by those that it takes one GPU alone."""
+    several = (cases.gpus > 1) & (cases.sync != NONE)
+    exposed, steal = _communication(cases, values, alone)
+    exposed, steal = np.where(several, exposed, 0.0), np.where(several, steal, 0.0)
+    passes = cases.gradient_bytes * values["copy_passes"] / cases.memory
+    copies = np.where(several, passes + values["fixed_ms"] / 1e3, 0.0)
+    spread = np.where(cases.variable, values["jitter_variable"], values["jitter"])
+    jitter = alone * spread * np.array([expected_maximum(int(count)) for count in cases.gpus])
+    on_gpus = alone + jitter + copies + exposed + steal
+    loading = _loading(cases, values)
+    total = (on_gpus**SMOOTH + loading**SMOOTH) ** (1 / SMOOTH)
+    return StepTimes(alone, jitter, copies, exposed, steal, total - on_gpus)
+
+
+def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> tuple[Floats, Floats]:
+    """Return seconds that communication adds after backward, and those that it takes from backward."""
+    backward = BACKWARD_SHARE * alone
+    seconds = bucket_seconds(cases, values)
+    whole = seconds.sum(axis=1)
+    before = np.cumsum(seconds, axis=1) - seconds
+    steal = np.array([values[f"steal_{kind}"] for kind in LINK_KINDS])[cases.kind]
+    ends = cases.ready * backward[:, None] + steal[:, None] * before + whole[:, None] - before
+    end = np.where(seconds > 0, ends, 0.0).max(axis=1, initial=0.0)
+    exposed = np.clip((end - backward - steal * whole) / (1 - steal), 0.0, whole)
+    taken = steal * (whole - exposed)
+    served = _server_seconds(cases, values)
+    after = np.where(cases.sync == PS, served, whole)
+    overlapped = cases.sync == DDP
+    return np.where(overlapped, exposed, after), np.where(overlapped, taken, 0.0)
+
+
+def bucket_seconds(cases: Cases, values: Mapping[str, float]) -> Floats:
+    """Return the seconds of an all-reduce of each bucket, were it alone: a ring's bytes at the bus bandwidth."""
+    slowest = np.where(cases.nodes > 1, np.minimum(cases.busbw, cases.nic), cases.busbw)
+    slowest = np.where(cases.gpus == cases.nodes, cases.nic, slowest) * values["link_eff"]
+    bytes_ = cases.buckets * (2 * (cases.gpus - 1) / cases.gpus)[:, None]
+    latency = values["latency_us"] / 1e6 * np.log2(cases.gpus)
+    return np.where(cases.buckets > 0, bytes_ / slowest[:, None] + latency[:, None], 0.0)
+
+
+def _server_seconds(cases: Cases, values: Mapping[str, float]) -> Floats:
+    """Return what fetching weights and sending gradients takes with a parameter server on the node.
+
+    GPUs that reach each other hold an equal share of the variables each, so that all links work at once. Otherwise all
+    goes through the host's memory, over ``ps_paths`` paths.
+    """
+    there = 2 * cases.gradient_bytes * (cases.gpus - 1)
+    spread = there / cases.gpus / (values["ps_eff"] * cases.busbw)
+    staged = there / (values["ps_GBps"] * 1e9 * cases.ps_paths)
+    between = np.where(cases.nodes > 1, 2 * cases.gradient_bytes * (cases.nodes - 1) / cases.nodes / cases.nic, 0.0)
+    found: Floats = np.where(cases.staged, staged, spread) + between
+    return found
+
+
+def _loading(cases: Cases, values: Mapping[str, float]) -> Floats:
+    """Return the seconds in which a node's cores make the batches of its GPUs; 0 where they decode nothing."""
+    images = cases.batch * cases.gpus / cases.nodes
+    rates = {"dali": values["dali_per_core"], "decode": values["decode_per_core"]}
+    rate = np.array([rates.get(loader, np.inf) for loader in LOADERS])[cases.loader]
+    seconds: Floats = images / (cases.cores * rate)
+    return seconds
+
+
+def solve_alone(cases: Cases, values: Mapping[str, float], measured: Floats, *, tries: int = 40) -> Floats:
+    """Return the seconds of a step on one GPU with which so many GPUs take ``measured`` seconds."""
+    alone = measured.copy()
+    for _ in range(tries):
+        total = step_times(cases, values, alone).total
+        if np.allclose(total, measured, rtol=1e-9):
+            break
+        alone = np.maximum(alone + (measured - total), alone * np.minimum(1.0, measured / total) * 0.5)
+    return alone

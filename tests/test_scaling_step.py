@@ -1,0 +1,114 @@
+"""The step on many GPUs: the timeline of ``simcomm.overlap`` in closed form, and limits that need no data."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.errors import InputError
+from simcomm.overlap import overlap
+from simcomm.scaling import Job, find_model, predict_rate
+from simcomm.scaling.cases import Case, expected_maximum, make_cases
+from simcomm.scaling.descriptions import find_node, find_scaling_gpu
+from simcomm.scaling.parameters import read_parameters
+from simcomm.scaling.step import BACKWARD_SHARE, bucket_seconds, solve_alone, step_times
+
+JOB = Job(find_model("BERT-large-384"), 16.0)
+CASE = Case(JOB, find_scaling_gpu("V100"), find_node("dlperf"), 16, 2)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    rate=st.floats(1.0, 1e4),
+    gpus=st.sampled_from([(2, 1), (8, 1), (16, 2), (256, 32)]),
+    bucket_mb=st.sampled_from([1.0, 25.0, 400.0]),
+    node=st.sampled_from(["dlperf", "workstation", "k80", "h100-sxm"]),
+)
+def test_buckets_overlap_as_the_timeline_of_overlap_says(
+    rate: float, gpus: tuple[int, int], bucket_mb: float, node: str
+) -> None:
+    """What is exposed and what is stolen, by the closed form and by the timeline, bucket after bucket."""
+    values = read_parameters()
+    cases = make_cases([CASE._replace(job=replace(JOB, bucket_mb=bucket_mb), gpus=gpus[0], nodes=gpus[1],
+                                      node=find_node(node))])  # fmt: skip
+    alone = cases.batch / rate
+    times = step_times(cases, values, alone)
+    seconds = bucket_seconds(cases, values)[0]
+    there = seconds > 0
+    steal = values[f"steal_{'network' if gpus[1] > 1 else find_node(node).kind}"]
+    backward = BACKWARD_SHARE * float(alone[0])
+    line = overlap(backward, list(cases.ready[0][there]), list(seconds[there]), steal)
+    assert times.steal[0] == pytest.approx(line.computed - backward, rel=1e-6, abs=1e-9 * backward)
+    assert times.exposed[0] == pytest.approx(line.finished - line.computed, rel=1e-6, abs=1e-9 * backward)
+
+
+def test_after_backward_everything_is_exposed_and_without_sync_nothing() -> None:
+    values = read_parameters()
+    cases = [CASE._replace(job=replace(JOB, sync=sync)) for sync in ("after", "none")]
+    columns = make_cases(cases)
+    times = step_times(columns, values, np.array([1.0, 1.0]))
+    whole = bucket_seconds(columns, values).sum(axis=1)
+    assert (times.exposed.tolist(), times.steal.tolist()) == ([whole[0], 0.0], [0.0, 0.0])
+    assert times.copies[1] == 0.0
+
+
+def test_the_bytes_of_a_ring_travel_at_the_slowest_link() -> None:
+    """Two nodes of eight V100: 15/8 of the gradients through the NIC of 12.5 GB/s."""
+    values = read_parameters().changed({"link_eff": 1.0, "latency_us": 1e-9})
+    columns = make_cases([CASE])
+    assert bucket_seconds(columns, values).sum() == pytest.approx(4 * 335_141_888 * 15 / 8 / 12.5e9)
+
+
+def test_one_gpu_takes_what_it_takes() -> None:
+    found = predict_rate(JOB, "workstation", 1, 1, 10.0, gpu="RTX 4090")
+    assert (found.rate, found.efficiency) == (10.0, 1.0)
+    assert found.interval(0.5)[0] > 9.9
+
+
+@pytest.mark.parametrize("gpus, nodes", [(8, 1), (16, 2)])
+def test_the_step_of_one_gpu_is_found_again_from_that_of_several(gpus: int, nodes: int) -> None:
+    values = read_parameters()
+    columns = make_cases([CASE._replace(gpus=gpus, nodes=nodes)])
+    total = step_times(columns, values, np.array([0.7])).total
+    assert solve_alone(columns, values, total)[0] == pytest.approx(0.7, rel=1e-6)
+
+
+def test_intervals_nest_and_hold_the_rate() -> None:
+    found = predict_rate("VGG16", "p3dn.24xlarge", 16, 2, 400.0, batch=64)
+    bounds = [found.interval(coverage) for coverage in (0.2, 0.5, 0.8, 0.9, 0.95)]
+    lows, highs = [low for low, _ in bounds], [high for _, high in bounds]
+    assert lows == sorted(lows, reverse=True) and highs == sorted(highs)
+    assert lows[0] < found.rate < highs[0]
+
+
+def test_parts_add_up_to_the_step_and_name_what_limits_it() -> None:
+    found = predict_rate("VGG16", "workstation", 2, 1, 400.0, batch=16, gpu="RTX 4090")
+    assert found.parts.total == pytest.approx(2 * 16 / found.rate)
+    assert found.parts.bottleneck[0] == "communication"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("VGG16", "workstation", 2, 1, 1.0), "batch"),
+        (("VGG17", "workstation", 2, 1, 1.0), "did you mean VGG16"),
+        ((JOB, "workstation", 2, 1, 1.0), "gpu is missing"),
+        ((JOB, "dgx-h100", 2, 3, 1.0), "2 GPUs on 3 nodes"),
+        ((JOB, "dgx-h100", 2, 1, 0.0), "one_gpu_rate"),
+        ((JOB, "dgx-h1000", 2, 1, 1.0), "dgx-h1000"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(arguments: tuple[object, ...], message: str) -> None:
+    if arguments[0] == "VGG17":
+        with pytest.raises(InputError, match=message):
+            predict_rate(*arguments, batch=1.0)  # type: ignore[arg-type]
+    else:
+        with pytest.raises(InputError, match=message):
+            predict_rate(*arguments)  # type: ignore[arg-type]
+
+
+def test_the_greatest_of_draws_of_a_normal_distribution() -> None:
+    """Harter 1961, expected values of order statistics."""
+    assert [round(expected_maximum(n), 4) for n in (2, 3, 4, 8, 100)] == [0.5642, 0.8463, 1.0294, 1.4236, 2.5076]
