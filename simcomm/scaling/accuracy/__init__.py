@@ -1,0 +1,1 @@
+"""Predictions of published trainings judged: scores, simpler predictions, refits without a source."""
