@@ -18,6 +18,7 @@ from ringlab.commands.k8s import k8s
 from ringlab.commands.list import list_all
 from ringlab.commands.plot import plot
 from ringlab.commands.predict import predict
+from ringlab.commands.profile import profile
 from ringlab.commands.run import run
 from ringlab.commands.slurm import slurm
 from ringlab.commands.winners import winners
@@ -33,7 +34,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(predict, explain, run, compare, animate, plot, check, bench, winners, calibrate, doctor, hardware, accuracy),
-    *(slurm, k8s),
+    *(profile, slurm, k8s),
 )
 for command in COMMANDS:
     app.command()(command)

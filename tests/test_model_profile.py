@@ -15,9 +15,12 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
+from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from realcomm.profiling.shipped import TORCHVISION, TRANSFORMERS
+from realcomm.profiling.traced import measured_by_profiler
+from ringlab.answers.model_profiling import profile_model
 
 SMALL = "gpt:layers=2,width=8,heads=2,context=16,vocabulary=100"
 
@@ -144,3 +147,51 @@ def test_a_profile_is_of_its_layers() -> None:
     assert isinstance(profile, ModelProfile)
     assert sum(block.parameters for block in profile.blocks) == profile.parameters
     assert sum(block.saved_bytes for block in profile.blocks) == profile.saved_bytes
+
+
+def test_what_is_measured_is_divided_among_all_layers(tmp_path: Path) -> None:
+    answer = profile_model(SMALL, batch_size=3, steps=2)
+    (measured,) = answer.profile.measured
+    assert measured.batch_size == 3 and measured.loading == 0
+    assert len(measured.forward) == len(measured.backward) == len(answer.profile.layers)
+    assert sum(measured.forward) > 0 and sum(measured.backward) > 0
+    found = answer.to_dict()["measured"]
+    assert found["forward"] == pytest.approx(sum(block["forward_s"] for block in answer.to_dict()["blocks"]))
+    answer.profile.write(tmp_path / "one.json")
+    assert read_model_profile(tmp_path / "one.json").measured == (measured,)
+
+
+def test_times_come_from_torchs_profiler(tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "cat": "user_annotation", "name": name, "ts": 1000 * step + begin, "dur": lasting, "tid": 1}
+        for step in range(3)
+        for name, begin, lasting in (("forward", 0, 100), ("backward", 100, 200), ("Optimizer.step#SGD.step", 300, 50))
+    ]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    profile = find_model_profile("resnet18")
+    measured = measured_by_profiler(tmp_path / "trace.json", profile, 8, "some GPU")
+    assert sum(measured.forward) == pytest.approx(100e-6)
+    assert sum(measured.backward) == pytest.approx(200e-6)
+    assert (measured.optimizer, measured.step) == (pytest.approx(50e-6), pytest.approx(350e-6))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"batch_size": 2, "device": "tpu"}, "device 'tpu' is not known"),
+        ({"batch_size": 2, "precision": "int3"}, "precision 'int3'"),
+        ({"dataset": "digits"}, "--batch-size 32"),
+        ({"shape": "3,0"}, "--shape '3,0'"),
+    ],
+)
+def test_options_that_make_no_profile_are_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        profile_model("resnet18", **given)
+
+
+def test_a_model_that_fails_when_it_runs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(UNTRACEABLE.replace("x.sum() > 0", "not x.is_meta and x.nothing"))
+    source = find_model(f"{path}:build", (4,))
+    with pytest.raises(InputError, match="fails: AttributeError"):
+        measure(source, find_model_profile("resnet18"), 2)

@@ -1,0 +1,207 @@
+"""How long a model's layers take on one device: by the clock on a processor, by CUDA's events on a GPU.
+
+Whole phases are timed first, as nothing looks on; then single operations, whose times say only how the phases divide
+among the layers.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from collectives.checks import check_whole_number
+from collectives.errors import InputError, first_line
+from collectives.quoting import quote
+from collectives.recipe import PRECISIONS, check_known
+from collectives.records.environment import cores, describe_environment
+from collectives.records.model_profile import Measured, ModelProfile
+from collectives.workload import Training
+from realcomm.profiling.model_sources import ModelSource, loss_of
+from realcomm.profiling.watched_ops import WatchedOps
+from realcomm.training.datasets import load_images
+
+WARM_UP = 2
+WATCHED = 3  # steps of which each operation is timed
+PHASES = ("forward", "backward", "optimizer")
+Mark = Callable[[], Callable[[], float]]  # marks now; what it returns are the seconds of that mark, later
+
+
+def measure(
+    source: ModelSource,
+    profile: ModelProfile,
+    batch_size: int,
+    *,
+    device: str = "cpu",
+    precision: str = "float32",
+    steps: int = 5,
+    loading: Training | None = None,
+) -> Measured:
+    """Return how long a batch takes on a device, layer by layer: medians of ``steps`` steps.
+
+    ``loading`` is the training whose data are loaded too. Raises InputError for a device that is not there, for a batch
+    that does not fit, and for a model that fails.
+    """
+    check_whole_number("batch_size", batch_size, at_least=1)
+    check_whole_number("steps", steps, at_least=1)
+    check_known("precision", precision, PRECISIONS)
+    where = _find_device(device)
+    try:
+        return _measure(source, profile, batch_size, where, precision, steps, loading)
+    except torch.OutOfMemoryError as error:
+        raise InputError(f"a batch of {batch_size} does not fit into the memory of {device}; give fewer") from error
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"model {quote(source.name)} fails: {type(error).__name__}: {first_line(error)}") from error
+
+
+def _measure(
+    source: ModelSource,
+    profile: ModelProfile,
+    batch_size: int,
+    device: torch.device,
+    precision: str,
+    steps: int,
+    loading: Training | None,
+) -> Measured:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = source.build().to(device).train()
+        batch = source.batch(batch_size, device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    mark = _mark_of(device)
+    rows = [_step(model, optimizer, batch, precision, mark) for _ in range(WARM_UP + steps)][WARM_UP:]
+    phases = dict(zip(PHASES, (median(column) for column in zip(*rows, strict=True)), strict=True))
+    shares = _shares(model, batch, precision, mark, profile)
+    forward, backward = (
+        tuple(phases[name] * share for share in shares[name]) for name in ("forward", "backward")
+    )  # fmt: skip
+    seconds = _load_seconds(loading, batch_size) if loading is not None else 0.0
+    step = median(sum(row) for row in rows)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    source_name = f"ringlab profile, median of {steps} steps, torch {torch.__version__}"
+    return Measured(
+        name, batch_size, precision, forward, backward, phases["optimizer"], seconds, step, source_name
+    )  # fmt: skip
+
+
+def _processor() -> str:
+    about = describe_environment()
+    return f"{about['cpu']}, {torch.get_num_threads()} of {cores()} cores"
+
+
+def _find_device(name: str) -> torch.device:
+    if name not in ("cpu", "cuda") and not name.startswith("cuda:"):
+        raise InputError(f"device {quote(name)} is not known; give cpu, cuda or cuda:1")
+    if name != "cpu" and not torch.cuda.is_available():
+        raise InputError(f"device {quote(name)}: torch sees no GPU here; give cpu, or profile on the machine with it")
+    return torch.device(name)
+
+
+def _mark_of(device: torch.device) -> Mark:
+    """Return what marks instants: on a GPU an event in its stream, elsewhere the clock."""
+    if device.type != "cuda":
+
+        def mark() -> Callable[[], float]:
+            now = perf_counter()
+            return lambda: now
+
+        return mark
+    first = torch.cuda.Event(enable_timing=True)
+    first.record()
+
+    def mark_on_gpu() -> Callable[[], float]:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+
+        def seconds() -> float:
+            event.synchronize()
+            return float(first.elapsed_time(event)) / 1e3
+
+        return seconds
+
+    return mark_on_gpu
+
+
+def _cast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    return torch.autocast(device.type, dtypes[precision]) if precision in dtypes else nullcontext()
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor, precision: str, mark: Mark) -> list[float]:
+    """Carry out a step; return the seconds of its phases."""
+    optimizer.zero_grad()
+    marks = [mark()]
+    with _cast(batch.device, precision):
+        loss = loss_of(model(batch))
+    marks.append(mark())
+    loss.backward()
+    marks.append(mark())
+    optimizer.step()
+    marks.append(mark())
+    return [after() - before() for before, after in pairwise(marks)]
+
+
+def _shares(
+    model: nn.Module, batch: Tensor, precision: str, mark: Mark, profile: ModelProfile
+) -> dict[str, list[float]]:
+    """Return the layers' shares of forward and of backward: of the medians of a few steps."""
+    steps = [_watch_step(model, batch, precision, mark) for _ in range(WATCHED)]
+    seconds = {key: median(step[key] for step in steps) for key in steps[0]}
+    return {
+        name: _normalised([seconds.get((is_backward, layer.name), 0.0) for layer in profile.layers])
+        for name, is_backward in (("forward", False), ("backward", True))
+    }
+
+
+def _watch_step(model: nn.Module, batch: Tensor, precision: str, mark: Mark) -> dict[tuple[bool, str], float]:
+    """Return the seconds of a step by phase (whether it is backward) and layer."""
+    seen: list[tuple[bool, str, Callable[[], float], Callable[[], float]]] = []
+
+    def on_op(layer: str, is_backward: bool, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        begin = mark()
+        found = op(*args, **kwargs)
+        seen.append((is_backward, layer, begin, mark()))
+        return found
+
+    model.zero_grad()
+    watched = WatchedOps(model, on_op)
+    with watched:
+        with _cast(batch.device, precision):
+            loss = loss_of(model(batch))
+        watched.is_backward = True
+        loss.backward()
+    seconds: dict[tuple[bool, str], float] = defaultdict(float)
+    for is_backward, layer, begin, end in seen:
+        seconds[is_backward, layer] += end() - begin()
+    return seconds
+
+
+def _normalised(values: Sequence[float]) -> list[float]:
+    whole = sum(values)
+    return [value / whole for value in values] if whole > 0 else [1 / len(values)] * len(values)
+
+
+def _load_seconds(training: Training, batch_size: int, batches: int = 5) -> float:
+    """Return what it takes one process to load a batch."""
+    loader: DataLoader[Any] = DataLoader(load_images(training, train=True), batch_size, drop_last=True)
+
+    def times() -> Iterator[float]:
+        each = iter(loader)
+        for _ in range(1 + batches):
+            begin = perf_counter()
+            if next(each, None) is None:
+                return
+            yield perf_counter() - begin
+
+    found = list(times())
+    if not found:
+        raise InputError(f"dataset {training.dataset} has not one whole batch of {batch_size}; give a smaller one")
+    return median(found[1:] or found)

@@ -1,0 +1,56 @@
+"""The command ``ringlab profile``."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringlab.terminal.options import JsonOpt
+from ringlab.terminal.output import check_outputs, write_answer
+
+
+def profile(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="One of torchvision, FILE.py:NAME (executed), or gpt:layers=12,width=768,..."
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.json", help="Keep the profile, for predictions.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Time batches of so many samples; else nothing is run.")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="What is timed.")] = "cpu",
+    precision: Annotated[str, typer.Option(metavar="float32|bf16|fp16")] = "float32",
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps whose medians are taken.")] = 5,
+    shape: Annotated[str | None, typer.Option(metavar="3,224,224", help="Of one sample.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Time the loading of these data too: imagefolder, cifar10, ...")
+    ] = None,
+    data_folder: Annotated[Path | None, typer.Option(metavar="DIR", help="Where they are.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Take the times from what torch's profiler wrote.")
+    ] = None,
+    json_to: JsonOpt = None,
+) -> None:
+    """Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device."""
+    from collectives.input_files import check_input
+    from ringlab.answers.model_profiling import profile_model
+    from ringlab.terminal.profile_table import show_profile
+
+    if trace is not None:
+        check_input(trace)
+    check_outputs(json_to, output)
+    answer = profile_model(
+        model, shape=shape, batch_size=batch_size, device=device, precision=precision, steps=steps, dataset=dataset,
+        data_folder=data_folder, trace=trace,
+    )  # fmt: skip
+    if output is not None:
+        answer = replace(answer, file=str(output))
+        write_answer(answer, json_to, show_profile, partial(answer.profile.write, output))
+    else:
+        write_answer(answer, json_to, show_profile)
