@@ -5,11 +5,16 @@ and the buffer falls into equal chunks. Elsewhere the algorithm is simulated, by
 more than a few ranks.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING
 
-from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form, least_seconds
+from collectives.costs.brackets import Bracket, bracket, least_on_faster
+from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
 from collectives.declaration import Algorithm
 from collectives.lengths import round_down
+from collectives.parts import reduced_counts
 from collectives.records.calibration import Calibration
 from collectives.request import Request
 from simcomm.cluster.calibrated import resolve_transport
@@ -17,6 +22,9 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import FEW_RANKS
 from simcomm.schedules import unverified_schedule, verified_schedule
 from simcomm.simulate import run
+
+if TYPE_CHECKING:
+    from simcomm.compiled.planning.engine_input import EngineInput
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,7 @@ class Estimator:
     request: Request  # whose own algorithm plays no part
     star: CostModel | None  # the cluster's costs, where it is a symmetric star
     equal_chunks: bool  # closed forms are taken as though the buffer fell into equal chunks
+    last: "list[EngineInput]" = field(default_factory=list, repr=False)  # what the compiled engine was last asked
 
     @property
     def world_size(self) -> int:
@@ -47,31 +56,73 @@ class Estimator:
         chunks, n = algorithm.chunks(self.world_size), self.request.elements
         even = self.equal_chunks or (n == round_down(algorithm, n, self.world_size) and n % chunks == 0)
         is_bound = f"{algorithm.spec.name}/{algorithm.name}" in UPPER_BOUNDS
-        if self.star is None or not even or n == 0 or self.request.op == "mean" or is_bound:
+        first, last = self.division
+        if self.star is None or not even or n == 0 or first != last or is_bound:
             return None
-        return closed_form(algorithm, self.star._replace(nbytes=self.request.nbytes))
+        seconds = closed_form(algorithm, self.star._replace(nbytes=self.request.nbytes))
+        return None if seconds is None else seconds + first
 
-    def lower_bound(self, algorithm: Algorithm) -> float:
-        """Return seconds that no run of the algorithm goes below; 0 where nothing is known. Raise Undefined."""
-        n = self.request.elements
-        if self.star is None or n < algorithm.chunks(self.world_size):
+    def bracket(self, algorithm: Algorithm) -> Bracket:
+        """Return seconds that no run of the algorithm goes below, and that none goes beyond, in next to no time.
+
+        They are 0 and infinity where nothing is known. Raises Undefined.
+        """
+        n, most = self.request.elements, inf
+        if self.star is not None:
+            least, most = bracket(algorithm, self.star._replace(nbytes=self.request.nbytes), n)
+        elif self.faster_star is not None:
+            least = least_on_faster(algorithm, self.faster_star._replace(nbytes=self.request.nbytes), n)
+        else:
+            least = 0.0
+        return Bracket(least + self.division[0], most + self.division[1])
+
+    def least_by_loads(self, algorithm: Algorithm) -> float:
+        """Return seconds that no run goes below: what the links need for the bytes that the algorithm has cross them.
+
+        Raises Undefined, and TooLarge and ProgramError as ``simulate`` does.
+        """
+        if self.world_size <= FEW_RANKS or self.faster_star is None:
             return 0.0
-        whole = n - n % algorithm.chunks(self.world_size)
-        return least_seconds(algorithm, self.star._replace(nbytes=whole * self.request.itemsize))
+        from simcomm.compiled.planning.link_seconds import busiest_link_seconds
+
+        return busiest_link_seconds(self._input(algorithm)) + self.division[0]
+
+    @cached_property
+    def division(self) -> tuple[float, float]:
+        """Seconds that the mean's division at the end takes at least, and at most."""
+        if self.request.op != "mean":
+            return 0.0, 0.0
+        assert self.cluster.transport is not None
+        spec, root, n = self.request.spec, self.request.root, self.request.elements
+        seconds = reduced_counts(spec, self.world_size, root, n) * self.request.itemsize * self.cluster.transport.gamma
+        return float(seconds.min()), float(seconds.max())
+
+    @cached_property
+    def faster_star(self) -> CostModel | None:
+        """Costs of a symmetric star on which no message is slower than on the cluster; None over TCP."""
+        return _faster_star(self.cluster, self.request.nbytes)
 
     def simulate(self, algorithm: Algorithm) -> float:
         """Return the seconds by simulation. Raise Undefined, and ProgramError for an algorithm that cannot work."""
-        request = self.request.with_algorithm(algorithm, self.world_size)
         if self.world_size <= FEW_RANKS:
-            return run(request, self.cluster).elapsed
+            return run(self.request.with_algorithm(algorithm, self.world_size), self.cluster).elapsed
         from simcomm.compiled.engine import simulate
+
+        return simulate(self._input(algorithm)).elapsed
+
+    def _input(self, algorithm: Algorithm) -> "EngineInput":
+        """Return what the compiled engine is asked; the same for the same algorithm as just before."""
+        if self.last and self.last[0].schedule.algorithm == algorithm:
+            return self.last[0]
         from simcomm.compiled.planning.engine_input import EngineInput
 
+        request = self.request.with_algorithm(algorithm, self.world_size)
         assert self.cluster.transport is not None
         if algorithm.source is not None:
             verified_schedule(algorithm, self.world_size, request.root)  # the library's own are proved by its tests
         schedule = unverified_schedule(algorithm, self.world_size, request.root)
-        return simulate(EngineInput(request, schedule, self.cluster, self.cluster.transport)).elapsed
+        self.last[:] = [EngineInput(request, schedule, self.cluster, self.cluster.transport)]
+        return self.last[0]
 
 
 def make_estimator(
@@ -107,6 +158,8 @@ def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
     CostModel(p=4, nbytes=64, alpha=2e-06, beta=1e-09, gamma=0.0)
     """
     graph, hosts, transport = cluster.graph, cluster.hosts, cluster.transport
+    if cluster.sharing != "fair":  # messages that share a link would wait for each other
+        return None
     edges = [data for _, _, data in graph.edges(data=True)]
     switches = [node for node in graph if graph.in_degree(node) > 1 or graph.out_degree(node) > 1]
     is_star = len(switches) <= 1 and len(set(hosts)) == len(hosts) and not set(hosts) & set(switches)
@@ -123,3 +176,23 @@ def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
     alpha = transport.overhead + 2 * edges[0]["latency"]
     beta = 1 / (edges[0]["bandwidth"] * transport.goodput)
     return CostModel(len(hosts), nbytes, alpha, beta, transport.gamma)
+
+
+def _faster_star(cluster: Cluster, nbytes: int) -> CostModel | None:
+    """Return the costs of a symmetric star on which no message is slower than on the cluster; None over TCP.
+
+    Each message leaves its sender's host by one of its links and comes to the receiver's by one of those, which may
+    be the same where hosts are joined directly.
+    """
+    transport, hosts, links = cluster.transport, set(cluster.hosts), cluster.graph.edges(data=True)
+    assert transport is not None
+    if transport.tcp is not None:
+        return None
+    ends = [[data for *nodes, data in links if nodes[end] in hosts] for end in (0, 1)]
+    if len(hosts) < len(cluster.hosts) or not all(ends):
+        return CostModel(cluster.world_size, nbytes, transport.overhead, 0.0, transport.gamma)
+    is_direct = any(a in hosts and b in hosts for a, b, _ in links)
+    latency = [min(data["latency"] for data in of_end) for of_end in ends]
+    rates = [max(max(data["bandwidth"], data.get("shared_bandwidth", 0.0)) for data in of_end) for of_end in ends]
+    alpha = transport.overhead + (max(latency) if is_direct else sum(latency))
+    return CostModel(cluster.world_size, nbytes, alpha, 1 / (min(rates) * transport.goodput), transport.gamma)

@@ -122,46 +122,93 @@ def _choose(
     among: Iterable[Algorithm] | None = None,
     equal_chunks: bool = False,
 ) -> Choice:
-    collective = request.spec.name
     estimator = make_estimator(request, cluster, calibration, equal_chunks)
-    options = library_candidates(collective) if among is None else among
-    candidates = sorted(_candidates(options, estimator), key=lambda candidate: candidate.seconds)
-    if not candidates:
-        raise InputError(f"{collective}: no algorithm to choose from exists for {cluster.world_size} ranks")
+    found = _narrow(_contenders(request, among, estimator), estimator, names=2)
+    exact = (Candidate(each.algorithm, each.least) for each in found if each.is_exact)
+    candidates = sorted(exact, key=lambda candidate: candidate.seconds)
     equal = [candidate for candidate in candidates if candidate.seconds <= candidates[0].seconds * (1 + SAME)]
     best = min(equal, key=lambda candidate: _effort(candidate.algorithm, estimator)) if equal[1:] else equal[0]
     others = (candidate for candidate in candidates if candidate is not best)
     return Choice(best.algorithm, best.seconds, (best, *others))
 
 
-def _candidates(options: Iterable[Algorithm], estimator: Estimator) -> list[Candidate]:
-    """Return the algorithms that exist for so many ranks, with their times.
+def _fastest(request: Request, cluster: Cluster, calibration: Calibration | None) -> Algorithm:
+    """Return the algorithm that ``_choose`` does; its time need not be known for that."""
+    estimator = make_estimator(request, cluster, calibration)
+    found = _narrow(_contenders(request, None, estimator), estimator, names=1)
+    limit = min(each.most for each in found)
+    equal = [each.algorithm for each in found if each.least <= limit * (1 + SAME)]
+    return min(equal, key=lambda algorithm: _effort(algorithm, estimator)) if equal[1:] else equal[0]
 
-    Of those without an exact closed form, only such as may be first or next best by their lower bound are simulated,
-    and left out where they are too large for that. Raises TooLarge where nothing is left.
+
+@dataclass(frozen=True)
+class _Contender:
+    """An algorithm, and the seconds between which it takes."""
+
+    algorithm: Algorithm
+    least: float
+    most: float
+    knows_loads: bool = False  # whether ``least`` counts what its links need for its bytes
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its time is known."""
+        return self.least == self.most
+
+
+def _contenders(request: Request, among: Iterable[Algorithm] | None, estimator: Estimator) -> list[_Contender]:
+    """Return the algorithms that exist for so many ranks, with what is known of their times without simulation.
+
+    Raises InputError where there are none.
     """
-    candidates, others = list[Candidate](), list[tuple[float, Algorithm]]()
-    too_large: TooLarge | None = None
-    for algorithm in options:
+    contenders = list[_Contender]()
+    for algorithm in library_candidates(request.spec.name) if among is None else among:
         try:
             seconds = estimator.closed_form(algorithm)
-            if seconds is None:
-                others.append((estimator.lower_bound(algorithm), algorithm))
-            else:
-                candidates.append(Candidate(algorithm, seconds))
+            bounds = estimator.bracket(algorithm) if seconds is None else (seconds, seconds)
         except Undefined:
             continue
-    for least, algorithm in sorted(others, key=lambda other: other[0]):
-        slowest_first = sorted(candidates, key=lambda candidate: -candidate.seconds)
-        best = {candidate.algorithm.name: candidate.seconds for candidate in slowest_first}
-        if len(best) < 2 or least <= sorted(best.values())[1]:
-            try:
-                candidates.append(Candidate(algorithm, estimator.simulate(algorithm)))
-            except TooLarge as error:
-                too_large = too_large or error
-    if not candidates and too_large is not None:
-        raise too_large
-    return candidates
+        contenders.append(_Contender(algorithm, *bounds))
+    if not contenders:
+        name, ranks = request.spec.name, estimator.world_size
+        raise InputError(f"{name}: no algorithm to choose from exists for {ranks} ranks")
+    return contenders
+
+
+def _narrow(contenders: list[_Contender], estimator: Estimator, names: int) -> list[_Contender]:
+    """Return the contenders with as much known of them as tells the fastest; with ``names`` 2 the next best as well.
+
+    The next best is of another name; where it is wanted, the times of both are found, else only where bounds leave
+    several that may be the fastest. One that is too large to be simulated is left out. Raises TooLarge where nothing is
+    left.
+    """
+    too_large: TooLarge | None = None
+    while contenders:
+        best = dict[str, float]()
+        for each in contenders:
+            best[each.algorithm.name] = min(each.most, best.get(each.algorithm.name, inf))
+        limit = sorted(best.values())[names - 1] if len(best) >= names else inf
+        may_win = [each for each in contenders if each.least <= limit * (1 + SAME)]
+        open_ones = [each for each in may_win if not each.is_exact]
+        if not open_ones or (names == 1 and len(may_win) == 1):
+            return contenders
+        first = min(open_ones, key=lambda each: each.least)
+        contenders.remove(first)
+        try:
+            contenders.append(_with_more_known(first, estimator))
+        except TooLarge as error:
+            too_large = too_large or error
+    assert too_large is not None
+    raise too_large
+
+
+def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
+    """Return the contender with what its links need, or, where that is known, with its time. Raise TooLarge."""
+    if not contender.knows_loads:
+        least = min(max(contender.least, estimator.least_by_loads(contender.algorithm)), contender.most)
+        return replace(contender, least=least, knows_loads=True)
+    seconds = estimator.simulate(contender.algorithm)
+    return replace(contender, least=seconds, most=seconds)
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
@@ -183,7 +230,7 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
     """
     if not request.algorithm.is_auto:
         return request
-    chosen = _choose(request, cluster, calibration).algorithm
+    chosen = _fastest(request, cluster, calibration)
     return request.with_algorithm(replace(chosen, by_model=True), cluster.world_size)
 
 

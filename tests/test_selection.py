@@ -1,15 +1,21 @@
 """Choosing an algorithm: the fastest by the model, wherever it comes from."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
 import simcomm
 from collectives import InputError, Transport, find_algorithm, library, verify
 from collectives.costs.bounds import least_sent_share
-from collectives.declaration import auto
+from collectives.costs.brackets import ONE_AT_A_TIME
+from collectives.declaration import Algorithm, auto
+from collectives.errors import Undefined
+from collectives.lengths import round_down
 from collectives.request import make_request
-from simcomm.estimate import make_estimator, star_model
+from collectives.step import Kind
+from simcomm.compiled.planning.link_seconds import busiest_link_seconds
+from simcomm.estimate import Estimator, make_estimator, star_model
 from simcomm.selection import choose, library_candidates, resolve_auto, winner_map
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
@@ -101,3 +107,78 @@ def test_auto_is_no_algorithm_by_itself() -> None:
             find_algorithm(name, "all_reduce")
     with pytest.raises(InputError, match="'auto' is no algorithm"):
         auto("all_reduce").channels(0, 2)
+
+
+ON_STAR = [found for found in library().values() if found.name != "gloo"]
+
+
+@pytest.mark.parametrize("found", ON_STAR, ids=lambda found: found.full_name)
+def test_no_run_leaves_its_bracket_whatever_the_length(found: Algorithm) -> None:
+    for p in (2, 3, 4, 5, 8, 12):
+        for elements, op in ((p * 4 + 1, "mean"), (1001, "sum"), (100_003, "sum")):
+            try:
+                request = make_request(
+                    found, p, 4 * round_down(found, elements, p), op=op if found.spec.reduces else "sum"
+                )
+                estimator = make_estimator(request, simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT))
+                least, most = estimator.bracket(found)
+            except Undefined:
+                continue
+            seconds = simcomm.run(request, estimator.cluster, record=False).elapsed
+            assert least <= seconds * (1 + 1e-12)
+            assert most >= seconds * (1 - 1e-12)
+            if found.full_name in ONE_AT_A_TIME and elements == 100_003:
+                assert most < least * 1.05
+            loads = busiest_link_seconds(estimator._input(found))
+            assert loads <= seconds * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("found", ON_STAR, ids=lambda found: found.full_name)
+def test_ranks_that_have_one_peer_at_a_time_are_known(found: Algorithm) -> None:
+    for p in (2, 3, 7, 8, 12):
+        try:
+            programs = [found.channels(rank, p) for rank in range(p)]
+        except Undefined:
+            continue
+        steps = [step for rank in programs for channel in rank for step in channel]
+        sent_to = [{op.peer for op in step if op.kind == Kind.SEND} for step in steps]
+        from_whom = [{op.peer for op in step if op.kind.receives} for step in steps]
+        is_single = all(len(rank) == 1 for rank in programs) and max(map(len, sent_to + from_whom), default=0) <= 1
+        assert is_single or found.full_name not in ONE_AT_A_TIME
+
+
+def test_bounds_hold_on_other_networks_too() -> None:
+    ring = simcomm.from_links([(f"h{i}", f"h{(i + 1) % 9}", f"{1 + i} Gbit/s", "3 us") for i in range(9)])
+    tree = simcomm.two_level_tree(3, 4, "10 Gbit/s", "5 us", oversubscription=4)
+    shared = replace(tree, hosts=(*tree.hosts, *tree.hosts[:3]))
+    for cluster in (ring, tree, shared, replace(tree, sharing="fifo")):
+        for found in ON_STAR:
+            if found.spec.name not in ("all_reduce", "all_to_all"):
+                continue
+            request = make_request(found, cluster.world_size, 4 * round_down(found, 5003, cluster.world_size))
+            try:
+                estimator = make_estimator(request, cluster)
+                least = max(estimator.bracket(found).least, estimator.least_by_loads(found))
+            except Undefined:
+                continue
+            assert least <= estimator.simulate(found) * (1 + 1e-12)
+
+
+TREE = simcomm.two_level_tree(4, 16, "10 Gbit/s", "5 us", oversubscription=4)
+
+
+@pytest.mark.parametrize("cluster", [simcomm.star(64, "10 Gbit/s", "5 us", TRANSPORT), TREE], ids=["star", "tree"])
+def test_auto_simulates_little_and_chooses_the_same(cluster: simcomm.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = list[str]()
+    simulate = Estimator.simulate
+
+    def counted(self: Estimator, algorithm: Algorithm) -> float:
+        simulated.append(algorithm.label)
+        return simulate(self, algorithm)
+
+    monkeypatch.setattr(Estimator, "simulate", counted)
+    request = make_request(auto("all_reduce"), cluster.world_size, 4 * 1_181_643, op="mean")
+    chosen = resolve_auto(request, cluster).algorithm
+    assert len(simulated) <= 6
+    every = {found: make_estimator(request, cluster).simulate(found) for found in library_candidates("all_reduce")}
+    assert replace(chosen, by_model=False) == min(every, key=every.__getitem__)
