@@ -1,0 +1,132 @@
+"""``Parallelism``: the form in which a training is spread over devices, and the mesh of devices that it takes.
+
+A mesh has ``data`` x ``tensor`` x ``pipeline`` devices; those of ``tensor`` are neighbours, then come those of
+``data``, as in Megatron-LM. What the ``data`` devices do with gradients and parameters is the ``form``:
+
+* ``ddp``: every device has all parameters; gradients are averaged in buckets while backward goes on;
+* ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``);
+* ``zero1``, ``zero2``, ``zero3``: optimizer states, gradients too, parameters too are divided among the devices
+  (Rajbhandari et al., https://arxiv.org/abs/1910.02054);
+* ``fsdp``: as ``zero3``, a block of the model at a time; ``hsdp``: so within groups of ``shard`` devices, and averaged
+  between them (Zhao et al., https://arxiv.org/abs/2304.11277).
+"""
+
+from dataclasses import dataclass, replace
+
+from collectives.checks import check_number, check_whole_number
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.recipe import check_known
+
+FORMS = ("ddp", "data_parallel", "zero1", "zero2", "zero3", "fsdp", "hsdp")
+SHARDED = ("zero3", "fsdp", "hsdp")  # forms whose parameters are gathered before they are used
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "naive")
+RECOMPUTED = ("none", "selective", "full")
+AXES = ("data", "tensor", "pipeline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallelism:
+    """How a training is spread over devices. Raises InputError for a mesh that cannot be.
+
+    ``data`` of 0 is what the other axes leave of all devices. ``pipeline`` stages take ``microbatches`` pieces of a
+    batch in turn, by ``schedule``; ``naive`` is model parallelism without pieces, one device working at a time.
+    ``interleaved`` gives each device ``virtual`` stages. ``sequence`` divides also what tensor parallelism leaves whole
+    (Korthikanti et al., https://arxiv.org/abs/2205.05198). ``expert`` of the ``data`` devices share ``experts`` of each
+    block's MLP, of which a token visits ``top_k``. ``prefetch`` is how many blocks are gathered ahead.
+
+    >>> Parallelism(tensor=4).for_devices(8).data
+    2
+    """
+
+    form: str = "ddp"
+    data: int = 0
+    tensor: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    shard: int = 0  # of hsdp; 0: the GPUs of a node
+    sequence: bool = False
+    schedule: str = "1f1b"
+    virtual: int = 1
+    microbatches: int = 0  # 0: as many as there are stages
+    experts: int = 0
+    top_k: int = 1
+    recompute: str = "none"
+    prefetch: int = 1
+    bucket_mb: float = 25.0
+    bucket_view: bool = False  # DDP's gradient_as_bucket_view: gradients live in the buckets
+    half_weights: bool = False  # weights and gradients in 16 bits, beside a float32 copy in the optimizer
+
+    def __post_init__(self) -> None:
+        check_known("form", self.form, FORMS)
+        check_known("schedule", self.schedule, SCHEDULES)
+        check_known("recompute", self.recompute, RECOMPUTED)
+        for name in ("tensor", "pipeline", "expert", "virtual", "top_k"):
+            check_whole_number(name, getattr(self, name), at_least=1)
+        for name in ("data", "shard", "microbatches", "experts", "prefetch"):
+            check_whole_number(name, getattr(self, name), at_least=0)
+        check_number("bucket_mb", self.bucket_mb, "MiB", above=0)
+        for name in ("sequence", "bucket_view", "half_weights"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} is {quote(getattr(self, name))}; give True or False")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.virtual > 1 and self.schedule != "interleaved":
+            raise InputError(f'virtual is {self.virtual}, which only schedule "interleaved" has; it is {self.schedule}')
+        if self.schedule == "naive" and self.microbatches > 1:
+            raise InputError(f"microbatches is {self.microbatches}, and the naive schedule has one; take gpipe or 1f1b")
+        if self.sequence and self.tensor == 1:
+            raise InputError("sequence divides what tensor parallelism leaves whole: give tensor above 1 too")
+        if self.form == "data_parallel" and (self.tensor > 1 or self.pipeline > 1):
+            raise InputError("data_parallel is one process on the devices of a host: tensor and pipeline are 1 there")
+        if self.shard and self.form != "hsdp":
+            raise InputError(f"shard is {self.shard}, which only form hsdp has; the form is {self.form}")
+        if self.expert > 1 and self.experts % self.expert + (self.experts == 0):
+            raise InputError(f"expert is {self.expert}: give experts, a multiple of it; they are {self.experts}")
+        if self.experts and self.top_k > self.experts:
+            raise InputError(f"top_k is {self.top_k} of {self.experts} experts; give at most as many as there are")
+
+    @property
+    def devices(self) -> int:
+        """How many devices the mesh has; 0 where ``data`` is what is left."""
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def pieces(self) -> int:
+        """Microbatches of a batch."""
+        if self.pipeline == 1:
+            return max(1, self.microbatches)
+        return 1 if self.schedule == "naive" else self.microbatches or self.pipeline
+
+    @property
+    def label(self) -> str:
+        """The form and the mesh in a few words.
+
+        >>> Parallelism(form="fsdp", data=2, tensor=4).label
+        'fsdp 2 x tensor 4'
+        """
+        axes = [f"tensor {self.tensor}"] if self.tensor > 1 else []
+        axes += [f"pipeline {self.pipeline} {self.schedule}"] if self.pipeline > 1 else []
+        axes += [f"expert {self.expert}"] if self.expert > 1 else []
+        data = [f"{self.form} {self.data}".removesuffix(" 0")] if self.data != 1 or not axes else []
+        return " x ".join([*data, *axes])
+
+    def for_devices(self, devices: int, node: int | None = None) -> "Parallelism":
+        """Return it for so many devices, ``node`` of them on a host. Raise InputError for a mesh of another number."""
+        check_whole_number("devices", devices, at_least=1)
+        model = self.tensor * self.pipeline
+        data = self.data or devices // model
+        if data * model != devices:
+            mesh = f"data {self.data or 'rest'} x tensor {self.tensor} x pipeline {self.pipeline}"
+            counted = f" = {data * model} devices, and there are {devices}" if self.data else f" for {devices} devices"
+            advice = f"give axes whose product is {devices}, such as data = {max(1, devices // model)}"
+            if devices % model:
+                advice = f"give tensor x pipeline that divides {devices}"
+            raise InputError(f"parallelism is {mesh}{counted}; {advice}")
+        if data % self.expert:
+            raise InputError(f"expert is {self.expert} and must divide data, which is {data}")
+        shard = self.shard or min(node or data, data)
+        if self.form == "hsdp" and data % shard:
+            raise InputError(f"shard is {shard} and must divide data, which is {data}")
+        return replace(self, data=data, shard=shard if self.form == "hsdp" else 0)

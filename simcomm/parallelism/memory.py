@@ -1,0 +1,318 @@
+"""What one device keeps in memory in each form: parameters, gradients, optimizer states, activations, buffers.
+
+Bytes a parameter follow Rajbhandari et al. (ZeRO, https://arxiv.org/abs/1910.02054, section 3), what tensor and
+pipeline parallelism leave of activations Korthikanti et al. (https://arxiv.org/abs/2205.05198, section 4).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from collectives.checks import check_whole_number
+from collectives.errors import InputError
+from collectives.parallelism import SHARDED, Parallelism
+from collectives.quoting import quote
+from collectives.records.model_profile import Block, ModelProfile, TransformerShape
+from collectives.units import format_size
+from simcomm.cluster.hardware_parts import find_part
+from simcomm.parallelism.stages import Stage, cut_stages
+
+CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
+STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum
+GIB = 1 << 30
+MOST_BATCH = 1 << 24
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that one device keeps at the worst moment of a step."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    buffers: float  # buckets, gathered blocks, what is sent and received
+    context: float = CONTEXT_BYTES
+
+    @property
+    def total(self) -> float:
+        """Bytes of all."""
+        return sum(self.as_dict().values())
+
+    @property
+    def states(self) -> float:
+        """Bytes of parameters, gradients and optimizer states, which the batch does not change."""
+        return self.parameters + self.gradients + self.optimizer
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the bytes by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+class StateBytes(NamedTuple):
+    """Bytes of each parameter, of its gradient and of what the optimizer keeps of it."""
+
+    parameter: int
+    gradient: int
+    optimizer: int
+
+
+def state_bytes(optimizer: str, half_weights: bool = False) -> StateBytes:
+    """Return the bytes a parameter takes. With ``half_weights`` the optimizer has the float32 copy.
+
+    >>> state_bytes("adamw"), state_bytes("adamw", half_weights=True)
+    (StateBytes(parameter=4, gradient=4, optimizer=8), StateBytes(parameter=2, gradient=2, optimizer=12))
+    """
+    if optimizer not in STATES:
+        raise InputError(f"optimizer {quote(optimizer)} is not known; there are {', '.join(STATES)}")
+    return StateBytes(2, 2, 4 + 4 * STATES[optimizer]) if half_weights else StateBytes(4, 4, 4 * STATES[optimizer])
+
+
+def transformer_activation_bytes(
+    shape: TransformerShape, batch: int, *, tensor: int = 1, sequence: bool = False, recompute: str = "none"
+) -> float:
+    """Return what a layer of a transformer keeps in 16 bits: equations 1 to 6 of Korthikanti et al.
+
+    ``recompute`` is "none", "selective" (attention's scores, as fused kernels do) or "full".
+
+    >>> gpt3 = TransformerShape(96, 12288, 96, 2048, 51200, 96, 49152)
+    >>> round(transformer_activation_bytes(gpt3, 1, tensor=8, sequence=True) / 2**20)
+    342
+    """
+    s, h = shape.context, shape.width
+    if recompute == "full":
+        return 2.0 * s * batch * h / (tensor if sequence else 1)
+    scores = 0.0 if recompute == "selective" else 5.0 * shape.heads * s / h
+    whole = 10.0 / (tensor if sequence else 1)
+    return s * batch * h * (whole + (24.0 + scores) / tensor)
+
+
+def memory_of(
+    profile: ModelProfile,
+    parallelism: Parallelism,
+    batch_size: int,
+    *,
+    optimizer: str = "sgd",
+    precision: str = "float32",
+) -> list[Memory]:
+    """Return what a device of each stage keeps, the first stage first; ``parallelism`` is for its devices.
+
+    ``batch_size`` are the samples of each of the ``data`` devices in a step. Raises InputError where the batch is not
+    divided by the microbatches, and for a form that the model cannot have.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> found = memory_of(find_model_profile("resnet50"), Parallelism(data=8), 32)[0]
+    >>> round(found.parameters / 1e6), round(found.activations / 1e9, 2)
+    (102, 2.75)
+    """
+    check_whole_number("batch_size", batch_size, at_least=1)
+    pieces = parallelism.pieces
+    if batch_size % pieces:
+        raise InputError(f"batch_size {batch_size} is not divided by {pieces} microbatches; give a multiple of them")
+    check_form(profile, parallelism)
+    virtual = parallelism.virtual
+    stages = cut_stages(profile, parallelism.pipeline * virtual)
+    parts = [[*stages[index :: parallelism.pipeline]] for index in range(parallelism.pipeline)]
+    counter = _Counter(profile, parallelism, batch_size // pieces, optimizer, precision)
+    return [counter.device(index, part) for index, part in enumerate(parts)]
+
+
+def check_form(profile: ModelProfile, parallelism: Parallelism) -> None:
+    """Raise InputError for a form that the model cannot have."""
+    shape = profile.shape
+    if shape is None and (parallelism.tensor > 1 or parallelism.experts):
+        asked = "tensor" if parallelism.tensor > 1 else "experts"
+        raise InputError(
+            f"{asked} is of transformers, and the profile of {quote(profile.model)} has no dimensions of one; "
+            "take gpt:layers=...,width=... or leave it out"
+        )
+    if shape is not None and shape.kv_heads % parallelism.tensor:
+        raise InputError(f"tensor is {parallelism.tensor} and must divide the {shape.kv_heads} heads of the model")
+
+
+@dataclass(frozen=True)
+class _Counter:
+    profile: ModelProfile
+    form: Parallelism
+    microbatch: int  # samples
+    optimizer: str
+    precision: str
+
+    def device(self, index: int, part: Sequence[Stage]) -> Memory:
+        """Return what a device keeps that has these stages."""
+        blocks = [block for stage in part for block in stage]
+        parameters = self._parameters(blocks)
+        each, form = state_bytes(self.optimizer, self.form.half_weights), self.form
+        shared = form.shard if form.form == "hsdp" else form.data
+        sharded = form.form in SHARDED
+        kept = parameters * each.parameter / (shared if sharded else 1)
+        gradients = parameters * each.gradient / (shared if sharded or form.form == "zero2" else 1)
+        states = parameters * each.optimizer / (shared if sharded or form.form in ("zero1", "zero2") else 1)
+        return Memory(kept, gradients, states, self._activations(index, part), self._buffers(index, part, parameters))
+
+    def _parameters(self, blocks: Sequence[Block]) -> float:
+        """Return the parameters of blocks on one device of a tensor group; experts are of their MLPs."""
+        found = sum(block.parameters for block in blocks) / self.form.tensor
+        if self.form.experts:
+            of_mlp = mlp_share(self.profile)
+            in_blocks = sum(block.parameters for block in blocks if _is_layer(self.profile, block)) / self.form.tensor
+            found += in_blocks * of_mlp * (self.form.experts / self.form.expert - 1)
+        return found
+
+    def _activations(self, index: int, part: Sequence[Stage]) -> float:
+        form = self.form
+        several = form.pipeline > 1 and form.schedule != "naive"
+        in_flight = 1.0 if not several else float(form.pieces)
+        if several and form.schedule != "gpipe":
+            ahead = form.pipeline - index
+            if form.schedule == "interleaved":  # of so many stages there are ``virtual`` on the device
+                ahead = form.pipeline * (form.virtual - 1) + 2 * (form.pipeline - index) - 1
+                in_flight = min(form.pieces * form.virtual, ahead) / form.virtual
+            else:
+                in_flight = float(min(form.pieces, ahead))
+        blocks = [block for stage in part for block in stage]
+        return in_flight * self.microbatch * self._kept(blocks) + self._recomputed(blocks)
+
+    def _kept(self, blocks: Sequence[Block]) -> float:
+        """Return the bytes that a sample leaves until its backward."""
+        if self.form.recompute == "full":
+            given = [block.output_bytes for block in blocks]  # of each block what it was given, which is as large
+            return sum(given) * self._scale() / (self.form.tensor if self.form.sequence else 1)
+        return sum(block.saved_bytes * self._divided(block) for block in blocks) * self._scale()
+
+    def _recomputed(self, blocks: Sequence[Block]) -> float:
+        """Return the bytes of the one block that is computed again."""
+        if self.form.recompute != "full":
+            return 0.0
+        return max(block.saved_bytes * self._divided(block) for block in blocks) * self._scale() * self.microbatch
+
+    def _divided(self, block: Block) -> float:
+        """Return what tensor parallelism leaves of a block's activations."""
+        shape, form = self.profile.shape, self.form
+        if shape is None or form.tensor == 1:
+            return 1.0
+        if not _is_layer(self.profile, block):  # embeddings, and scores of the vocabulary, which is divided
+            return 1.0 / form.tensor
+        left, whole = (
+            transformer_activation_bytes(shape, 1, tensor=t, sequence=s, recompute="selective")
+            for t, s in ((form.tensor, form.sequence), (1, False))
+        )
+        return left / whole
+
+    def _scale(self) -> float:
+        """Return the bytes of an element over those of the profile's: most of what is kept is in the forward's."""
+        half = self.precision != "float32" or self.form.half_weights
+        return (2 if half else 4) / self.profile.item_bytes
+
+    def _buffers(self, index: int, part: Sequence[Stage], parameters: float) -> float:
+        form, each = self.form, state_bytes(self.optimizer, self.form.half_weights)
+        blocks = [block for stage in part for block in stage]
+        found = 0.0
+        if form.pipeline > 1:
+            found += 2 * max(block.output_bytes for block in blocks) * self.microbatch * self._scale()
+        if self.precision != "float32" and not form.half_weights:
+            found += 0.0 if form.form in SHARDED else 2 * parameters  # autocast keeps the weights that it has cast
+        if form.data == 1:
+            return found
+        bucket = min(form.bucket_mb * 2**20, parameters * each.gradient)
+        if form.form == "ddp":
+            return found + (0.0 if form.bucket_view else parameters * each.gradient)
+        if form.form == "data_parallel":  # the first device gathers what all return
+            return found + self.microbatch * form.data * blocks[-2 if len(blocks) > 1 else -1].output_bytes
+        if form.form in SHARDED:
+            gathered = sorted((block.parameters / form.tensor for block in blocks), reverse=True)
+            item = 2 if self.precision != "float32" or form.half_weights else each.parameter
+            return found + sum(gathered[: 1 + form.prefetch]) * item + gathered[0] * item
+        return found + 2 * bucket
+
+
+def _is_layer(profile: ModelProfile, block: Block) -> bool:
+    """Return whether a block is one of a transformer's layers: those that are there ``layers`` times."""
+    alike = sum((one.parameters, one.forward_flops) == (block.parameters, block.forward_flops)
+                for one in profile.blocks)  # fmt: skip
+    return profile.shape is not None and block.parameters > 0 and alike >= profile.shape.layers
+
+
+def mlp_share(profile: ModelProfile) -> float:
+    """Return the share of a transformer layer's parameters that is its MLP's."""
+    for block in profile.blocks:
+        if _is_layer(profile, block):
+            layers = [layer for layer in profile.layers if layer.block == block.name]
+            return sum(layer.parameters for layer in layers if ".mlp." in f"{layer.name}.") / block.parameters
+    raise InputError(f"the profile of {quote(profile.model)} has no layers with an MLP")
+
+
+def gpu_memory(gpu: str) -> float:
+    """Return the bytes of a GPU's memory; data sheets call a GiB a GB. Raise InputError for what is not known.
+
+    >>> gpu_memory("RTX 4090") / 2**30
+    24.0
+    """
+    figures = find_part("GPU", gpu)
+    if "memory" not in figures:
+        raise InputError(f"the catalogue does not say how much memory {gpu} has; name it with its size")
+    return float(figures["memory"].value.split()[0]) * GIB
+
+
+def check_fit(
+    profile: ModelProfile,
+    parallelism: Parallelism,
+    batch_size: int,
+    memory: float,
+    where: str,
+    *,
+    optimizer: str = "sgd",
+    precision: str = "float32",
+) -> list[Memory]:
+    """Return what each stage's device keeps. Raise InputError, with what would fit, where it is more than ``memory``.
+
+    ``where`` is what the message calls a device.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> found = check_fit(find_model_profile("resnet50"), Parallelism(data=1), 256, gpu_memory("RTX 4090"), "it")
+    >>> round(found[0].total / 2**30, 1)
+    21.8
+    """
+    found = memory_of(profile, parallelism, batch_size, optimizer=optimizer, precision=precision)
+    worst = max(found, key=lambda one: one.total)
+    if worst.total <= memory:
+        return found
+    parts = ", ".join(f"{name} {format_size(value)}" for name, value in worst.as_dict().items() if value >= 1e6)
+    largest = largest_batch(profile, parallelism, memory, optimizer=optimizer, precision=precision)
+    advice = f"up to {largest} samples a device fit" if largest else _without_batch(parallelism)
+    raise InputError(
+        f"batch_size {batch_size} does not fit into {where}: it takes {format_size(worst.total)} of "
+        f"{format_size(memory)} ({parts}); {advice}"
+    )
+
+
+def _without_batch(parallelism: Parallelism) -> str:
+    """Return what to do where not even one sample fits."""
+    more = "form = \"fsdp\" divides the states among the devices" if parallelism.form not in SHARDED else (
+        "more devices, tensor or pipeline above 1 divide the model")  # fmt: skip
+    again = "" if parallelism.recompute == "full" else '; recompute = "full" keeps less'
+    return f"not one sample fits: {more}{again}"
+
+
+def largest_batch(
+    profile: ModelProfile,
+    parallelism: Parallelism,
+    memory: float,
+    *,
+    optimizer: str = "sgd",
+    precision: str = "float32",
+) -> int:
+    """Return the largest batch of each ``data`` device that fits into ``memory`` bytes, 0 where none does."""
+    pieces = parallelism.pieces
+
+    def fits(count: int) -> bool:
+        found = memory_of(profile, parallelism, count * pieces, optimizer=optimizer, precision=precision)
+        return max(one.total for one in found) <= memory
+
+    low, high = 0, 1
+    while high < MOST_BATCH and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low * pieces
