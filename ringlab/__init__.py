@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ringlab.answers.hardware_parts import HardwareCatalogue, HardwarePart, hardware
     from ringlab.answers.names import Names, list_names
     from ringlab.answers.pictures import Picture
+    from ringlab.answers.planning import PlanAnswer, plan
     from ringlab.answers.prediction import Prediction
     from ringlab.answers.proofs import CheckAnswer, check
     from ringlab.answers.real_run import RunAnswer
@@ -65,6 +66,7 @@ _MODULES = {
     "ringlab.answers.hardware_parts": ("HardwareCatalogue", "HardwarePart", "hardware"),
     "ringlab.answers.names": ("Names", "list_names"),
     "ringlab.answers.pictures": ("Picture",),
+    "ringlab.answers.planning": ("PlanAnswer", "plan"),
     "ringlab.answers.prediction": ("Prediction",),
     "ringlab.answers.proofs": ("CheckAnswer", "check"),
     "ringlab.answers.real_run": ("RunAnswer",),
@@ -88,6 +90,7 @@ __all__ = [
     "HardwarePart",
     "Names",
     "Picture",
+    "PlanAnswer",
     "Prediction",
     "RunAnswer",
     "Scenario",
@@ -104,6 +107,7 @@ __all__ = [
     "hardware",
     "list_names",
     "load",
+    "plan",
     "plot",
     "predict",
     "predict_sweep",

@@ -16,6 +16,7 @@ from ringlab.commands.explain import explain
 from ringlab.commands.hardware import hardware
 from ringlab.commands.k8s import k8s
 from ringlab.commands.list import list_all
+from ringlab.commands.plan import plan
 from ringlab.commands.plot import plot
 from ringlab.commands.predict import predict
 from ringlab.commands.profile import profile
@@ -34,7 +35,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(predict, explain, run, compare, animate, plot, check, bench, winners, calibrate, doctor, hardware, accuracy),
-    *(profile, slurm, k8s),
+    *(profile, plan, slurm, k8s),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -3,7 +3,7 @@
 Everything that can be judged without building the cluster or looking up an algorithm is judged here.
 """
 
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
@@ -207,6 +207,7 @@ class ScenarioForm(Section):
     trouble: TroubleForm | None = None
     nccl: NcclForm | None = None
     what_if: list[WhatIfForm] = Field([])
+    plan: dict[str, Any] = Field({})  # read by a plan only: scenarios/plan_form.py
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:

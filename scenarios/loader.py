@@ -84,7 +84,8 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
     """
-    from scenarios.messages import read_form  # pydantic is slow to import
+    from scenarios.forms import ScenarioForm  # pydantic is slow to import
+    from scenarios.messages import read_form
 
     if not isinstance(reference, str | Path):
         raise InputError(f"scenario is {reference!r}; give the name of one, like 'star8', or a file")
@@ -94,7 +95,7 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     path = toml_files.find(reference)
     where = f"{path} with --set {', --set '.join(map(cut, overrides))}" if overrides else str(path)
     folder = Path() if reference in toml_files.shipped() else path.parent
-    return _Builder(where, path, folder).scenario(read_form(toml_files.tables(path, overrides), where))
+    return _Builder(where, path, folder).scenario(read_form(toml_files.tables(path, overrides), where, ScenarioForm))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import json
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -11,7 +11,6 @@ from collectives.errors import InputError
 from collectives.quoting import cut
 from collectives.suggestions import suggest
 from scenarios.cluster_forms import CLUSTER_FORMS, describe_foreign_key, describe_missing_key
-from scenarios.forms import ScenarioForm
 from scenarios.network_form import KINDS, ClusterForm
 
 # pydantic's error types in the words of a scenario file
@@ -26,19 +25,25 @@ WORDS = {
 }
 
 
-def read_form(content: dict[str, Any], where: str) -> ScenarioForm:
-    """Return the form that ``content`` fills. Raise InputError that names file, key, value and what is accepted."""
+Form = TypeVar("Form", bound=BaseModel)
+
+
+def read_form(content: dict[str, Any], where: str, whole: type[Form]) -> Form:
+    """Return the form of a whole file that ``content`` fills.
+
+    Raise InputError that names file, key, value and what is accepted.
+    """
     try:
-        return ScenarioForm.model_validate(content)
+        return whole.model_validate(content)
     except ValidationError as error:
         problems = error.errors()
         # A misspelt key also makes the right one missing; the misspelling is what the user has to hear of.
         first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-        raise InputError(f"{where}: {_describe(first)}") from error
+        raise InputError(f"{where}: {_describe(first, whole)}") from error
 
 
-def _describe(problem: ErrorDetails) -> str:
-    form, place = _locate(problem["loc"])
+def _describe(problem: ErrorDetails, whole: type[BaseModel]) -> str:
+    form, place = _locate(problem["loc"], whole)
     key = cut(".".join(map(str, place)))
     if problem["type"] in ("extra_forbidden", "missing"):
         return _describe_key(problem["type"], form, place)
@@ -63,13 +68,12 @@ def _describe_key(problem: str, form: type[BaseModel], place: list[int | str]) -
     return f"{key} is no known key; {suggest(name, names)}"
 
 
-def _locate(place: tuple[int | str, ...]) -> tuple[type[BaseModel], list[int | str]]:
+def _locate(place: tuple[int | str, ...], whole: type[BaseModel]) -> tuple[type[BaseModel], list[int | str]]:
     """Return the form that the last key of ``place`` belongs to, and the place without the tags of cluster forms.
 
     pydantic puts the tag of the chosen form behind the key: ``("cluster", "star", "hosts")``.
     """
-    owner: type[BaseModel] = ScenarioForm  # of the last key
-    form: type[BaseModel] = ScenarioForm  # of the table that it leads to
+    owner = form = whole  # of the last key; of the table that it leads to
     found: list[int | str] = []
     for before, part in pairwise(["", *place]):
         if before == "cluster":

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from viz.accuracy import Dots, draw_accuracy
     from viz.file_types import check_file
     from viz.film.animation import animate
+    from viz.money import Priced, draw_money
     from viz.path_strip import draw_path
     from viz.perfetto import write_perfetto
     from viz.pictures import draw
@@ -29,6 +30,7 @@ _MODULES = {
     "Curve": "viz.scaling",
     "Dots": "viz.accuracy",
     "PlayedRun": "viz.player.data",
+    "Priced": "viz.money",
     "Rings": "viz.rings",
     "SweepLine": "viz.sweep",
     "Winners": "viz.winners",
@@ -36,6 +38,7 @@ _MODULES = {
     "animate": "viz.film.animation",
     "draw": "viz.pictures",
     "draw_accuracy": "viz.accuracy",
+    "draw_money": "viz.money",
     "draw_path": "viz.path_strip",
     "draw_rings": "viz.rings",
     "draw_scaling": "viz.scaling",
@@ -54,6 +57,7 @@ __all__ = [
     "Curve",
     "Dots",
     "PlayedRun",
+    "Priced",
     "Rings",
     "SweepLine",
     "Winners",
@@ -61,6 +65,7 @@ __all__ = [
     "check_file",
     "draw",
     "draw_accuracy",
+    "draw_money",
     "draw_path",
     "draw_rings",
     "draw_scaling",

@@ -17,6 +17,7 @@ FILE_TYPES = {
     "a picture of accuracy": (".png", ".svg", ".pdf"),
     "a sweep": (".png", ".svg", ".pdf"),
     "a map of winners": (".png", ".svg", ".pdf"),
+    "a plan": (".png", ".svg", ".pdf"),
     "a waterfall": (".png", ".svg", ".pdf"),
     "a scaling curve": (".png", ".svg", ".pdf"),
     "a critical path": (".png", ".svg", ".pdf"),

@@ -50,7 +50,7 @@ def price_of_other(first: Quote, other: Quote) -> BreakEven:
     """Return the price an hour below which another quote is as cheap as the first."""
     price = other.choice.price
     value = price * first.cost.median / other.cost.median
-    words = f"{other.choice.label} would be the cheapest below ${value:.2f} an hour; it is ${price:.2f}"
+    words = f"{other.choice.instances} would be the cheapest below ${value:.2f} an hour; it is ${price:.2f}"
     return BreakEven("price", value, "$/h", price, words)
 
 
@@ -61,7 +61,7 @@ def interruptions(on_demand: Quote, spot: Quote, given: Interruptions) -> BreakE
         return None
     value = 24 * (1 - share) / (given.lost_hours * spot.choice.nodes)
     words = (
-        f"{spot.choice.label} is cheaper than on demand up to {value:.0f} interruptions a day of "
+        f"{spot.choice.instances} is cheaper than on demand up to {value:.0f} interruptions a day of "
         f"{60 * given.lost_hours:.0f} minutes each"
     )
     return BreakEven("interruptions", value, "1/day", given.per_day, words)

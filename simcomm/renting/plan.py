@@ -90,7 +90,7 @@ def _nearest(ranked: Sequence[Quote], limits: Limits) -> str:
 
 
 def _brief(quote: Quote) -> str:
-    return f"{quote.choice.label} at ${quote.cost.median:.2f} in {quote.hours.median:.3g} h"
+    return f"{quote.choice.instances} at ${quote.cost.median:.2f} in {quote.hours.median:.3g} h"
 
 
 def _break_evens(
@@ -131,9 +131,9 @@ def best_measurement(within: Sequence[Quote], everything: Iterable[Quote], rival
 def _runs(quote: Quote, everything: Iterable[Quote]) -> Iterable[Measurement]:
     """Yield what can be measured of a quote: its machines, and one GPU of its type where that is for sale."""
     share = MINUTES / 60
-    yield Measurement(quote.choice.label, quote.choice.price * share, quote.rate.rate.causes)
+    yield Measurement(quote.choice.instances, quote.choice.price * share, quote.rate.rate.causes)
     gpu = quote.choice.rental.gpu
     alone = [each for each in everything if each.choice.gpus == 1 and each.choice.rental.gpu == gpu]
     if alone and quote.choice.gpus > 1:
         least = min(alone, key=lambda each: each.choice.price)
-        yield Measurement(f"one {gpu} ({least.choice.label})", least.choice.price * share, least.rate.rate.causes)
+        yield Measurement(f"one {gpu} ({least.choice.instances})", least.choice.price * share, least.rate.rate.causes)

@@ -32,9 +32,25 @@ class Choice(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The machines in words, for tables and advice."""
+        """The machines in a few words: GPUs in all, nodes where there are several, who rents them out.
+
+        >>> from simcomm.renting.rentals import read_rentals
+        >>> Choice(read_rentals()[2], 2, "on demand").label
+        '16 x V100 SXM2 16GB on 2 nodes, AWS'
+        """
+        several = f" on {self.nodes} nodes" if self.nodes > 1 else ""
+        return f"{self.gpus} x {self.rental.gpu}{several}, {self.rental.provider}{self.spot}"
+
+    @property
+    def instances(self) -> str:
+        """The machines by the name by which they are rented."""
         times = f"{self.nodes} x " if self.nodes > 1 else ""
-        return f"{times}{self.rental.name}{' spot' if self.market == 'spot' else ''}"
+        return f"{times}{self.rental.name}{self.spot}"
+
+    @property
+    def spot(self) -> str:
+        """``" spot"``, or nothing."""
+        return " spot" if self.market == "spot" else ""
 
 
 class Rate(NamedTuple):
@@ -90,7 +106,7 @@ def list_choices(rentals: Iterable[Rental], most_nodes: int, spot: bool) -> Iter
     """Yield what can be rented: each machine alone and, where its network is known, in powers of two.
 
     >>> from simcomm.renting.rentals import read_rentals
-    >>> [choice.label for choice in list_choices(read_rentals()[2:3], most_nodes=4, spot=True)]
+    >>> [choice.instances for choice in list_choices(read_rentals()[2:3], most_nodes=4, spot=True)]
     ['AWS p3.16xlarge', '2 x AWS p3.16xlarge', '4 x AWS p3.16xlarge']
     """
     for rental in rentals:

@@ -1,0 +1,368 @@
+"""``PlanAnswer``: which machines to rent for a training, by time and money."""
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import date
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from ringlab.answers.progress import Progress, computing
+from ringlab.answers.record import SCHEMA_VERSION, Record
+from simcomm.renting.break_evens import BreakEven
+from simcomm.renting.fitting import Footprint, footprint, gpu_memory
+from simcomm.renting.measuring import MINUTES, half_width
+from simcomm.renting.one_gpu import OneGpu
+from simcomm.renting.plan import Limits, Plan, make_plan
+from simcomm.renting.predicting import Predicting, Question, predict_all
+from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
+from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
+from simcomm.scaling.descriptions import Job
+from simcomm.scaling.models import Layer, ModelProfile, find_model, models
+
+if TYPE_CHECKING:
+    from scenarios.plan_form import PlanForm, PlanScenarioForm, PlanTrainingForm
+
+SHARE = 0.8  # of the intervals
+LAYERS = 100  # alike, of a model of which the number of parameters is all that is known
+UNSURE = 0.9  # of the first being cheaper than its rival: below it the advice is to measure first
+
+
+@dataclass(frozen=True)
+class PlanRow(Record):
+    """A choice within the limits; times are hours, money is dollars."""
+
+    rank: int
+    label: str
+    provider: str
+    instance: str
+    region: str
+    gpu: str
+    gpus: int
+    nodes: int
+    market: str
+    price_per_hour: float
+    price_date: str
+    price_is_old: bool
+    samples_per_s: float
+    efficiency: float
+    bottleneck: str
+    hours: float
+    hours_80: tuple[float, float]
+    cost: float
+    cost_80: tuple[float, float]
+    chance_within_limits: float
+    front: bool
+
+
+@dataclass(frozen=True)
+class MeasureFirst(Record):
+    """A short run that is expected to bring more than it costs."""
+
+    run: str
+    minutes: float
+    costs: float
+    saves: float  # dollars, expected
+    uncertainty_before: float  # of the cost of the first over that of its rival: plus or minus, 80 %
+    uncertainty_after: float
+
+
+@dataclass(frozen=True, repr=False)
+class PlanAnswer(Record):
+    """What ``plan`` found: the choices within the limits, the cheapest first."""
+
+    title: str
+    file: str
+    model: str
+    target_samples: float
+    deadline_hours: float | None
+    budget: float | None
+    prices: str
+    prices_newest: str
+    choices: tuple[PlanRow, ...]
+    beyond_limits: int
+    chance_first: float
+    rival: str | None
+    chance_rival: float
+    break_evens: tuple[BreakEven, ...]
+    measure_first: MeasureFirst | None
+    notes: tuple[str, ...]
+    advice: str
+    interrupted: bool = field(default=False)
+
+    def __repr__(self) -> str:
+        return f"<PlanAnswer of {self.title!r}: {len(self.choices)} choices>"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema_version": SCHEMA_VERSION, "kind": "plan", **super().to_dict()}
+
+    def draw(self, path: Path | str) -> None:
+        """Write time against money as .png, .svg or .pdf. Raise InputError for another suffix."""
+        import viz  # a table does without what draws
+
+        dots = [_dot(row) for row in self.choices]
+        subtitle = f"{self.target_samples:,.0f} samples; prices of {self.prices_newest} and before; lines: 80 %"
+        limits = self.deadline_hours or inf, self.budget or inf
+        viz.draw_money(f"{self.title}: what it takes and costs", subtitle, dots, limits, path)
+
+
+def _dot(row: PlanRow) -> Any:
+    import viz
+
+    hours = row.hours_80[0], row.hours, row.hours_80[1]
+    dollars = row.cost_80[0], row.cost, row.cost_80[1]
+    return viz.Priced(row.label, row.gpu, hours, dollars, row.front)
+
+
+def plan(
+    scenario: str | Path,
+    *overrides: str,
+    target_samples: float | None = None,
+    budget: float | None = None,
+    deadline: float | str | None = None,
+    spot: bool = False,
+    prices: Path | str | None = None,
+    executor: Executor | None = None,
+    kept: Path | str | None = None,
+    progress: Progress | None = None,
+    today: date | None = None,
+) -> PlanAnswer:
+    """Choose machines to rent for a scenario's training; what is given here comes before its ``[plan]``.
+
+    ``deadline`` is in hours or a text such as "3 days"; ``prices`` is a file in the columns of
+    ``simcomm/renting/prices.csv``; ``executor`` is any of ``concurrent.futures`` in place of this machine's cores. What
+    the file ``kept`` holds is not predicted again. An interrupt ends predicting, and the plan is of what is done.
+    Raises InputError, and KeyboardInterrupt where nothing is done yet.
+
+    >>> found = plan("quickstart", "training.model='resnet50'", "plan.known_rates={'V100' = 400.0}", target_samples=1e8)
+    >>> found.choices[0].cost <= found.choices[1].cost
+    True
+    """
+    from scenarios.plan_form import parse_hours, read_plan_scenario
+
+    form, path = read_plan_scenario(str(scenario), overrides)
+    samples = target_samples or form.plan.target_samples
+    if samples is None or not 0 < samples < 1e30:
+        raise InputError(f"{path}: plan.target_samples is missing; give the samples to train on, or --target-samples")
+    late = form.plan.deadline if deadline is None else parse_hours(deadline)
+    money = budget or form.plan.budget
+    limits = Limits(late or inf, money or inf)
+    predicting = Predicting(make_job(form), OneGpu(make_job(form), form.plan.known_rates).rate)
+    rentals = _offered(read_rentals(prices), form.plan, str(path))
+    taken = footprint(predicting.job.model, form.training.precision, form.training.optimizer)
+    fitting, left_out = _fitting(rentals, taken, form.training)
+    choices, questions, unknown = _questions(fitting, predicting, form.plan, spot)
+    interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
+    quotes, interrupted = _predict(choices, questions, samples, interruptions, executor, kept, progress)
+    found = make_plan(quotes, limits, predicting.predict, interruptions)
+    when = today or date.today()
+    rows = tuple(_row(number, one, found, limits, when) for number, one in enumerate(found.quotes, start=1))
+    notes = tuple(_notes(rentals, prices, when, left_out, unknown, found, len(quotes)))
+    return PlanAnswer(
+        form.title or path.stem,
+        str(path),
+        predicting.job.model.name,
+        samples,
+        late,
+        money,
+        "snapshot" if prices is None else str(prices),
+        newest_date(rentals).isoformat(),
+        rows,
+        found.beyond,
+        found.chance_first,
+        found.rival.choice.label if found.rival else None,
+        found.chance_rival,
+        found.break_evens,
+        _measure_first(found),
+        notes,
+        advise(found),
+        interrupted,
+    )
+
+
+def make_job(form: "PlanScenarioForm") -> Job:
+    """Return what a scenario trains, as the model of a step reads it. Raise InputError for a model without layers."""
+    training, asked = form.training, form.plan
+    return Job(
+        _model(training),
+        float(training.batch_size),
+        {"float32": "FP32", "tf32": "TF32"}.get(training.precision, training.precision),
+        asked.gradient_bytes,
+        "ddp",
+        asked.loader,  # type: ignore[arg-type]  # the form has checked it
+        asked.variable_batches,
+        asked.bucket_mb,
+    )
+
+
+def _model(training: "PlanTrainingForm") -> ModelProfile:
+    if training.parameters is not None:
+        each = training.parameters // LAYERS
+        layers = [Layer(each, 1.0, 0.0)] * (LAYERS - 1)
+        return ModelProfile(training.model, (*layers, Layer(training.parameters - each * (LAYERS - 1), 1.0, 0.0)))
+    known = {_plain(name): name for name in models()}
+    return find_model(known.get(_plain(training.model), training.model))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower())
+
+
+def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[Rental]:
+    """Return the rentals of the providers that are asked for. Raise InputError for one that there is not."""
+    known = {one.provider for one in rentals}
+    for name in asked.providers:
+        if name not in known:
+            raise InputError(f"{where}: plan.providers: {quote(name)} sells nothing here; there are {sorted(known)}")
+    return [one for one in rentals if not asked.providers or one.provider in asked.providers]
+
+
+def _fitting(
+    rentals: Sequence[Rental], taken: Footprint, training: "PlanTrainingForm"
+) -> tuple[list[Rental], list[str]]:
+    """Return the rentals on whose GPUs the batch fits, and the GPUs on which it does not. Raise InputError for none."""
+    at_once = training.batch_size // training.accumulate
+    memories = {one.gpu: gpu_memory(one.gpu) for one in rentals}
+    too_small = sorted(gpu for gpu, memory in memories.items() if memory and taken.batch_for(memory) < at_once)
+    fitting = [one for one in rentals if one.gpu not in too_small]
+    if not fitting:
+        largest = max(too_small, key=lambda gpu: memories[gpu] or 0.0)
+        memory = memories[largest] or 0.0
+        raise InputError(
+            f"a batch of {at_once} of {training.model} takes {(taken.replica + at_once * taken.sample) / 1e9:.3g} GB "
+            f"at least and fits on no GPU that is for sale; the largest, {largest}, has {memory / 1e9:.3g} GB, for "
+            f"{taken.batch_for(memory)}: give a smaller training.batch_size, or training.accumulate"
+        )
+    return fitting, too_small
+
+
+def _questions(
+    rentals: Sequence[Rental], predicting: Predicting, asked: "PlanForm", spot: bool
+) -> tuple[list[Choice], list[tuple[str, Question]], dict[str, str]]:
+    """Return the choices and what is asked of each, and by GPU why nothing can be said. Raise InputError for none."""
+    choices, questions, unknown = list[Choice](), list[tuple[str, Question]](), dict[str, str]()
+    for choice in list_choices(rentals, asked.most_nodes, spot or asked.spot):
+        try:
+            question = predicting.question(choice)
+        except InputError as error:
+            unknown[choice.rental.gpu] = str(error)
+            continue
+        choices.append(choice)
+        questions.append((choice.instances, question))
+    if not choices:
+        raise InputError(f"nothing is known of the GPUs that are for sale: {next(iter(unknown.values()))}")
+    return choices, questions, unknown
+
+
+def _predict(
+    choices: Sequence[Choice],
+    questions: Sequence[tuple[str, Question]],
+    samples: float,
+    interruptions: Interruptions,
+    executor: Executor | None,
+    kept: Path | str | None,
+    progress: Progress | None,
+) -> tuple[list[Quote], bool]:
+    """Return the quotes that are done, and whether an interrupt came first."""
+    found, interrupted = dict[int, Quote](), False
+    with computing(progress, f"predicting {len(questions)} choices of machines") as tick:
+        try:
+            asked = predict_all(questions, executor=executor, kept=kept)
+            for number, rate in asked:
+                found[number] = make_quote(choices[number], rate, samples, interruptions)
+                tick(0, len(found), len(questions), "choices")
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            interrupted = True
+    return [found[number] for number in sorted(found)], interrupted
+
+
+def _row(rank: int, one: Quote, found: Plan, limits: Limits, today: date) -> PlanRow:
+    choice, rental = one.choice, one.choice.rental
+    return PlanRow(
+        rank,
+        choice.label,
+        rental.provider,
+        rental.instance,
+        rental.region,
+        rental.gpu,
+        choice.gpus,
+        choice.nodes,
+        choice.market,
+        choice.price,
+        rental.dated.isoformat(),
+        is_old(rental, today),
+        one.rate.rate.median,
+        one.rate.efficiency,
+        one.rate.bottleneck,
+        one.hours.median,
+        one.hours.interval(SHARE),
+        one.cost.median,
+        one.cost.interval(SHARE),
+        one.chance_within(limits.deadline, limits.budget),
+        one in found.front,
+    )
+
+
+def _notes(
+    rentals: Sequence[Rental],
+    prices: Path | str | None,
+    today: date,
+    too_small: Sequence[str],
+    unknown: dict[str, str],
+    found: Plan,
+    predicted: int,
+) -> list[str]:
+    newest = newest_date(rentals)
+    old = sum(is_old(one, today) for one in rentals)
+    source = "the snapshot" if prices is None else str(prices)
+    notes = [f"prices of {source}, the newest of {newest.isoformat()}"]
+    if old:
+        notes[0] += f"; {old} of {len(rentals)} are older than {OLD_AFTER_DAYS} days: look at today's before renting"
+    if found.beyond:
+        notes.append(f"{found.beyond} of {predicted} choices are beyond the deadline or the budget")
+    if too_small:
+        notes.append(f"the batch does not fit on {', '.join(too_small)}")
+    if unknown:
+        notes.append(f"left out, as too little is known of it: {', '.join(sorted(unknown))}")
+    return notes
+
+
+def _measure_first(found: Plan) -> MeasureFirst | None:
+    best = found.measure
+    if best is None:
+        return None
+    return MeasureFirst(
+        best.measurement.what,
+        MINUTES,
+        best.measurement.price,
+        best.saves,
+        half_width(best.before),
+        half_width(best.after),
+    )
+
+
+def advise(found: Plan) -> str:
+    """Return one sentence: what to rent, for what, how sure that is, and what to measure before."""
+    first = found.first
+    low, high = first.cost.interval(SHARE)
+    said = (
+        f"Rent {first.choice.instances} ({first.choice.label}): ${first.cost.median:.2f} (${low:.2f} to ${high:.2f}) "
+        f"in {first.hours.median:.3g} h"
+    )
+    if found.rival is not None:
+        chance = "over 99%" if found.chance_rival > 0.99 else f"{found.chance_rival:.0%}"
+        said += f", cheaper than {found.rival.choice.instances} with a probability of {chance}"
+    if found.measure is not None and found.chance_rival < UNSURE:
+        run = found.measure
+        said += (
+            f"; but first run {run.measurement.what} for {MINUTES:.0f} minutes (${run.measurement.price:.2f}), which "
+            f"takes the uncertainty between the two from {half_width(run.before):.0%} to {half_width(run.after):.0%} "
+            f"and is expected to save ${run.saves:.2f}"
+        )
+    return f"{said}."

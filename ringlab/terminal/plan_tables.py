@@ -1,0 +1,40 @@
+"""The tables of ``plan``: the cheapest choices, the front, and what is said about them."""
+
+from rich.console import Console
+
+from collectives.quoting import make_printable
+from ringlab.answers.planning import PlanAnswer, PlanRow
+from ringlab.terminal.tables import Row, format_digits, make_table
+
+MOST_ROWS = 12
+
+
+def show_plan(answer: PlanAnswer, console: Console) -> None:
+    """Print the cheapest choices, those of the Pareto front among them, then break-even points and the advice."""
+    shown = [row for number, row in enumerate(answer.choices) if number < MOST_ROWS or row.front]
+    headings = ["", "machines", "held back by", "hours", "$", "80 %", "$/h"]
+    title = f"{answer.title}: {answer.target_samples:,.0f} samples"
+    console.print(make_table(title, headings, [_row(row) for row in shown], words=3))
+    notes = ["*: on the Pareto front, nothing else is both sooner and cheaper"]
+    more = len(answer.choices) - len(shown)
+    notes += [f"{more} dearer choices are not shown (--json has all)"] * bool(more)
+    for note in [*notes, *answer.notes, *(f"break-even: {point.text}" for point in answer.break_evens)]:
+        console.print(f"  {make_printable(note)}", soft_wrap=True)
+    console.print()
+    console.print(make_printable(answer.advice), soft_wrap=True)
+
+
+def _row(row: PlanRow) -> Row:
+    return [
+        f"{row.rank}{'*' if row.front else ''}",
+        row.label,
+        row.bottleneck,
+        format_digits(row.hours),
+        format_digits(row.cost),
+        _range(row.cost_80),
+        f"{row.price_per_hour:.2f}",
+    ]
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return " to ".join(format_digits(end) for end in ends)

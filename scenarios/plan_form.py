@@ -1,0 +1,115 @@
+"""What a scenario says of a training that is to be planned on rented machines: ``[training]`` and ``[plan]``.
+
+Tables and keys that only predictions and runs need are passed over, so any scenario with a training can be planned.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from collectives.errors import InputError
+from collectives.quoting import cut
+from scenarios import toml_files
+from scenarios.fields import Ratio, Section, check_known
+from scenarios.forms import ScenarioForm, TrainingForm
+from scenarios.messages import read_form
+
+PRECISIONS = ("float32", "tf32", "fp16", "bf16", "mixed")
+LOADERS = ("synthetic", "dali", "decode", "text")
+OPTIMIZERS = ("sgd", "adamw")
+DURATIONS = {"h": 1.0, "hours": 1.0, "hour": 1.0, "d": 24.0, "days": 24.0, "day": 24.0, "min": 1 / 60, "weeks": 168.0}
+
+
+def parse_hours(value: object) -> float:
+    """Return a duration in hours; a number without a unit is of hours. Raise InputError.
+
+    >>> parse_hours("2 days"), parse_hours("90 min"), parse_hours(3)
+    (48.0, 1.5, 3.0)
+    """
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-z]*)\s*", str(value).lower())
+    try:
+        number = float(found[1]) if found else -1.0
+    except ValueError:
+        number = -1.0
+    factor = DURATIONS.get((found[2] or "h") if found else "")
+    if factor is None or not 0 < number < 1e9 or isinstance(value, bool):
+        raise InputError(f"{cut(str(value))!r} is no duration; write '12 h', '3 days' or '90 min'")
+    return number * factor
+
+
+Hours = Annotated[float, BeforeValidator(parse_hours)]
+Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=1, le=10**15)]
+
+
+class PlanTrainingForm(Section):
+    """``[training]`` of a plan: what its rate and its memory depend on."""
+
+    model: str = Field(
+        min_length=1, description='for example "resnet50", or any name beside parameters = 1_700_000_000'
+    )
+    batch_size: int = Field(32, ge=1, le=10**9)  # samples or tokens of each GPU between two exchanges of gradients
+    accumulate: int = Field(1, ge=1)
+    precision: str = "float32"
+    optimizer: str = "sgd"
+    parameters: Whole | None = None
+
+    @model_validator(mode="after")
+    def _check_values(self) -> "PlanTrainingForm":
+        check_known(self.precision, "precision", PRECISIONS)
+        check_known(self.optimizer, "optimizer", OPTIMIZERS)
+        if self.batch_size % self.accumulate:
+            raise InputError(f"accumulate is {self.accumulate}; give a divisor of batch_size, {self.batch_size}")
+        return self
+
+
+class PlanForm(Section):
+    """``[plan]``: what is to be reached, what may be rented, and what more is known of the training."""
+
+    target_samples: Dollars | None = None  # the command line can say these instead
+    budget: Dollars | None = None
+    deadline: Hours | None = None
+    spot: bool = False
+    most_nodes: int = Field(4, ge=1, le=4096)
+    providers: list[str] = Field([])
+    interruptions_per_day: float = Field(0.0, ge=0, allow_inf_nan=False)  # of a spot node
+    lost_per_interruption: Hours = 0.25
+    known_rates: dict[str, Dollars] = Field({})  # samples/s of one GPU, by its type: measured
+    loader: str = "synthetic"
+    bucket_mb: Ratio = 25.0
+    gradient_bytes: int = Field(4, ge=1, le=8)  # of an element, as it travels
+    variable_batches: bool = False  # of unequal work
+
+    @model_validator(mode="after")
+    def _check_loader(self) -> "PlanForm":
+        check_known(self.loader, "loader", LOADERS)
+        return self
+
+
+class PlanScenarioForm(Section):
+    """A whole file as a plan reads it."""
+
+    title: str = ""
+    training: PlanTrainingForm = Field(description="a [training] table, what is to be planned")
+    plan: PlanForm = Field(default_factory=lambda: PlanForm.model_validate({}))
+
+
+def read_plan_scenario(reference: str, overrides: Sequence[str] = ()) -> tuple[PlanScenarioForm, Path]:
+    """Return what a scenario says of a plan, and its file. Raise InputError that names file, key and value."""
+    path = toml_files.find(reference)
+    tables = toml_files.tables(path, overrides)
+    where = f"{path} with --set {', --set '.join(map(cut, overrides))}" if overrides else str(path)
+    return read_form(_without_others(tables), where, PlanScenarioForm), path
+
+
+def _without_others(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables without what only predictions and runs read."""
+    others = ScenarioForm.model_fields.keys() - PlanScenarioForm.model_fields.keys()
+    kept = {key: value for key, value in tables.items() if key not in others}
+    if isinstance(kept.get("training"), dict):
+        foreign = TrainingForm.model_fields.keys() - PlanTrainingForm.model_fields.keys()
+        kept["training"] = {key: value for key, value in kept["training"].items() if key not in foreign}
+    return kept

@@ -1,0 +1,154 @@
+"""``ringlab plan``: the answer and its JSON, executors, what is kept, refusals."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import ringlab
+from collectives.errors import InputError
+from ringlab.cli import app
+from simcomm.renting import predicting
+from simcomm.renting.fitting import footprint, gpu_memory
+from simcomm.renting.nodes import SERIES_GPUS, scaling_node
+from simcomm.renting.quotes import Rate
+from simcomm.renting.rentals import COLUMNS, read_rentals
+from simcomm.scaling.descriptions import read_series
+
+RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
+SCENARIO = """
+title = "a plan"
+[training]
+model = "resnet50"
+batch_size = 256
+precision = "fp16"
+[plan]
+target_samples = 1e8
+"""
+TODAY = date(2026, 9, 1)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    path = tmp_path / "rent.toml"
+    path.write_text(SCENARIO)
+    return str(path)
+
+
+def test_a_plan_adds_up(scenario: str) -> None:
+    answer = ringlab.plan(scenario, RATES, deadline="10 h", spot=True, today=TODAY)
+    assert all(one.cost <= other.cost for one, other in pairwise(answer.choices))
+    for row in answer.choices:
+        assert row.hours * row.samples_per_s * 3600 == pytest.approx(1e8, rel=1e-9)
+        assert row.cost == pytest.approx(row.hours * row.price_per_hour, rel=1e-9)
+        assert row.cost_80[0] <= row.cost <= row.cost_80[1]
+        assert row.hours <= 10.0
+    assert {row.market for row in answer.choices} == {"on demand", "spot"}
+    alone = {row.gpu: row for row in answer.choices if row.gpus == 1}
+    assert alone["H100 SXM"].samples_per_s == pytest.approx(2785.0)
+    assert answer.choices[0].front and answer.beyond_limits > 0
+    assert "older than 90 days" in answer.notes[0]
+    assert any("L40S" in note for note in answer.notes if note.startswith("left out"))
+    json.dumps(answer.to_dict(), allow_nan=False)
+
+
+def test_machines_are_joined_as_they_are_sold() -> None:
+    nodes = {one.instance: scaling_node(one) for one in read_rentals()}
+    assert (nodes["p3.16xlarge"].link, nodes["p3.16xlarge"].nic_GBps) == ("cube_v100", 3.125)
+    assert nodes["4x-RTX_4090-32-65536"].kind == "host"
+    assert nodes["n3-H100x8"].kind == "pcie"
+    assert nodes["p6-b200.48xlarge"].bandwidth(8) > 1.5 * nodes["p5.48xlarge"].bandwidth(8)
+
+
+def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "rates.jsonl"
+    first = ringlab.plan(scenario, RATES, kept=kept, today=TODAY)
+    lines = kept.read_text().splitlines()
+    kept.write_text("\n".join(lines[:-3]) + "\n" + lines[-1][:20])  # killed while it wrote
+    asked = list[predicting.Question]()
+
+    def counted(block: list[predicting.Question]) -> list[Rate]:
+        asked.extend(block)
+        return [predicting.answer(question) for question in block]
+
+    monkeypatch.setattr(predicting, "answer_all", counted)
+    again = ringlab.plan(scenario, RATES, kept=kept, today=TODAY)
+    assert (len(asked), again.choices) == (3, first.choices)
+    with ThreadPoolExecutor(1) as executor:
+        assert ringlab.plan(scenario, RATES, executor=executor, today=TODAY).choices == first.choices
+    kept.write_text('{"key": "a"}\n')
+    with pytest.raises(InputError, match=r"rates.jsonl, line 1: .* is no rate of a plan"):
+        ringlab.plan(scenario, RATES, kept=kept)
+
+
+def test_an_interrupt_keeps_what_is_done(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def some(function: object, tasks: list[list[predicting.Question]], executor: object) -> Iterator[Any]:
+        yield 0, predicting.answer_all(tasks[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(predicting, "BLOCK", 20)
+    monkeypatch.setattr(predicting, "in_any_order", some)
+    answer = ringlab.plan(scenario, RATES)
+    assert answer.interrupted and len(answer.choices) == 20
+
+
+def test_the_command(scenario: str, tmp_path: Path) -> None:
+    picture, found = tmp_path / "plan.svg", tmp_path / "plan.json"
+    options = ["--set", RATES, "--budget", "100", "--deadline", "12h", "--plot", str(picture), "--json", str(found)]
+    done = CliRunner().invoke(app, ["plan", scenario, *options])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(found.read_text())
+    assert (answer["kind"], answer["budget"], answer["deadline_hours"]) == ("plan", 100.0, 12.0)
+    assert answer["advice"] in done.output
+    assert picture.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.batch_size=100000", "a batch of 100000 of resnet50 takes .* GB at least and fits on no GPU"),
+        ("plan.deadline=0.1", "nothing is done within 0.1 h: the soonest is"),
+        ("plan.budget=0.01", r"nothing is done for \$0.01: the cheapest is"),
+        ("plan.known_rates={H900 = 1.0}", "plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
+        ("plan.providers=['Ours']", "plan.providers: 'Ours' sells nothing here; there are"),
+        ("training.model=resnet51", "model = 'resnet51' is not known"),
+        ("plan.deadline=soon", "plan.deadline: 'soon' is no duration"),
+        ("plan.target_samples=0", "plan.target_samples = 0 should be greater than 0"),
+    ],
+)
+def test_refusals(scenario: str, override: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ringlab.plan(scenario, RATES, override)
+
+
+def test_a_price_file_without_columns_is_refused(scenario: str, tmp_path: Path) -> None:
+    path = tmp_path / "vms.csv"
+    path.write_text(",".join(COLUMNS[:9]) + "\n")
+    done = CliRunner().invoke(app, ["plan", scenario, "--set", RATES, "--prices", str(path)])
+    assert isinstance(done.exception, InputError)
+    assert f"{path}, line 1: the columns Provider, Gpu, Machine" in str(done.exception)
+
+
+def test_no_published_training_is_refused_as_too_large() -> None:
+    """What ran fits; but for batches that are accumulated, of which the series do not say the pieces."""
+    smallest: dict[str, float] = {}
+    for one in read_rentals():
+        name = next((ours for start, ours in SERIES_GPUS.items() if one.gpu.startswith(start)), one.gpu)
+        smallest[name] = max(smallest.get(name, 0.0), gpu_memory(one.gpu) or 0.0)
+    checked = 0
+    for series in read_series():
+        if (
+            series.gpu.name in smallest
+            and series.job.batch < 4096
+            and series.model.startswith(("R", "B", "V", "I", "S"))
+        ):
+            taken = footprint(series.job.model, series.job.precision, "sgd")
+            assert taken.batch_for(smallest[series.gpu.name]) >= series.job.batch, series.where
+            checked += 1
+    assert checked > 80

@@ -1,0 +1,130 @@
+"""Time against money: every choice of rented machines as a dot, and the front that nothing beats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, log
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from collectives.errors import InputError
+from viz.file_types import check_file
+from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours
+from viz.style.figures import clear_axes, fit_words, titled_figure, write_figure
+
+MOST_KINDS = 8  # that have a colour; what comes after is grey
+LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
+LINE_APART = 0.05  # of the height, between two labels
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A choice: its kind, which has a colour, and with their intervals the hours and dollars that it takes."""
+
+    label: str
+    kind: str
+    hours: tuple[float, float, float]  # low, middle, high
+    dollars: tuple[float, float, float]
+    is_front: bool = False
+
+
+def draw_money(
+    title: str, subtitle: str, choices: Sequence[Priced], limits: tuple[float, float], path: Path | str
+) -> None:
+    """Write time against money as .png, .svg or .pdf; ``limits`` are hours and dollars, which may be infinite.
+
+    Raise InputError for another suffix, or where there is nothing to draw.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> one = Priced("a box", "A100", (1.0, 2.0, 3.0), (4.0, 8.0, 12.0), is_front=True)
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_money("a plan", "", [one], (10.0, float("inf")), Path(folder, "plan.svg"))
+    ...     Path(folder, "plan.svg").stat().st_size > 1000
+    True
+    """
+    path = check_file(path, "a plan")
+    write_figure(money_figure(title, subtitle, choices, limits), path)
+
+
+def money_figure(title: str, subtitle: str, choices: Sequence[Priced], limits: tuple[float, float]) -> Figure:
+    """Return time against money as a figure. Raise InputError as ``draw_money``."""
+    if not choices:
+        raise InputError("no choices to draw")
+    figure = titled_figure(title, subtitle, 9.6, 6.2)
+    axes = figure.add_axes((0.085, 0.1, 0.63, 0.74))
+    colours = _colours(choices)
+    for choice in choices:
+        colour = colours.get(choice.kind, FAINT)
+        hours, dollars = choice.hours[1], choice.dollars[1]
+        if choice.is_front:
+            axes.plot(choice.hours[::2], [dollars] * 2, color=colour, linewidth=1.1, alpha=0.7, zorder=3)
+            axes.plot([hours] * 2, choice.dollars[::2], color=colour, linewidth=1.1, alpha=0.7, zorder=3)
+        size = 8.0 if choice.is_front else 4.5
+        edge = INK if choice.is_front else PAPER
+        axes.plot(
+            hours, dollars, "o", color=colour, markersize=size, markeredgecolor=edge, markeredgewidth=0.7,
+            zorder=4 if choice.is_front else 2, gid=choice.label,
+        )  # fmt: skip
+    front = sorted((one for one in choices if one.is_front), key=lambda one: one.hours[1])
+    axes.step(
+        [one.hours[1] for one in front], [one.dollars[1] for one in front], where="post", color=GREY, linewidth=1.2,
+        linestyle="--", zorder=1, gid="front",
+    )  # fmt: skip
+    _scale(axes)
+    _draw_limits(axes, limits)
+    _draw_labels(axes, front, colours)
+    _draw_legend(figure, colours)
+    return figure
+
+
+def _colours(choices: Sequence[Priced]) -> dict[str, str]:
+    """Return a colour for each kind, those on the front first."""
+    kinds = dict.fromkeys(one.kind for one in sorted(choices, key=lambda one: (not one.is_front, one.dollars[1])))
+    chosen = list(kinds)[:MOST_KINDS]
+    return dict(zip(chosen, chunk_colours(len(chosen)), strict=True))
+
+
+def _scale(axes: Axes) -> None:
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel("hours until done", color=INK, fontsize=10)
+    axes.set_ylabel("dollars in all", color=INK, fontsize=10)
+    for axis, sign in ((axes.xaxis, ""), (axes.yaxis, "$")):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda number, _, sign=sign: f"{sign}{number:,.4g}"))
+    clear_axes(axes, keep="both")
+
+
+def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
+    """Shade what is too late or too dear."""
+    hours, dollars = limits
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    if isfinite(hours):
+        axes.axvspan(hours, max(right, hours), color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="deadline")
+    if isfinite(dollars):
+        axes.axhspan(dollars, max(high, dollars), color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="budget")
+    axes.set(xlim=(left, right), ylim=(low, high))
+
+
+def _draw_labels(axes: Axes, front: Sequence[Priced], colours: dict[str, str]) -> None:
+    """Write the front's names beside the axes, each as high as its dot where there is room, with a thin line to it."""
+    low, high = axes.get_ylim()
+    above = 1.0 + LINE_APART
+    for one in sorted(front, key=lambda one: -one.dollars[1]):
+        height = log(one.dollars[1] / low) / log(high / low)
+        above = min(height, above - LINE_APART)
+        axes.annotate(
+            fit_words(one.label, LABEL_WIDTH, LABEL_SIZE), xy=(one.hours[1], one.dollars[1]),
+            xytext=(1.02, above), textcoords="axes fraction",
+            fontsize=LABEL_SIZE, color=colours.get(one.kind, GREY), va="center", parse_math=False,
+            arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7},
+        )  # fmt: skip
+
+
+def _draw_legend(figure: Figure, colours: dict[str, str]) -> None:
+    for number, (kind, colour) in enumerate(colours.items()):
+        x, y = 0.085 + 0.113 * number, 0.025
+        figure.text(x, y, "●", fontsize=8, color=colour, va="center")
+        figure.text(x + 0.013, y, kind[:15], fontsize=7, color=INK, va="center", parse_math=False)
