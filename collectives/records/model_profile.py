@@ -21,7 +21,7 @@ from collectives.suggestions import suggest
 
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
 MOST_BYTES = 16 << 20  # of a file
-BACKWARD_SHARE = 2.0  # backward's work over forward's, where a layer has none of its own
+FLOPS_PER_BYTE = 50.0  # that a device does while it moves a byte, roughly, in float32; assumed, for shares of time
 
 
 class Layer(NamedTuple):
@@ -158,6 +158,22 @@ class ModelProfile:
     def saved_bytes(self) -> int:
         """Bytes per sample that are kept from forward to backward."""
         return sum(layer.saved_bytes for layer in self.layers)
+
+    def work(self, is_backward: bool) -> list[float]:
+        """Return the layers' work in FLOPs: their own, or what a device does while it moves their bytes, if more.
+
+        >>> max(find_model_profile("alexnet").work(is_backward=False)) == 447897600.0
+        True
+        """
+        return [
+            max(float(flops), FLOPS_PER_BYTE * bytes_)
+            for layer in self.layers
+            for flops, bytes_ in [
+                (layer.backward_flops, layer.backward_bytes)
+                if is_backward
+                else (layer.forward_flops, layer.read_bytes + layer.written_bytes)
+            ]
+        ]
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

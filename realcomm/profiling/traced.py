@@ -1,6 +1,6 @@
 """What torch's profiler wrote of a training, as the times of a model's layers.
 
-The profiler names phases, not layers: a phase is divided among the layers by their work, as ``work_shares`` says.
+The profiler names phases, not layers: a phase is divided among the layers by their work, as ``ModelProfile.work`` says.
 """
 
 from collections import defaultdict
@@ -8,10 +8,9 @@ from pathlib import Path
 from statistics import median
 
 from collectives.errors import InputError
-from collectives.records.model_profile import Layer, Measured, ModelProfile
+from collectives.records.model_profile import Measured, ModelProfile
 from collectives.records.profiles import read_profile
 
-FLOPS_PER_BYTE = 50.0  # of a processor or GPU in float32, roughly; assumed
 PHASES = ("forward", "backward", "optimizer")
 
 
@@ -27,21 +26,9 @@ def measured_by_profiler(path: Path | str, profile: ModelProfile, batch_size: in
     if missing:
         raise InputError(f"{path}: no {' and no '.join(missing)} in it; profile whole steps of a training")
     middle = {name: median(values) if values else 0.0 for name, values in found.items()}
-    forward = [middle["forward"] * share for share in work_shares(profile, is_backward=False)]
-    backward = [middle["backward"] * share for share in work_shares(profile, is_backward=True)]
+    work = {name: profile.work(is_backward=name == "backward") for name in ("forward", "backward")}
+    forward, backward = ([middle[name] * each / sum(work[name]) for each in work[name]] for name in work)
     return Measured(
         device, batch_size, "as profiled", tuple(forward), tuple(backward), middle["optimizer"], 0.0,
         sum(middle.values()), f"torch's profiler, median of {len(found['backward'])} steps: {Path(path).name}",
     )  # fmt: skip
-
-
-def work_shares(profile: ModelProfile, is_backward: bool) -> list[float]:
-    """Return the layers' shares of a phase: of a layer FLOPs count, or its bytes where these take longer."""
-
-    def work(layer: Layer) -> float:
-        if is_backward:
-            return max(layer.backward_flops, FLOPS_PER_BYTE * layer.backward_bytes)
-        return max(layer.forward_flops, FLOPS_PER_BYTE * (layer.read_bytes + layer.written_bytes))
-
-    each = [work(layer) for layer in profile.layers]
-    return [one / (sum(each) or 1.0) for one in each]

@@ -155,7 +155,7 @@ class _Counter:
         found = sum(block.parameters for block in blocks) / self.form.tensor
         if self.form.experts:
             of_mlp = mlp_share(self.profile)
-            in_blocks = sum(block.parameters for block in blocks if _is_layer(self.profile, block)) / self.form.tensor
+            in_blocks = sum(block.parameters for block in blocks if is_layer(self.profile, block)) / self.form.tensor
             found += in_blocks * of_mlp * (self.form.experts / self.form.expert - 1)
         return found
 
@@ -191,7 +191,7 @@ class _Counter:
         shape, form = self.profile.shape, self.form
         if shape is None or form.tensor == 1:
             return 1.0
-        if not _is_layer(self.profile, block):  # embeddings, and scores of the vocabulary, which is divided
+        if not is_layer(self.profile, block):  # embeddings, and scores of the vocabulary, which is divided
             return 1.0 / form.tensor
         left, whole = (
             transformer_activation_bytes(shape, 1, tensor=t, sequence=s, recompute="selective")
@@ -226,7 +226,7 @@ class _Counter:
         return found + 2 * bucket
 
 
-def _is_layer(profile: ModelProfile, block: Block) -> bool:
+def is_layer(profile: ModelProfile, block: Block) -> bool:
     """Return whether a block is one of a transformer's layers: those that are there ``layers`` times."""
     alike = sum((one.parameters, one.forward_flops) == (block.parameters, block.forward_flops)
                 for one in profile.blocks)  # fmt: skip
@@ -236,7 +236,7 @@ def _is_layer(profile: ModelProfile, block: Block) -> bool:
 def mlp_share(profile: ModelProfile) -> float:
     """Return the share of a transformer layer's parameters that is its MLP's."""
     for block in profile.blocks:
-        if _is_layer(profile, block):
+        if is_layer(profile, block):
             layers = [layer for layer in profile.layers if layer.block == block.name]
             return sum(layer.parameters for layer in layers if ".mlp." in f"{layer.name}.") / block.parameters
     raise InputError(f"the profile of {quote(profile.model)} has no layers with an MLP")

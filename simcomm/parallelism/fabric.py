@@ -1,0 +1,143 @@
+"""What a collective among some of the devices takes: by NCCL's model, or as simulated on a cluster's network."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from collectives.catalogue import find_algorithm
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from collectives.records.calibration import Calibration
+from collectives.request import make_request
+from simcomm.cluster.cluster import Cluster
+from simcomm.simulate import run
+
+SHARES: dict[str, Callable[[int], float]] = {  # of the buffer that a rank sends
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "reduce": lambda n: 1.0,
+    "send_recv": lambda n: 1.0,
+}
+ALGORITHMS = {
+    "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "direct",
+    "broadcast": "binomial", "reduce": "binomial", "send_recv": "naive",
+}  # fmt: skip
+
+
+class Group(NamedTuple):
+    """Devices that communicate: ``size`` of them, each ``stride`` after the one before; others like it do the same."""
+
+    size: int
+    stride: int = 1
+
+
+class Fabric(Protocol):
+    """What joins the devices."""
+
+    kind: str  # of link that hidden communication takes from: nvlink, pcie, host, network; "" where it takes nothing
+    node: int  # devices on a host
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        """Return what a collective of a buffer of ``nbytes`` takes; of send_recv, a message."""
+        ...
+
+
+def sent_bytes(collective: str, nbytes: float, group: Group) -> float:
+    """Return the bytes that each device sends, by the best algorithms for large buffers.
+
+    >>> sent_bytes("all_reduce", 100.0, Group(4))
+    150.0
+    """
+    return nbytes * SHARES[collective](group.size)
+
+
+@dataclass
+class NcclFabric:
+    """GPUs that NCCL joins. Groups that share a host's NICs have their share of them each."""
+
+    system: "object"  # simcomm.nccl.descriptions.System, which other fabrics do without
+    settings: "object | None" = None
+    _known: dict[tuple[str, float, Group], float] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        from simcomm.nccl.descriptions import System
+
+        assert isinstance(self.system, System)
+        self.node: int = self.system.gpus
+        self.kind = link_kind(self.system)
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        """Return what NCCL takes."""
+        if group.size == 1 or nbytes <= 0:
+            return 0.0
+        key = (collective, nbytes, group)
+        if key not in self._known:
+            self._known[key] = self._predict(collective, nbytes, group)
+        return self._known[key]
+
+    def _predict(self, collective: str, nbytes: float, group: Group) -> float:
+        from simcomm.nccl.descriptions import System
+        from simcomm.nccl.predict import predict_seconds
+        from simcomm.nccl.settings import NcclSettings
+
+        assert isinstance(self.system, System)
+        if collective == "send_recv":
+            group = Group(2, group.stride)
+        local = max(1, self.node // group.stride)
+        nodes = -(-group.size // local)
+        gpus = group.size if nodes == 1 else local
+        if nodes > 1 and group.size % local:
+            raise InputError(f"a group of {group.size} devices, {local} of each host, does not fill its hosts")
+        nic = self.system.nic * gpus / self.node if nodes > 1 else self.system.nic
+        part = replace(self.system, nodes=nodes, gpus=gpus, nic=nic)
+        settings = self.settings if isinstance(self.settings, NcclSettings) else NcclSettings()
+        if part.ranks == 1:
+            return 0.0
+        return float(predict_seconds(part, collective, [max(1.0, nbytes)], settings=settings)[0])
+
+
+def link_kind(system: "object") -> str:
+    """Return what joins most devices: a network where there are several hosts, else what is inside of one."""
+    from simcomm.nccl.descriptions import System
+
+    assert isinstance(system, System)
+    if system.nodes > 1:
+        return "network"
+    if system.link != "pcie":
+        return "nvlink"
+    return "pcie" if system.p2p else "host"
+
+
+@dataclass
+class SimulatedFabric:
+    """Ranks of a simulated cluster; each group is simulated alone, on its own hosts."""
+
+    cluster: Cluster
+    algorithm: Algorithm | None = None  # of all_reduce; ring unless given
+    calibration: Calibration | None = None
+    _known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.kind = ""
+        self.node = max(1, self.cluster.local_ranks)
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        """Return what the library's algorithm takes among the first such group of the cluster."""
+        if group.size == 1 or nbytes < 1:
+            return 0.0
+        if collective == "send_recv":
+            group = Group(2, group.stride)
+        key = (collective, max(4, round(nbytes / 4) * 4), group)
+        if key not in self._known:
+            hosts = self.cluster.hosts[: group.size * group.stride : group.stride]
+            name = "broadcast" if collective == "send_recv" else collective
+            found = find_algorithm(f"{name}/{ALGORITHMS[collective]}")
+            if collective == "all_reduce" and self.algorithm is not None:
+                found = self.algorithm
+            request = make_request(found, group.size, key[1])
+            part = replace(self.cluster, hosts=hosts)
+            self._known[key] = run(request, part, calibration=self.calibration, record=False).elapsed
+        return self._known[key]

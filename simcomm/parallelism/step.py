@@ -1,0 +1,306 @@
+"""A training step on a mesh of devices: where its seconds go, what each device keeps, and how sure that is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from math import exp, sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+from collectives.checks import check_whole_number
+from collectives.errors import InputError
+from collectives.parallelism import SHARDED, Parallelism
+from collectives.records.model_profile import ModelProfile
+from simcomm.parallelism.compute import BlockTimes, Compute
+from simcomm.parallelism.fabric import Fabric, Group
+from simcomm.parallelism.memory import Memory, check_fit, check_form, is_layer, memory_of
+from simcomm.parallelism.pipeline import StageTimes, pipeline_program
+from simcomm.parallelism.stages import Stage, cut_stages
+from simcomm.parallelism.sync import DataGroups, SyncTimes, Unit, data_groups, sync_step
+from simcomm.scaling.intervals import log_halfwidth
+from simcomm.scaling.parameters import read_parameters
+
+Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end
+NOT_A_BOTTLENECK = ("compute", "optimizer")
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Seconds of a step by what they go to; they add up to the step.
+
+    ``compute`` is of the device with most to do, with what is computed again; ``tensor`` and ``expert`` are collectives
+    within layers; ``pipeline`` is waiting for other stages; ``sync`` what the data axis adds that nothing hides, and
+    ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need.
+    """
+
+    compute: float
+    optimizer: float
+    tensor: float = 0.0
+    expert: float = 0.0
+    pipeline: float = 0.0
+    sync: float = 0.0
+    steal: float = 0.0
+    copies: float = 0.0
+    stragglers: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds of a step."""
+        return sum(self.as_dict().values())
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the seconds by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(frozen=True)
+class StepPrediction:
+    """A step on so many devices. ``rate`` are samples a second of all of them."""
+
+    parallelism: Parallelism
+    devices: int
+    batch_size: int  # of each device of the data axis
+    parts: StepParts
+    memory: tuple[Memory, ...]  # of a device of each stage
+    sent_bytes: float  # by a device of the data axis, to its like
+    alone: float  # samples a second of one device that has no others
+    spread: float  # of the log of the rate of one device
+    spans: Spans = ()
+
+    @property
+    def rate(self) -> float:
+        """Samples a second of all devices."""
+        return self.batch_size * self.parallelism.data / self.parts.total
+
+    @property
+    def efficiency(self) -> float:
+        """The rate, as a share of what as many devices would reach that had nothing to exchange."""
+        return self.rate / (self.devices * self.alone)
+
+    @property
+    def bottleneck(self) -> tuple[str, float]:
+        """What takes most beside computing, and its share of the step; "compute" where that is below 2 %."""
+        found = {name: value for name, value in self.parts.as_dict().items() if name not in NOT_A_BOTTLENECK}
+        found["sync"] += found.pop("steal")
+        name = max(found, key=lambda each: found[each])
+        share = found[name] / self.parts.total
+        return (name, share) if share >= 0.02 else ("compute", self.parts.compute / self.parts.total)
+
+    def interval(self, coverage: float = 0.8) -> tuple[float, float]:
+        """Return bounds of the rate: of one device's, and of what scaling loses, taken as independent."""
+        scaling = float(log_halfwidth(np.array([min(1.0, self.efficiency)]), coverage)[0]) if self.devices > 1 else 0.0
+        alone = self.spread * NormalDist().inv_cdf((1 + coverage) / 2)
+        width = exp(sqrt(scaling**2 + alone**2))
+        return self.rate / width, self.rate * width
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """What a step's prediction depends on beside the mesh: the computing, what joins the devices, the job."""
+
+    compute: Compute
+    fabric_of: Callable[[int], Fabric]  # by the number of devices
+    optimizer: str = "sgd"
+    precision: str = "float32"
+    memory: float | None = None  # bytes of a device; None: not checked
+    device: str = "a device"
+    memory_bandwidth: float = 0.0  # bytes/s of a GPU whose copies and stragglers are reckoned with; 0: of neither
+
+    @property
+    def profile(self) -> ModelProfile:
+        """The model."""
+        return self.compute.profile
+
+    def predict(self, parallelism: Parallelism, devices: int, batch_size: int) -> StepPrediction:
+        """Return a step on so many devices with ``batch_size`` samples on each of the data axis.
+
+        Raises InputError for a mesh of another number, a form that the model cannot have, and a batch that does not
+        fit into the devices' memory.
+        """
+        check_whole_number("batch_size", batch_size, at_least=1)
+        fabric = self.fabric_of(devices)
+        form = parallelism.for_devices(devices, fabric.node)
+        check_form(self.profile, form)
+        settings = {"optimizer": self.optimizer, "precision": self.precision}
+        if self.memory is None:
+            kept = memory_of(self.profile, form, batch_size, **settings)
+        else:
+            kept = check_fit(self.profile, form, batch_size, self.memory, self.device, **settings)
+        return _Mesh(self, form, devices, batch_size, fabric).predict(tuple(kept))
+
+
+@dataclass(frozen=True)
+class _Mesh:
+    """A step on one mesh."""
+
+    model: StepModel
+    form: Parallelism
+    devices: int
+    batch_size: int
+    fabric: Fabric
+
+    @property
+    def samples(self) -> float:
+        """Samples of a microbatch."""
+        return self.batch_size / self.form.pieces
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element of activations, and of gathered parameters."""
+        return 4 if self.model.precision == "float32" and not self.form.half_weights else 2
+
+    def predict(self, kept: tuple[Memory, ...]) -> StepPrediction:
+        times = self._times()
+        layers, tensor, expert = self._within_layers()
+        parts, sync, spans = (self._pipelined if self.form.pipeline > 1 else self._flat)(times, layers)
+        share = sum(tensor) / (sum(tensor) + sum(expert) or 1.0)
+        inside = parts.tensor
+        parts = replace(parts, tensor=inside * share, expert=inside * (1 - share))
+        alone = self.batch_size / self.model.compute.step(self.batch_size)
+        return StepPrediction(
+            self.form, self.devices, self.batch_size, parts, kept, sync, alone, self.model.compute.spread, spans
+        )  # fmt: skip
+
+    def _times(self) -> BlockTimes:
+        """Return what a device computes of each block for a microbatch; recomputing is part of backward."""
+        found = self.model.compute.blocks(self.samples)
+        parts, again = self.form.tensor, self.form.recompute == "full"
+        forward = tuple(each / parts for each in found.forward)
+        backward = tuple(
+            each / parts + (ahead if again else 0.0) for each, ahead in zip(found.backward, forward, strict=True)
+        )
+        return BlockTimes(forward, backward)
+
+    def _within_layers(self) -> tuple[list[float], list[float], list[float]]:
+        """Return for each block the seconds of collectives in forward, those of tensor and those of experts.
+
+        A layer has two all_reduces in forward and two in backward (Shoeybi et al., https://arxiv.org/abs/1909.08053,
+        section 3), with sequence parallelism each an all_gather and a reduce_scatter; its experts two all_to_alls in
+        each (Lepikhin et al., https://arxiv.org/abs/2006.16668). As many in backward as in forward.
+        """
+        shape, blocks = self.model.profile.shape, self.model.profile.blocks
+        tensor, expert = [0.0] * len(blocks), [0.0] * len(blocks)
+        if shape is None:
+            return [0.0] * len(blocks), tensor, expert
+        nbytes = self.samples * shape.context * shape.width * self.item
+        group = Group(self.form.tensor)
+        names = ("all_gather", "reduce_scatter") if self.form.sequence else ("all_reduce",)
+        once = sum(self.fabric.seconds(name, nbytes, group) for name in names) if self.form.tensor > 1 else 0.0
+        routed = 0.0
+        if self.form.expert > 1:
+            among = Group(self.form.expert, self.form.tensor)
+            routed = 2 * self.fabric.seconds("all_to_all", nbytes * self.form.top_k, among)
+        for number, block in enumerate(blocks):
+            if is_layer(self.model.profile, block):
+                tensor[number], expert[number] = 2 * once, routed
+            elif block.parameters and block.forward_flops == 0 and once and number == 0:
+                tensor[number] = once  # the embedding, divided by words
+        return [one + other for one, other in zip(tensor, expert, strict=True)], tensor, expert
+
+    def _units(self, times: BlockTimes, layers: Sequence[float]) -> list[Unit]:
+        """Return what travels together: a block with parameters, and those without behind it."""
+        again = 2 if self.form.recompute == "full" else 1
+        found: list[Unit] = []
+        grad = 2 if self.form.half_weights or (self.form.form in SHARDED and self.item == 2) else 4
+        rows = zip(self.model.profile.blocks, times.forward, times.backward, layers, strict=True)
+        for block, forward, backward, inside in rows:
+            count = block.parameters / self.form.tensor
+            weight = self.item if self.form.form in SHARDED else 2 if self.form.half_weights else 4
+            unit = Unit(forward + inside, backward + again * inside, count * weight, count * grad)
+            if found and not block.parameters:
+                last = found.pop()
+                unit = Unit(
+                    last.forward + unit.forward, last.backward + unit.backward, last.parameter_bytes,
+                    last.gradient_bytes,
+                )  # fmt: skip
+            found.append(unit)
+        return found
+
+    def _flat(self, times: BlockTimes, layers: Sequence[float]) -> tuple[StepParts, float, Spans]:
+        found = sync_step(self._units(times, layers), self.form, self._groups(), self._steal())
+        inside = self.form.pieces * sum(layers) * (3 if self.form.recompute == "full" else 2)
+        steal = max(0.0, found.seconds - found.compute - found.exposed)
+        parts = self._parts(found.compute - inside, inside, 0.0, found, steal)
+        return parts, found.sent, found.spans
+
+    def _pipelined(self, times: BlockTimes, layers: Sequence[float]) -> tuple[StepParts, float, Spans]:
+        """Return a pipeline's step; each stage exchanges its gradients when it has them all, and no other is kept."""
+        form = self.form
+        if form.form in SHARDED:
+            raise InputError(
+                f"form {form.form} gathers parameters for each microbatch, and no pipeline ({form.pipeline} stages) is "
+                "predicted with it; take zero1, or pipeline = 1"
+            )
+        stages = cut_stages(self.model.profile, form.pipeline * form.virtual)
+        again, first = (2 if form.recompute == "full" else 1), 0
+        rows: list[StageTimes] = []
+        for number, stage in enumerate(stages):
+            part = slice(first, first + len(stage))
+            inside = sum(layers[part])
+            nbytes = stage[-1].output_bytes * self.samples * self.item / self.model.profile.item_bytes
+            nbytes /= form.tensor if form.sequence else 1
+            send = self._send_seconds(nbytes) if number + 1 < len(stages) else 0.0
+            forward, backward = sum(times.forward[part]) + inside, sum(times.backward[part]) + again * inside
+            rows.append(StageTimes(forward, backward, send))
+            first += len(stage)
+        schedule = "gpipe" if form.schedule == "naive" else form.schedule
+        program = pipeline_program(schedule, rows, form.pipeline, form.pieces)
+        intervals = program.intervals()
+        ends = [max(i.end for t, i in zip(program.tasks, intervals, strict=True) if t.stream[0] == device)
+                for device in range(form.pipeline)]  # fmt: skip
+        groups = self._groups()
+        syncs = [self._stage_sync(stages[device :: form.pipeline], groups) for device in range(form.pipeline)]
+        finished = max(end + sync.seconds for end, sync in zip(ends, syncs, strict=True))
+        busy = [form.pieces * sum(row.forward + row.backward for row in rows[device :: form.pipeline])
+                for device in range(form.pipeline)]  # fmt: skip
+        most = max(range(form.pipeline), key=lambda device: busy[device])
+        inside = form.pieces * sum(layers) * (1 + again) / form.pipeline
+        waited = max(ends) - busy[most]
+        exposed = finished - max(ends)
+        found = SyncTimes(finished, busy[most], exposed, 0.0, max(sync.sent for sync in syncs))
+        spans = tuple(
+            (task.name.split()[0], f"{task.stream[1]} {task.stream[0]}", *interval)
+            for task, interval in zip(program.tasks, intervals, strict=True)
+        )
+        inside = min(inside, busy[most])
+        return self._parts(busy[most] - inside, inside, waited, found, 0.0), found.sent, spans
+
+    def _send_seconds(self, nbytes: float) -> float:
+        stride = self.form.tensor * self.form.data
+        return self.fabric.seconds("send_recv", nbytes, Group(2, stride))
+
+    def _stage_sync(self, part: Sequence[Stage], groups: DataGroups) -> SyncTimes:
+        """Return what the data axis exchanges of a device's stages, behind its last backward."""
+        blocks = [block for stage in part for block in stage]
+        grad = 2 if self.form.half_weights else 4
+        units = [Unit(0.0, 0.0, count * grad, count * grad) for block in blocks
+                 if (count := block.parameters / self.form.tensor)]  # fmt: skip
+        alone = replace(self.form, microbatches=1, pipeline=1, schedule="1f1b", virtual=1)
+        return sync_step(units, alone, groups, 0.0)
+
+    def _groups(self) -> DataGroups:
+        return data_groups(self.fabric, self.form)
+
+    def _steal(self) -> float:
+        if not self.fabric.kind:
+            return 0.0
+        return float(read_parameters()[f"steal_{self.fabric.kind}"])
+
+    def _parts(self, compute: float, inside: float, waited: float, sync: SyncTimes, steal: float) -> StepParts:
+        form = self.form
+        shared = form.data if form.form not in ("ddp", "data_parallel", "hsdp") else form.shard or 1
+        optimizer = self.model.compute.optimizer / (form.tensor * form.pipeline * shared)
+        copies = stragglers = 0.0
+        if self.model.memory_bandwidth and self.devices > 1:
+            values = read_parameters()
+            gradients = 4 * self.model.profile.parameters / (form.tensor * form.pipeline)
+            if form.data > 1:
+                copies = values["copy_passes"] * gradients / shared / self.model.memory_bandwidth
+                copies += values["fixed_ms"] / 1e3
+            stragglers = values["jitter"] * _greatest(self.devices) * (compute + optimizer)
+        return StepParts(compute, optimizer, inside, 0.0, waited, sync.exposed, steal, copies, stragglers)
+
+
+def _greatest(count: int) -> float:
+    """Return about the mean of the greatest of so many normal draws (Blom's formula)."""
+    return max(0.0, NormalDist().inv_cdf((count - 0.375) / (count + 0.25))) if count > 1 else 0.0

@@ -1,0 +1,191 @@
+"""Steps on meshes of devices: closed forms of pipelines, volumes of ZeRO and tensor parallelism, and overlap."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+import simcomm
+from collectives.errors import InputError
+from collectives.parallelism import Parallelism
+from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
+from simcomm.overlap import overlap
+from simcomm.parallelism.compute import as_measured, at_rate, of_data_sheet
+from simcomm.parallelism.fabric import Group, SimulatedFabric, sent_bytes
+from simcomm.parallelism.pipeline import StageTimes, bubble_share, order_of, pipeline_program
+from simcomm.parallelism.step import StepModel, StepPrediction
+from simcomm.parallelism.sync import Unit, data_groups, sync_step
+
+SHAPE = TransformerShape(8, 64, 8, 16, 100, 8, 256)
+
+
+@dataclass
+class Counted:
+    """Devices joined by links on which a byte takes ``byte_s`` seconds, and what was asked of them."""
+
+    byte_s: float = 0.0
+    kind: str = ""
+    node: int = 8
+    calls: list[tuple[str, float, Group]] = field(default_factory=list)
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        self.calls.append((collective, nbytes, group))
+        return 0.0 if group.size == 1 else self.byte_s * sent_bytes(collective, nbytes, group)
+
+
+def alike(blocks: int = 8, shape: TransformerShape | None = SHAPE) -> ModelProfile:
+    """A model of blocks that are alike."""
+    layers = (Layer(f"l{n}.mlp.a", "Linear", f"l{n}", (1000,), 100, 200, 0, 0, 0, 34, 64) for n in range(blocks))
+    return ModelProfile("alike", "4", 4, "test", tuple(layers), shape)
+
+
+def predict(fabric: Counted, form: Parallelism, batch: int = 8, devices: int = 8) -> StepPrediction:
+    """A step of the model of eight blocks, which computes for a second a sample."""
+    return StepModel(at_rate(alike(), 1.0), lambda _: fabric).predict(form, devices, batch)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize(("devices", "microbatches"), [(2, 2), (4, 8), (4, 16), (8, 8)])
+def test_a_pipeline_waits_as_long_as_its_closed_form(schedule: str, devices: int, microbatches: int) -> None:
+    virtual = 3 if schedule == "interleaved" else 1
+    stages = [StageTimes(1.0, 2.0, 0.0)] * (devices * virtual)
+    ends = [interval.end for interval in pipeline_program(schedule, stages, devices, microbatches).intervals()]
+    assert max(ends) == 3 * (virtual * microbatches + devices - 1)
+    assert 1 - 3 * virtual * microbatches / max(ends) == pytest.approx(bubble_share(devices, microbatches, virtual))
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+def test_every_device_does_all_of_its_work_once(schedule: str) -> None:
+    virtual = 2 if schedule == "interleaved" else 1
+    for device in range(4):
+        order = order_of(schedule, device, 4, 8, virtual)
+        assert len({*order}) == len(order) == 2 * 8 * virtual
+        for work in order:
+            if work.is_backward:
+                assert order.index(work._replace(is_backward=False)) < order.index(work)
+
+
+def test_a_pipeline_in_a_step() -> None:
+    fabric = Counted()
+    for microbatches, schedule in ((4, "gpipe"), (8, "1f1b")):
+        form = Parallelism(data=2, pipeline=4, microbatches=microbatches, schedule=schedule)
+        found = predict(fabric, form)
+        assert found.parts.compute == pytest.approx(8 / 4)
+        assert found.parts.pipeline / found.parts.total == pytest.approx(bubble_share(4, microbatches))
+    naive = predict(fabric, Parallelism(data=2, pipeline=4, schedule="naive"))
+    assert naive.parts.total == pytest.approx(8.0)  # one device at a time: as long as one device alone
+    assert naive.efficiency == pytest.approx(1 / 4)
+
+
+def test_messages_of_a_pipeline_are_waited_for() -> None:
+    fabric = Counted(byte_s=1e-3)
+    found = predict(fabric, Parallelism(data=1, pipeline=8, schedule="naive"), batch=1)
+    assert found.parts.pipeline == pytest.approx(7 / 8 + 2 * 7 * 64 * 1e-3)
+    assert {call[:2] for call in fabric.calls if call[0] == "send_recv"} == {("send_recv", 64.0)}
+
+
+def test_zero_moves_what_its_paper_says() -> None:
+    """Section 7: stages 1 and 2 as much as DDP, stage 3 one and a half times as much."""
+    sent = {form: predict(Counted(), Parallelism(form=form)).sent_bytes for form in ("ddp", "zero1", "zero2", "zero3")}
+    assert sent["ddp"] == pytest.approx(2 * 7 / 8 * 4 * 8000)
+    assert sent["zero1"] == pytest.approx(sent["ddp"]) == pytest.approx(sent["zero2"])
+    last_block = 7 / 8 * 4 * 1000  # is not gathered again
+    assert sent["zero3"] == pytest.approx(1.5 * sent["ddp"] - last_block)
+    assert predict(Counted(), Parallelism(form="fsdp")).sent_bytes == sent["zero3"]
+
+
+def test_hsdp_gathers_within_a_node_and_averages_between() -> None:
+    fabric = Counted()
+    predict(fabric, Parallelism(form="hsdp", shard=4))
+    assert {(name, group) for name, _, group in fabric.calls} == {
+        ("all_gather", Group(4, 1)), ("reduce_scatter", Group(4, 1)), ("all_reduce", Group(2, 4)),
+    }  # fmt: skip
+
+
+def test_tensor_parallelism_has_four_all_reduces_a_layer() -> None:
+    fabric = Counted(byte_s=1e-6)
+    found = predict(fabric, Parallelism(data=2, tensor=4))
+    once = 1e-6 * 2 * 3 / 4 * 8 * SHAPE.context * SHAPE.width * 4
+    assert found.parts.tensor == pytest.approx(8 * 4 * once)
+    assert found.parts.compute == pytest.approx(8 / 4)
+    sequence = predict(fabric, Parallelism(data=2, tensor=4, sequence=True))
+    assert sequence.parts.tensor == pytest.approx(found.parts.tensor)  # an all_gather and a reduce_scatter for each
+    again = predict(fabric, Parallelism(data=2, tensor=4, recompute="full"))
+    assert again.parts.tensor == pytest.approx(1.5 * found.parts.tensor)
+    assert again.parts.compute == pytest.approx(4 / 3 * found.parts.compute, rel=0.01)
+
+
+def test_experts_have_four_all_to_alls_a_layer() -> None:
+    fabric = Counted(byte_s=1e-6)
+    found = predict(fabric, Parallelism(expert=4, experts=8, top_k=2))
+    once = 1e-6 * 3 / 4 * 8 * SHAPE.context * SHAPE.width * 4 * 2
+    assert found.parts.expert == pytest.approx(8 * 4 * once)
+    assert found.parts.tensor == 0
+
+
+def test_ddp_is_the_timeline_of_overlap() -> None:
+    units = [Unit(1.0, 2.0, 4e6, 4e6)] * 3
+    fabric, form = Counted(byte_s=1e-7), Parallelism(data=2, bucket_mb=3)
+    found = sync_step(units, form, data_groups(fabric, form), steal=0.5)
+    times = overlap(6.0, [1 / 3, 2 / 3, 1.0], [0.4] * 3, 0.5)
+    assert found.seconds == pytest.approx(3 + times.finished)
+    assert found.exposed == pytest.approx(0.4)
+
+
+def test_fsdp_prefetches_as_it_is_told() -> None:
+    """Three units that compute 1 s forward and 2 backward; gathering one takes 1 s, scattering 1 s."""
+    units = [Unit(1.0, 2.0, 2e6, 2e6)] * 3
+    fabric = Counted(byte_s=1e-6)
+    times = {}
+    for prefetch in (0, 1):
+        form = Parallelism(form="fsdp", data=2, prefetch=prefetch)
+        times[prefetch] = sync_step(units, form, data_groups(fabric, form), steal=0.0)
+    # without: gather and compute in turns, and the scatter before hides behind the next backward
+    assert times[0].seconds == 3 * 2 + 2 + 2 * 3 + 1
+    # with: only the first gather and the last scatter are waited for
+    assert times[1].seconds == 1 + 3 * 1 + 3 * 2 + 1
+    assert times[1].compute == 9
+
+
+def test_data_parallel_sends_everything_and_hides_nothing() -> None:
+    found = predict(Counted(byte_s=1e-6), Parallelism(form="data_parallel"))
+    assert found.parts.sync == pytest.approx(2 * 4 * 8000 * 1e-6)
+    assert found.parts.total == pytest.approx(8 + found.parts.sync)
+
+
+def test_parts_add_up_and_intervals_hold_the_rate() -> None:
+    fabric = Counted(byte_s=1e-5, kind="nvlink")
+    for form in (Parallelism(), Parallelism(form="fsdp"), Parallelism(tensor=2, pipeline=2), Parallelism(form="zero1")):
+        found = predict(fabric, form)
+        assert found.rate == pytest.approx(8 * found.parallelism.data / found.parts.total)
+        low, high = found.interval()
+        assert low < found.rate < high
+        wide = found.interval(0.9)
+        assert wide[0] < low and high < wide[1]
+
+
+def test_a_simulated_network_carries_groups() -> None:
+    cluster = simcomm.star(8, "10 Gbit/s", "5 us")
+    fabric = SimulatedFabric(cluster)
+    whole = simcomm.run("all_reduce/ring", cluster, nbytes=1 << 20).elapsed
+    assert fabric.seconds("all_reduce", 1 << 20, Group(8)) == whole
+    assert fabric.seconds("send_recv", 1 << 20, Group(2, 4)) == pytest.approx(10e-6 + (1 << 20) * 8e-10)
+    assert fabric.seconds("all_reduce", 1 << 20, Group(4, 2)) < whole
+
+
+def test_sources_of_computing() -> None:
+    profile = find_model_profile("resnet50")
+    assert at_rate(profile, 200.0).step(50) == pytest.approx(0.25)
+    assert sum(at_rate(profile, 200.0).blocks(50).backward) > sum(at_rate(profile, 200.0).blocks(50).forward)
+    fast, slow = (of_data_sheet(profile, gpu, "fp16").step(64) for gpu in ("A100 80GB SXM", "V100 SXM2 16GB"))
+    assert fast < slow
+    with pytest.raises(InputError, match="has no times; make one with `ringlab profile"):
+        as_measured(profile)
+    with pytest.raises(InputError, match="rate is 0"):
+        at_rate(profile, 0)
+
+
+def test_what_is_not_predicted_is_refused() -> None:
+    with pytest.raises(InputError, match="take zero1, or pipeline = 1"):
+        predict(Counted(), Parallelism(form="fsdp", pipeline=2))
+    with pytest.raises(InputError, match="6 microbatches are not divided by the 4 stages"):
+        predict(Counted(), Parallelism(pipeline=4, schedule="interleaved", virtual=2, microbatches=6), batch=6)
