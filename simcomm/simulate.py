@@ -115,11 +115,11 @@ def _on_compiled(request: Request, cluster: Cluster, transport: Transport, troub
     A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
     """
     from simcomm.compiled.engine import by_shortcut, simulate  # what has few messages does without this engine
-    from simcomm.compiled.planning.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput
+    from simcomm.compiled.planning.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput, as_repeated
     from simcomm.compiled.traces import make_trace
 
     schedule = compact_schedule(request.algorithm, cluster.world_size, request.root)
-    inputs, chunks = EngineInput(request, schedule, cluster, transport, trouble), schedule.chunks
+    inputs, chunks = as_repeated(EngineInput(request, schedule, cluster, transport, trouble)), schedule.chunks
     shows = request.elements >= chunks and not trouble.may_stop
     if cluster.world_size > VERIFIED_UP_TO and not shows:
         simulate(replace(inputs, request=replace(request, elements=max(request.elements, chunks)), trouble=NO_TROUBLE))

@@ -199,13 +199,14 @@ def _on_compiled(
     trouble: Trouble,
 ) -> Trace | None:
     """Simulate a sync at a time on the compiled engine; None where two overlap, a link changes or a rank fails."""
-    from simcomm.compiled.planning.engine_input import EngineInput  # what has few messages does without it
+    from simcomm.compiled.planning.engine_input import EngineInput, as_repeated  # few messages do without it
     from simcomm.compiled.training import simulate_training
 
     assert training.gradient_sync is not None
     program = compact_schedule(training.gradient_sync, cluster.world_size, 0)
     request = Request(training.gradient_sync, training.gradient_bytes // 4)
-    return simulate_training(EngineInput(request, program, cluster, transport, trouble), compute, steps, record=record)
+    inputs = as_repeated(EngineInput(request, program, cluster, transport, trouble))
+    return simulate_training(inputs, compute, steps, record=record)
 
 
 def _on_reference(

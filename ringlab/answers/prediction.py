@@ -200,7 +200,9 @@ def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tu
         for index in sorted(range(len(rows)), key=lambda index: not rows[index].may_be_too_large):
             row = rows[index]
             tick(0, done, total, f"messages, {row.name}")
+            before = done
             figures = simulator.try_row(row, on_run)
+            done = before + row.messages  # also where fewer runs than asked for were enough
             if figures is not None:
                 found[index] = row, figures
     except KeyboardInterrupt:

@@ -1,10 +1,18 @@
-"""Predictions under trouble: a run simulated with many seeds, and what came of it as a distribution."""
+"""Predictions under trouble: a run simulated with many seeds, and what came of it as a distribution.
 
+Fewer runs than asked for will do where times hardly differ. After 20 runs, then 30, 45 and so on, the 95 % interval of
+the median is found by order alone, whatever the distribution: of n times it lies between the k-th least and the k-th
+greatest, where k is (n - 1.96 sqrt(n)) / 2, rounded down. Once the upper end is within 2 % of the lower, no more runs
+are made.
+"""
+
+import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
-from math import inf
+from math import inf, sqrt
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -14,8 +22,12 @@ from collectives.records.trace import Trace, Unfinished
 from collectives.records.waits import Leg, critical_path, waiting_seconds
 from ringlab.answers.record import Record, to_plain
 from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
 from simcomm.model.trouble import Trouble
+from simcomm.parallel import in_any_order
 
+LOOK_FROM = 20  # runs after which it is seen whether they will do
+NARROW = 0.02  # of the lower end of the median's interval: how much higher its upper end may be
 MOST_SHOWN = 5  # of ranks that others waited for, and of the critical path
 Key = TypeVar("Key", int, str, tuple[int, int])
 
@@ -102,8 +114,9 @@ class Waiting(Record):
 class TroubleFigures(Record):
     """How the repetitions of a run under trouble went; in the JSON all of it stands in one table."""
 
-    repetitions: int
+    repetitions: int  # that were made
     never_ended: int
+    asked: int | None = None  # how many were asked for, if that is more
     stuck: StuckRun | None = None  # if some never ended
     distribution: Distribution | None = None  # if some ended
     waiting: Waiting | None = None  # if messages were recorded
@@ -113,7 +126,8 @@ class TroubleFigures(Record):
         found: dict[str, Any] = {"repetitions": self.repetitions, "never_ended": self.never_ended}
         for part in (self.stuck, self.distribution, self.waiting):
             found |= to_plain(part) if part else {}
-        return found | ({"computing": self.computing} if self.computing else {})
+        found |= {"computing": self.computing} if self.computing else {}
+        return found | ({"asked": self.asked} if self.asked is not None else {})
 
 
 def repeat(
@@ -125,25 +139,73 @@ def repeat(
     record: bool,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, TroubleFigures]:
-    """Simulate with every seed of ``trouble``; return the run with the median ``seconds``, and how all of them went.
+    """Simulate with the seeds of ``trouble``; return the run with the median ``seconds``, and how all of them went.
 
-    Who waited for whom is read from the messages, if ``record`` says that these are recorded. Where no run ends, the
-    first is returned. ``on_run`` is called after each.
+    Seeds are left out at the end where the times of those before hardly differ. Who waited for whom is read from the
+    messages, if ``record`` says that these are recorded. Where no run ends, the first is returned. ``on_run`` is called
+    after each.
     """
-    traces = []
-    for number in range(trouble.runs):
-        traces.append(simulate(trouble=trouble.repetition(number), record=record))
-        on_run()
+    traces = _enough_runs(trouble, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
     stuck = [trace for trace in traces if not trace.is_complete]
     about = TroubleFigures(
         repetitions=len(traces),
         never_ended=len(stuck),
+        asked=trouble.runs if trouble.runs > len(traces) else None,
         stuck=_stuck_run(stuck[0], trouble) if stuck else None,
         distribution=_distribution([found for found, _ in ended], len(traces)) if ended else None,
         waiting=_waiting([trace for _, trace in ended], trouble, cluster) if ended and record else None,
     )
     return ended[(len(ended) - 1) // 2][1] if ended else traces[0], about
+
+
+def _enough_runs(
+    trouble: Trouble,
+    simulate: Callable[..., Trace],
+    seconds: Callable[[Trace], float],
+    record: bool,
+    on_run: Callable[[], None],
+) -> list[Trace]:
+    """Return the runs with the first seeds of ``trouble``, as many as tell the median."""
+    done, times, looked = dict[int, Trace](), list[float](), LOOK_FROM
+    with repetitions():
+        for number, trace in _in_any_order(partial(_run, trouble, simulate, record), trouble.runs):
+            done[number] = trace
+            on_run()
+            while len(times) in done:
+                latest = done[len(times)]
+                times.append(seconds(latest) if latest.is_complete else inf)
+                if len(times) == looked:
+                    if is_median_known(times):
+                        return [done[each] for each in range(looked)]
+                    looked += looked // 2
+    return [done[each] for each in range(trouble.runs)]
+
+
+def _run(trouble: Trouble, simulate: Callable[..., Trace], record: bool, number: int) -> Trace:
+    """Return one run, in this process or in another that carries out some of them."""
+    share_repetitions()
+    return simulate(trouble=trouble.repetition(number), record=record)
+
+
+def _in_any_order(run: Callable[[int], Trace], number: int) -> Iterator[tuple[int, Trace]]:
+    """Yield the runs as they get done, on all cores where they take long and other processes can be told of them."""
+    try:
+        pickle.dumps(run)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return ((each, run(each)) for each in range(number))
+    return in_any_order(run, range(number))
+
+
+def is_median_known(times: Sequence[float]) -> bool:
+    """Return whether the median of what is drawn is known closely enough from these; infinity is a run without end.
+
+    >>> is_median_known([1.0] * 20), is_median_known([1.0, 2.0] * 10)
+    (True, False)
+    """
+    number, ordered = len(times), sorted(times)
+    k = int((number - 1.96 * sqrt(number)) / 2)
+    return k > 0 and ordered[-k] <= ordered[k - 1] * (1 + NARROW)
 
 
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:

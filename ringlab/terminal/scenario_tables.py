@@ -184,7 +184,9 @@ def _distributions_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
         else:
             name, written = f"step with {entry.gradient_sync}", ""
         times = [format_or_dash(value, form) for value in _quantiles(entry)]
-        return [name, written, str(entry.trouble.repetitions), *times, str(entry.trouble.never_ended)]
+        runs = str(entry.trouble.repetitions)
+        runs += f" of {entry.trouble.asked}" if entry.trouble.asked is not None else ""
+        return [name, written, runs, *times, str(entry.trouble.never_ended)]
 
     sized = Heading("size", size) if collectives else Heading("")
     timed = (Heading(name, unit) for name in ("median", "p95", "worst"))

@@ -1,8 +1,10 @@
 """What the compiled engine is asked to simulate, and what follows from it, each thing worked out when first wanted."""
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,6 +42,23 @@ class MessageNames(NamedTuple):
     chunk: Ints  # first of its chunks
 
 
+Value = TypeVar("Value")
+
+
+class worked_out(Generic[Value]):  # noqa: N801  # it is used as a decorator
+    """A property that is found once for all inputs that differ in their trouble only."""
+
+    def __init__(self, function: "Callable[[EngineInput], Value]") -> None:
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+
+    def __get__(self, asked: "EngineInput", _: Any = None) -> Value:
+        known = asked.known
+        if self.name not in known:
+            known[self.name] = self.function(asked)
+        found: Value = known[self.name]
+        return found
+
+
 @dataclass(frozen=True)
 class EngineInput:
     """A request, its schedule, and the cluster that carries it out."""
@@ -51,6 +70,7 @@ class EngineInput:
     trouble: Trouble = NO_TROUBLE
     starts: Floats | None = None  # [ranks]: seconds at which each one's channels begin; 0 unless given
     index: int = 0  # which collective of the trouble's run it is
+    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # whatever the trouble
 
     @property
     def sizes(self) -> ChunkSizes:
@@ -74,14 +94,19 @@ class EngineInput:
         Raises TooLarge where there are more than ``most`` messages.
         """
         self._check_number(most)
-        return replace(self, schedule=self.schedule.table()) if isinstance(self.schedule, COMPACT) else self
+        if not isinstance(self.schedule, COMPACT):
+            return self
+        if "with_table" not in self.known:
+            self.known["with_table"] = replace(self, schedule=self.schedule.table())
+        written: EngineInput = self.known["with_table"]
+        return written.under(self.trouble, self.starts, self.index)
 
     @property
     def posted(self) -> int:
         """How many messages the schedule has, empty ones included."""
         return message_count(self.schedule)
 
-    @cached_property
+    @worked_out
     def sent(self) -> int:
         """How many messages are sent: empty ones are not."""
         if isinstance(self.schedule, CyclicSchedule):
@@ -90,7 +115,7 @@ class EngineInput:
             return self.posted
         return len(self.schedule_plan.plan.messages)
 
-    @cached_property
+    @worked_out
     def schedule_plan(self) -> SchedulePlan:
         """Stages, messages and pairs of ranks; a cyclic schedule must have no empty messages.
 
@@ -108,14 +133,14 @@ class EngineInput:
                 f"which takes too much memory; up to {most:,} will do; ask for fewer ranks (--set cluster.hosts=N)"
             )
 
-    @cached_property
+    @worked_out
     def names(self) -> MessageNames:
         """Which message each one sent is. Raises AssertionError unless the schedule is written out."""
         columns, sends = self.schedule.table().columns, self.schedule_plan.sends
         assert sends is not None, "only a schedule written out names its messages: use with_table"
         return MessageNames(*(getattr(columns, name)[sends] for name in ("rank", "peer", "channel", "step", "chunk")))
 
-    @cached_property
+    @worked_out
     def pairs(self) -> Pairs:
         """Which ranks send to which. Raises TooLarge where there are too many pairs."""
         if isinstance(self.schedule, COMPACT):
@@ -124,35 +149,74 @@ class EngineInput:
         return self.schedule_plan.pairs
 
     def under(self, trouble: Trouble, starts: Floats | None = None, index: int = 0) -> "EngineInput":
-        """Return the input in other trouble, with what was worked out of its schedule and its cluster."""
+        """Return the input in other trouble, with what is worked out of its schedule and its cluster."""
         other = replace(self, trouble=trouble, starts=starts, index=index)
-        kept = ("sent", "schedule_plan", "names", "pairs", "found_routes", "private")
-        other.__dict__.update({name: self.__dict__[name] for name in kept if name in self.__dict__})
+        object.__setattr__(other, "known", self.known)
         return other
 
-    @cached_property
+    @worked_out
     def found_routes(self) -> Routes:
         """The route of each pair, with links as they are without trouble."""
         return find_routes(self.cluster, self.transport, self.pairs)
 
-    @cached_property
+    @property
     def routes(self) -> Routes:
         """The route of each pair. Links that have only a share of their bandwidth all the time are narrower links."""
         routes, trouble = self.found_routes, self.trouble
         if not trouble.links or trouble.links_change:
             return routes
-        shares = trouble.link_shares()
-        left = np.array([shares.get(edge, 1.0) for edge in self.cluster.graph.edges])
-        return routes._replace(alone=routes.alone * left, shared=routes.shared * left)
+        key = "routes", trouble.links
+        if key not in self.known:
+            shares = trouble.link_shares()
+            left = np.array([shares.get(edge, 1.0) for edge in self.cluster.graph.edges])
+            self.known[key] = routes._replace(alone=routes.alone * left, shared=routes.shared * left)
+        narrower: Routes = self.known[key]
+        return narrower
 
-    @cached_property
+    @property
     def link_records(self) -> LinkRecords:
         """The network as the kernel reads it, without links that never hold a message back."""
-        return make_link_records(self.routes, self.private)
+        key = "link_records", self.trouble.links
+        if key not in self.known:
+            self.known[key] = make_link_records(self.routes, self.private)
+        found: LinkRecords = self.known[key]
+        return found
 
-    @cached_property
+    @worked_out
     def private(self) -> Bools:
         """Which links never carry two messages at once."""
         cyclic = isinstance(self.schedule, CyclicSchedule)
         one = cyclic_one_at_a_time(self.schedule) if cyclic else one_at_a_time(self.schedule_plan)
         return private_links(one, self.pairs, self.found_routes)
+
+
+_repeated: ContextVar[list[EngineInput] | None] = ContextVar("repeated_inputs", default=None)
+
+
+@contextmanager
+def repetitions() -> Iterator[None]:
+    """Within the context, inputs that differ in their trouble only share what is worked out, whoever makes them."""
+    token = _repeated.set([])
+    try:
+        yield
+    finally:
+        _repeated.reset(token)
+
+
+def share_repetitions() -> None:
+    """Share what is worked out, as within ``repetitions``, from now on; in a process that does nothing else."""
+    if _repeated.get() is None:
+        _repeated.set([])
+
+
+def as_repeated(asked: EngineInput) -> EngineInput:
+    """Return the input, within ``repetitions`` with what was worked out of one before it that asks the same."""
+    before = _repeated.get()
+    if before is None:
+        return asked
+    for one in before:
+        is_same = one.schedule is asked.schedule and one.cluster == asked.cluster
+        if is_same and (one.request, one.transport) == (asked.request, asked.transport):
+            return one.under(asked.trouble, asked.starts, asked.index)
+    before.append(asked)
+    return asked

@@ -39,21 +39,21 @@ class SharedInputs:
         found = EngineInput(request, self.schedule, cluster, transport)
         if request.elements < self.schedule.chunks:  # empty messages are not sent, so that pairs and plan are others
             return found
-        known, last = found.__dict__, self._last
+        known, last = found.known, self._last
         plan = self._plans.get(_plan_key(found))
         if plan is not None:
             known["schedule_plan"] = plan
         if last is not None and last.cluster is cluster and last.transport == transport:
-            _hand_on(last, known, ("pairs", "routes", "private", "link_records"))
-        elif last is not None and "routes" in last.__dict__ and same_paths(last.cluster, cluster):
+            _hand_on(last, known, ("pairs", "found_routes", "private", ("link_records", ())))
+        elif last is not None and "found_routes" in last.known and same_paths(last.cluster, cluster):
             _hand_on(last, known, ("pairs", "private"))
-            known["routes"] = with_speeds(last.routes, cluster, transport)
+            known["found_routes"] = with_speeds(last.found_routes, cluster, transport)
         self._last = found
         return found
 
     def _keep_plan(self) -> None:
         """Keep the plan that the last input was simulated by, if it was and not too much is kept."""
-        plan = self._last.__dict__.get("schedule_plan") if self._last is not None else None
+        plan = self._last.known.get("schedule_plan") if self._last is not None else None
         if self._last is not None and plan is not None and len(self._plans) < self._keeps:
             self._plans[_plan_key(self._last)] = plan
 
@@ -62,8 +62,8 @@ def _plan_key(found: EngineInput) -> tuple[int, int, float]:
     return found.request.elements, found.request.itemsize, found.transport.gamma
 
 
-def _hand_on(last: EngineInput, known: dict[str, Any], names: tuple[str, ...]) -> None:
-    known.update({name: last.__dict__[name] for name in names if name in last.__dict__})
+def _hand_on(last: EngineInput, known: dict[Any, Any], names: tuple[Any, ...]) -> None:
+    known.update({name: last.known[name] for name in names if name in last.known})
 
 
 def same_paths(one: Cluster, other: Cluster) -> bool:
