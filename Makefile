@@ -104,8 +104,12 @@ gpu-wheels: ## download what `make gpu` installs where there is no network; PRES
 
 .PHONY: gpu
 gpu: ## measure all that needs GPUs, with the torch that PYTHON has (nine minutes at most); GPU_OPTIONS=--plan tells
+ifeq ($(filter --plan,$(GPU_OPTIONS)),)
 	$(PYTHON) benchmarks/gpu_wheels.py install
 	.venv-gpu/bin/python benchmarks/gpu.py $(GPU_OPTIONS)
+else
+	$(PYTHON) benchmarks/gpu.py $(GPU_OPTIONS)
+endif
 
 .PHONY: oracle
 oracle: $(STAMP) ## ask SimGrid again for the cases of the tests (needs g++ and libsimgrid-dev)

@@ -3,14 +3,13 @@
     python benchmarks/accuracy.py [--left-out FILE] [-o FILE]
 
 Each system is also predicted by parameters fitted to the others, which takes minutes; FILE, written by ``ringlab
-accuracy --leave-one-out --json FILE``, stands for that.
+accuracy --leave-one-out --calibrate 3 --json FILE``, stands for that.
 """
 
 import argparse
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -40,8 +39,9 @@ def measure(left_out: Path | None) -> dict[str, Any]:
     begin, cpu_begin = perf_counter(), process_time()
     shipped = accuracy()
     seconds, cpu_seconds = perf_counter() - begin, process_time() - cpu_begin
-    gains = accuracy(calibrate=ROWS).gains[:SHOWN]
-    others = json.loads(left_out.read_text()) if left_out else accuracy(leave_one_out=True).to_dict()
+    gains = [gain.to_dict() for gain in accuracy(calibrate=ROWS).gains[:SHOWN]]
+    others = json.loads(left_out.read_text()) if left_out else accuracy(leave_one_out=True, calibrate=ROWS).to_dict()
+    others["gains"] = others["gains"][:SHOWN]
     return {
         "schema_version": 1,
         "kind": "benchmark",
@@ -51,21 +51,14 @@ def measure(left_out: Path | None) -> dict[str, Any]:
         "cpu_seconds": cpu_seconds,  # what it takes where nothing else runs
         "shipped": {**shipped.to_dict(), "groups": groups(shipped)},
         "left_out": others,
-        "gains": [
-            {
-                "sizes": [None if size == inf else size for size in gain.sizes],
-                "before": {name: asdict(score) for name, score in gain.before.items()},
-                "after": {name: asdict(score) for name, score in gain.after.items()},
-            }
-            for gain in gains
-        ],
+        "gains": gains,
     }
 
 
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--left-out", type=Path, metavar="FILE", help="what --leave-one-out --json wrote")
+    parser.add_argument("--left-out", type=Path, metavar="FILE", help="what --leave-one-out --calibrate 3 --json wrote")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args()
     write_text(options.output, json.dumps(measure(options.left_out), indent=1) + "\n")

@@ -25,8 +25,8 @@ def measured(found: dict[str, Any]) -> str:
         f"{found['date']}, torch {where['torch']}. `ringlab accuracy` takes {found['cpu_seconds']:.1f} s of CPU.\n",
         *_table("", _overview(found)),
         *(line for key in ("family", "collective") for line in _table(f"{key}, as shipped", _groups(found, key))),
-        "With three rows of a table known, the median error of its other rows, as shipped:\n",
-        *_table("rows known", _gains(found["gains"])),
+        "With three rows of a left-out table known, the median error of its other rows, and in brackets as shipped:\n",
+        *_table("rows known", _gains(found["left_out"]["gains"], found["gains"])),
         "Each system left out, and in brackets as shipped:\n",
         *_table("system", _systems(found)),
     ]
@@ -67,19 +67,19 @@ def _medians(scores: dict[str, Any]) -> list[str]:
     ]
 
 
-def _gains(gains: list[dict[str, Any]]) -> list[list[str]]:
-    rows = [
-        [
-            ", ".join("the largest" if size is None else format_size(size) for size in gain["sizes"]),
-            *_medians(gain["after"]),
-        ]
-        for gain in gains
-    ]
-    return [*rows, ["none, on the rows of the first choice", *_medians(gains[0]["before"])]]
+def _gains(left_out: list[dict[str, Any]], shipped: list[dict[str, Any]]) -> list[list[str]]:
+    """Return a row for each choice of sizes, the best first, and what the first one's rows give with none known."""
+    of_shipped = {tuple(gain["sizes"]): gain for gain in shipped}
+    rows, none = [], ("none, on the rows of ", left_out[0], "before")
+    for title, gain, key in [*(("", one, "after") for one in left_out), none]:
+        sizes = ", ".join("the largest" if size is None else format_size(size) for size in gain["sizes"])
+        inside = of_shipped.get(tuple(gain["sizes"]), {}).get(key, {})
+        rows.append([title + sizes, *(_beside(gain[key][c], inside.get(c)) for c in CLASSES)])
+    return [*rows, ["systems, of the first choice", *(str(left_out[0]["after"][c]["systems"]) for c in CLASSES)]]
 
 
-def _size(size: float | None) -> str:
-    return "the largest" if size is None else format_size(size)
+def _beside(left_out: dict[str, Any], shipped: dict[str, Any] | None) -> str:
+    return _percent(left_out["median"]) + (f" ({100 * shipped['median']:.1f})" if shipped else "")
 
 
 def _systems(found: dict[str, Any]) -> list[list[str]]:

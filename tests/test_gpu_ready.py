@@ -116,6 +116,14 @@ def test_tests_are_counted_from_a_run_that_was_stopped():
     assert GPU["read_tests"](lines) == {"tests/a.py::test_b[2]": "passed", "tests/a.py::test_c": "skipped"}
 
 
+def test_a_plan_is_shown_before_anything_is_installed():
+    make = ["make", "--no-print-directory", "-n", "gpu"]
+    said = [subprocess.run([*make, *options], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+            for options in ([], ["GPU_OPTIONS=--plan --small", "PYTHON=python3"])]  # fmt: skip
+    assert "gpu_wheels.py install" in said[0] and "/bin/python benchmarks/gpu.py" in said[0]
+    assert said[1] == "python3 benchmarks/gpu.py --plan --small\n"
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_nothing_is_started():
     call = [sys.executable, str(ROOT / "benchmarks" / "gpu.py")]

@@ -117,5 +117,7 @@ def test_gains_are_ranked_and_judged_on_the_other_rows():
     assert [gain.worst for gain in gains] == sorted(gain.worst for gain in gains)
     for gain in gains:
         assert all((gain.after[name].median or 0) < (score.median or 0) for name, score in gain.before.items())
+    largest = next(gain for gain in gains if gain.sizes == (np.inf,)).to_dict()
+    assert largest["sizes"] == [None] and largest["after"]["large"]["median"] < largest["before"]["large"]["median"]
     with pytest.raises(InputError, match="--calibrate 8; give 1 to 7 rows"):
         measure_gains(SYSTEMS, tables, 8)

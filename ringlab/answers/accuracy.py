@@ -76,13 +76,15 @@ class AccuracyAnswer(Record):
         viz.draw_accuracy("NCCL: predicted and measured", subtitle, dots, path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return classes, systems and baselines as plain JSON; errors are fractions."""
+        """Return classes, systems, baselines and what known rows gain as plain JSON; errors are fractions."""
+        gains = {"gains": [gain.to_dict() for gain in self.gains]} if self.gains else {}
         return {
             "classes": {name: asdict(score) for name, score in self.classes.items()},
             "systems": {
                 slug: {name: asdict(score) for name, score in scores.items()} for slug, scores in self.systems.items()
             },
             "baselines": self.baselines,
+            **gains,
         }
 
 

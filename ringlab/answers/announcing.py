@@ -23,7 +23,9 @@ from simcomm.selection import library_candidates
 
 WORTH_SAYING_S = 2.5  # expected seconds that are announced
 PROVED_S = 5e-6  # an operation of a program of up to 256 ranks, written down and proved
-TABLE_S, CHOICE_S, REFIT_S = 0.04, 0.02, 4.0  # a system's tables predicted, a choice of rows tried, a fit to all others
+LOAD_TORCH_S = 3.0  # torch with its estimator, beside which a system's tables take hundredths of a second
+TABLE_S, REFIT_S = 0.02, 1.2  # a system's tables predicted beside simpler predictions, a fit to all others
+CHOICE_S = 5e-4  # a choice of rows tried on a system
 FILM_S, DRAWN_S = 3.0, 1e-5  # the frames of an animation; a message in any other picture
 START_S, MEASURED_S, REPEATED = 2.0, 1.0, 7  # ranks that meet; a collective's repetitions, for so long or so often
 
@@ -79,10 +81,12 @@ def _is_simulated(algorithm: Algorithm, cluster: Cluster, nbytes: int) -> bool:
 
 def announce_accuracy(progress: Progress | None, systems: int, rows: int, *, refits: bool) -> None:
     """Say how long predicting the tables of so many systems should take, with refits and choices of measured rows."""
-    announce(progress, f"{count(systems, 'fit')} to all systems but one", REFIT_S * systems * refits)
-    announce(progress, f"the tables of {count(systems, 'system')} to predict", TABLE_S * systems)
     choices = comb(7, rows) if rows else 0
-    announce(progress, f"{count(choices, 'choice')} of rows to measure", CHOICE_S * choices)
+    what = [f"{count(systems, 'fit')} to all systems but one"] * refits
+    what.append(f"the tables of {count(systems, 'system')} to predict")
+    what += [f"{count(choices, 'choice')} of rows to measure"] * (choices > 0)
+    each = REFIT_S * refits + TABLE_S + CHOICE_S * choices
+    announce(progress, ", ".join(what), LOAD_TORCH_S + each * systems)
 
 
 def announce_picture(progress: Progress | None, traces: Sequence[Trace], suffix: str) -> None:

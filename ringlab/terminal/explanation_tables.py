@@ -112,12 +112,23 @@ def _choices(collective: str, cluster: ClusterExplained) -> object:
     rows: list[Row] = [
         [
             format_size(size.bytes), size.algorithm, size.protocol, _channels(size), format_time(size.time_s),
-            " to ".join(map(format_time, size.interval_s)), format_ratio(size.busbw_GBps),
+            _interval(*size.interval_s), format_ratio(size.busbw_GBps),
         ]
         for size in cluster.sizes
     ]  # fmt: skip
     headings = ["size", "algorithm", "protocol", "channels", "time", "80 % interval", "busbw GB/s"]
     return make_table(f"{collective}: what NCCL picks", headings, rows, words=3)
+
+
+def _interval(low: float, high: float) -> str:
+    """Return both ends, with one unit where it is the same: a row fits a terminal of 80 columns.
+
+    >>> _interval(1.12e-3, 2.36e-3), _interval(0.9e-3, 1.8e-3)
+    ('1.12 to 2.36 ms', '900 us to 1.8 ms')
+    """
+    first, last = format_time(low), format_time(high)
+    unit = f" {last.rpartition(' ')[2]}"
+    return f"{first.removesuffix(unit)} to {last}"
 
 
 def _channels(size: SizeExplained) -> str:

@@ -1,9 +1,10 @@
 """What a few measured rows gain: the errors on the other rows, for each choice of sizes to measure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,14 @@ class Gain:
     def worst(self) -> float:
         """The greatest median of a class, by which choices are ranked."""
         return max((score.median for score in self.after.values() if score.median is not None), default=inf)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sizes, None for the largest, and both scores as plain JSON."""
+        scores = {"before": self.before, "after": self.after}
+        return {
+            "sizes": [None if size == inf else int(size) for size in self.sizes],
+            **{key: {name: asdict(score) for name, score in found.items()} for key, found in scores.items()},
+        }
 
 
 @dataclass(frozen=True)
