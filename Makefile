@@ -79,12 +79,14 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 	$(BIN)/ringlab accuracy --plot docs/pictures/accuracy.png
+	$(BIN)/ringlab plan docs/rent_resnet50.toml --plot docs/pictures/plan.png
 
 .PHONY: tables
 tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor and of faults into docs
 	$(BIN)/python docs/accuracy_table.py
 	$(BIN)/python docs/nccl_table.py
 	$(BIN)/python docs/algorithm_table.py
+	$(BIN)/python docs/renting_table.py
 	$(BIN)/python docs/engine_table.py
 	$(BIN)/python docs/executor_table.py
 	$(BIN)/python docs/faults_table.py
@@ -92,7 +94,7 @@ tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of 
 
 .PHONY: bench
 bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
-	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/engine.py benchmarks/faults.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_structure.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
+	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/engine.py benchmarks/faults.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_structure.py benchmarks/renting.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
 
 .PHONY: bench-beside
 bench-beside: $(STAMP) ## compare the speed with another checkout, BEFORE=FOLDER (minutes)
