@@ -1,4 +1,4 @@
-"""Writes the tables in docs/engines.md: what was measured of the engines and of the compiled engine's methods."""
+"""Writes the tables in docs/engines.md: what was measured of the engines, their methods, growth and waiting."""
 
 import json
 from pathlib import Path
@@ -67,7 +67,46 @@ def _method_row(row: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-TABLES = {"measured": ("engine.json", engines_table), "methods": ("methods.json", methods_table)}
+def growth_table(found: dict[str, Any]) -> str:
+    """Return one row for each question of which ``benchmarks/growth.py`` timed some sizes, with the exponent fitted."""
+    lines = [
+        f"{_machine(found)} Seconds of a core.\n",
+        "| where | what | ranks | messages | seconds | memory | grows with | goal |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- | --- |",
+    ]
+    rows, fits = found["rows"], {(row["part"], row["name"]): row for row in found["rows"] if "exponent" in row}
+    last = {(row["part"], row["name"]): row for row in rows if "exponent" not in row and not row["wrong"]}
+    return "\n".join([*lines, *(_growth_row(row, fits.get(key)) for key, row in last.items())]) + "\n"
+
+
+def _growth_row(row: dict[str, Any], fit: dict[str, Any] | None) -> str:
+    grows, goal = "", ""
+    if fit is not None:
+        grows = f"{fit['over']}^{fit['exponent']:.2f}"
+        goal = f"at most {fit['at_most']:g}" + (", missed" if fit["exponent"] > fit["at_most"] else "")
+    counts = [f"{row['ranks']:,}", f"{row['messages']:,}", f"{row['cpu_s']:.2g}", f"{row['megabytes']:.0f} MB"]
+    return f"| {' | '.join([row['part'], row['name'], *counts, grows, goal])} |"
+
+
+def waiting_table(found: dict[str, Any]) -> str:
+    """Return one row for each command that ``benchmarks/waiting.py`` timed."""
+    lines = [f"{_machine(found)} Medians.\n", "| what | seconds | of a core | goal |", "| --- | ---: | ---: | --- |"]
+    return "\n".join([*lines, *(_waiting_row(row) for row in found["rows"])]) + "\n"
+
+
+def _waiting_row(row: dict[str, Any]) -> str:
+    most = row.get("at_most_s")
+    goal = "" if most is None else f"at most {most:g}" + (", missed" if row["wall_s"] > most else "")
+    cells = [row["name"], f"{row['wall_s']:.2g}", f"{row['cpu_s']:.2g}", goal]
+    return f"| {' | '.join(cells)} |"
+
+
+TABLES = {
+    "measured": ("engine.json", engines_table),
+    "methods": ("methods.json", methods_table),
+    "growth": ("growth.json", growth_table),
+    "waiting": ("waiting.json", waiting_table),
+}
 
 
 def updated(page: str) -> str:
