@@ -4,10 +4,9 @@ Rank r is in row ``r // width`` and column ``r % width``. All ranks say the same
 hierarchical algorithms and tori do, if a program only ever adds to its row or its column, modulo their numbers.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from collectives.symbolic_rank import Diverges
+from collectives.symbolic_rank import ComparedRank, Diverges
 
 
 class WidthNeeded(BaseException):  # not an error of the program, so its own `except Exception` must not stop it
@@ -30,7 +29,7 @@ class Shape(NamedTuple):
         return self.world_size // self.width, self.width
 
 
-class GridRank:
+class GridRank(ComparedRank):
     """``base`` and, for the row and the column, ``stride * ((row or column + shift) % their number)``, of any rank.
 
     ``strides`` are of the row and the column, 0 where the number does not depend on it; ``shifts`` go with them.
@@ -55,6 +54,12 @@ class GridRank:
     def most(self) -> int:
         """The greatest value that it has on some rank."""
         return self.base + sum(s * (n - 1) for s, n in zip(self.strides, self.shape.counts, strict=True))
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        if self.shape.width == 0:
+            raise Diverges
+        return self.least, self.most
 
     def _plus(self, number: int) -> "GridRank":
         return GridRank(self.shape, self.base + number, self.strides, self.shifts)
@@ -115,9 +120,6 @@ class GridRank:
         if self.shape.width == 0:
             raise WidthNeeded(number)
 
-    def __bool__(self) -> bool:
-        return self != 0
-
     def __eq__(self, other: object) -> bool:
         if isinstance(other, GridRank) and (self.base, self.strides) == (other.base, other.strides):
             used = [k for k in range(2) if self.strides[k]]
@@ -128,24 +130,4 @@ class GridRank:
             return False
         raise Diverges
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other, int.__lt__)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(other, int.__le__)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(other, int.__gt__)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(other, int.__ge__)
-
-    def _compare(self, other: Any, compare: Callable[[int, int], bool]) -> Any:
-        if type(other) is not int:
-            return NotImplemented
-        if self.shape.width == 0 or compare(self.least, other) != compare(self.most, other):
-            raise Diverges
-        return compare(self.least, other)
-
-    def __hash__(self) -> int:
-        raise Diverges
+    __hash__ = ComparedRank.__hash__

@@ -155,7 +155,47 @@ for _name, _compare in _COMPARISONS.items():
     setattr(VectorRank, f"__{_name}__", _operator(_compare, _any))
 
 
-class ShiftedRank:
+class ComparedRank:
+    """A number of any rank, which compares with whole numbers where all ranks agree and else raises ``Diverges``."""
+
+    __slots__ = ()
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest value that it has on some rank. Raise Diverges where they are not known."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __eq__(self, other: object) -> bool:
+        raise NotImplementedError
+
+    def __hash__(self) -> int:
+        raise Diverges
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(other, int.__lt__)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(other, int.__le__)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(other, int.__gt__)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(other, int.__ge__)
+
+    def _compare(self, other: Any, compare: Callable[[int, int], bool]) -> Any:
+        if type(other) is not int:
+            return NotImplemented
+        least, greatest = self.ends
+        if compare(least, other) != compare(greatest, other):
+            raise Diverges
+        return compare(least, other)
+
+
+class ShiftedRank(ComparedRank):
     """``(rank + shift) % world_size * stride + base`` of any rank.
 
     It knows sums with and multiples of whole numbers, and the remainder by as many values as it goes through. It
@@ -171,6 +211,10 @@ class ShiftedRank:
     def _values(self) -> range:
         """All values that it has on some rank."""
         return range(self.base, self.base + self.stride * self.world_size, self.stride)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return self._values[0], self._values[-1]
 
     def __add__(self, other: Any) -> "ShiftedRank":
         if type(other) is not int:
@@ -199,9 +243,6 @@ class ShiftedRank:
         further, base = divmod(self.base, self.stride)
         return ShiftedRank((self.shift + further) % self.world_size, base, self.world_size, self.stride)
 
-    def __bool__(self) -> bool:
-        return self != 0
-
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ShiftedRank) and self._values == other._values:
             return (self.shift - other.shift) % self.world_size == 0
@@ -209,25 +250,4 @@ class ShiftedRank:
             return False
         raise Diverges
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other, int.__lt__)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(other, int.__le__)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(other, int.__gt__)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(other, int.__ge__)
-
-    def _compare(self, other: Any, compare: Callable[[int, int], bool]) -> Any:
-        if type(other) is not int:
-            return NotImplemented
-        lowest, highest = (compare(end, other) for end in (self._values[0], self._values[-1]))
-        if lowest != highest:
-            raise Diverges
-        return lowest
-
-    def __hash__(self) -> int:
-        raise Diverges
+    __hash__ = ComparedRank.__hash__

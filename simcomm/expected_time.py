@@ -1,8 +1,7 @@
 """How long a simulation is expected to take on this machine, roughly, from how many messages it has."""
 
 from collectives.declaration import Algorithm
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.grid import GridSchedule
+from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.size_check import (
     MOST_ASKED,
     MOST_PAIRS,
@@ -39,9 +38,7 @@ def expected_seconds(
     recorded = RECORDED_S * messages if record else 0.0
     if engine == "simpy" or (engine is None and messages * trouble.runs <= FEW):
         return trouble.runs * (messages / SIMPY_RATE + recorded)
-    is_short = (
-        isinstance(schedule, CyclicSchedule | GridSchedule) and not trouble.links_change and not trouble.fails_ranks
-    )
+    is_short = isinstance(schedule, RelativeSchedule) and not trouble.links_change and not trouble.fails_ranks
     if is_short and not record:
         simulated_s = messages / schedule.world_size / COMPILED_RATE + messages / SHORTCUT_RATE
     else:

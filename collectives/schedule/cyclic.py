@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.schedule.call import ProgramCall
 from collectives.schedule.matching import ends_agree, match_halves
+from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.rules import first_offence
 from collectives.schedule.table import (
     Block,
@@ -24,7 +24,7 @@ from collectives.step import Kind
 
 
 @dataclass(frozen=True, repr=False)
-class CyclicSchedule(ProgramCall):
+class CyclicSchedule(RelativeSchedule):
     """What any one rank says, by step and channel; one entry of each array for each of its operations.
 
     Chunks are ``(rank + shift) % world_size * stride + base``, or only ``base`` where ``is_shifted`` is False. Of two
@@ -41,20 +41,6 @@ class CyclicSchedule(ProgramCall):
     shift: tuple[Ints, Ints]
     base: tuple[Ints, Ints]
     match: Ints  # the entry of the other end, on the rank ``peer`` further on; -1 for local operations
-
-    def __repr__(self) -> str:
-        sends = int(np.count_nonzero(self.kind == Kind.SEND))
-        return f"<CyclicSchedule {self.describe()}: {sends} messages of each rank>"
-
-    @property
-    def steps(self) -> int:
-        """Steps of the channel that has most."""
-        return int(self.step.max(initial=-1)) + 1
-
-    @property
-    def channels(self) -> int:
-        """Channels of a rank."""
-        return int(self.channel.max(initial=0)) + 1
 
     def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return numbers that belong to all chunks by *cycle*: those that one shifted chunk is on ranks one by one.

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collectives.schedule.call import ProgramCall
 from collectives.schedule.matching import ends_agree, match_halves, pair_keys
+from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.rules import first_offence
 from collectives.schedule.table import Block, Ints, StepTable, merge_blocks
 from collectives.step import Kind
@@ -23,7 +23,7 @@ class Region(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class GridSchedule(ProgramCall):
+class GridSchedule(RelativeSchedule):
     """What any one rank says, by step and channel; one entry of each array for each of its operations.
 
     Rank r is in row ``r // width`` and column ``r % width``. Of two arrays the first is about rows, the second about
@@ -41,20 +41,6 @@ class GridSchedule(ProgramCall):
     strides: tuple[Ints, Ints]
     shifts: tuple[Ints, Ints]
     match: Ints  # the entry of the other end; -1 for local operations
-
-    def __repr__(self) -> str:
-        sends = int(np.count_nonzero(self.kind == Kind.SEND))
-        return f"<GridSchedule {self.describe()}: {sends} messages of each rank>"
-
-    @property
-    def steps(self) -> int:
-        """Steps of the channel that has most."""
-        return int(self.step.max(initial=-1)) + 1
-
-    @property
-    def channels(self) -> int:
-        """Channels of a rank."""
-        return int(self.channel.max(initial=0)) + 1
 
     @property
     def counts(self) -> tuple[int, int]:

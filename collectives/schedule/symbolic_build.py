@@ -19,6 +19,7 @@ from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.cyclic import CyclicSchedule, check_cyclic
 from collectives.schedule.grid import GridSchedule, check_grid
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
+from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.size_check import MOST_ASKED, MOST_OPERATIONS, check_operations, estimate_operations
@@ -40,7 +41,7 @@ def message_count(schedule: AnySchedule) -> int:
     >>> message_count(build_compact(find_algorithm("all_reduce/ring"), 4))
     24
     """
-    if isinstance(schedule, CyclicSchedule | GridSchedule):
+    if isinstance(schedule, RelativeSchedule):
         return schedule.world_size * int((schedule.kind == Kind.SEND).sum())
     columns = schedule.columns if isinstance(schedule, StepTable) else schedule
     return int((columns.kind == Kind.SEND).sum())

@@ -16,11 +16,12 @@ from collectives.proof.completion import completion_order
 from collectives.schedule.build import build_schedule
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
+from collectives.schedule.relative import RelativeSchedule
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.kernel.links import LinkRecords
 from simcomm.compiled.kernel.plan import Plan
 from simcomm.compiled.mean_division import division_seconds
-from simcomm.compiled.planning.engine_input import COMPACT, EngineInput
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight
 from simcomm.compiled.planning.trouble import (
@@ -79,7 +80,7 @@ def by_shortcut(inputs: EngineInput) -> Timing | None:
 
     What happens to links and ranks after the run has ended is of no account.
     """
-    if not isinstance(inputs.schedule, COMPACT) or inputs.transport.tcp is not None:
+    if not isinstance(inputs.schedule, RelativeSchedule) or inputs.transport.tcp is not None:
         return None
     _ = inputs.pairs  # too many are refused before anything else is worked out of them
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:
@@ -112,7 +113,7 @@ def by_max_plus(inputs: EngineInput) -> Timing | None:
 
 def by_quotient(inputs: EngineInput) -> Timing | None:
     """Return the timing by one rank, link and pair of each class; None where few are alike, or it is not cyclic."""
-    if not inputs.is_plain or not isinstance(inputs.schedule, COMPACT):
+    if not inputs.is_plain or not isinstance(inputs.schedule, RelativeSchedule):
         return None
     pairs = label_cyclic_pairs(inputs.schedule, inputs.sizes)
     partition = find_partition(pairs, inputs.routes) if pairs is not None else None
@@ -130,7 +131,7 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
     """
     messages = messages or inputs.trouble.may_stop
     needs_names = messages or inputs.is_fifo or inputs.trouble.touches_ranks
-    says_once = isinstance(inputs.schedule, COMPACT)  # a cyclic schedule without empty messages is a plan as it is
+    says_once = isinstance(inputs.schedule, RelativeSchedule)  # a cyclic one without empty messages is a plan as it is
     if needs_names or (says_once and (isinstance(inputs.schedule, GridSchedule) or inputs.sent < inputs.posted)):
         inputs = inputs.with_table()
     links = link_records_of(inputs)

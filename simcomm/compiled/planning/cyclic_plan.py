@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.grid import GridSchedule
+from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.table import order_by_step, runs_of_steps
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
@@ -14,12 +14,12 @@ from simcomm.compiled.planning.routes import Pairs
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, make_messages
 
 
-def distances(cyclic: CyclicSchedule | GridSchedule) -> Ints:
+def distances(cyclic: RelativeSchedule) -> Ints:
     """Return how far up the ring messages go, each distance once, in ascending order."""
     return np.unique(cyclic.peer[cyclic.kind == Kind.SEND])
 
 
-def cyclic_pairs(cyclic: CyclicSchedule | GridSchedule) -> Pairs:
+def cyclic_pairs(cyclic: RelativeSchedule) -> Pairs:
     """Return all pairs that send: number ``len(distances) * r + k`` is from rank r to the one ``distances[k]`` up."""
     away, ranks = distances(cyclic), np.arange(cyclic.world_size, dtype=np.int32)
     return Pairs(np.repeat(ranks, len(away)), cyclic.ranks_at(away, ranks).T.reshape(-1))
@@ -36,7 +36,7 @@ class ActiveSteps(NamedTuple):
     channel: Ints  # [active steps]
 
 
-def find_active_steps(cyclic: CyclicSchedule | GridSchedule) -> ActiveSteps:
+def find_active_steps(cyclic: RelativeSchedule) -> ActiveSteps:
     """Return the active steps of a schedule."""
     keys = cyclic.step.astype(np.int64) * cyclic.channels + cyclic.channel
     distinct, of_row = np.unique(keys, return_inverse=True)

@@ -12,6 +12,7 @@ from collectives.errors import TooLarge
 from collectives.request import Request
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
+from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.size_check import check_pairs
 from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
@@ -27,9 +28,6 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 MOST_RECORDED = 3_000_000  # messages that can be looked at one by one; each takes about a kilobyte
 MOST_MESSAGES = 50_000_000  # that are simulated one by one; each takes 100 to 300 bytes
-
-
-COMPACT = (CyclicSchedule, GridSchedule)  # schedules that say once what all ranks say
 
 
 class MessageNames(NamedTuple):
@@ -94,7 +92,7 @@ class EngineInput:
         Raises TooLarge where there are more than ``most`` messages.
         """
         self._check_number(most)
-        if not isinstance(self.schedule, COMPACT):
+        if not isinstance(self.schedule, RelativeSchedule):
             return self
         if "with_table" not in self.known:
             self.known["with_table"] = replace(self, schedule=self.schedule.table())
@@ -143,7 +141,7 @@ class EngineInput:
     @worked_out
     def pairs(self) -> Pairs:
         """Which ranks send to which. Raises TooLarge where there are too many pairs."""
-        if isinstance(self.schedule, COMPACT):
+        if isinstance(self.schedule, RelativeSchedule):
             check_pairs(self.schedule, len(distances(self.schedule)) * self.schedule.world_size)
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.grid import GridSchedule
+from collectives.schedule.relative import RelativeSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.cyclic_plan import distances
-from simcomm.compiled.planning.engine_input import COMPACT, EngineInput
+from simcomm.compiled.planning.engine_input import EngineInput
 
 
 def busiest_link_seconds(inputs: EngineInput) -> float:
@@ -26,13 +25,13 @@ def busiest_link_seconds(inputs: EngineInput) -> float:
 def _bytes_of_pairs(inputs: EngineInput) -> Floats:
     """Return the bytes that each pair of ranks sends, or fewer; [pairs]."""
     schedule = inputs.schedule
-    if not isinstance(schedule, COMPACT):
+    if not isinstance(schedule, RelativeSchedule):
         messages = inputs.schedule_plan.plan.messages
         return np.bincount(messages["route"], weights=messages["nbytes"], minlength=len(inputs.pairs.src))
     return np.tile(_bytes_by_distance(schedule, inputs), schedule.world_size)
 
 
-def _bytes_by_distance(schedule: CyclicSchedule | GridSchedule, inputs: EngineInput) -> Floats:
+def _bytes_by_distance(schedule: RelativeSchedule, inputs: EngineInput) -> Floats:
     """Return the bytes that a rank sends to those at each distance, or fewer; [distances]."""
     sends = np.flatnonzero(schedule.kind == Kind.SEND)
     shortest = inputs.request.elements // schedule.chunks * inputs.request.itemsize

@@ -6,6 +6,7 @@ import numpy as np
 
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
+from collectives.schedule.relative import RelativeSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, LongInts
 from simcomm.compiled.planning.cyclic_plan import distances, find_active_steps
@@ -71,7 +72,7 @@ def label_cyclic_pairs(cyclic: CyclicSchedule | GridSchedule, sizes: ChunkSizes)
     return LabelledPairs(kind, computings, src, dst, on_route, np.repeat(label, p), messages)
 
 
-def _stages(cyclic: CyclicSchedule | GridSchedule, seconds: Floats) -> tuple[Ints, Lists]:
+def _stages(cyclic: RelativeSchedule, seconds: Floats) -> tuple[Ints, Lists]:
     """Return for each operation its stage's number among those of its channel, and what the stages of each compute.
 
     ``seconds`` is what each operation computes.
