@@ -22,6 +22,7 @@ from simcomm.nccl.nccl_tests import read_nccl_tests
 from simcomm.nccl.predict import predict_collective, predict_seconds
 
 P4D = {"machine": "aws_p4d", "nodes": 2, "gpus": 8}
+COLLECTIVE = '[collective]\nname = "all_reduce"\nalgorithms = ["nccl"]\nsizes = ["1 KiB"]\n'
 SIZES = [4096, 4 << 20, 1 << 30]
 
 
@@ -99,7 +100,8 @@ def test_a_scenario_names_the_system_and_is_predicted_by_it(ringlab: Ringlab, ou
 
 REFUSED = {
     (): "what joins the 2 hosts? name the machine with --system, or give for example --set net=ib",
-    ("--system", "p4d"): "--system p4d: ",
+    ("--system", "p4d"): "--system p4d: did you mean ",
+    ("--system", "two-p5"): "--system two-p5: that is a scenario; give it before the options",
     ("--system", "a100_40g_1x8_p4d_issue527"): "measured on 2 hosts with 8 ranks each; a100_40g_1x8_p4d_issue527 is",
     ("--set", "net=ib", "--set", "nic=lots"): "nic = 'lots'",
     ("--set", "nic"): "--set nic: give KEY=VALUE",
@@ -173,3 +175,8 @@ def test_one_host_is_found_by_its_gpus_without_its_network():
 def test_output_of_other_gpus_is_refused(ringlab: Ringlab, output: Path):
     refused = ringlab("calibrate", "--nccl-tests", output, "--system", "aws_p5")
     assert refused.status == 2 and "A100" in refused.err and "has H100 SXM" in refused.err, refused.err
+    own = output.with_name("mine.toml")  # GPUs of the same generation
+    system = '[cluster]\nsystem = {nodes = 2, gpus = 8, gpu = "RTX 3090", net = "ib", nic = 25}\n'
+    own.write_text(system + COLLECTIVE)
+    refused = ringlab("calibrate", own, "--nccl-tests", output)
+    assert refused.status == 2 and "mine.toml has RTX 3090" in refused.err, refused.err

@@ -119,7 +119,10 @@ def accuracy(
     with computing(progress, f"predicting the tables of {count(len(tables), 'system')}"):
         compared = compare_series(judged_series(systems, tables), model_predictor(folds.parameters), baselines)
         gains = measure_gains(systems, tables, calibrate, folds.parameters) if calibrate else []
-        notes = (*notes, *describe_choices(systems, tables))
+        few = [f"no table has the rows that --calibrate {calibrate} would know, and others"] * (
+            not gains and calibrate > 0
+        )
+        notes = (*notes, *few, *describe_choices(systems, tables))
     return AccuracyAnswer("its own tables" if data is None else str(data), fit, compared, notes, tuple(gains))
 
 

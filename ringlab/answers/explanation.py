@@ -151,7 +151,9 @@ def _path(comm: Communicator, a: int, b: int) -> str:
     if a == b:
         return "X"
     path, kind = find_path(comm.host, a, b), hop_kind(comm.host, a, b)
-    return path if path == "NV" else f"{path} {HOPS.get(kind, 'P2P')}"
+    if path == "NV":
+        return "XGMI" if kind == "xgmi" else path
+    return f"{path} {HOPS.get(kind, 'P2P')}"
 
 
 def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
-from collectives.suggestions import suggest
+from collectives.suggestions import close_names
 from ringlab.answers.record import Record
-from scenarios import Scenario
+from scenarios import Scenario, shipped
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.calibration import calibration_file, make_calibration
 from simcomm.nccl.descriptions import System, describe_system, own_machines, read_systems
@@ -73,9 +73,9 @@ def calibrate_nccl(
 
 
 def _check_gpu(file: Path | str, run: NcclTestsRun, system: System) -> None:
-    """Raise InputError where the output names a GPU of another generation than the system's."""
+    """Raise InputError where the output names another GPU than the system's; boards of one chip are alike."""
     gpu = match_gpu(run.gpu_name) if run.gpu_name else None
-    if gpu is not None and gpu.generation != system.gpu.generation:
+    if gpu is not None and (gpu.generation, gpu.model) != (system.gpu.generation, system.gpu.model):
         raise InputError(
             f"{file}: measured on {run.gpu_name!r}, and {system.slug} has {system.gpu.name}; name the machine that it "
             "was measured on"
@@ -86,7 +86,7 @@ def _of_scenario(scenario: Scenario) -> System:
     system = getattr(scenario.cluster, "system", None)
     if not isinstance(system, System):
         raise InputError(f'{scenario.path}: nccl-tests measure NCCL; give a scenario with transport = "nccl"')
-    return system
+    return replace(system, slug=scenario.path.name) if isinstance(scenario.path, Path) else system
 
 
 def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Sequence[str]) -> System:
@@ -118,7 +118,11 @@ def _machine_line(name: str) -> dict[str, Any]:
     described = [machine for machine, line in machines.items() if line.get("preset") == name]
     if described:
         return {"machine": described[0]}
-    raise InputError(f"--system {name}: {suggest(name, [*machines, *machine_entries()])}")
+    if name in shipped():
+        raise InputError(f"--system {name}: that is a scenario; give it before the options, without --system")
+    close = close_names(name, [*machines, *machine_entries()])
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    raise InputError(f"--system {name}: {meant}`ringlab hardware` lists the machines that there are")
 
 
 def _parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ LEGEND = (
 MOST_GPUS = 8  # of a host whose paths are shown as a table
 WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
     "NV": "NVLink",
+    "XGMI": "xGMI",  # of rocm-smi --showtopo
     "PIX": "behind one PCIe switch",
     "PHB": "on ports of one CPU",
     "SYS": "on two CPUs",

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from collectives.errors import InputError
 from collectives.records.files import read_record, write_record
+from collectives.units import count
 from simcomm.nccl.adapt import Adapted, adapt
 from simcomm.nccl.descriptions import System, describe_system
 from simcomm.nccl.nccl_tests_rows import NcclTestsRun
@@ -72,8 +73,8 @@ def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCali
     """Return the record of a run on a described system. Raise InputError where they do not go together."""
     if (run.hosts, run.gpus) != (system.nodes, system.gpus):
         raise InputError(
-            f"{source}: measured on {run.hosts} hosts with {run.gpus} ranks each; {system.slug} is described with "
-            f"{system.nodes} and {system.gpus}"
+            f"{source}: measured on {count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each; {system.slug} is "
+            f"described with {system.nodes} and {system.gpus}"
         )
     procs = "per_gpu" if run.processes > run.hosts or run.gpus == 1 else "single"
     version = run.version or system.version

@@ -27,6 +27,15 @@ class Gpu(NamedTuple):
     form: str  # SXM2 to SXM6, superchip or OAM; "card" otherwise
 
     @property
+    def model(self) -> str:
+        """The word of its name that has a number: boards of one chip have the same.
+
+        >>> find_gpu("A100 SXM").model, find_gpu("RTX 4070 Ti SUPER").model
+        ('A100', '4070')
+        """
+        return next((word for word in self.name.split() if re.search(r"\d", word)), self.name)
+
+    @property
     def usual_link(self) -> str:
         """What joins several of them on a host, unless a description says otherwise."""
         if self.generation in ("cdna", "cpu"):

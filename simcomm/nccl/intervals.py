@@ -49,7 +49,7 @@ def outside_checked(system: System, version: tuple[int, int] | None = None) -> t
     alike = [one for one in others if local == 1 or (one.link == system.link and one.gpus > 1)]
     found = []
     if not any(local == 1 or one.link == system.link for one in joined):
-        found.append(f"{system.net} between nodes and {inside}" if nodes > 1 else inside)
+        found.append(" and ".join([f"{system.net} between nodes"] * (nodes > 1) + [inside] * (local > 1)))
     if alike and system.gpu.generation not in {one.gpu.generation for one in alike}:
         found.append(f"{system.gpu.generation} GPUs" + (f" with {inside}" if local > 1 else ""))
     found += _beyond(local, [one.ranks // one.nccl_nodes for one in alike], f"GPUs of a node with {system.link}")

@@ -20,10 +20,10 @@ from simcomm.nccl.descriptions import System
 from simcomm.nccl.exchange import PAIRWISE
 from simcomm.nccl.intervals import log_halfwidth, outside_checked
 from simcomm.nccl.mpi import mpi_microseconds
-from simcomm.nccl.p2p import depends_on_cpu
+from simcomm.nccl.p2p import depends_on_cpu, is_seen_without
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.same_hosts import host_factors
-from simcomm.nccl.settings import NcclSettings
+from simcomm.nccl.settings import NcclSettings, level_rank
 from simcomm.nccl.timing import allowed, candidates, predict_microseconds, unmet_settings
 from simcomm.nccl.topology import ring_orders
 
@@ -209,7 +209,11 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
 
 def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
     """Return what is taken of P2P over PCIe, where neither the description nor a variable says it."""
-    is_said = comm.settings.p2p_disable or comm.settings.p2p_level or system.p2p_level
+    level = comm.settings.p2p_level
+    if level and is_seen_without(system) and level_rank(comm.host.p2p) > level_rank("NVL"):
+        what = f"p2p = false is what was seen, and NCCL_P2P_LEVEL={level} is taken to change it"
+        return [f"{what}; where the driver offers no P2P, say p2p_refused = true"]
+    is_said = comm.settings.p2p_disable or level or system.p2p_level
     if is_said or "p2p" not in system.defaulted or not _matters("p2p", comm):
         return []
     notes = [f"p2p is not stated: {REACHES[comm.host.p2p]}"]
