@@ -42,9 +42,11 @@ if TYPE_CHECKING:
     from ringlab.answers.benchmark import BenchAnswer, BenchOptions, bench
     from ringlab.answers.calibration_source import CalibrationAnswer, calibrate
     from ringlab.answers.comparison import Comparison
+    from ringlab.answers.devices import DevicesAnswer, predict_devices
     from ringlab.answers.explanation import Explanation
     from ringlab.answers.findings import DoctorAnswer, doctor
     from ringlab.answers.hardware_parts import HardwareCatalogue, HardwarePart, hardware
+    from ringlab.answers.model_profiling import ProfileAnswer, profile_model
     from ringlab.answers.names import Names, list_names
     from ringlab.answers.pictures import Picture
     from ringlab.answers.planning import PlanAnswer, plan
@@ -61,9 +63,11 @@ _MODULES = {
     "ringlab.answers.benchmark": ("BenchAnswer", "BenchOptions", "bench"),
     "ringlab.answers.calibration_source": ("CalibrationAnswer", "calibrate"),
     "ringlab.answers.comparison": ("Comparison",),
+    "ringlab.answers.devices": ("DevicesAnswer", "predict_devices"),
     "ringlab.answers.explanation": ("Explanation",),
     "ringlab.answers.findings": ("DoctorAnswer", "doctor"),
     "ringlab.answers.hardware_parts": ("HardwareCatalogue", "HardwarePart", "hardware"),
+    "ringlab.answers.model_profiling": ("ProfileAnswer", "profile_model"),
     "ringlab.answers.names": ("Names", "list_names"),
     "ringlab.answers.pictures": ("Picture",),
     "ringlab.answers.planning": ("PlanAnswer", "plan"),
@@ -84,6 +88,7 @@ __all__ = [
     "CalibrationAnswer",
     "CheckAnswer",
     "Comparison",
+    "DevicesAnswer",
     "DoctorAnswer",
     "Explanation",
     "HardwareCatalogue",
@@ -92,6 +97,7 @@ __all__ = [
     "Picture",
     "PlanAnswer",
     "Prediction",
+    "ProfileAnswer",
     "RunAnswer",
     "Scenario",
     "SweepAnswer",
@@ -110,7 +116,9 @@ __all__ = [
     "plan",
     "plot",
     "predict",
+    "predict_devices",
     "predict_sweep",
+    "profile_model",
     "run",
     "winners",
 ]

@@ -162,6 +162,18 @@ class TrainingForm(Section):
     parameters: int = 1
     compute: ComputeForm | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys_of_devices(cls, given: Any) -> Any:
+        """Say of keys that only ``--devices`` reads where they belong."""
+        table = given if isinstance(given, dict) else {}
+        compute = table["compute"] if isinstance(table.get("compute"), dict) else {}
+        keys = [key for key in ("parallelism", "samples_per_epoch", "price_per_hour") if key in table]
+        keys += [f"compute.{key}" for key in ("profile", "rate", "gpu") if key in compute]
+        for key in keys:
+            raise InputError(f"{key} is of trainings on many devices; predict them with --devices 1,2,4,8")
+        return given
+
     @field_validator("model")
     @classmethod
     def _check_model(cls, model: str) -> str:

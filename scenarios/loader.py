@@ -87,6 +87,12 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     from scenarios.forms import ScenarioForm  # pydantic is slow to import
     from scenarios.messages import read_form
 
+    path, builder = builder_of(reference, overrides)
+    return builder.scenario(read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm))
+
+
+def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[Path, Builder]":
+    """Return a scenario's file, and what builds what it names. Raise InputError for arguments of another type."""
     if not isinstance(reference, str | Path):
         raise InputError(f"scenario is {reference!r}; give the name of one, like 'star8', or a file")
     for text in check_sequence("overrides", overrides, of="texts like 'cluster.hosts=4'"):
@@ -95,11 +101,11 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     path = toml_files.find(reference)
     where = f"{path} with --set {', --set '.join(map(cut, overrides))}" if overrides else str(path)
     folder = Path() if reference in toml_files.shipped() else path.parent
-    return _Builder(where, path, folder).scenario(read_form(toml_files.tables(path, overrides), where, ScenarioForm))
+    return path, Builder(where, path, folder)
 
 
 @dataclass(frozen=True)
-class _Builder:
+class Builder:
     """Builds what a valid form names: clusters, algorithms, trainings."""
 
     where: str  # how messages begin
@@ -115,7 +121,7 @@ class _Builder:
             raise InputError(f"{self.where}: {key}: {error}") from error
 
     def scenario(self, form: "ScenarioForm") -> Scenario:
-        cluster = self._cluster(form.cluster, "cluster", form.nccl)
+        cluster = self.build_cluster(form.cluster, "cluster", form.nccl)
         what_ifs = tuple(
             self._what_if(other, f"what_if.{number}", form, cluster) for number, other in enumerate(form.what_if)
         )
@@ -129,7 +135,7 @@ class _Builder:
         cluster = own
         if form.cluster is not None or form.nccl is not None:
             place = "cluster" if form.cluster is None else f"{key}.cluster"
-            cluster = self._cluster(form.cluster or whole.cluster, place, form.nccl or whole.nccl)
+            cluster = self.build_cluster(form.cluster or whole.cluster, place, form.nccl or whole.nccl)
         return WhatIf(form.title, cluster, self._trouble(form.trouble, cluster, f"{key}.trouble"))
 
     def _trouble(self, form: "TroubleForm | None", cluster: Cluster, key: str) -> Trouble:
@@ -144,7 +150,8 @@ class _Builder:
                 check_trouble(Trouble(links=(link,)), cluster.graph, cluster.world_size)
         return trouble
 
-    def _cluster(self, form: "ClusterForm", key: str, settings: "NcclForm | None" = None) -> Cluster:
+    def build_cluster(self, form: "ClusterForm", key: str, settings: "NcclForm | None" = None) -> Cluster:
+        """Return the cluster of a table ``key``. Raise InputError that names the key."""
         from scenarios.cluster_forms import LinksForm
         from scenarios.network_form import NetworkForm
 
@@ -167,7 +174,7 @@ class _Builder:
             for cluster in clusters:
                 _check_root(form.root, cluster)
         algorithms = tuple(
-            self._algorithm(reference, form.name, clusters, f"collective.algorithms.{number}")
+            self.find_algorithm(reference, form.name, clusters, f"collective.algorithms.{number}")
             for number, reference in enumerate(form.algorithms)
         )
         width = item_bytes(form.dtype)
@@ -193,13 +200,14 @@ class _Builder:
     ) -> Training:
         algorithm = None
         if sync.name != "ddp" or sync.parameters:
-            algorithm = self._algorithm(sync, "all_reduce", clusters, key)
+            algorithm = self.find_algorithm(sync, "all_reduce", clusters, key)
         with self._at("training"):
             return Training(algorithm, buckets=sync.buckets, compute=compute, **given)
 
-    def _algorithm(
+    def find_algorithm(
         self, reference: "Reference | Sync", collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
+        """Return the algorithm that ``key`` names for all clusters. Raise InputError that names the key."""
         with self._at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)

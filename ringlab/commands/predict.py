@@ -26,10 +26,26 @@ def predict(
         typer.Option(metavar="KEY=A..B", help="Predict with each value of a key: a range that doubles, or a list."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the sweep: .png, .svg or .pdf.")] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(metavar="1,2,4,8", help="Predict the training on so many devices each: rate, step, memory, cost."),
+    ] = None,
+    what_if: Annotated[
+        str | None,
+        typer.Option(
+            "--what-if",
+            metavar="KEY=A,B",
+            help="With --devices: vary bandwidth, batch, bucket, precision, a key.",
+        ),
+    ] = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
+    if devices is not None or what_if is not None:
+        _check_devices(sweep, trace, report, explain)
+        _predict_devices(scenario, devices, what_if, tuple(set_keys or ()), json_to, plot)
+        return
     if sweep is not None or plot is not None:
         _check_sweep(sweep, plot, trace, report, explain)
         _predict_sweep(scenario, sweep or "", tuple(set_keys or ()), calibration, engine, json_to, plot)
@@ -59,6 +75,36 @@ def predict(
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace, write_report)
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _check_devices(sweep: str | None, trace: Path | None, report: Path | None, explain: bool) -> None:
+    """Raise InputError for options that do not go together."""
+    from collectives.errors import InputError
+
+    if sweep is not None or trace is not None or report is not None or explain:
+        raise InputError("--sweep, --trace, --report and --explain do not go with --devices; --what-if varies a key")
+
+
+def _predict_devices(
+    scenario: str,
+    devices: str | None,
+    what_if: str | None,
+    set_keys: tuple[str, ...],
+    json_to: str | None,
+    plot: Path | None,
+) -> None:
+    from ringlab.answers.devices import predict_devices
+    from ringlab.answers.ranges import parse_world_sizes
+    from ringlab.terminal.devices_table import show_devices
+
+    counts = parse_world_sizes("1,2,4,8" if devices is None else devices, "--devices", most=65_536)
+    if plot is not None:
+        from viz import check_file
+
+        check_file(plot, "a scaling curve")
+    check_outputs(json_to, plot)
+    answer = predict_devices(scenario, counts, *set_keys, what_if=what_if)
+    write_answer(answer, json_to, show_devices, *([partial(answer.draw, plot)] if plot is not None else []))
 
 
 def _check_sweep(sweep: str | None, plot: Path | None, trace: Path | None, report: Path | None, explain: bool) -> None:

@@ -1,0 +1,335 @@
+"""``DevicesAnswer``: a training on 1, 2, 4 ... N devices: rate, efficiency, where a step's seconds go, memory, cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from collectives.declaration import NCCL
+from collectives.errors import InputError
+from collectives.quoting import cut
+from collectives.records.model_profile import (
+    ModelProfile,
+    find_model_profile,
+    read_model_profile,
+    shipped_model_profiles,
+)
+from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.answers.scenario_sweep import parse_sweep
+from scenarios.devices_form import SpreadTraining, read_spread_training
+from simcomm.parallelism.compute import Compute, as_measured, at_rate, of_data_sheet
+from simcomm.parallelism.fabric import Fabric, NcclFabric, SimulatedFabric
+from simcomm.parallelism.memory import gpu_memory
+from simcomm.parallelism.step import StepModel, StepPrediction
+
+COVERAGE = 0.8
+ALIASES = {
+    "bandwidth": "cluster.bandwidth", "link": "cluster.bandwidth", "latency": "cluster.latency",
+    "batch": "training.batch_size", "bucket": "training.parallelism.bucket_mb", "precision": "training.precision",
+    "algorithm": "training.gradient_sync", "form": "training.parallelism.form", "preset": "cluster.preset",
+}  # fmt: skip
+WORDS = {
+    "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
+    "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
+    "copies": "passes over gradients", "stragglers": "waiting for the slowest device", "compute": "computing",
+}  # fmt: skip
+
+
+class DevicesRow(NamedTuple):
+    """The training on so many devices; rates are samples a second of all of them, ``interval`` holds 80 %."""
+
+    devices: int
+    parallelism: str
+    samples_per_s: float
+    interval: tuple[float, float]
+    efficiency: float
+    step_s: float
+    parts: dict[str, float]
+    memory: dict[str, float]  # bytes of the device that keeps most
+    bottleneck: str
+    bottleneck_share: float
+    sent_bytes: float
+    epoch_s: float | None
+    epoch_interval: tuple[float, float] | None
+    epoch_cost: float | None
+    epoch_cost_interval: tuple[float, float] | None
+
+
+class Refused(NamedTuple):
+    """A number of devices that the training cannot have, and why."""
+
+    devices: int
+    reason: str
+
+
+class Case(NamedTuple):
+    """The scenario with one value of the key that a what-if varies; "" where nothing varies."""
+
+    value: str
+    rows: tuple[DevicesRow, ...]
+    refused: tuple[Refused, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class DevicesAnswer(Record):
+    """What ``predict --devices`` found."""
+
+    title: str
+    file: str
+    cluster: str
+    model: str
+    compute: str  # where the times of one device come from
+    cases: tuple[Case, ...]
+    key: str | None = None
+    conclusions: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<DevicesAnswer of {self.title!r}>"
+
+    @property
+    def subject(self) -> str:
+        """The model and the cluster."""
+        return f"{self.model} on {self.cluster}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        about = {key: getattr(self, key) for key in ("title", "file", "cluster", "model", "compute")}
+        found = {"schema_version": SCHEMA_VERSION, "kind": "devices", **about}
+        cases = [
+            {"value": case.value, "rows": [row._asdict() for row in case.rows],
+             "refused": [one._asdict() for one in case.refused]}
+            for case in self.cases
+        ]  # fmt: skip
+        if self.key is not None:
+            return {**found, "key": self.key, "cases": cases, "conclusions": list(self.conclusions)}
+        return {
+            **found,
+            "rows": cases[0]["rows"],
+            "refused": cases[0]["refused"],
+            "conclusions": list(self.conclusions),
+        }
+
+    def draw(self, path: Path | str) -> None:
+        """Write the rates against the devices as .png, .svg or .pdf, a curve a value. Raise InputError."""
+        import viz  # a table does without what draws
+
+        curves = [
+            viz.Curve(
+                case.value or self.model,
+                [row.devices for row in case.rows],
+                [row.samples_per_s for row in case.rows],
+                [row.efficiency for row in case.rows],
+            )
+            for case in self.cases
+            if case.rows
+        ]
+        viz.draw_scaling(self.title, f"{self.key}: a curve a value" if self.key else self.cluster, curves, path)
+
+
+def predict_devices(
+    scenario: str | Path,
+    devices: Sequence[int],
+    *overrides: str,
+    what_if: str | None = None,
+) -> DevicesAnswer:
+    """Predict a scenario's training on each number of devices; ``what_if`` varies a key, as ``batch=16,32,64``.
+
+    A number of devices that the mesh or their memory refuses is left out with the reason, unless all are. Raises
+    InputError.
+
+    >>> found = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
+    >>> [round(row.efficiency, 2) for row in found.cases[0].rows]
+    [1.0, 0.19]
+    """
+    if not devices:
+        raise InputError("devices is empty; give numbers of them, as 1,2,4,8")
+    key, values = (None, [""]) if what_if is None else _parse_what_if(what_if)
+    cases, base = list[Case](), read_spread_training(scenario, overrides)
+    spread, model = base, None
+    for value in values:
+        changed = (*overrides, f"{key}={value}") if key is not None else overrides
+        spread = read_spread_training(scenario, changed)
+        model = _step_model(spread)
+        cases.append(_case(value, spread, model, devices))
+    assert model is not None
+    found = [row for case in cases for row in case.rows]
+    if not found:
+        raise InputError(f"{spread.path}: training: {cases[0].refused[0].reason}")
+    answer = DevicesAnswer(
+        base.title, str(base.path), base.cluster.title, model.profile.model, model.compute.source, tuple(cases), key
+    )
+    return replace(answer, conclusions=tuple(_conclude(answer)))
+
+
+def _parse_what_if(text: str) -> tuple[str, list[str]]:
+    """Return the scenario's key and the values that a what-if varies it over."""
+    key, values = parse_sweep(text)
+    return ALIASES.get(key, key), values
+
+
+def _case(value: str, spread: SpreadTraining, model: StepModel, devices: Sequence[int]) -> Case:
+    rows, refused = list[DevicesRow](), list[Refused]()
+    for count in devices:
+        try:
+            found = model.predict(spread.parallelism, count, spread.batch_size)
+        except InputError as error:
+            refused.append(Refused(count, str(error)))
+            continue
+        rows.append(_row(found, spread))
+    return Case(value, tuple(rows), tuple(refused))
+
+
+def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
+    low, high = found.interval(COVERAGE)
+    worst = max(found.memory, key=lambda one: one.total)
+    name, share = found.bottleneck
+    samples, price = spread.samples_per_epoch, spread.price_per_hour
+    epoch = None if samples is None else samples / found.rate
+    bounds = None if samples is None else (samples / high, samples / low)
+    hourly = None if price is None else price * found.devices / 3600
+    return DevicesRow(
+        found.devices,
+        found.parallelism.label + (f", {spread.algorithm.label}" if spread.algorithm is not None else ""),
+        found.rate,
+        (low, high),
+        found.efficiency,
+        found.parts.total,
+        found.parts.as_dict(),
+        {**worst.as_dict(), "total": worst.total},
+        name,
+        share,
+        found.sent_bytes,
+        epoch,
+        bounds,
+        None if epoch is None or hourly is None else epoch * hourly,
+        None if bounds is None or hourly is None else (bounds[0] * hourly, bounds[1] * hourly),
+    )
+
+
+def _conclude(answer: DevicesAnswer) -> list[str]:
+    """Return the sentences below the tables: what holds the training back, and what was left out."""
+    said = []
+    for case in answer.cases:
+        if not case.rows:
+            continue
+        last = case.rows[-1]
+        where = f"With {answer.key} = {cut(case.value)}, " if answer.key else ""
+        on = f"{where}on {last.devices} device{'s' if last.devices > 1 else ''}"
+        if last.bottleneck == "compute":
+            said.append(f"{on} the step is {last.bottleneck_share:.0%} computing: nothing else holds it back.")
+        else:
+            gain = 1 / (1 - last.bottleneck_share)
+            said.append(
+                f"{on} what holds it back is {WORDS[last.bottleneck]}, {last.bottleneck_share:.0%} of the step: "
+                f"without it {gain:.2f} times as fast."
+            )
+    reasons = dict.fromkeys((one.devices, one.reason) for case in answer.cases for one in case.refused)
+    said += [f"Left out, {devices} devices: {reason}." for devices, reason in reasons]
+    return [sentence[0].upper() + sentence[1:] for sentence in said]
+
+
+def _step_model(spread: SpreadTraining) -> StepModel:
+    """Return what predicts the steps of a training. Raise InputError where no times of computing are known."""
+    cluster = spread.cluster
+    is_nccl = cluster.transport is not None and cluster.transport.name == NCCL
+    gpu = _gpu_of(spread) if is_nccl else None
+    profile = _find_profile(spread)
+    compute = _compute(spread, profile, gpu)
+    if not is_nccl:
+        return StepModel(
+            compute, lambda count: _simulated(spread, count), optimizer=spread.optimizer, precision=spread.precision
+        )
+    memory, bandwidth = None, 0.0
+    if gpu is not None:
+        from simcomm.cluster.hardware_parts import find_part
+
+        figures = find_part("GPU", gpu)
+        memory = gpu_memory(gpu) if "memory" in figures else None
+        if "memory_bandwidth" in figures:
+            bandwidth = float(figures["memory_bandwidth"].value.split()[0]) * 1e9
+    return StepModel(
+        compute, lambda count: _of_nccl(spread, count), memory=memory, device=gpu or "a device",
+        memory_bandwidth=bandwidth, optimizer=spread.optimizer, precision=spread.precision,
+    )  # fmt: skip
+
+
+def _gpu_of(spread: SpreadTraining) -> str | None:
+    """Return the name of a NCCL cluster's GPU in the catalogue, with its memory where a preset says it."""
+    from simcomm.cluster.hardware_parts import parts
+    from simcomm.cluster.presets import machine_entries
+    from simcomm.nccl.clusters import NcclCluster
+
+    assert isinstance(spread.cluster, NcclCluster)
+    system = spread.cluster.system
+    name = str(machine_entries()[system.preset]["gpu"]) if system.preset in machine_entries() else system.gpu.name
+    return name if name in parts("GPU") else None
+
+
+def _find_profile(spread: SpreadTraining) -> ModelProfile:
+    """Return the profile that the scenario names, is shipped, or is made now on the meta device."""
+    if spread.compute is not None and spread.compute.profile is not None:
+        name = spread.compute.profile
+        return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(
+            spread.folder / name)  # fmt: skip
+    if spread.model in shipped_model_profiles() and spread.shape is None:
+        return find_model_profile(spread.model)
+    from realcomm.profiling.meta import profile_on_meta  # imports torch
+    from realcomm.profiling.model_sources import find_model
+
+    model = str(spread.folder / spread.model) if ".py:" in spread.model else spread.model
+    return profile_on_meta(find_model(model, spread.shape))
+
+
+def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None) -> Compute:
+    source, phases = spread.compute, spread.phases
+    if source is not None and source.rate is not None:
+        return at_rate(profile, source.rate)
+    if phases is not None:
+        return _of_phases(profile, spread, phases.forward, phases.backward, phases.optimizer)
+    if source is not None and source.profile is not None and profile.measured:
+        return as_measured(profile)
+    named = (source.gpu if source is not None else None) or gpu
+    if named is None:
+        raise InputError(
+            f"{spread.path}: training.compute: nothing says how fast a device computes; give "
+            'compute = {profile = "FILE.json"} with times (ringlab profile), {rate = 500.0} or {gpu = "RTX 4090"}'
+        )
+    return of_data_sheet(profile, named, spread.precision)
+
+
+def _of_phases(
+    profile: ModelProfile, spread: SpreadTraining, forward: float, backward: float, optimizer: float
+) -> Compute:
+    """Return the stated phases of the scenario's batch, divided among the layers by their work."""
+    ahead, back = (
+        tuple(seconds / spread.batch_size * each / sum(work) for each in work)
+        for seconds, work in ((forward, profile.work(False)), (backward, profile.work(True)))
+    )
+    return Compute(profile, ahead, back, optimizer, f"stated for batches of {spread.batch_size}", 0.03)
+
+
+def _simulated(spread: SpreadTraining, count: int) -> Fabric:
+    cluster = spread.cluster
+    if count > cluster.world_size:
+        raise InputError(
+            f"{cluster.title} has {cluster.world_size} devices; for {count} give a larger one, as --set cluster.hosts="
+            f"{count}"
+        )
+    return SimulatedFabric(cluster, spread.algorithm)
+
+
+def _of_nccl(spread: SpreadTraining, count: int) -> Fabric:
+    from simcomm.nccl.clusters import NcclCluster
+
+    assert isinstance(spread.cluster, NcclCluster)
+    system = spread.cluster.system
+    if count <= system.gpus:
+        return NcclFabric(replace(system, nodes=1, gpus=count), spread.cluster.settings)
+    if count % system.gpus:
+        raise InputError(f"{count} devices do not fill hosts of {system.gpus}; give a multiple of {system.gpus}")
+    nodes = count // system.gpus
+    if nodes > system.nodes and (system.net is None or not system.nic):
+        raise InputError(
+            f"{spread.cluster.title} has {system.ranks} devices and no network is known; for {count} set cluster.nodes"
+        )
+    return NcclFabric(replace(system, nodes=nodes), spread.cluster.settings)

@@ -1,0 +1,85 @@
+"""The tables of ``predict --devices``: a column a number of devices."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from collectives.units import format_size, format_time
+from ringlab.answers.devices import DevicesAnswer, DevicesRow
+from ringlab.terminal.tables import NOTHING, format_digits, format_or_dash, format_whole_percent, make_table
+
+COLUMNS = 5  # side by side; more are in tables of their own
+LEAST_S = 5e-7  # of a step, that is worth a line
+PARTS = {
+    "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
+    "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers",
+}  # fmt: skip
+
+
+def show_devices(answer: DevicesAnswer, console: Console) -> None:
+    """Print rate, step and memory, a column a number of devices; of a what-if the rates, a line a value."""
+    console.print(f"{answer.title}: {answer.subject}", soft_wrap=True, markup=False, style="bold")
+    if answer.key is not None:
+        console.print(_what_if_table(answer))
+    else:
+        (case,) = answer.cases
+        for first in range(0, len(case.rows), COLUMNS):
+            shown = case.rows[first : first + COLUMNS]
+            headings = ["devices", *(str(row.devices) for row in shown)]
+            console.print(make_table(None, headings, _lines(shown), words=1))
+    for sentence in answer.conclusions:
+        console.print(sentence, soft_wrap=True, markup=False)
+    console.print(f"Computing: {answer.compute}.", soft_wrap=True, markup=False)
+
+
+def _what_if_table(answer: DevicesAnswer) -> Table:
+    """Return samples a second by value and number of devices, each with its efficiency."""
+    counts = sorted({row.devices for case in answer.cases for row in case.rows})
+    rows = []
+    for case in answer.cases:
+        found = {row.devices: row for row in case.rows}
+        cells = [
+            NOTHING if row is None else f"{format_digits(row.samples_per_s)} {format_whole_percent(row.efficiency):>5}"
+            for row in map(found.get, counts)
+        ]
+        rows.append([case.value, *cells])
+    headings = [str(answer.key), *(f"samples/s on {count}\nefficiency" for count in counts)]
+    return make_table(None, headings, rows, words=1)
+
+
+def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
+    """Return the lines of a table: what is nowhere is left out."""
+    lines = [
+        ["form", *(row.parallelism for row in rows)],
+        ["samples/s", *(format_digits(row.samples_per_s) for row in rows)],
+        ["  80 % within", *(_range(row.interval) for row in rows)],
+        ["efficiency", *(format_whole_percent(row.efficiency) for row in rows)],
+        ["step", *(format_time(row.step_s) for row in rows)],
+    ]
+    used = [name for name in PARTS if any(row.parts[name] >= LEAST_S for row in rows)]
+    lines += [[f"  {PARTS[name]}", *(_seconds(row.parts[name]) for row in rows)] for name in used]
+    lines.append(["memory of a device", *(format_size(row.memory["total"]) for row in rows)])
+    if any(row.epoch_s is not None for row in rows):
+        lines.append(["epoch", *(NOTHING if row.epoch_s is None else _hours(row.epoch_s) for row in rows)])
+    if any(row.epoch_cost is not None for row in rows):
+        lines.append(["cost of an epoch", *(format_or_dash(row.epoch_cost, _dollars) for row in rows)])
+        bounds = [row.epoch_cost_interval for row in rows]
+        lines.append(["  80 % within", *(NOTHING if one is None else _range(one) for one in bounds)])
+    return lines
+
+
+def _seconds(seconds: float) -> str:
+    return NOTHING if seconds < LEAST_S else format_time(seconds)
+
+
+def _range(bounds: tuple[float, float]) -> str:
+    return "..".join(map(format_digits, bounds))
+
+
+def _hours(seconds: float) -> str:
+    return format_time(seconds) if seconds < 7200 else f"{seconds / 3600:.3g} h"
+
+
+def _dollars(value: float) -> str:
+    return f"${format_digits(value)}"

@@ -1,0 +1,169 @@
+"""What a scenario says of a training on many devices, ``ringlab predict --devices``: ``[cluster]`` and ``[training]``.
+
+Tables and keys that only other commands need are passed over, so any scenario with a training can be asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from collectives.parallelism import Parallelism
+from collectives.recipe import PRECISIONS
+from collectives.suggestions import suggest
+from collectives.workload import SHAPE, ComputePhases
+from scenarios import toml_files
+from scenarios.cluster_forms import AnyClusterForm
+from scenarios.fields import Seconds, Section, check_known
+from scenarios.forms import ScenarioForm, Syncs, TrainingForm
+from scenarios.loader import builder_of
+from scenarios.messages import read_form
+from scenarios.nccl_forms import NcclForm
+from simcomm.cluster.cluster import Cluster
+from simcomm.parallelism.memory import STATES
+
+SAMPLES = {"digits": 1437, "cifar10": 50_000}  # to train on
+SOURCES = ("profile", "rate", "gpu", "forward")
+
+
+class ComputeSourceForm(Section):
+    """``[training.compute]``: a profile's file, samples a second of one device, a GPU's data sheet, or the phases."""
+
+    profile: str | None = Field(None, description='for example "resnet50.json"')
+    rate: float | None = Field(None, gt=0, allow_inf_nan=False)
+    gpu: str | None = None
+    forward: Seconds | None = None
+    backward: Seconds | None = None
+    optimizer: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        given = [name for name in SOURCES if getattr(self, name) is not None]
+        phases = [name for name in ("forward", "backward", "optimizer") if getattr(self, name) is not None]
+        if len(given) != 1 or len(phases) not in (0, 3):
+            raise InputError(
+                'give one source: profile = "FILE.json", rate = 500.0, gpu = "RTX 4090", or forward, backward and '
+                "optimizer"
+            )
+        return self
+
+
+class DevicesTrainingForm(Section):
+    """``[training]`` on many devices."""
+
+    model: str = "resnet18"
+    dataset: str = ""
+    image_shape: list[int] = Field([])
+    batch_size: int = Field(32, ge=1, le=10**9)
+    precision: str = "float32"
+    optimizer: str = "sgd"
+    epochs: int = Field(1, ge=1)
+    images: int | None = Field(None, ge=1)
+    samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
+    price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
+    gradient_sync: Syncs | None = None
+    parallelism: dict[str, Any] = Field({})
+    compute: ComputeSourceForm | None = None
+
+    @field_validator("parallelism")
+    @classmethod
+    def _check_parallelism(cls, given: dict[str, Any]) -> dict[str, Any]:
+        known = [one.name for one in fields(Parallelism)]
+        for key in given.keys() - {*known}:
+            raise InputError(f"{key} is no known key; {suggest(key, known)}")
+        Parallelism(**given)
+        return given
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        check_known(self.precision, "precision", PRECISIONS)
+        check_known(self.optimizer, "optimizer", tuple(STATES))
+        return self
+
+
+class DevicesScenarioForm(Section):
+    """A whole file as ``--devices`` reads it."""
+
+    title: str = ""
+    cluster: AnyClusterForm = Field(description='for example [cluster] with preset = "dgx-h100"')
+    training: DevicesTrainingForm = Field(description="a [training] table, what is to be predicted")
+    nccl: NcclForm | None = None
+
+
+@dataclass(frozen=True)
+class SpreadTraining:
+    """A training on many devices, as a scenario says it."""
+
+    title: str
+    path: Path
+    folder: Path  # of the files that it names
+    cluster: Cluster
+    model: str
+    shape: tuple[int, ...] | None  # of a sample, where the scenario says it
+    batch_size: int
+    precision: str
+    optimizer: str
+    samples_per_epoch: int | None
+    epochs: int
+    price_per_hour: float | None
+    algorithm: Algorithm | None  # of all_reduce on a simulated network
+    parallelism: Parallelism
+    compute: ComputeSourceForm | None
+
+    @property
+    def phases(self) -> ComputePhases | None:
+        """The phases that the scenario states for its batch."""
+        one = self.compute
+        if one is None or one.forward is None or one.backward is None or one.optimizer is None:
+            return None
+        return ComputePhases(one.forward, one.backward, one.optimizer)
+
+
+def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
+    """Return the training of a scenario, for many devices. Raise InputError that names file, key and value.
+
+    >>> read_spread_training("star8", ["training.parallelism={form = 'zero2'}"]).parallelism.form
+    'zero2'
+    """
+    path, builder = builder_of(reference, overrides)
+    form = read_form(_without_others(toml_files.tables(path, overrides)), builder.where, DevicesScenarioForm)
+    training, cluster = form.training, builder.build_cluster(form.cluster, "cluster", form.nccl)
+    named = training.gradient_sync[0] if training.gradient_sync else None
+    algorithm = None
+    if named is not None and named.name not in ("ddp", "nccl"):
+        algorithm = builder.find_algorithm(named, "all_reduce", (cluster,), "training.gradient_sync.0")
+    own = tuple(training.image_shape) or (SHAPE if training.dataset in SAMPLES else None)
+    given = dict(training.parallelism)
+    if named is not None and named.buckets is not None:
+        given.setdefault("bucket_mb", named.buckets.mb)
+    return SpreadTraining(
+        form.title or path.stem, path, builder.folder, cluster, training.model, own, training.batch_size,
+        training.precision, training.optimizer,
+        training.samples_per_epoch or training.images or SAMPLES.get(training.dataset), training.epochs,
+        training.price_per_hour, algorithm, Parallelism(**given), training.compute,
+    )  # fmt: skip
+
+
+def has_spread_keys(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
+    """Return whether a scenario's training says what only ``--devices`` knows."""
+    path, _ = builder_of(reference, overrides)
+    training = toml_files.tables(path, overrides).get("training")
+    if not isinstance(training, dict):
+        return False
+    compute = training.get("compute")
+    sources = isinstance(compute, dict) and {"profile", "rate", "gpu"} & compute.keys()
+    return bool(sources) or bool({"parallelism", "samples_per_epoch", "price_per_hour"} & training.keys())
+
+
+def _without_others(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables without what only other commands read."""
+    others = {*ScenarioForm.model_fields, "plan"} - DevicesScenarioForm.model_fields.keys()
+    kept = {key: value for key, value in tables.items() if key not in others}
+    if isinstance(kept.get("training"), dict):
+        foreign = TrainingForm.model_fields.keys() - DevicesTrainingForm.model_fields.keys()
+        kept["training"] = {key: value for key, value in kept["training"].items() if key not in foreign}
+    return kept

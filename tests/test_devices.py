@@ -1,0 +1,117 @@
+"""``ringlab predict --devices``: trainings on 1 to N devices, what varies, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab, in_this_process
+
+import ringlab
+from collectives.errors import InputError
+from scenarios.devices_form import read_spread_training
+
+RATED = "training.compute={rate = 300.0}"
+GPT = "examples/gpt2_xl.toml"
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ringlab:
+    return in_this_process(monkeypatch, capsys)
+
+
+def test_one_device_has_its_rate_and_more_have_less_each() -> None:
+    found = ringlab.predict_devices("star8", [1, 2, 4, 8], RATED, "training.gradient_sync='ring'")
+    rows = found.cases[0].rows
+    assert [row.devices for row in rows] == [1, 2, 4, 8]
+    assert rows[0].samples_per_s == pytest.approx(300)
+    assert [row.efficiency for row in rows] == sorted((row.efficiency for row in rows), reverse=True)
+    for row in rows:
+        assert row.step_s == pytest.approx(sum(row.parts.values()))
+        assert row.interval[0] < row.samples_per_s < row.interval[1]
+        assert row.epoch_s == pytest.approx(1437 / row.samples_per_s)
+    assert found.to_dict()["rows"][3]["bottleneck"] == "sync"
+
+
+def test_a_step_of_a_network_is_computing_and_what_its_all_reduce_does_not_hide() -> None:
+    """Phases as stated, one bucket at the end: what travels after backward is the ring's own time."""
+    import simcomm
+
+    big = "training.parallelism={bucket_mb = 1000.0}"
+    (row,) = ringlab.predict_devices("star8", [8], big, "training.gradient_sync='ring'").cases[0].rows
+    spread = read_spread_training("star8", [big])
+    gradients = sum(row.memory[name] for name in ("parameters",))
+    first = 1 << 20  # the least of DDP's first bucket, which backward hides
+    whole = simcomm.run("all_reduce/ring", spread.cluster, nbytes=int(gradients)).elapsed
+    assert row.parts["compute"] == pytest.approx(0.025 + 0.078)
+    assert row.parts["optimizer"] == pytest.approx(0.007)
+    assert 0.5 * whole < row.parts["sync"] <= whole
+    assert gradients > first
+
+
+def test_gpus_without_a_rate_are_as_their_data_sheet() -> None:
+    found = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='resnet50', batch_size=64, precision='bf16'}")
+    assert found.compute == "data sheet of H100 SXM, bf16"
+    one, eight = found.cases[0].rows
+    assert 4 < eight.samples_per_s / one.samples_per_s < 8
+    assert one.interval[1] / one.samples_per_s > 1.3
+
+
+def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
+    found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="form=ddp,fsdp")
+    ddp, fsdp = found.cases
+    assert ddp.rows == () and [row.devices for row in fsdp.rows] == [8, 16]
+    assert "does not fit into A100 40GB SXM: it takes 52.5 GiB of 40 GiB" in ddp.refused[0].reason
+    assert fsdp.rows[1].memory["total"] < fsdp.rows[0].memory["total"] < 40 * 2**30
+    assert fsdp.rows[0].epoch_cost == pytest.approx(4.1 * 8 * fsdp.rows[0].epoch_s / 3600)
+    with pytest.raises(InputError, match="up to 2 samples a device fit"):
+        ringlab.predict_devices(ROOT / GPT, [8], "training.parallelism.form='ddp'")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "devices", "said"),
+    [
+        (["training.parallelism={tensor = 3}"], [8], "give tensor x pipeline that divides 8"),
+        (["training.parallelism={tensor = 5, data = 2}"], [16], r"= 10 devices, and there are 16"),
+        (["training.parallelism={tensr = 3}"], [8], "tensr is no known key; did you mean tensor"),
+        (["training.parallelism={form = 'dp'}"], [8], "form 'dp' is not known"),
+        (["training.compute={rate = 1.0, gpu = 'T4'}"], [8], "give one source"),
+        (["training.compute={profile = 'none.json'}"], [8], "none.json"),
+        (["training.model='gpt3'"], [8], "gpt3"),
+        ([], [12], "12 devices do not fill hosts of 8"),
+    ],
+)
+def test_scenarios_that_cannot_be_are_refused(overrides: list[str], devices: list[int], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ringlab.predict_devices(ROOT / GPT, devices, *overrides)
+
+
+def test_a_network_without_a_rate_is_refused() -> None:
+    with pytest.raises(InputError, match="nothing says how fast a device computes"):
+        ringlab.predict_devices("two-racks", [8], "training.model='resnet18'")
+    with pytest.raises(InputError, match="has 8 devices; for 16"):
+        ringlab.predict_devices("star8", [16])
+
+
+def test_the_command_shows_writes_and_draws(command: Ringlab, tmp_path: Path) -> None:
+    options = ["--set", RATED, "--what-if", "bandwidth=1,10 Gbit/s"]
+    picture = tmp_path / "rates.svg"
+    done = command("predict", "star8", "--devices", "2,8", *options[:2], "--what-if", "batch=8,32", "--plot", picture)
+    assert done.status == 0, done.err
+    assert "samples/s on 8" in done.out and "Computing: a known rate: 300 samples/s" in done.out
+    assert picture.stat().st_size > 1000
+    done = command("predict", "star8", "--devices", "8", "--sweep", "cluster.hosts=2,4")
+    assert done.status == 2 and "--what-if varies a key" in done.err
+    done = command("predict", str(ROOT / GPT))
+    assert done.status == 2 and "predict them with --devices" in done.err
+
+
+def test_a_profile_with_times_says_how_fast_a_device_is(tmp_path: Path) -> None:
+    profile = ringlab.profile_model("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100", batch_size=4, steps=1)
+    profile.profile.write(tmp_path / "tiny.json")
+    (tmp_path / "tiny.toml").write_text(
+        '[cluster]\ntopology = "star"\nhosts = 2\nbandwidth = "1 Gbit/s"\nlatency = "5 us"\n'
+        '[training]\nbatch_size = 4\ncompute = {profile = "tiny.json"}\n'
+    )
+    (row,) = ringlab.predict_devices(tmp_path / "tiny.toml", [1]).cases[0].rows
+    (measured,) = profile.profile.measured
+    assert row.step_s == pytest.approx(sum(measured.forward) + sum(measured.backward) + measured.optimizer)
