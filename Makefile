@@ -82,7 +82,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab plan docs/rent_resnet50.toml --plot docs/pictures/plan.png
 
 .PHONY: tables
-tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor and of faults into docs
+tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor, of faults and of trainings into docs
 	$(BIN)/python docs/accuracy_table.py
 	$(BIN)/python docs/nccl_table.py
 	$(BIN)/python docs/algorithm_table.py
@@ -90,6 +90,7 @@ tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of 
 	$(BIN)/python docs/engine_table.py
 	$(BIN)/python docs/executor_table.py
 	$(BIN)/python docs/faults_table.py
+	$(BIN)/python docs/curves_table.py
 	$(BIN)/python docs/tcp_terms_table.py --write
 
 .PHONY: bench

@@ -20,11 +20,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +40,7 @@ from realcomm.training.checkpointing import AUTO
 from realcomm.training.checkpoints.content import from_bytes
 from realcomm.training.checkpoints.folder import find_newest
 from realcomm.training.faults import Fault
+from ringlab.__main__ import main as main_of_process
 from ringlab.cli import main as main_of_ringlab
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
@@ -108,9 +111,9 @@ def cases() -> list[Case]:
 # What happens to a command from outside -------------------------------------------------------------------------------
 
 
-def wait_for_second_checkpoint(command: subprocess.Popen[str], kept: Path) -> float | None:
-    """Return when the second checkpoint was begun."""
-    while command.poll() is None:
+def wait_for_second_checkpoint(is_over: Callable[[], bool], kept: Path) -> float | None:
+    """Return when the second checkpoint was begun; None where the training is over before."""
+    while not is_over():
         names = [path.name for path in kept.glob("*")] if kept.exists() else []
         if any(name.startswith("step") and name.endswith(".pt") for name in names) and unfinished(kept):
             return time.time()
@@ -120,7 +123,7 @@ def wait_for_second_checkpoint(command: subprocess.Popen[str], kept: Path) -> fl
 
 def send_in_checkpoint(command: subprocess.Popen[str], kept: Path, number: int) -> float | None:
     """Send the command a signal while its second checkpoint is written; return when."""
-    begun = wait_for_second_checkpoint(command, kept)
+    begun = wait_for_second_checkpoint(lambda: command.poll() is not None, kept)
     if begun is not None:
         command.send_signal(number)
     return begun
@@ -150,7 +153,7 @@ def unfinished(kept: Path) -> list[str]:
 # A command ------------------------------------------------------------------------------------------------------------
 
 
-def run_ringlab(arguments: list[str], fault: Fault | None) -> int:
+def run_ringlab(arguments: list[str], fault: Fault | None, main: Callable[[], None] = main_of_ringlab) -> int:
     """Be the command ``ringlab`` whose trainings have a fault and few steps; return its exit status."""
     plain, argv = trainer.train, sys.argv
     looking_on = () if fault is None else (fault,)
@@ -159,7 +162,7 @@ def run_ringlab(arguments: list[str], fault: Fault | None) -> int:
     )
     sys.argv = ["ringlab", *arguments]
     try:
-        main_of_ringlab()
+        main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     finally:
@@ -173,18 +176,23 @@ def command(folder: Path, case: Case) -> Ended:
     What is done to the command from outside needs a process of its own; the others share this one, which is quicker.
     """
     call = ["run", "scenario.toml", "--timeout", str(case.timeout)]
-    if case.strike is not None and not case.small_disk:
+    if case.strike is not None:
         return command_of_its_own(folder, case.strike, call)
     fault = None if case.fault is None else replace(case.fault, told=folder / "told")
     out, err, here = io.StringIO(), io.StringIO(), Path.cwd()
     os.chdir(folder)
+    over, kept = Event(), folder / "kept" / "ring"
     try:
-        with redirect_stdout(out), redirect_stderr(err):
-            status = run_ringlab(call, fault)
+        with redirect_stdout(out), redirect_stderr(err), ThreadPoolExecutor(1) as beside:
+            begun = beside.submit(wait_for_second_checkpoint, over.is_set, kept)
+            status, at = run_ringlab(call, fault), time.time()
+            over.set()
     finally:
+        over.set()
         os.chdir(here)
-    at, told = time.time(), folder / "told"
-    return Ended(status, lines_of(err.getvalue()), float(told.read_text()) if told.exists() else None, at)
+    told = folder / "told"
+    fault_at = float(told.read_text()) if told.exists() else begun.result() if case.small_disk else None
+    return Ended(status, lines_of(err.getvalue()), fault_at, at)
 
 
 def command_of_its_own(folder: Path, strike: Strike, call: list[str]) -> Ended:
@@ -271,7 +279,7 @@ def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> 
         "status": ended.status,
         "seconds": None if ended.fault_at is None else ended.at - ended.fault_at,
         "timeout": case.timeout if case.timeout != PATIENCE else None,
-        "said": says(ended.said, folder) if case.spoil is None else says(passed_over, folder),
+        "said": says(ended.said, folder) if case.spoil is None else passed_over[-1].replace(f"{folder}/", ""),
         "load": os.getloadavg()[0],  # runnable processes, mean of a minute
         "goes_on_from": step,
         "lost_steps": reached - step,
@@ -283,9 +291,9 @@ def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> 
 
 
 def says(lines: list[str], folder: Path) -> str:
-    """Return the message that a command ended with, without the folder."""
+    """Return the message that a command ended with, without the folder; empty where it had no time for one."""
     errors = [line.partition(": ")[2] for line in lines if line.startswith("ringlab: ")]
-    return (errors or lines or [""])[-1].replace(f"{folder}/", "")
+    return (errors or [""])[-1].replace(f"{folder}/", "")
 
 
 def try_on_small_disk(name: str, undisturbed: dict[str, torch.Tensor]) -> Row:
@@ -301,7 +309,7 @@ def try_on_small_disk(name: str, undisturbed: dict[str, torch.Tensor]) -> Row:
 
 def inside(name: str, given: Path) -> Row:
     """Mount the small disk and try the case."""
-    os.environ.setdefault(MARK, str(given))
+    realcomm.launch(max, 2)  # what serves all launches of this process is there before and after
     folder = prepare(given / "case")
     (folder / "kept").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder / "kept")], check=True)
@@ -363,5 +371,5 @@ def write_results(path: Path, rows: list[Row]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--as-ringlab"]:
-        sys.exit(run_ringlab(sys.argv[2:], None))
+        sys.exit(run_ringlab(sys.argv[2:], None, main_of_process))
     main()

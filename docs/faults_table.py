@@ -27,7 +27,7 @@ def _row(row: dict[str, Any]) -> str:
     seconds = "before it starts" if row["seconds"] is None else f"{row['seconds']:.1f} s"
     if row["timeout"] is not None:
         seconds += f" (timeout {row['timeout']:g} s)"
-    said = row["said"].replace("|", "\\|")
+    said = row["said"].replace("|", "\\|") or "-"
     same = "to the same weights" if row["same_weights"] else "to other weights"
     goes_on = f"from step {row['goes_on_from']} {same}"
     status = "" if row["seconds"] is None else str(row["status"])

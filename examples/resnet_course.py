@@ -18,19 +18,33 @@ EQUAL = 0.03  # of a step: less is no difference that a course should argue abou
 
 def answer_questions(rows: list[Any]) -> list[str]:
     """Return the answers to the course's questions, from the figures alone."""
-    steps = {row.gradient_sync: row.step_s for row in rows}
-    naive, ring, ranks = steps["naive"], steps["ring"], rows[0].world_size
-    expected = compare_times("the ring", ring.predicted, "naive", naive.predicted)
-    found = compare_times("the ring", ring.measured, "naive", naive.measured)
-    quickest = min(steps, key=lambda name: float(steps[name].measured))
-    bytes_naive, bytes_ring = ranks - 1, 2 * (ranks - 1) / ranks
+    by_name, ranks = {row.gradient_sync: row for row in rows}, rows[0].world_size
+    naive, ring = by_name["naive"], by_name["ring"]
+    expected = compare_times("the ring", ring.step_s.predicted, "naive", naive.step_s.predicted)
+    found = compare_times("the ring", ring.step_s.measured, "naive", naive.step_s.measured)
+    passes_naive, passes_ring = 2 * (ranks - 1), 2 * (ranks - 1) / ranks  # the closed forms, docs/costs.md
+    share, saved = naive.sync_s.measured / naive.step_s.measured, 1 - passes_ring / passes_naive
+    quickest = min(rows, key=lambda row: float(row.step_s.measured))
+    errors = [abs(row.step_s.predicted / row.step_s.measured - 1) for row in rows]
     return [
         f"Is the ring faster here? Measured, {found}.",
-        f"Did you expect it? Predicted, {expected}: on {ranks} ranks the busiest rank sends {bytes_naive:g} times the "
-        f"gradients in naive and {bytes_ring:g} times in the ring.",
-        f"Which way is the quickest? {quickest}.",
-        f"Do all ways learn alike? Held out, right are {', '.join(f'{row.test_accuracy:.1%}' for row in rows)}.",
+        f"Did you expect it? Predicted, {expected}.",
+        f"Why? The gradients pass a link {passes_naive:g} times one after the other in naive, {passes_ring:g} times in "
+        f"the ring, whose ranks send at once. Sync is {percent(share)} of naive's step, so that alone saves at most "
+        f"{percent(share * saved)} of it.",
+        f"Which way is the quickest? {quickest.gradient_sync}, {quickest.step_s.measured * 1e3:.0f} ms a step.",
+        f"How good was the prediction? Steps are {percent(min(errors))} to {percent(max(errors))} off.",
+        f"Do all ways learn alike? Held out, right are {', '.join(percent(row.test_accuracy, 1) for row in rows)}.",
     ]
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share in percent.
+
+    >>> percent(0.123), percent(0.9583, 1)
+    ('12 %', '95.8 %')
+    """
+    return f"{100 * share:.{digits}f} %"
 
 
 def compare_times(name: str, seconds: float, other: str, others: float) -> str:
@@ -42,9 +56,7 @@ def compare_times(name: str, seconds: float, other: str, others: float) -> str:
     gain = 1 - seconds / others
     if abs(gain) < EQUAL:
         return f"a step takes as long with {name} as with {other}"
-    return f"a step with {name} takes {abs(gain):.0%} {'less' if gain > 0 else 'more'} than with {other}".replace(
-        "%", " %"
-    )
+    return f"a step with {name} takes {percent(abs(gain))} {'less' if gain > 0 else 'more'} than with {other}"
 
 
 def main() -> None:

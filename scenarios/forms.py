@@ -135,6 +135,7 @@ class TrainingForm(Section):
     model: str = ""
     dataset: str = ""
     batch_size: int = Field(1, ge=1)
+    global_batch_size: int = Field(1, ge=1, description="of all ranks together, in place of batch_size")
     epochs: int = Field(1, ge=1)
     seed: int = Field(0, ge=0, lt=2**32)
     learning_rate: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -151,6 +152,7 @@ class TrainingForm(Section):
     sync_batch_norm: bool = False
     broadcast_weights: bool = True
     check_every: int = 0
+    inspect_every: int = 0
     data_folder: str = ""
     checkpoints: str = Field("", min_length=1, description='a folder, for example "checkpoints"')
     checkpoint_every: int = Field(1, ge=1)
@@ -183,6 +185,12 @@ class TrainingForm(Section):
     @classmethod
     def _check_dataset(cls, dataset: str) -> str:
         return check_known(dataset, "dataset", DATASETS)
+
+    @model_validator(mode="after")
+    def _check_batch_size(self) -> Self:
+        if {"batch_size", "global_batch_size"} <= self.model_fields_set:
+            raise InputError("batch_size is per rank and global_batch_size of all ranks together; give one of them")
+        return self
 
     @model_validator(mode="after")
     def _check_checkpoints(self) -> Self:

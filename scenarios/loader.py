@@ -182,7 +182,10 @@ class Builder:
         return CollectiveComparison(form.name, algorithms, sizes, form.dtype, form.op, form.root)
 
     def _trainings(self, form: "TrainingForm", clusters: Sequence[Cluster]) -> tuple[Training, ...]:
-        given = form.model_dump(exclude_unset=True, exclude={"gradient_sync", "compute", "data_folder"})
+        left_out = {"gradient_sync", "compute", "data_folder", "global_batch_size"}
+        given = form.model_dump(exclude_unset=True, exclude=left_out)
+        if "global_batch_size" in form.model_fields_set:
+            given["batch_size"] = self._share(form.global_batch_size, clusters[0].world_size)
         if form.data_folder:
             given["data_folder"] = str(self.folder / Path(form.data_folder).expanduser())
         if form.checkpoints:
@@ -194,6 +197,15 @@ class Builder:
             self._training(sync, clusters, f"training.gradient_sync.{number}", compute, given)
             for number, sync in enumerate(form.gradient_sync)
         )
+
+    def _share(self, images: int, world_size: int) -> int:
+        """Return a rank's batch size, where all ranks together have so many images in a step."""
+        if images % world_size:
+            raise InputError(
+                f"{self.where}: training.global_batch_size is {images}, and {world_size} ranks are to have equal "
+                f"shares; give a multiple of {world_size}"
+            )
+        return images // world_size
 
     def _training(
         self, sync: "Sync", clusters: Sequence[Cluster], key: str, compute: ComputePhases | None, given: dict[str, Any]

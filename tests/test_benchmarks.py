@@ -134,6 +134,14 @@ def test_the_page_on_training_shows_the_faults_that_were_tried():
     assert found["rows"] and all(row["same_weights"] and row["processes"] == 0 for row in found["rows"])
 
 
+def test_the_page_on_training_shows_what_was_measured_of_it():
+    script = FOLDER.parent / "docs" / "curves_table.py"
+    made, page = runpy.run_path(str(script)), script.with_name("training.md").read_text(encoding="utf-8")
+    assert made["updated"](page) == page
+    found = json.loads((FOLDER / "results" / "overlap.json").read_text())
+    assert {row["way"]: row["ratio"] for row in found["steps"]}["ring[overlap]"] <= 1.05
+
+
 @pytest.mark.slow
 def test_faults_are_tried(tmp_path: Path):
     found = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])

@@ -93,7 +93,7 @@ def test_what_is_not_whole_is_passed_over_with_the_reason(spoil, message, tmp_pa
 @pytest.mark.parametrize(
     ("training", "world_size", "message"),
     [
-        (TRAINING, 3, "is of 2 ranks, and 3 are to go on"),
+        (TRAINING, 3, "is of 2 ranks with batch_size 32, 64 images a step, and 3 ranks with 32 are to go on"),
         (TRAINING | {"model": "resnet34"}, 2, "another training: model is 'resnet18' there and 'resnet34' here"),
         ({"model": "resnet18"}, 2, "another training: batch_size is 32 there and None here"),
     ],

@@ -7,7 +7,7 @@ import pytest
 import torch
 import training_workers
 from command_line import Ringlab
-from training_workers import RECIPES, STEPS_PER_EPOCH, faulty, small
+from training_workers import BATCH, RECIPES, STEPS_PER_EPOCH, faulty, small
 
 from collectives import InputError
 from collectives.errors import RunFailed
@@ -29,6 +29,30 @@ def test_a_resumed_training_is_the_same_to_the_last_bit_as_one_that_never_stoppe
             assert from_second == (losses[2:], digest), name
             assert from_newest == (losses[STEPS_PER_EPOCH:], digest), name
             assert at_the_end == ([], digest), name
+
+
+def test_more_ranks_go_on_with_the_same_images_in_each_step(tmp_path: Path):
+    whole = launch(training_workers.learn_together, 2, tmp_path, None)
+    more = launch(training_workers.learn_together, 4, tmp_path, tmp_path / "ring" / "step-00000004.pt")
+    assert [len(losses) for losses, *_ in whole + more] == [6] * 2 + [2] * 4
+    assert {seen for *_, seen in whole + more} == {6 * 2 * BATCH}
+    for losses, weights, _ in more:
+        torch.testing.assert_close(losses, whole[0][0][4:], rtol=1e-5, atol=0)
+        torch.testing.assert_close(weights, whole[0][1], rtol=1e-4, atol=1e-6)
+
+
+def test_other_ranks_go_on_only_with_as_many_images_a_step(scenario: Path):
+    keep(scenario / "kept" / "ring", 10)
+    half = small(gradient_sync=RING, batch_size=4, checkpoints="kept")
+    (note,) = find_start(half, 4, "auto").notes
+    assert "goes on from kept/ring/step-00000010.pt (step 10, epoch 1), on 4 ranks in place of 2: each step has" in note
+    with pytest.raises(InputError, match="of 2 ranks with batch_size 8, 16 images a step, and 3 ranks with 4 are to"):
+        find_start(half, 3, "auto")
+    keep(scenario / "local" / "ring", 10, sync_every=2)
+    with pytest.raises(
+        InputError, match=r"of 2 ranks, each with weights of its own \(sync_every\), and 4 are to go on"
+    ):
+        find_start(small(gradient_sync=RING, batch_size=4, sync_every=2, checkpoints="local"), 4, "auto")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +131,10 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
         (["--resume", "nowhere.pt"], "nowhere.pt: no such file"),
         (["--resume", "kept"], "kept is a directory; a regular file is needed"),
         (["--resume", "ring.toml"], "ring.toml has no manifest: ring.json is to be beside it"),
-        (["--resume", "auto", "--set", "cluster.world_size=3"], "is of 2 ranks, and 3 are to go on"),
+        (
+            ["--resume", "auto", "--set", "cluster.world_size=3"],
+            "of 2 ranks with batch_size 8, 16 images a step, and 3 ranks with 8 are to go on; start 2 ranks, or keep",
+        ),
         (["--resume", "auto", "--set", "training.model=resnet34"], "model is 'resnet18' there and 'resnet34' here"),
         (
             ["--resume", "kept/ring/step-00000010.pt", "--set", "training.gradient_sync=naive"],

@@ -177,9 +177,12 @@ def test_a_training_that_is_loaded_goes_on_as_if_it_had_never_stopped():
 
 
 def test_a_loss_that_is_no_number_names_rank_step_and_phase(monkeypatch):
-    one = SimpleNamespace(rank=1, done=7)
-    with pytest.raises(RunFailed, match="rank 1: the loss of step 7 is nan, in the phase forward"):
-        RunningTraining._check_loss(one, float("nan"))  # type: ignore[arg-type]
+    one = SimpleNamespace(rank=1, done=7, model=nn.Linear(2, 2), batch=(torch.ones(2), torch.zeros(2)))
+    for spoil, why in ((None, "weights and images are finite"), (one.batch[0], "images"), (one.model.bias, "bias")):
+        if spoil is not None:
+            spoil.data[1] = torch.inf
+        with pytest.raises(RunFailed, match=f"rank 1: the loss of step 7 is nan, in the phase forward; its {why}"):
+            RunningTraining._check_loss(one, float("nan"))  # type: ignore[arg-type]
 
 
 def test_ring_naive_and_torchs_own_lead_to_the_same_weights(ring, tmp_path):

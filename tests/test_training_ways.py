@@ -1,5 +1,8 @@
 """Every way of syncing: the weights of one process on the joined batch; and what goes wrong between ranks is named."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +16,13 @@ from collectives.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.training.gradient_sync import LocalSteps, no_sync
 from realcomm.training.replica import Replica, make_replica, take_step
-from realcomm.training.replica_checks import ReplicaChecks, check_equal_steps, find_difference, inspect_gradients
+from realcomm.training.replica_checks import (
+    GradientChecks,
+    ReplicaChecks,
+    check_equal_steps,
+    find_difference,
+    inspect_gradients,
+)
 from realcomm.training.running import make_replica_and_sync
 from realcomm.training.stopwatch import Stopwatch
 from realcomm.training.sync_batch_norm import synchronise_batch_norm
@@ -100,6 +109,16 @@ class Branches(nn.Module):
         return self.first(images) + (self.second(images) if self.is_used else 0)
 
 
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """Within the context, what a logger of Ringlab warns of."""
+    lines, handler, logger = list[str](), logging.Handler(logging.WARNING), logging.getLogger("ringlab")
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    yield lines
+    logger.removeHandler(handler)
+
+
 def troubles(rank: int, world_size: int):
     """What the checks say of ranks that differ, in weights, branches, steps; and of local SGD before its average."""
     said = {}
@@ -108,6 +127,10 @@ def troubles(rank: int, world_size: int):
     model = Branches(rank == 1)
     images, labels = joined_batch()
     said["gradients"] = inspect_gradients(model, sync, images, labels)
+    looked = SimpleNamespace(model=model, sync=sync, batch=(images, labels), rank=rank, done=4, inspected=[])
+    with warned() as lines:
+        GradientChecks(4).step_done(looked, SimpleNamespace(step=3, gradient_sync="ring"))  # type: ignore[arg-type]
+    said["inspected"], said["warned"] = looked.inspected, lines
     said["alike"] = find_difference(model)
     with torch.no_grad():
         model.second.bias[3] += float(rank)
@@ -136,6 +159,10 @@ def test_what_goes_wrong_between_ranks_is_named():
     torch.testing.assert_close(first["branches"], second["branches"], rtol=0, atol=0)
     assert [each.unused for each in first["gradients"]] == [["second.weight", "second.bias"], []]
     assert first["gradients"][0].norm < first["gradients"][1].norm
+    assert first["inspected"] == first["gradients"] == second["inspected"], "what was there before has no part in it"
+    (line,) = first["warned"]
+    assert line.startswith("training/ring: step 3: norms of the gradients, rank by rank: ") and second["warned"] == []
+    assert line.endswith("; rank 0 made none of second.weight, second.bias")
     assert first["alike"] is None
     assert first["different"] == second["different"] == ("second.bias", [1])
     assert first["check"] == (

@@ -1,7 +1,11 @@
 """Two nodes for real: the batch file of Slurm, with a network namespace of this machine for each node."""
 
 import os
+import signal
+import socket
 import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,3 +81,40 @@ def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
     assert [(row["step"], row["attempt"]) for row in rows] == [*((number, 0) for number in range(3)),
         *((number, 1) for number in range(3, 6))]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "logs").glob("rank-*")) == ["rank-0.log", "rank-1.log"]
+
+
+@pytest.mark.slow  # it waits until the node that is left has missed the other one's signs of life
+def test_the_node_that_is_left_goes_on_alone(tmp_path: Path):
+    """torchrun starts as many ranks as there are then, and a step has the same images as before."""
+    port = free_port()
+    text = SCENARIO.replace("batch_size = 4", "global_batch_size = 8").split("[training]")[1]
+    (tmp_path / "two.toml").write_text(f"[cluster]\npreset = 'this-machine'\n[training]{text}")
+    call = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2"]
+    call += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", "--local-addr=127.0.0.1"]
+    call += ["--rdzv-conf=last_call_timeout=8", "-m", "small_ringlab", "run", "two.toml", "--elastic", "--resume=auto"]
+    nodes = []
+    for number in range(2):
+        environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}", "LOST_NODE": str(number)}
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        with (tmp_path / f"node{number}.log").open("w") as log:
+            started = subprocess.Popen(
+                [*call, "--log-dir=logs"], cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        nodes.append(started)
+    try:
+        status = nodes[0].wait(200)
+    finally:
+        for node in nodes:
+            with suppress(ProcessLookupError):
+                os.killpg(node.pid, signal.SIGKILL)
+            node.wait()
+    said = (tmp_path / "node0.log").read_text()
+    assert status == 0, said
+    assert "step-00000003.pt (step 3, epoch 2), on 1 ranks in place of 2" in " ".join(said.split())
+    rows = read_metrics(tmp_path / "logs" / "metrics.jsonl", "ring", "step")
+    assert [row["step"] for row in rows] == list(range(6)) and rows[-1]["attempt"] > rows[0]["attempt"] == 0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -21,7 +21,7 @@ from collectives.workload import Training
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from realcomm.training.checkpointing import find_start
-from realcomm.training.observing import EpochRecord, StepRecord
+from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
 from realcomm.watching.log_folder import LogFolder
 from realcomm.watching.log_observer import LogObserver
 from realcomm.watching.metrics_file import MetricsFile, last_row, mend, read_metrics
@@ -44,10 +44,10 @@ def epoch(number: int, sync: str = "ring") -> EpochRecord:
     return EpochRecord(**given, examples_seen=256 * (number + 1))
 
 
-def running(rank: int = 0, done: int = 0) -> SimpleNamespace:
+def running(rank: int = 0, done: int = 0, inspected: tuple[RankGradients, ...] = ()) -> SimpleNamespace:
     """A training as observers see it."""
     watch = SimpleNamespace(current="sync")
-    return SimpleNamespace(training=RING, rank=rank, world_size=2, done=done, steps=8, watch=watch)
+    return SimpleNamespace(training=RING, rank=rank, world_size=2, done=done, steps=8, watch=watch, inspected=inspected)
 
 
 def rows_of(file: Path) -> list[dict]:

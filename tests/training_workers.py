@@ -74,7 +74,7 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     found = {}
     for name, recipe in RECIPES.items():
         kept = {"checkpoints": folder / name, "checkpoint_every": 2}
-        whole = train_small(rank, small(**recipe, epochs=3), seed=1)
+        whole = train_small(rank, small(**recipe, epochs=3, inspect_every=2), seed=1)  # what inspects changes nothing
         train_small(rank, small(**recipe, **kept, epochs=1), seed=1)
         [second] = (folder / name).glob("*/step-00000002.pt")
         from_second = train_small(rank, small(**recipe, epochs=3), 5, second)
@@ -82,6 +82,20 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
         at_the_end = train_small(rank, small(**recipe, **kept, epochs=3), 9, "auto")
         found[name] = [whole, from_second, from_newest, at_the_end]
     return found
+
+
+def learn_together(rank: int, world_size: int, folder: Path, start: Path | None) -> tuple[list[float], Any, float]:
+    """Train a model that no rank's own share matters to; return losses, weights and the number of examples seen."""
+    make_small()
+    vars(running).update(build_model=lambda name, seed: nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)))
+    kept = {"checkpoints": folder, "checkpoint_every": 4} if start is None else {}
+    training = small(
+        gradient_sync=RECIPES["ring"]["gradient_sync"], batch_size=2 * BATCH // world_size, epochs=2, **kept
+    )
+    losses = Losses()
+    whole = running.RunningTraining(rank, world_size, training, observers=[Checkpointing(training, start), losses])
+    whole.take_steps()
+    return losses.losses, whole.model.state_dict(), whole.finish().facts["examples_seen"]
 
 
 def train_with(

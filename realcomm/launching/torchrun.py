@@ -32,6 +32,15 @@ def _is_in_group() -> bool:
     return dist is not None and dist.is_available() and dist.is_initialized()
 
 
+def ranks_started() -> int | None:
+    """Return how many ranks torchrun or something like it has started, this process among them; None elsewhere.
+
+    >>> ranks_started()
+    """
+    ranks = os.environ.get("WORLD_SIZE", "") if "RANK" in os.environ else ""
+    return int(ranks) if ranks.isdecimal() else None
+
+
 def is_first_rank() -> bool:
     """Return whether this process is the one that speaks and writes: rank 0 under torchrun, any process elsewhere.
 

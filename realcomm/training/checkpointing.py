@@ -18,12 +18,13 @@ from realcomm.launching.torchrun import is_first_rank
 from realcomm.training.checkpoints.content import from_bytes, to_bytes
 from realcomm.training.checkpoints.folder import CheckpointFolder, check_folder, find_newest
 from realcomm.training.checkpoints.manifest import Checkpoint, Value, open_checkpoint
-from realcomm.training.observing import EpochRecord, Observed, Observer, StepRecord
+from realcomm.training.observing import EpochRecord, Observed, Observer, State, StepRecord
 from realcomm.training.shard import Shard
 
 AUTO = "auto"  # go on from the newest whole checkpoint
 PHASE = "checkpoint"
-_MAY_DIFFER = {"epochs", "data_folder", "download", "compute", "checkpoints", "checkpoint_every", "check_every"}
+_KEPT_OR_CHECKED = {"checkpoints", "checkpoint_every", "check_every", "inspect_every"}
+_MAY_DIFFER = {"epochs", "data_folder", "download", "compute", *_KEPT_OR_CHECKED}
 _IN_SYNC_NAME = {"gradient_sync", "buckets"}
 
 
@@ -64,7 +65,13 @@ def find_start(training: Training, world_size: int, resume: str | Path | None) -
         checkpoint = newest
     last = check_start(checkpoint, training, world_size)
     then = "goes on from" if checkpoint.manifest.step < last else "was trained to its end, which is"
-    return Start(checkpoint.path, [*notes, f"{training.sync_name}: {then} {checkpoint}"])
+    note = f"{training.sync_name}: {then} {checkpoint}"
+    if checkpoint.manifest.world_size != world_size:
+        note += (
+            f", on {world_size} ranks in place of {checkpoint.manifest.world_size}: each step has the same images, and "
+            "sums round in another way"
+        )
+    return Start(checkpoint.path, [*notes, note])
 
 
 def newest_note(training: Training) -> str:
@@ -180,9 +187,29 @@ def _load(running: Observed, content: bytes, path: Path) -> None:
     """Have this rank go on from the content of a checkpoint. Raise InputError if it does not fit."""
     state = from_bytes(content, path, own_device())
     try:
-        running.load_state_dict({"shared": state["shared"], **state["ranks"][running.rank]})
+        part = part_of_rank(state["ranks"], running.rank, running.world_size)
+        running.load_state_dict({"shared": state["shared"], **part})
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise InputError(f"{path} does not fit the training: {describe_error(error, None)}") from error
+
+
+def part_of_rank(parts: list[State], rank: int, world_size: int) -> State:
+    """Return the part of a checkpoint that is a rank's own, also where there are more or fewer ranks than it is of.
+
+    Then each has an equal share of the examples seen and the mean of the losses. A rank that it knows goes on with its
+    random numbers, a further one keeps those that it began with.
+
+    >>> parts = [{"own": {"seen": 8, "loss": loss, "random": name}} for loss, name in ((1.0, "a"), (2.0, "b"))]
+    >>> part_of_rank(parts, rank=1, world_size=2)
+    {'own': {'seen': 8, 'loss': 2.0, 'random': 'b'}}
+    >>> part_of_rank(parts, rank=3, world_size=4)
+    {'own': {'seen': 4, 'loss': 1.5, 'random': None}}
+    """
+    if len(parts) == world_size:
+        return parts[rank]
+    seen, losses = sum(part["own"]["seen"] for part in parts), [part["own"]["loss"] for part in parts]
+    random = parts[rank]["own"]["random"] if rank < len(parts) else None
+    return {"own": {"seen": seen // world_size, "loss": sum(losses) / len(losses), "random": random}}
 
 
 def _from_rank_0(content: bytes) -> bytes:

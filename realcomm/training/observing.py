@@ -2,12 +2,21 @@
 
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import nn
 
 from collectives.workload import Training
+from realcomm.training.gradient_sync import GradientSync
 from realcomm.training.stopwatch import Stopwatch
 
 State = dict[str, Any]
+
+
+class RankGradients(NamedTuple):
+    """What one rank's own backward made, before any average."""
+
+    norm: float  # of all gradients together
+    unused: list[str]  # parameters that it made no gradient of
 
 
 class Observed(Protocol):
@@ -17,6 +26,9 @@ class Observed(Protocol):
     rank: int
     world_size: int
     model: nn.Module
+    sync: GradientSync
+    batch: tuple[torch.Tensor, torch.Tensor]  # this rank's images and labels of the last step
+    inspected: list[RankGradients]  # of the last step, by rank; empty unless it was one to inspect
     watch: Stopwatch  # the step and the phase under way, also after a failure
     done: int  # steps
 
@@ -35,7 +47,7 @@ class Observed(Protocol):
 
 
 class StepRecord(NamedTuple):
-    """One training step of one rank. All but the phases and the gradient norm are the same on all ranks."""
+    """One training step of one rank. All but the phases are the same on all ranks."""
 
     gradient_sync: str
     step: int  # from 0 on

@@ -1,6 +1,8 @@
 """What goes wrong between ranks: replicas that differ, gradients of unlike size, unused parameters, unequal shares."""
 
 import hashlib
+import logging
+from math import isfinite
 from typing import NamedTuple
 
 import torch
@@ -9,9 +11,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from collectives.errors import RunFailed
+from collectives.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.training.gradient_sync import GradientSync, named_parameters
-from realcomm.training.observing import Observed, Observer, StepRecord
+from realcomm.training.observing import Observed, Observer, RankGradients, StepRecord
+from realcomm.training.random_states import get_random_states, set_random_states
+
+logger = logging.getLogger("ringlab")
+UNLIKE = 10.0  # times the norm of another rank's gradients: worth a warning
 
 
 class Difference(NamedTuple):
@@ -19,13 +26,6 @@ class Difference(NamedTuple):
 
     name: str
     ranks: list[int]  # whose values are not rank 0's
-
-
-class RankGradients(NamedTuple):
-    """What one rank's own backward made, before any average."""
-
-    norm: float  # of all gradients together
-    unused: list[str]  # parameters that it made no gradient of
 
 
 def find_difference(model: nn.Module) -> Difference | None:
@@ -62,6 +62,12 @@ class ReplicaChecks(Observer):
         self._alike_after = record.step
 
 
+def make_checks(training: Training) -> list[Observer]:
+    """Return what a training asks to be checked as it goes on."""
+    checks: list[Observer] = [ReplicaChecks(training.check_every)] if training.check_every else []
+    return [*checks, GradientChecks(training.inspect_every)] if training.inspect_every else checks
+
+
 def check_equal_steps(running: Observed) -> None:
     """Raise RunFailed if ranks have unlike numbers of batches: the one with fewer would leave the others waiting."""
     steps = [int(each) for each in _gather(torch.tensor([running.steps])).flatten().tolist()]
@@ -70,14 +76,58 @@ def check_equal_steps(running: Observed) -> None:
         raise RunFailed(f"the ranks have unlike numbers of batches: {said}; give all of them the same images")
 
 
+class GradientChecks(Observer):
+    """Inspects each rank's own gradients every few steps, logs them, and warns of what is odd.
+
+    That takes another forward and backward of the step's batch, which belong to no phase.
+    """
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+
+    def step_done(self, running: Observed, record: StepRecord) -> None:
+        """Inspect the batch of the step with the weights after it."""
+        if running.done % self._every:
+            return
+        found = running.inspected = inspect_gradients(running.model, running.sync, *running.batch)
+        if running.rank == 0:
+            said = f"training/{record.gradient_sync}: step {record.step}: {describe_gradients(found)}"
+            logger.log(logging.WARNING if are_odd(found) else logging.INFO, said)
+
+
+def describe_gradients(found: list[RankGradients]) -> str:
+    """Return the norm of each rank's gradients in words, and which parameters have none.
+
+    >>> describe_gradients([RankGradients(1.25, []), RankGradients(0.5, ["second.weight"])])
+    'norms of the gradients, rank by rank: 1.25, 0.5; rank 1 made none of second.weight'
+    """
+    norms = ", ".join(f"{each.norm:.4g}" for each in found)
+    unused = [f"rank {rank} made none of {', '.join(each.unused)}" for rank, each in enumerate(found) if each.unused]
+    return "; ".join([f"norms of the gradients, rank by rank: {norms}", *unused])
+
+
+def are_odd(found: list[RankGradients]) -> bool:
+    """Return whether something is amiss: parameters without a gradient, or norms that are unlike or not finite.
+
+    >>> are_odd([RankGradients(1.25, []), RankGradients(0.5, [])])
+    False
+    """
+    norms = [each.norm for each in found]
+    is_even = all(map(isfinite, norms)) and max(norms) <= UNLIKE * min(norms)
+    return not is_even or any(each.unused for each in found)
+
+
 def inspect_gradients(
     model: nn.Module, sync: GradientSync, images: torch.Tensor, labels: torch.Tensor
 ) -> list[RankGradients]:
-    """Return what each rank's own backward of a batch makes; the model and its gradients' memory stay as they are.
+    """Return what each rank's own backward of a batch makes, as float32.
 
-    All ranks call this together; afterwards the gradients are zero.
+    All ranks call this together. The model, its buffers and the random numbers stay as they are; the gradients are zero
+    afterwards.
     """
     made, named = set[nn.Parameter](), named_parameters(model)
+    buffers, random = [(each, each.clone()) for each in model.buffers()], get_random_states()
+    _clear_gradients(model)
     hooks = [parameter.register_post_accumulate_grad_hook(made.add) for _, parameter in named]
     with sync.accumulating():
         cross_entropy(model(images), labels).backward()
@@ -85,13 +135,34 @@ def inspect_gradients(
         hook.remove()
     gradients = [parameter.grad for _, parameter in named if parameter.grad is not None]
     norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients])))
-    for each in gradients:
-        each.zero_()
+    _clear_gradients(model)
+    with torch.no_grad():
+        for each, before in buffers:
+            each.copy_(before)
+    set_random_states(random)
     own = torch.tensor([norm, *(float(parameter not in made) for _, parameter in named)], dtype=torch.float64)
     return [
         RankGradients(row[0], [name for (name, _), unused in zip(named, row[1:], strict=True) if unused])
         for row in _gather(own).tolist()
     ]
+
+
+def describe_what_is_not_finite(model: nn.Module, images: torch.Tensor) -> str:
+    """Return in words where a loss that is no number comes from: this rank's weights, its images, or neither.
+
+    >>> describe_what_is_not_finite(nn.Linear(2, 2), torch.tensor([torch.nan]))
+    'its images are not finite'
+    """
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            return f"its {name} is not finite"
+    return "its weights and images are finite" if bool(images.isfinite().all()) else "its images are not finite"
+
+
+def _clear_gradients(model: nn.Module) -> None:
+    for _, parameter in named_parameters(model):
+        if parameter.grad is not None:
+            parameter.grad.zero_()
 
 
 def _hash(tensor: torch.Tensor) -> int:

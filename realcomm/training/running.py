@@ -22,11 +22,11 @@ from realcomm.training.broken_training import PHASES
 from realcomm.training.compute_phases import measure_alone
 from realcomm.training.gradient_sync import GradientSync, LocalSteps, TorchsOwn, make_sync
 from realcomm.training.models import build_model
-from realcomm.training.observing import EpochRecord, Observer, State, StepRecord
+from realcomm.training.observing import EpochRecord, Observer, RankGradients, State, StepRecord
 from realcomm.training.overlapped import DuringBackward
 from realcomm.training.random_states import get_random_states, set_random_states
 from realcomm.training.replica import WARM_UP_STEPS, Replica, make_replica, take_step
-from realcomm.training.replica_checks import ReplicaChecks, check_equal_steps
+from realcomm.training.replica_checks import check_equal_steps, describe_what_is_not_finite, make_checks
 from realcomm.training.shard import Shard, held_out_batches
 from realcomm.training.stopwatch import Stopwatch
 from realcomm.training.weights import broadcast, save_weights, weights_digest
@@ -71,8 +71,8 @@ class RunningTraining:
         self._seen, self._loss, self.done, self._first = 0, 0.0, 0, 0
         self._batches = self.shard.batches()
         check_equal_steps(self)
-        checks = [ReplicaChecks(training.check_every)] if training.check_every else []
-        self._observers: list[Observer] = [*checks, *observers]
+        self.batch, self.inspected = (torch.empty(0), torch.empty(0)), list[RankGradients]()
+        self._observers: list[Observer] = [*make_checks(training), *observers]
         for observer in self._observers:
             observer.begin(self)
 
@@ -100,6 +100,7 @@ class RunningTraining:
     def _take_step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         """Train on one batch, and tell who looks on."""
         step, learning_rate, every = self.done, self.learning_rate, self.training.sync_every
+        self.batch, self.inspected = (images, labels), []
         self._loss = take_step(self.replica, images, labels, self.sync, self.watch, self._check_loss)
         self._seen, self.done = self._seen + len(labels), step + 1
         if isinstance(self.sync, LocalSteps) and (self.done % every == 0 or self.shard.ends_epoch(step)):
@@ -127,7 +128,8 @@ class RunningTraining:
     def _check_loss(self, loss: float) -> None:
         """Raise RunFailed for a loss that would spoil the weights of all ranks."""
         if not math.isfinite(loss):
-            raise RunFailed(f"rank {self.rank}: the loss of step {self.done} is {loss}, in the phase forward")
+            why = describe_what_is_not_finite(self.model, self.batch[0])
+            raise RunFailed(f"rank {self.rank}: the loss of step {self.done} is {loss}, in the phase forward; {why}")
 
     def _report_progress(self, step: int) -> None:
         epoch = f"epoch {self.shard.epoch_of(step) + 1}/{self.training.epochs}"
@@ -227,7 +229,8 @@ class RunningTraining:
         self._seen, self._loss = own["seen"], own["loss"]
         self.watch.step = self.done - 1
         self._batches = self.shard.batches(self.done)
-        set_random_states(own["random"])
+        if own["random"] is not None:
+            set_random_states(own["random"])
 
 
 LOCAL = ("model", "optimizer", "scaler")  # parts of the state that each rank has of its own with local SGD

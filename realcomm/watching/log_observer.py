@@ -3,12 +3,13 @@
 import logging
 import os
 import socket
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from collectives.input_files import reason
 from realcomm.launching.group import own_device
-from realcomm.training.observing import EpochRecord, Observed, Observer, StepRecord
+from realcomm.training.observing import EpochRecord, Observed, Observer, RankGradients, StepRecord
 from realcomm.watching.log_folder import METRICS
 from realcomm.watching.metrics_file import MetricsFile, Row
 from realcomm.watching.rank_log import LOGGER, RankLog
@@ -45,7 +46,7 @@ class LogObserver(Observer):
     def step_done(self, running: Observed, record: StepRecord) -> None:
         """Write the row of a step."""
         if self._metrics is not None:
-            self._write(step_row(record))
+            self._write(step_row(record) | gradient_fields(running.inspected))
 
     def epoch_done(self, running: Observed, record: EpochRecord) -> None:
         """Write the row of an epoch."""
@@ -85,6 +86,18 @@ class LogObserver(Observer):
                 f"{self._metrics.path} cannot be written: {self._metrics.problem}; the training goes on, and rows are "
                 "written when there is room"
             )
+
+
+def gradient_fields(inspected: list[RankGradients]) -> Row:
+    """Return what the row of a step that was inspected has more: norms and parameters without a gradient, by rank.
+
+    >>> gradient_fields([RankGradients(0.5, []), RankGradients(float('inf'), ["fc.bias"])])
+    {'gradient_norms': [0.5, None], 'unused_parameters': [[], ['fc.bias']]}
+    """
+    if not inspected:
+        return {}
+    norms = [each.norm if isfinite(each.norm) else None for each in inspected]
+    return {"gradient_norms": norms, "unused_parameters": [each.unused for each in inspected]}
 
 
 def step_row(record: StepRecord) -> Row:

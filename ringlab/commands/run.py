@@ -8,6 +8,7 @@ from ringlab.terminal.console import make_console
 from ringlab.terminal.options import (
     BackendOpt,
     CalibrationOpt,
+    ElasticOpt,
     EmulateOpt,
     ExplainOpt,
     JsonOpt,
@@ -38,6 +39,7 @@ def run(
     emulate: EmulateOpt = False,
     timeout: TimeoutOpt = 600.0,
     resume: ResumeOpt = None,
+    elastic: ElasticOpt = False,
     log_dir: LogDirOpt = None,
     tensorboard: TensorBoardOpt = False,
     profile: ProfileOpt = None,
@@ -51,7 +53,7 @@ def run(
     from ringlab.scenario import load
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
-    loaded = load(scenario, *(set_keys or ()))
+    loaded = load(scenario, *(set_keys or ()), *(_as_many_ranks_as_there_are() if elastic else ()))
     check_outputs(json_to, trace, reads=calibration)
     watch = _watch(log_dir, tensorboard, profile, resume)
     options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout, "resume": resume}
@@ -72,6 +74,14 @@ def run(
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace)
     if watch is not None and is_first_rank():
         make_console(stderr=True).print(watch.describe(), soft_wrap=True)
+
+
+def _as_many_ranks_as_there_are() -> list[str]:
+    """Return the change of a scenario that has as many ranks as torchrun started; none elsewhere."""
+    from realcomm.launching.torchrun import ranks_started
+
+    ranks = ranks_started()
+    return [] if ranks is None else [f"cluster.world_size={ranks}"]
 
 
 def _watch(log_dir: Path | None, tensorboard: bool, profile: str | None, resume: str | None) -> "Watch | None":

@@ -26,6 +26,9 @@ ResumeOpt = Annotated[
     str | None,
     typer.Option("--resume", metavar="auto|FILE", help="Go on with a training from its newest checkpoint, or one."),
 ]
+ElasticOpt = Annotated[
+    bool, typer.Option("--elastic", help="Under torchrun, take as many ranks as it has started this time.")
+]
 LogDirOpt = Annotated[
     Path | None, typer.Option("--log-dir", metavar="DIR", help="Keep metrics and a log a rank of trainings there.")
 ]

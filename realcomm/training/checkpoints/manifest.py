@@ -71,20 +71,37 @@ class Checkpoint:
             raise InputError(f"{self.path} is corrupt: its SHA-256 is not the one of its manifest")
 
     def check_fits(self, training: dict[str, Value], world_size: int) -> None:
-        """Raise InputError if it is of another training or number of ranks; the message has the first difference."""
-        found = self.manifest
-        if found.world_size != world_size:
-            raise InputError(
-                f"{self.path} is of {found.world_size} ranks, and {world_size} are to go on; each rank has its own "
-                f"share of the images and its own random state, so start {found.world_size}"
-            )
-        for key in [*training, *(found.training.keys() - training.keys())]:
-            there, here = found.training.get(key), training.get(key)
-            if there != here:
+        """Raise InputError if a training on so many ranks cannot go on from it; the message has the first difference.
+
+        On another number of ranks it can where a step has as many images on all ranks together: a step's images are
+        the same then, and only each rank's share of them is another.
+        """
+        there = dict(self.manifest.training)
+        if self.manifest.world_size != world_size:
+            self._check_other_ranks(training, world_size)
+            there["batch_size"] = training.get("batch_size")
+        for key in [*training, *(there.keys() - training.keys())]:
+            if there.get(key) != training.get(key):
                 raise InputError(
-                    f"{self.path} is of another training: {key} is {quote(there)} there and {quote(here)} here; "
-                    "only the number of epochs may be another"
+                    f"{self.path} is of another training: {key} is {quote(there.get(key))} there and "
+                    f"{quote(training.get(key))} here; only the number of epochs may be another"
                 )
+
+    def _check_other_ranks(self, training: dict[str, Value], world_size: int) -> None:
+        """Raise InputError if no training on another number of ranks goes on as this one would have."""
+        ranks, batch, here = self.manifest.world_size, self.manifest.training.get("batch_size"), training["batch_size"]
+        if int(training.get("sync_every") or 1) > 1:
+            raise InputError(
+                f"{self.path} is of {ranks} ranks, each with weights of its own (sync_every), and {world_size} are to "
+                f"go on; start {ranks}"
+            )
+        if not isinstance(batch, int) or not isinstance(here, int) or ranks * batch != world_size * here:
+            whole = f"{ranks * batch}" if isinstance(batch, int) else "unknown"
+            raise InputError(
+                f"{self.path} is of {ranks} ranks with batch_size {batch}, {whole} images a step, and {world_size} "
+                f"ranks with {here} are to go on; start {ranks} ranks, or keep the images a step by "
+                "[training] global_batch_size in place of batch_size"
+            )
 
 
 def manifest_of(path: Path) -> Path:

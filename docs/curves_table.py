@@ -1,0 +1,105 @@
+"""Writes into docs/training.md what ``benchmarks/overlap.py`` and ``benchmarks/training_curves.py`` found last."""
+
+import json
+from pathlib import Path
+from statistics import mean
+from textwrap import fill
+from typing import Any
+
+from collectives.output_files import write_text
+
+PAGE = Path(__file__).with_name("training.md")
+RESULTS = PAGE.parent.parent / "benchmarks" / "results"
+RECIPE = ("global_batch", "learning_rate", "schedule", "warm_up")
+
+Found = dict[str, Any]
+Rows = list[Found]
+
+
+def overlap(found: Found) -> str:
+    """Return a table of the steps beside DistributedDataParallel's."""
+    lines = [
+        f"{_where(found)}: ResNet-18 on {found['ranks']} ranks of {found['threads']} thread, {found['batch_size']} "
+        f"images each, {found['rounds']} rounds. In brackets: 95 % of medians drawn again.",
+        "",
+        "| way | step | of DDP's |",
+        "| --- | ---: | ---: |",
+    ]
+    for row in found["steps"]:
+        low, high = row["interval"]
+        ratio = "1" if row["way"] == "ddp" else f"{row['ratio']:.3f} ({low:.3f} to {high:.3f})"
+        lines.append(f"| `{row['way']}` | {row['step_s'] * 1e3:.0f} ms | {ratio} |")
+    return _text(lines)
+
+
+def ways(found: Found) -> str:
+    """Return how the recipe was chosen, and a table of the ways of syncing."""
+    rows, epochs = found["ways"], found["epochs"]
+    lines = [
+        f"{_where(found)}. {_choice(by_recipe(found['recipes']))}",
+        "",
+        f"| way, 2 ranks | {' | '.join(f'right after epoch {number + 1}' for number in range(epochs))} | "
+        "furthest from the ring's losses |",
+        "| --- |" + " ---: |" * (epochs + 1),
+    ]
+    for row in rows:
+        right = " | ".join(f"{each:.1%}".replace("%", " %") for each in row["accuracies"])
+        apart = "the same bits" if row["furthest"] == 0 else f"{row['furthest']:.0e} of one"
+        lines.append(f"| `{row['way']}` | {right} | {'-' if row is rows[0] else apart} |")
+    return _text(lines)
+
+
+def by_recipe(rows: Rows) -> list[tuple[float, tuple[Any, ...]]]:
+    """Return the accuracy on the images put aside, mean over the seeds, of each recipe; the best first."""
+    named = list(dict.fromkeys(tuple(row[name] for name in RECIPE) for row in rows))
+    means = [mean(row["accuracies"][-1] for row in rows if tuple(row[name] for name in RECIPE) == one) for one in named]
+    return sorted(zip(means, named, strict=True), key=lambda each: -each[0])
+
+
+def _choice(recipes: list[tuple[float, tuple[Any, ...]]]) -> str:
+    (best, (batch, rate, schedule, warm_up)), (second, _), *_ = recipes
+    return (
+        f"Of {len(recipes)} recipes {rate:g} with schedule {schedule}, {warm_up} steps of warm-up and {batch} images a "
+        f"step was right most often on the training images put aside: {best:.1%}, the next one {second:.1%}, the worst "
+        f"{recipes[-1][0]:.1%}."
+    ).replace("%", " %")
+
+
+def ranks(found: Found) -> str:
+    """Return a table of the numbers of ranks, seed by seed."""
+    rows = found["ranks"]
+    seeds = sorted({row["seed"] for row in rows})
+    lines = [
+        f"| ranks | images a rank and step | {' | '.join(f'seed {seed}' for seed in seeds)} | mean |",
+        "| ---: | ---: |" + " ---: |" * (len(seeds) + 1),
+    ]
+    for count in sorted({row["ranks"] for row in rows}):
+        right = {row["seed"]: row["accuracies"][-1] for row in rows if row["ranks"] == count}
+        batch = rows[0]["global_batch"] // count
+        cells = [f"{each:.1%}" for each in (*(right[seed] for seed in seeds), mean(right.values()))]
+        lines.append(f"| {count} | {batch} | {' | '.join(cells)} |".replace("%", " %"))
+    return _text(lines)
+
+
+def _where(found: Found) -> str:
+    where = found["environment"]
+    return f"{where['cpu']}, {where['cores']} cores, torch {where['torch']}"
+
+
+def _text(lines: list[str]) -> str:
+    """Return the lines as text, those of no table filled."""
+    return "\n".join(line if line.startswith("|") else fill(line, 120, break_on_hyphens=False) for line in lines) + "\n"
+
+
+def updated(page: str) -> str:
+    """Return the page with the tables as they were measured last."""
+    for name, make, file in (("overlap", overlap, "overlap"),):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        before, _, rest = page.partition(begin)
+        found = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+        page = f"{before}{begin}{make(found)}{end}{rest.partition(end)[2]}"
+    return page
+
+
+if __name__ == "__main__":
+    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
