@@ -180,6 +180,11 @@ class Training(Recipe):
         return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]
 
     @property
+    def overlaps(self) -> bool:
+        """Whether gradients travel while backward goes on: in buckets, and always with torch's own DDP."""
+        return self.gradient_sync is None or self.buckets is not None
+
+    @property
     def model_kind(self) -> str:
         """The model, and in brackets all of the training beside data and batch that its computing depends on."""
         usual = Training(self.gradient_sync)

@@ -168,6 +168,15 @@ def test_an_override_may_add_a_table(tmp_path: Path) -> None:
     assert [(training.sync_name, training.batch_size) for training in changed.trainings] == [("ddp", 8)]
 
 
+def test_a_global_batch_is_shared_among_the_ranks(tmp_path: Path):
+    asks = write(tmp_path, STAR + TRAINS + "global_batch_size = 192\n")
+    assert [load(asks, [f"cluster.world_size={ranks}"]).trainings[0].batch_size for ranks in (1, 2, 3)] == [192, 96, 64]
+    with pytest.raises(InputError, match=r"global_batch_size is 190, and 3 ranks are .*; give a multiple of 3"):
+        load(asks, ["training.global_batch_size=190", "cluster.world_size=3"])
+    with pytest.raises(InputError, match="batch_size is per rank and global_batch_size of all .*; give one of"):
+        load(asks, ["training.batch_size=64"])
+
+
 def test_a_later_override_wins_and_the_file_stays(tmp_path: Path) -> None:
     reference = write(tmp_path, STAR + ASKS)
     assert load(reference, ["cluster.hosts=6", "cluster.hosts=3"]).cluster.world_size == 3

@@ -117,5 +117,5 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
     ]
     hops = [hop for sync in syncs for hop in request_hops(sync, ranks)] if ranks > 1 else []
     threads = tuple(dict.fromkeys([threads_per_rank(ranks), cores()]))
-    overlaps = ranks > 1 and any(training.gradient_sync is None or training.buckets is not None for training in same)
+    overlaps = ranks > 1 and any(training.overlaps for training in same)
     return TrainingPlan(same[0], _probes(hops, ranks), threads, tuple(same) if runs else (), overlaps)

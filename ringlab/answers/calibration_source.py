@@ -63,7 +63,7 @@ def find_calibration(scenario: Scenario, source: Source = None, backend: str = "
 def is_calibrated(scenario: Scenario) -> bool:
     """Return whether the cache has a fresh calibration with all that the scenario needs, or it needs none."""
     found = find_calibration(scenario)
-    return needed_ranks(scenario) is None or (found is not None and _has_phases(found, _trainings_to_time(scenario)))
+    return needed_ranks(scenario) is None or (found is not None and _has_phases(found, scenario))
 
 
 def find_or_calibrate(
@@ -71,7 +71,7 @@ def find_or_calibrate(
 ) -> Calibration | None:
     """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now."""
     found, ranks = find_calibration(scenario, source, backend), needed_ranks(scenario)
-    if source is not None or ranks is None or (found is not None and _has_phases(found, _trainings_to_time(scenario))):
+    if source is not None or ranks is None or (found is not None and _has_phases(found, scenario)):
         return found
     trainings = _trainings_to_time(scenario)
     options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress, "accept_noise": True}
@@ -178,6 +178,15 @@ def _trainings_to_time(scenario: Scenario) -> list[Training]:
     return [training for training in predictable(scenario.trainings) if training.compute is None]
 
 
-def _has_phases(calibration: Calibration, trainings: Sequence[Training]) -> bool:
-    known = {(point.model, point.dataset, point.batch_size) for point in calibration.compute}
-    return all((training.model, training.dataset, training.batch_size) in known for training in trainings)
+def _has_phases(calibration: Calibration, scenario: Scenario) -> bool:
+    """Return whether a calibration knows the phases of a scenario's trainings and, of ranks here, of their overlap."""
+    phases, overlap = (
+        {(point.model, point.dataset, point.batch_size) for point in points}
+        for points in (calibration.compute, calibration.overlap)
+    )
+    by_gloo = scenario.cluster.is_here and calibration.backend == "gloo" and calibration.ranks > 1
+    return all(
+        (training.model_kind, training.dataset, training.batch_size)
+        in (phases & overlap if by_gloo and training.overlaps else phases)
+        for training in _trainings_to_time(scenario)
+    )
