@@ -173,7 +173,7 @@ def test_a_global_batch_is_shared_among_the_ranks(tmp_path: Path):
     assert [load(asks, [f"cluster.world_size={ranks}"]).trainings[0].batch_size for ranks in (1, 2, 3)] == [192, 96, 64]
     with pytest.raises(InputError, match=r"global_batch_size is 190, and 3 ranks are .*; give a multiple of 3"):
         load(asks, ["training.global_batch_size=190", "cluster.world_size=3"])
-    with pytest.raises(InputError, match="batch_size is per rank and global_batch_size of all .*; give one of"):
+    with pytest.raises(InputError, match=r"batch_size is per rank and global_batch_size of all .*; give one of"):
         load(asks, ["training.batch_size=64"])
 
 
