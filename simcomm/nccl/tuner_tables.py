@@ -2,6 +2,9 @@
 
 ``src/graph/tuning.cc`` of NVIDIA/nccl, by tag v2.7.8-1, v2.9.6-1, v2.12.12-1, v2.18.5-1, v2.21.5-1, v2.26.2-1, v2.30;
 the name that each table has there stands beside it. Link rates are in the hardware catalogue.
+
+There is one departure: for trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), and v2.12.12-1 and
+v2.21.5-1 before and after it 28 (so has issue 1334). The switch points of systems of 2023 fit 28, which is taken here.
 """
 
 from collections.abc import Mapping
