@@ -125,7 +125,7 @@ def test_the_chance_of_two_lognormals() -> None:
 def test_what_a_measurement_saves() -> None:
     """The expected least of a sure cost and a lognormal one that is measured: the formula of Black and Scholes."""
     sure, unsure = quote(10.0, 1.0, {}), quote(9.0, 1.0, {"one": 0.5})
-    found = worth([unsure, sure], Measurement("it", 0.1, {"one": 0.5}), unsure, sure)
+    found = worth([unsure, sure], Measurement("it", 0.1, ({"one": 0.5},)), unsure, sure)
     moved = 0.25 / sqrt(0.25 + MEASURED_SPREAD**2)
     mean = 9.0 * exp(0.25 / 2)
     d = (log(10.0 / mean) + moved**2 / 2) / moved
@@ -134,7 +134,21 @@ def test_what_a_measurement_saves() -> None:
     assert found.saves == pytest.approx(10.0 - least, rel=1e-4)
     assert found.before == 0.5
     assert found.after == pytest.approx(sqrt(0.25 - moved**2))
-    assert spread_after(sure.cost.over(unsure.cost), {"another": 0.4}) == 0.5
+    assert spread_after(sure.cost.over(unsure.cost), [{"another": 0.4}]) == 0.5
+
+
+def test_what_two_share_is_learnt_from_both() -> None:
+    """One of two types, measured, says little of the other where a job's constant is as unsure; both say all."""
+    shared = {"the job": 1.0}
+    a, b = quote(9.0, 1.0, {**shared, "one A": 0.2}), quote(10.0, 1.0, {**shared, "one B": 0.2})
+    runs = a.rate.rate.causes, b.rate.rate.causes
+    one, both = (worth([a, b], Measurement("", 0.0, which), a, b) for which in (runs[:1], runs))
+    assert one.before == pytest.approx(sqrt(0.08))
+    assert one.after == pytest.approx(sqrt(0.08 - 0.04**2 / (1.04 + MEASURED_SPREAD**2)))
+    assert both.after == pytest.approx(sqrt(2) * MEASURED_SPREAD, rel=0.05)
+    assert both.saves > 2 * one.saves > 0
+    again = worth([a, b], Measurement("", 0.0, (runs[0], {})), a, b)
+    assert again.saves == pytest.approx(one.saves, rel=0.05)
 
 
 def test_break_even_points() -> None:

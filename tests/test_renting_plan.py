@@ -3,8 +3,10 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
+from math import exp, hypot
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,14 @@ from collectives.errors import InputError
 from ringlab.cli import app
 from simcomm.renting import predicting
 from simcomm.renting.fitting import footprint, gpu_memory
+from simcomm.renting.measuring import MEASURED_SPREAD
 from simcomm.renting.nodes import SERIES_GPUS, scaling_node
+from simcomm.renting.one_gpu import BY_LAW, JOB_BY_LAYERS, Law, OneGpu, fit_law
 from simcomm.renting.quotes import Rate
 from simcomm.renting.rentals import COLUMNS, read_rentals
-from simcomm.scaling.descriptions import read_series
+from simcomm.renting.uncertain import Uncertain
+from simcomm.scaling.descriptions import Job, Point, read_series
+from simcomm.scaling.models import Layer, ModelProfile, find_model
 
 RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
 SCENARIO = """
@@ -54,8 +60,40 @@ def test_a_plan_adds_up(scenario: str) -> None:
     assert alone["H100 SXM"].samples_per_s == pytest.approx(2785.0)
     assert answer.choices[0].front and answer.beyond_limits > 0
     assert "older than 90 days" in answer.notes[0]
-    assert any("L40S" in note for note in answer.notes if note.startswith("left out"))
     json.dumps(answer.to_dict(), allow_nan=False)
+
+
+def test_one_gpu_is_measured_published_or_by_its_data_sheet() -> None:
+    job = Job(find_model("ResNet-50"), 256.0)
+    law = Law(peak=0.5, memory=0.5, years=0.0, constant=1.0, flops=0.0, activations=0.0)
+    sheets = OneGpu(job, {}, law=law, published={})
+    v100, a100 = sheets.rate("V100 SXM2 16GB"), sheets.rate("A100 40GB SXM")
+    ratio = (312 / 125 * 1555 / 900) ** 0.5
+    assert a100.median / v100.median == pytest.approx(ratio)
+    assert a100.over(v100).spread == pytest.approx(2**0.5 * BY_LAW)
+    assert a100.spread == pytest.approx(hypot(BY_LAW, JOB_BY_LAYERS))
+    measured = OneGpu(job, {"V100": 1000.0}, law=law, published={})
+    assert measured.rate("V100 SXM2 32GB") == Uncertain(1000.0, {"one V100": MEASURED_SPREAD})
+    assert measured.rate("A100 40GB SXM").median == pytest.approx(1000.0 * ratio)
+    assert measured.rate("A100 40GB SXM").spread == pytest.approx(2**0.5 * BY_LAW)
+    published = OneGpu(job, {"V100": 1000.0}, law=law, published={"V100": 800.0, "A100": 2000.0})
+    assert published.rate("A100 40GB SXM").median == pytest.approx(2500.0)
+    with pytest.raises(InputError, match="nothing is known of mine but its size: measure one GPU"):
+        OneGpu(Job(ModelProfile("mine", (Layer(10, 1.0, 0.0),)), 1.0), {}).rate("A10")
+
+
+def test_the_law_is_found_again() -> None:
+    """Rates that follow a law give its exponents; each type once in two sources, of which one is twice as fast."""
+    law = Law(0.3, 0.6, 0.2, 2.0, -0.5, 0.0)
+    made = []
+    for factor, source in ((1.0, "a"), (2.0, "b")):
+        for one in read_series():
+            job = one.job
+            if one.source == "lambda_bench_v1" and one.model in ("ResNet-50", "SSD300"):
+                rate = factor * exp(law.of_type(one.gpu, job.precision) + law.of_job(job))
+                made.append(replace(one, source=source, points=(Point(1, 1, rate),)))
+    found = fit_law(made)
+    assert (found.peak, found.memory, found.years) == pytest.approx((0.3, 0.6, 0.2), abs=1e-9)
 
 
 def test_machines_are_joined_as_they_are_sold() -> None:
@@ -64,6 +102,15 @@ def test_machines_are_joined_as_they_are_sold() -> None:
     assert nodes["4x-RTX_4090-32-65536"].kind == "host"
     assert nodes["n3-H100x8"].kind == "pcie"
     assert nodes["p6-b200.48xlarge"].bandwidth(8) > 1.5 * nodes["p5.48xlarge"].bandwidth(8)
+
+
+def test_what_to_measure_first_is_worked_out(scenario: str) -> None:
+    """A large training is worth ten minutes of measuring, a small one is not; where the rates are known, none is."""
+    large = ringlab.plan(scenario, "plan.target_samples=1e11")
+    assert large.measure_first is not None
+    assert large.measure_first.saves > large.measure_first.costs
+    assert large.measure_first.uncertainty_after < large.measure_first.uncertainty_before
+    assert ringlab.plan(scenario, "plan.target_samples=1e4").measure_first is None
 
 
 def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +160,7 @@ def test_the_command(scenario: str, tmp_path: Path) -> None:
     ("override", "said"),
     [
         ("training.batch_size=100000", "a batch of 100000 of resnet50 takes .* GB at least and fits on no GPU"),
-        ("plan.deadline=0.1", "nothing is done within 0.1 h: the soonest is"),
+        ("plan.deadline=0.01", "nothing is done within 0.01 h: the soonest is"),
         ("plan.budget=0.01", r"nothing is done for \$0.01: the cheapest is"),
         ("plan.known_rates={H900 = 1.0}", "plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
         ("plan.providers=['Ours']", "plan.providers: 'Ours' sells nothing here; there are"),

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from simcomm.renting.regret import Option, draw_prices, gpu_prices, job_options, summarise
+from simcomm.renting.regret import BySheets, draw_prices, gpu_prices, job_options, scaled_rate, summarise
 from simcomm.renting.rentals import read_rentals
 from simcomm.renting.stories import Story, dollars_a_million, stories
 from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.rates import predict_rate
 
 STORIES = {story.title.partition(":")[0]: story for story in stories()}
 
@@ -58,13 +57,11 @@ def test_the_cheapest_option_is_found_where_the_rate_of_one_gpu_is_known() -> No
     lowest = gpu_prices(read_rentals())
     prices = draw_prices(lowest)
 
-    def by_model(option: Option) -> float:
-        one, point = option.series, option.point
-        return predict_rate(one.job, one.node, point.gpus, point.nodes, option.alone, gpu=one.gpu).rate
-
     eight = job_options(read_series(), lowest, 8)
-    found = summarise(eight, prices, by_model)
+    found = summarise(eight, prices, lambda option: scaled_rate(option, option.alone))
     assert found.jobs > 15
     assert found.mean < 0.015
     assert found.mean < summarise(eight, prices, lambda option: option.alone * 8).mean
     assert summarise(eight, prices, lambda option: option.point.rate).right == 1.0
+    sheets = summarise(eight, prices, BySheets(read_series()))
+    assert found.mean < sheets.mean < 0.2

@@ -360,9 +360,10 @@ def advise(found: Plan) -> str:
         said += f", cheaper than {found.rival.choice.instances} with a probability of {chance}"
     if found.measure is not None and found.chance_rival < UNSURE:
         run = found.measure
+        each = " each" if len(run.measurement.runs) > 1 else ""
         said += (
-            f"; but first run {run.measurement.what} for {MINUTES:.0f} minutes (${run.measurement.price:.2f}), which "
-            f"takes the uncertainty between the two from {half_width(run.before):.0%} to {half_width(run.after):.0%} "
-            f"and is expected to save ${run.saves:.2f}"
+            f"; but first run {run.measurement.what} for {MINUTES:.0f} minutes{each} (${run.measurement.price:.2f}), "
+            f"which takes the uncertainty between the two from {half_width(run.before):.0%} to "
+            f"{half_width(run.after):.0%} and is expected to save ${run.saves:.2f}"
         )
     return f"{said}."

@@ -1,31 +1,33 @@
-"""What to measure before renting: which short run takes most of the uncertainty that stands between choices.
+"""What to measure before renting: which short runs take most of the uncertainty that stands between choices.
 
-A run measures a rate, a sum of causes in logarithms, up to a spread. Given its outcome, the logarithm of every other
-cost is normal with mean and variance by their covariance, so its worth is an integral over one normal number, done by
-the trapezoidal rule.
+A run measures a rate, a sum of causes in logarithms, up to a spread. Given the outcomes of one run or two, the
+logarithm of every cost is normal with mean and variance by their covariance, so what they save is an integral over one
+normal number or two, done by the trapezoidal rule.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from simcomm.renting.quotes import Quote
 from simcomm.renting.uncertain import Uncertain
 
 MEASURED_SPREAD = 0.03  # of a short run: the same script on boxes of one kind differs by 3.2 % (published H100 series)
-NODES = np.linspace(-8.0, 8.0, 801)
-WEIGHTS = np.exp(-(NODES**2) / 2)
+STEPS = {1: 801, 2: 81}  # of the rule from -8 to 8, by the number of runs
 MINUTES = 10.0
+Floats = npt.NDArray[np.float64]
 
 
 class Measurement(NamedTuple):
-    """A short run: its name, what it costs, and by which causes its rate may differ from the prediction."""
+    """One short run or two: in words, what they cost, and by which causes each rate may differ from the prediction."""
 
     what: str
     price: float  # dollars
-    causes: Mapping[str, float]
+    runs: tuple[Mapping[str, float], ...]
 
 
 class Worth(NamedTuple):
@@ -42,14 +44,14 @@ class Worth(NamedTuple):
         return self.saves - self.measurement.price
 
 
-def spread_after(number: Uncertain, measured: Mapping[str, float]) -> float:
-    """Return the spread of a number's logarithm once a sum of causes is measured.
+def spread_after(number: Uncertain, runs: Sequence[Mapping[str, float]]) -> float:
+    """Return the spread of a number's logarithm once sums of causes are measured.
 
-    >>> round(spread_after(Uncertain(1.0, {"a": 0.3, "b": 0.4}), {"a": 0.3}), 3)
+    >>> round(spread_after(Uncertain(1.0, {"a": 0.3, "b": 0.4}), [{"a": 0.3}]), 3)
     0.401
     """
-    moved = _moved(number, measured)
-    return sqrt(max(0.0, number.spread**2 - moved**2))
+    moved = _moved([number], runs)[0]
+    return sqrt(max(0.0, number.spread**2 - float(moved @ moved)))
 
 
 def worth(quotes: Sequence[Quote], measurement: Measurement, first: Quote, rival: Quote) -> Worth:
@@ -58,10 +60,9 @@ def worth(quotes: Sequence[Quote], measurement: Measurement, first: Quote, rival
     Its spreads are those of the ratio of the costs of two of the quotes.
     """
     before = min(quote.cost.mean for quote in quotes)
-    costs = np.array([_means_after(quote.cost, measurement.causes) for quote in quotes])
-    saves = max(0.0, before - float(costs.min(axis=0) @ (WEIGHTS / WEIGHTS.sum())))
+    saves = max(0.0, before - _least_after([quote.cost for quote in quotes], measurement.runs))
     ratio = first.cost.over(rival.cost)
-    return Worth(measurement, saves, ratio.spread, spread_after(ratio, measurement.causes))
+    return Worth(measurement, saves, ratio.spread, spread_after(ratio, measurement.runs))
 
 
 def half_width(spread: float) -> float:
@@ -73,14 +74,23 @@ def half_width(spread: float) -> float:
     return Uncertain(1.0, {"": spread}).interval(0.8)[1] - 1
 
 
-def _moved(number: Uncertain, measured: Mapping[str, float]) -> float:
-    """Return by how much the logarithm moves with one standard deviation of what is measured."""
-    seen = sqrt(sum(by**2 for by in measured.values()) + MEASURED_SPREAD**2)
-    return sum(by * measured.get(name, 0.0) for name, by in number.causes.items()) / seen
+def _moved(numbers: Sequence[Uncertain], runs: Sequence[Mapping[str, float]]) -> Floats:
+    """Return by how much each logarithm moves with independent normal numbers that say the same as the runs."""
+    names = sorted({name for run in runs for name in run} | {name for one in numbers for name in one.causes})
+    seen = np.array([[run.get(name, 0.0) for name in names] for run in runs])
+    each = np.array([[one.causes.get(name, 0.0) for name in names] for one in numbers])
+    root = np.linalg.cholesky(seen @ seen.T + MEASURED_SPREAD**2 * np.eye(len(runs)))
+    found: Floats = np.linalg.solve(root, seen @ each.T).T
+    return found
 
 
-def _means_after(cost: Uncertain, measured: Mapping[str, float]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    """Return the expected cost for each outcome in NODES."""
-    moved = _moved(cost, measured)
-    left = max(0.0, cost.spread**2 - moved**2)
-    return cost.median * np.exp(moved * NODES + left / 2)
+def _least_after(costs: Sequence[Uncertain], runs: Sequence[Mapping[str, float]]) -> float:
+    """Return the expected cost of what is the cheapest by the outcomes."""
+    moved = _moved(costs, runs)
+    left = np.array([one.spread**2 for one in costs]) - (moved**2).sum(axis=1)
+    line = np.linspace(-8.0, 8.0, STEPS[len(runs)])
+    outcomes = np.array([*product(line, repeat=len(runs))])
+    weights = np.exp(-(outcomes**2).sum(axis=1) / 2)
+    means = np.log([one.median for one in costs]) + left / 2
+    after = np.exp(means[:, None] + moved @ outcomes.T).min(axis=0)
+    return float(after @ weights / weights.sum())

@@ -12,6 +12,7 @@ from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate
 from simcomm.renting.uncertain import chance_less
 
 MOST_CONTENDERS = 40  # of the cheapest: those that a measurement can still put first
+MOST_PAIRED = 6  # of these, those that are measured together with the first
 
 Predict = Callable[[Choice], Rate]
 
@@ -115,25 +116,33 @@ def _is_twin(one: Choice, other: Choice) -> bool:
 
 
 def best_measurement(within: Sequence[Quote], everything: Iterable[Quote], rival: Quote | None) -> Worth | None:
-    """Return the short run that is expected to bring most to one who chooses among quotes, if more than it costs.
+    """Return the short run, or two, expected to bring most to one who chooses among quotes, if more than they cost.
 
-    It is one of a choice's machines, or of the cheapest machine with one of its GPUs.
+    Each is of a choice's machines, or of the cheapest machine with one of its GPUs; two are of the first and another.
     """
     if rival is None:
         return None
     contenders = within[:MOST_CONTENDERS]
     runs = {run.what: run for quote in contenders for run in _runs(quote, everything)}
-    found = [worth(contenders, run, contenders[0], rival) for run in runs.values()]
+    own = [*_runs(contenders[0], everything)]
+    others = [run for quote in (rival, *contenders[1:MOST_PAIRED]) for run in _runs(quote, everything)]
+    pairs = {run.what: run for run in (_both(one, other) for one in own for other in others if one.runs != other.runs)}
+    found = [worth(contenders, run, contenders[0], rival) for run in (*runs.values(), *pairs.values())]
     best = max(found, key=lambda each: each.gain)
     return best if best.gain > 0 else None
+
+
+def _both(one: Measurement, other: Measurement) -> Measurement:
+    return Measurement(f"{one.what} and {other.what}", one.price + other.price, one.runs + other.runs)
 
 
 def _runs(quote: Quote, everything: Iterable[Quote]) -> Iterable[Measurement]:
     """Yield what can be measured of a quote: its machines, and one GPU of its type where that is for sale."""
     share = MINUTES / 60
-    yield Measurement(quote.choice.instances, quote.choice.price * share, quote.rate.rate.causes)
-    gpu = quote.choice.rental.gpu
+    choice, gpu = quote.choice, quote.choice.rental.gpu
+    yield Measurement(choice.instances, choice.price * share, (quote.rate.rate.causes,))
     alone = [each for each in everything if each.choice.gpus == 1 and each.choice.rental.gpu == gpu]
-    if alone and quote.choice.gpus > 1:
+    if alone and choice.gpus > 1:
         least = min(alone, key=lambda each: each.choice.price)
-        yield Measurement(f"one {gpu} ({least.choice.instances})", least.choice.price * share, least.rate.rate.causes)
+        what = f"one {gpu} ({least.choice.instances})"
+        yield Measurement(what, least.choice.price * share, (least.rate.rate.causes,))

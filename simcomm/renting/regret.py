@@ -7,14 +7,17 @@ is among all options of a job, or among those on eight GPUs, where scaling count
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import exp
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simcomm.renting.nodes import series_gpu
+from simcomm.renting.one_gpu import Law, fit_law
 from simcomm.renting.rentals import Rental
 from simcomm.scaling.descriptions import Point, Series
+from simcomm.scaling.rates import predict_rate
 
 Floats = npt.NDArray[np.float64]
 FEWEST_GPUS = 2  # types of GPU that a job must have been run on
@@ -70,6 +73,33 @@ def job_options(series: Iterable[Series], prices: Mapping[str, float], gpus: int
             points = [point for point in one.points if gpus in (None, point.gpus)]
             found.setdefault((one.model, one.job.precision.lower()), []).extend(Option(one, each) for each in points)
     return [options for options in found.values() if len({option.series.gpu.name for option in options}) >= FEWEST_GPUS]
+
+
+class BySheets:
+    """Rates of options from data sheets alone: the law knows neither the option's type of GPU nor its model."""
+
+    def __init__(self, series: Sequence[Series]) -> None:
+        self.series, self.laws = series, dict[tuple[str, str], Law]()
+
+    def alone(self, option: Option) -> float:
+        """Return the rate of one GPU."""
+        one = option.series
+        left_out = one.gpu.name, one.model
+        if left_out not in self.laws:
+            others = [each for each in self.series if each.gpu.name != left_out[0] and each.model != left_out[1]]
+            self.laws[left_out] = fit_law(others)
+        law = self.laws[left_out]
+        return exp(law.of_type(one.gpu, one.job.precision) + law.of_job(one.job))
+
+    def __call__(self, option: Option) -> float:
+        """Return the rate of the option."""
+        return scaled_rate(option, self.alone(option))
+
+
+def scaled_rate(option: Option, alone: float) -> float:
+    """Return the rate of an option from that of one GPU, by the model of a step."""
+    one, point = option.series, option.point
+    return predict_rate(one.job, one.node, point.gpus, point.nodes, alone, gpu=one.gpu).rate
 
 
 def draw_prices(prices: Mapping[str, float]) -> dict[str, Floats]:
