@@ -21,16 +21,15 @@ from collectives import Transport
 from collectives.output_files import write_text
 from collectives.records.pair_probes import PairProbes
 from ringlab.answers.accuracy_here import WITHIN
-from ringlab.answers.emulation import hosts_bandwidth
+from ringlab.answers.emulation import hosts_bandwidth, without_latencies
 from scenarios import load
-from simcomm import Cluster
 from simcomm.cluster.calibrated import TCP_GOODPUT
 from simcomm.cluster.pair_fit import fit_pair
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "accuracy_here.json", ROOT / "docs" / "transports.md"
 CHOSEN_ON = ("star4", "bad-order", "three-racks")
-POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction", "at_once", "crowd")
+POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction", "at_once", "crowd", "own")
 OFF: dict[str, dict[str, Any]] = {
     "the executor's pipeline": {"pipeline": False},
     "notices": {"notices": False},
@@ -40,6 +39,7 @@ OFF: dict[str, dict[str, Any]] = {
     "burst": {"burst": 0.0},
     "acknowledgements": {"acknowledgement": 0.0},
     "shared cores": {"cores": inf},
+    "gloo's own posts": {"own_share": 1.0},
     "shared cores and processor time": {"cores": inf, "post_cpu": 0.0, "arrival_cpu": 0.0},
 }
 Row = dict[str, Any]
@@ -52,7 +52,7 @@ class Rows:
         self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
         self.trained: list[Row] = [row for row in found["rows"] if row["bytes"] is None]
         self._transports = {pair["bandwidth"]: _fit(pair) for pair in found["pairs"]}
-        self._clusters = {name: _without_latency(load(f"emulated/{name}").cluster) for name in self.scenarios}
+        self._clusters = {name: without_latencies(load(f"emulated/{name}").cluster) for name in self.scenarios}
 
     @property
     def scenarios(self) -> list[str]:
@@ -82,15 +82,7 @@ class Rows:
 
 def _fit(pair: dict[str, Any]) -> Transport:
     """Return the transport of a pair as JSON has it."""
-    return fit_pair(PairProbes(**pair | {key: [tuple(point) for point in pair[key]] for key in POINTS}))
-
-
-def _without_latency(cluster: Cluster) -> Cluster:
-    """Return a cluster as it is emulated where the kernel has no delays."""
-    graph = cluster.graph.copy()
-    for _, _, data in graph.edges(data=True):
-        data["latency"] = 0.0
-    return replace(cluster, graph=graph)
+    return fit_pair(PairProbes(**pair | {key: [tuple(point) for point in pair.get(key, ())] for key in POINTS}))
 
 
 def summary(errors: Sequence[float]) -> str:

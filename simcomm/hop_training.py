@@ -76,12 +76,13 @@ def train_overlapped(
 ) -> Trace:
     """Return the trace of steps whose gradients travel in buckets while backward goes on.
 
-    Forward includes torch's broadcast of the buffers, and backward all that averaging the gradients takes: the buckets,
-    torch's copies into them and back, and waiting for the slowest rank; the sync has no length, as when torch's own is
-    measured. ``carry`` says how long a bucket of so many bytes takes by itself, unless gloo carries it here; what it
-    takes from backward is what gloo's takes from it here, spread over that time. Without a calibration of the overlap
-    gradients are there by their shares of the multiplications, and what travels takes nothing from backward. Raises
-    InputError where that is not known and the computing is calibrated.
+    The sync is what backward does not hide: the buckets that are still under way when it is through, and waiting for
+    the slowest rank. Where torch starts the buckets it is part of backward, as when that is measured, with torch's
+    copies into the buckets and back, and forward includes torch's broadcast of the model's buffers; the fact
+    ``exposed_s`` says what of backward it is. ``carry`` says how long a bucket of so many bytes takes by itself, unless
+    gloo carries it here; what it takes from backward is what gloo's takes from it here, spread over that time. Without
+    a calibration of the overlap gradients are there by their shares of the multiplications, and what travels takes
+    nothing from backward. Raises InputError where that is not known and the computing is calibrated.
     """
     ranks, turns, point, together = cluster.world_size, 1.0, None, None
     if calibration is not None:
@@ -98,22 +99,23 @@ def train_overlapped(
     buckets = fill_buckets(gradients, int((training.buckets or Buckets()).mb * 2**20))
     seconds, steal = _carried(buckets, point, carry, turns)
     found = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, steal)
-    by_torch = turns if training.buckets is None or training.buckets.hook == "ddp" else 0.0
-    broadcast_s, copies_s = (by_torch * point.broadcast_s, by_torch * point.copies_s) if point else (0.0, 0.0)
-    wait = together.wait_s if together else 0.0
+    is_torchs = training.buckets is None or training.buckets.hook == "ddp"
+    broadcast_s, copies_s = (turns * point.broadcast_s, turns * point.copies_s) if point and is_torchs else (0.0, 0.0)
+    exposed = found.finished - found.computed + copies_s + (together.wait_s if together else 0.0)
     begin, spans = 0.0, list[Span]()
     for step in range(steps):
         _, _, optimizer = _of_ranks(phases, together, ranks, step % ranks)
         forward = begin + phases.forward + broadcast_s
-        backward = forward + found.finished + copies_s + wait
-        times = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, backward)}
+        computed, end = forward + found.computed, forward + found.computed + exposed
+        backward = end if is_torchs else computed
+        times = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, end)}
         buckets_at = {
             f"bucket {k}": (forward + since, forward + until) for k, (since, until) in enumerate(found.buckets)
         }
         for rank in range(ranks):
-            of_rank = times | {"optimizer": (backward, backward + optimizer[rank])} | buckets_at
+            of_rank = times | {"optimizer": (end, end + optimizer[rank])} | buckets_at
             spans += [Span(rank, name, step, *of_name, collective=step) for name, of_name in of_rank.items()]
-        begin = backward + max(optimizer)
+        begin = end + max(optimizer)
     hosts = list(cluster.hosts)
     return Trace(
         f"training/{training.sync_name}",
@@ -123,6 +125,7 @@ def train_overlapped(
         spans=Spans.of(spans).sorted(),
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
+        facts={"exposed_s": exposed},
         engine="measured",
         method=METHOD,
     )

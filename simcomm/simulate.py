@@ -61,6 +61,8 @@ def run(
         if measured is not None:
             return run_by_hops(request, with_calibration(cluster, measured), measured)
     cluster, transport = resolve_transport(cluster, calibration)
+    if request.algorithm.is_gloo:
+        transport = transport.for_gloo()
     check_trouble(trouble, cluster.graph, cluster.world_size)
     world_size = cluster.world_size
     if transport.tcp is not None:

@@ -83,7 +83,7 @@ def train(
     together, alone = phases(training, cluster, calibration)
     found = _find_steps(training, cluster, calibration, together, steps, engine=engine, record=record, trouble=trouble)
     facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
-    return replace(found, title=f"training/{training.sync_name}", facts=facts)
+    return replace(found, title=f"training/{training.sync_name}", facts=found.facts | facts)
 
 
 def check_sync(training: Training, cluster: Cluster, engine: str | None, trouble: Trouble) -> None:

@@ -1,14 +1,22 @@
 """The errors of predictions beside emulated clusters: what they come to, and what the command writes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import Ringlab
 
 import ringlab.answers.accuracy_here as accuracy
+import ringlab.answers.here_rows as here_rows
 from collectives.errors import RunFailed
-from ringlab.answers.accuracy_here import AccuracyHere, HereRow, accuracy_here, summarise
+from collectives.records.calibration import MachineLoad
+from collectives.records.pair_probes import PairProbes
+from realcomm.calibrating.pair_calibration import from_pair
+from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, summarise
+from ringlab.answers.here_rows import HereRow
+from ringlab.answers.progress import NoProgress
+from scenarios import load
 
 ROWS = tuple(
     HereRow("star4", name, 4, nbytes, predicted, measured)
@@ -17,6 +25,8 @@ ROWS = tuple(
         ("naive", 4096, None, 1.0),
     ]
 )  # fmt: skip
+
+PAIR = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
 
 
 def test_errors_are_relative_to_what_was_measured_and_grouped():
@@ -38,6 +48,29 @@ def test_the_command_shows_writes_and_draws(ringlab: Ringlab, monkeypatch: pytes
     assert written["rows"][0]["error"] == -0.5 and written["errors"]["all"]["all rows"]["rows"] == 3
 
 
+def test_a_busy_machine_is_named_and_its_rows_are_marked(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):
+    loads = {"star4": MachineLoad(0.31, 0.0, ["cc1plus"]), "star8": MachineLoad(0.01, 0.0)}
+    rows = (*(replace(row, is_busy=True) for row in ROWS), replace(ROWS[0], scenario="star8"))
+    answer = AccuracyHere(rows, {}, 12.0, loads=loads)
+    monkeypatch.setattr(accuracy, "accuracy_here", lambda **options: answer)
+    said = "busy during star4: other processes took 31% of this machine's cores (cc1plus). 4 of 5 rows are marked"
+    assert said in ringlab("accuracy", "--here").out
+    assert [row["is_busy"] for row in answer.to_dict()["rows"]] == [True] * 4 + [False]
+    assert replace(answer, loads={"star8": loads["star8"]}).busy == ""
+
+
+def test_each_rate_and_all_computing_are_measured_once(monkeypatch: pytest.MonkeyPatch):
+    calls: list[object] = []
+    monkeypatch.setattr(here_rows, "calibrate_pair", lambda rate, **options: calls.append(rate) or PAIR)
+    computing = from_pair(PAIR, 2)
+    monkeypatch.setattr(here_rows.realcomm, "calibrate", lambda ranks, jobs, **options: calls.append(jobs) or computing)
+    scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8")]
+    calibrator = here_rows.HereCalibrator(scenarios, NoProgress())
+    found = [calibrator.calibrate(one) for one in scenarios]
+    assert calls == [6.25e6, 12.5e6, [*scenarios[1].trainings, *scenarios[3].trainings]]
+    assert all(one.pair == PAIR for one in found)
+
+
 def test_options_of_the_other_accuracy_do_not_go_with_it(ringlab: Ringlab):
     assert "--here emulates clusters" in ringlab("accuracy", "--here", "--put-aside").err
 
@@ -46,6 +79,6 @@ def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
     def refuse(*given: object, **options: object) -> None:
         raise RunFailed("no cluster can be emulated: ip is missing")
 
-    monkeypatch.setattr(accuracy, "calibrate_for_emulation", refuse)
+    monkeypatch.setattr(here_rows, "calibrate_pair", refuse)
     with pytest.raises(RunFailed, match="ip is missing"):
         accuracy_here(["emulated/star4"])

@@ -30,7 +30,12 @@ def test_the_last_bucket_ends_the_step_where_the_network_is_slow():
         end = max(end, bucket.ready * COMPUTE.backward) + own
     assert sum(bucket.nbytes for bucket in buckets) == training.gradient_bytes and len(buckets) == 3
     assert entry["step_s"] == pytest.approx(COMPUTE.forward + max(end, COMPUTE.backward) + COMPUTE.optimizer)
-    assert (trace.title, entry["sync_s"]) == ("training/ring[overlap]", 0.0)
+    assert trace.title == "training/ring[overlap]" and entry["backward_s"] == pytest.approx(COMPUTE.backward)
+    exposed = pytest.approx(max(end, COMPUTE.backward) - COMPUTE.backward)
+    assert (entry["sync_s"], entry["exposed_s"]) == (exposed, exposed)
+    _, _, by_torch = predict(buckets=Buckets(hook="ddp"))
+    assert (by_torch["sync_s"], by_torch["exposed_s"]) == (0.0, exposed)
+    assert by_torch["step_s"] == pytest.approx(entry["step_s"])
     plain = training_entry(simcomm.train(replace(training, buckets=None), STAR), training)
     assert COMPUTE.total < entry["step_s"] < plain["step_s"] < COMPUTE.total + sum(seconds) * 1.001
 

@@ -58,6 +58,19 @@ def test_a_pair_without_a_crowd_says_nothing_of_cores():
     assert (found.overhead, found.tcp.post_cpu, found.tcp.cores) == (pytest.approx(200e-6), 0.0, float("inf"))
 
 
+def test_what_gloo_posts_itself_costs_its_share_in_its_own_collectives_only():
+    own = [(24, 1e-3 + 24 * 35e-6), (112, 1e-3 + 112 * 35e-6)]  # half of 70 us, twice a message, on two cores
+    found = fit_pair(replace(PAIR, own=own))
+    assert found.tcp is not None and found.tcp.own_share == pytest.approx(0.5)
+    slower = fit_pair(replace(PAIR, own=[(nbytes, 9 * seconds) for nbytes, seconds in own])).tcp
+    assert slower is not None and slower.own_share == 1.0  # C++ is no slower than Python
+    star = simcomm.star(8, "50 Mbit/s", "0 us", found)
+    whole = replace(star, transport=fit_pair(PAIR))
+    gloo, ring = (simcomm.run(f"all_reduce/{name}", star, 4096, engine="simpy").elapsed for name in ("gloo", "ring"))
+    assert gloo < simcomm.run("all_reduce/gloo", whole, 4096, engine="simpy").elapsed
+    assert ring == simcomm.run("all_reduce/ring", whole, 4096, engine="simpy").elapsed
+
+
 def test_a_chain_that_was_disturbed_counts_less_than_those_that_were_not():
     disturbed = [(nbytes, hops, seconds + (5e-3 if hops == 13 else 0.0)) for nbytes, hops, seconds in PAIR.chains]
     assert fit_pair(replace(PAIR, chains=disturbed)).overhead == pytest.approx(fit_pair(PAIR).overhead)

@@ -38,3 +38,15 @@ def test_a_step_counts_with_its_slowest_rank_and_warm_up_not_at_all():
     assert entry["scaling_efficiency"] == 0.5
     assert entry["test_accuracy"] == 0.9
     assert "examples_seen" not in entry
+
+
+def test_of_buckets_what_backward_does_not_hide_is_said():
+    found = []
+    for rank, (full, backward, sync) in enumerate([(2.5, 3.0, 0.5), (2.0, 3.0, 0.0)]):
+        found += spans(0, rank, 1, backward - 1, sync, 1)
+        found += [Span(rank, "bucket 0", 0, 1.5, 2.0), Span(rank, "bucket 1", 0, full, backward)]
+    facts = {"batch_size": 10.0, "single_rank_step_s": 3.5, "warmup_steps": 0.0}
+    trace = Trace("training/ddp", "measured", 2, 9.0, spans=found, facts=facts)
+    assert training_entry(trace, JOB)["exposed_s"] == ((3.0 - 2.5 + 0.5) + (3.0 - 2.0)) / 2
+    assert "exposed_s" not in training_entry(Trace("training/ring", "measured", 1, 4.0, spans=spans(0, 0, 1, 1, 1, 1),
+                                                   facts=facts), JOB)  # fmt: skip

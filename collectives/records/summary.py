@@ -1,6 +1,7 @@
 """The figures of a Trace: one entry, made the same way of a prediction and of a measurement."""
 
-from statistics import median
+from collections.abc import Mapping
+from statistics import fmean, median
 
 from collectives.costs.bounds import bus_factor
 from collectives.records.trace import Trace
@@ -45,8 +46,9 @@ def _simulated_by(trace: Trace) -> Entry:
 def training_entry(trace: Trace, training: Training) -> Entry:
     """Return the figures of a training, as medians over the steps after warm-up.
 
-    A step takes as long as its slowest rank, and a phase as long as the mean over the ranks. There are no times of a
-    training that had no step left to take.
+    A step takes as long as its slowest rank, and a phase as long as the mean over the ranks. Where gradients travel
+    in buckets, ``exposed_s`` is what backward does not hide of that. There are no times of a training that had no step
+    left to take.
     """
     entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size}
     if not trace.is_complete:
@@ -61,6 +63,9 @@ def training_entry(trace: Trace, training: Training) -> Entry:
         entry[f"{name}_s"] = median(
             sum(phases.get(name, 0.0) for phases in ranks.values()) / len(ranks) for ranks in steps.values()
         )
+    exposed = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed(trace, steps)
+    if exposed is not None:
+        entry["exposed_s"] = exposed
     entry["samples_per_s"] = trace.world_size * trace.facts["batch_size"] / step_s
     entry["scaling_efficiency"] = trace.facts["single_rank_step_s"] / step_s
     return entry | facts | _simulated_by(trace)
@@ -79,3 +84,24 @@ def _seconds(trace: Trace, warmup: int) -> dict[int, dict[int, dict[str, float]]
             phases = steps.setdefault(span.step, {}).setdefault(span.rank, {})
             phases[span.name] = phases.get(span.name, 0.0) + span.end - span.begin
     return {step: ranks for step, ranks in steps.items() if step >= warmup} or steps
+
+
+def _exposed(trace: Trace, steps: Mapping[int, Mapping[int, Mapping[str, float]]]) -> float | None:
+    """Return the seconds of a step's sync that backward does not hide, mean over the ranks; None without buckets.
+
+    Backward has computed when it fills the last bucket. What is left of it then is waiting, as with torch's own sync,
+    and so is the sync after it.
+    """
+    filled, ends = dict[tuple[int, int], float](), dict[tuple[int, int], float]()
+    for span in trace.spans:
+        site = span.step, span.rank
+        if span.name.startswith("bucket "):
+            filled[site] = max(span.begin, filled.get(site, span.begin))
+        elif span.name == "backward":
+            ends[site] = span.end
+    waited = [
+        [phases.get("sync", 0.0) + max(0.0, ends[step, rank] - filled[step, rank]) for rank, phases in ranks.items()
+         if (step, rank) in filled and (step, rank) in ends]
+        for step, ranks in steps.items()
+    ]  # fmt: skip
+    return median(map(fmean, filter(None, waited))) if any(waited) else None

@@ -33,8 +33,8 @@ def calibrate_pair(bandwidth: float, *, timeout: float = 300.0, progress: Progre
     with emulate(_Pair(bandwidth, 2)) as network:
         found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
     with emulate(_Pair(bandwidth, CROWD_RANKS)) as network:
-        crowd: Points = launch(_crowd, CROWD_RANKS, timeout=timeout, progress=progress, network=network)[0]
-    return replace(found, crowd=crowd)
+        crowd, own = launch(_crowd, CROWD_RANKS, timeout=timeout, progress=progress, network=network)[0]
+    return replace(found, crowd=crowd, own=own)
 
 
 def calibrate_emulated(
@@ -53,10 +53,16 @@ def calibrate_emulated(
     >>> calibrate_emulated(50e6 / 8, ranks=4).pair.window  # doctest: +SKIP
     147696
     """
-    pair, threads = calibrate_pair(bandwidth, timeout=timeout, progress=progress), threads_per_rank(ranks)
+    pair = calibrate_pair(bandwidth, timeout=timeout, progress=progress)
     if trainings:
         here = calibrate(ranks, trainings, all_sizes=False, timeout=timeout, progress=progress)
         return replace(here, pair=pair)
+    return from_pair(pair, ranks)
+
+
+def from_pair(pair: PairProbes, ranks: int) -> Calibration:
+    """Return a calibration for so many emulated hosts in which only a pair of them was measured, and no computing."""
+    threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return Calibration(ranks, threads, one_way, both_ways, reduction, pair=pair)
 
@@ -67,7 +73,7 @@ def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
     return probe_pair(rank, world_size, asked)
 
 
-def _crowd(rank: int, world_size: int) -> Points:
+def _crowd(rank: int, world_size: int) -> tuple[Points, Points]:
     from realcomm.calibrating.pair_worker import probe_crowd  # torch comes with it
 
     return probe_crowd(rank, world_size)

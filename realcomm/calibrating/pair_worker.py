@@ -97,33 +97,55 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
     )
 
 
-def probe_crowd(rank: int, world_size: int) -> Points:
-    """Return the seconds of one more exchange of the smallest size by each number of pairs; all ranks call this."""
-    return [(pairs, _exchange(TINY, pairs)) for pairs in CROWD]
+def probe_crowd(rank: int, world_size: int) -> tuple[Points, Points]:
+    """Return the seconds of one more exchange of the smallest size by each number of pairs, and ``_own``.
+
+    All ranks call this.
+    """
+    return [(pairs, _exchange(TINY, pairs)) for pairs in CROWD], _own(world_size)
+
+
+def _own(world_size: int) -> Points:
+    """Return the seconds of collectives of gloo's by the messages that all ranks send: a barrier and an all_gather.
+
+    In a barrier a rank sends a message for each doubling, one after the other (gloo/barrier.cc), in an all_gather two
+    for each other rank (gloo/allgather.cc).
+    """
+    piece = torch.zeros(TINY // 4)
+    pieces = [torch.zeros_like(piece) for _ in range(world_size)]
+    doublings = (world_size - 1).bit_length()
+    return [
+        (world_size * doublings, _repeated(dist.barrier, SMALL)),
+        (world_size * 2 * (world_size - 1), _repeated(partial(dist.all_gather, pieces, piece), SMALL)),
+    ]
 
 
 def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> float:
     """Return the seconds of a program on chunks of this size, from first start to last end.
 
-    Of the repetitions the lower quartile counts: other processes on this machine only add time.
+    Of the repetitions the median counts, as in a measurement.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     set_status(f"probing with {format_size(size)}")
     if rank == 0:
         report_progress(0, 0, f"messages of {format_size(size)}")
     request = Request(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
-    least = LEAST_SMALL if size <= SMALL else LEAST
     executor, buffer = Executor(request, rank, world_size), neutral_buffer(request, torch.device("cpu"))
 
     def call() -> None:
         executor.run(buffer, [])  # recording, as in a measurement
 
+    return _repeated(call, size)
+
+
+def _repeated(call: Callable[[], object], size: int) -> float:
+    """Return the median seconds of a call on all ranks, from first start to last end."""
+    least = LEAST_SMALL if size <= SMALL else LEAST
     with without_garbage_collection():
         warm = [time_together(call) for _ in range(2)]
         repetitions = repetitions_within(TOTAL_S, max_over_ranks(warm[-1][1] - warm[-1][0]), least, MOST)
         intervals = gather_intervals([time_together(call) for _ in range(repetitions)])
-    seconds = sorted(end - begin for begin, end in first_to_last(intervals))
-    return seconds[len(seconds) // 4]
+    return median_low([end - begin for begin, end in first_to_last(intervals)])
 
 
 def _exchange(size: int, pairs: int = 1) -> float:

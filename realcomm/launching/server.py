@@ -48,6 +48,11 @@ def start_server() -> None:
         pthread_sigmask(SIG_SETMASK, before)
 
 
+def server_pid() -> int | None:
+    """Return the process of the server; None where it was not started."""
+    return getattr(forkserver._forkserver, "_forkserver_pid", None)
+
+
 def server_folder() -> Path:
     """Return a folder that is gone when this process has ended, however it ended; multiprocessing takes it for its own.
 

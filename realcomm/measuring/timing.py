@@ -5,6 +5,7 @@ All ranks of the default group call each function that communicates.
 
 import gc
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median_low
@@ -16,7 +17,9 @@ import torch.distributed as dist
 from collectives.records.environment import cores
 from realcomm.launching.group import own_device
 
-LEAD_S = 1e-3  # from agreeing on a start to the start, and so much more for each rank
+LEAD_S = 1e-3  # from agreeing on a start to the start, and so much more for each rank ...
+LATEST = 8  # ... or, if that is longer, twice what the slowest of so many agreements took ...
+MOST_LEAD_S = 0.1  # ... but no more than this
 SPIN_S = 3e-4  # the last part of the wait, spent awake: sleep may end this much late
 Interval = tuple[float, float]  # begin and end, as time.perf_counter has it
 
@@ -35,11 +38,28 @@ def _synchronize_gpu() -> None:
         torch.cuda.synchronize()
 
 
+_took: deque[float] = deque(maxlen=LATEST)  # seconds from when the last rank asked until this one had the answer
+
+
 def _agree_on_start() -> float:
-    """Return an instant in the future, the same for all ranks, that all of them know in time."""
-    now = torch.tensor([perf_counter()], dtype=torch.float64, device=own_device())
-    dist.all_reduce(now, dist.ReduceOp.MAX)
-    return now.item() + LEAD_S * (1 + dist.get_world_size())
+    """Return an instant in the future, the same for all ranks, that all of them know in time.
+
+    Eight ranks on slow links agree later than the first of them would have begun; so they learn what it takes.
+    """
+    asked = torch.tensor([perf_counter(), max(_took, default=0.0)], dtype=torch.float64, device=own_device())
+    dist.all_reduce(asked, dist.ReduceOp.MAX)
+    last, took = asked.tolist()
+    _took.append(perf_counter() - last)
+    return last + start_after(took, dist.get_world_size())
+
+
+def start_after(took: float, world_size: int) -> float:
+    """Return how long after the last rank has asked all begin, where earlier agreements ``took`` so many seconds.
+
+    >>> start_after(0.0001, world_size=2), start_after(0.02, world_size=8)
+    (0.003, 0.04)
+    """
+    return max(LEAD_S * (1 + world_size), min(2 * took, MOST_LEAD_S))
 
 
 def _sleep_until(instant: float) -> None:

@@ -75,6 +75,35 @@ def train(
     return make_trace(training, cluster, ranks)
 
 
+def train_each(
+    trainings: Sequence[Training],
+    cluster: Ranks,
+    *,
+    steps: int,
+    timeout: float = 600.0,
+    progress: Progress | None = None,
+    network: Network | None = None,
+) -> list[Trace]:
+    """Train so many steps of one training after the other with the same processes; return the trace of each.
+
+    Raise as ``train`` does; what breaks one of them ends all.
+
+    >>> [trace] = train_each([Training(None)], simcomm.this_machine(ranks=2), steps=2)  # doctest: +SKIP
+    """
+    for training in trainings:
+        _check(training, cluster.world_size, steps, "gloo")
+    found = launch(
+        _train_each, cluster.world_size, trainings, steps, timeout=timeout, progress=progress, network=network
+    )
+    return [
+        make_trace(training, cluster, [*of]) for training, of in zip(trainings, zip(*found, strict=True), strict=True)
+    ]
+
+
+def _train_each(rank: int, world_size: int, trainings: Sequence[Training], steps: int) -> list[RankResult]:
+    return [train_rank(rank, world_size, training, steps) for training in trainings]
+
+
 def train_rank(
     rank: int,
     world_size: int,

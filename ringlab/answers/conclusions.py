@@ -94,12 +94,15 @@ def _fastest_training(answer: ScenarioAnswer[Any]) -> list[str]:
         return [f"{answer.place}: no step was left to train."]
     if _number(best.step_s) == inf:
         return [f"{answer.place}: training never comes to its end."]
-    share = _number(best.sync_s) / _number(best.step_s)
+    waited, sync = _number(best.sync_s), "gradient sync"
+    if best.exposed_s is not None:
+        waited, sync = best.exposed_s, "gradient sync that backward does not hide"
+    share = waited / _number(best.step_s)
     ranks, efficiency = best.world_size, _number(best.scaling_efficiency)
     work = f"; {ranks} ranks do {efficiency:.0%} of {ranks} times one rank's work" if ranks > 1 else ""
     return [
         f"{answer.place}: with {best.gradient_sync} a step takes {_describe_time(best.step_s)}, "
-        f"{share:.0%} of it gradient sync{work}."
+        f"{share:.0%} of it {sync}{work}."
     ]
 
 

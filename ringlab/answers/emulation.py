@@ -49,10 +49,15 @@ def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
     """Return the scenario to predict: its links without latencies where the network has none."""
     if network.delays or not network.plan.is_delayed:
         return scenario
-    graph = scenario.cluster.graph.copy()
+    return replace(scenario, cluster=without_latencies(scenario.cluster))
+
+
+def without_latencies(cluster: Cluster) -> Cluster:
+    """Return a cluster as it is emulated where the kernel cannot delay packets."""
+    graph = cluster.graph.copy()
     for _, _, data in graph.edges(data=True):
         data["latency"] = 0.0
-    return replace(scenario, cluster=replace(scenario.cluster, graph=graph))
+    return replace(cluster, graph=graph)
 
 
 def describe(network: EmulatedNetwork) -> str:
@@ -79,14 +84,12 @@ def hosts_bandwidth(cluster: Cluster) -> float:
     return Counter(one.bandwidth for one in plan.directions if one.src in plan.hosts).most_common(1)[0][0]
 
 
-def calibrate_for_emulation(
-    scenario: Scenario, *, most_ranks: int | None = None, timeout: float, progress: Progress
-) -> Calibration:
+def calibrate_for_emulation(scenario: Scenario, *, timeout: float, progress: Progress) -> Calibration:
     """Measure two emulated hosts, and the trainings' computing on as many processes as the cluster has ranks.
 
-    With ``most_ranks`` on no more than that. The pair has links of the bandwidth that most of the cluster's hosts have.
+    The pair has links of the bandwidth that most of the cluster's hosts have.
     """
     bandwidth, ranks = hosts_bandwidth(scenario.cluster), scenario.cluster.world_size
     trainings = [one for one in scenario.trainings if one.compute is None or one.gradient_sync is None]
     with progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
-        return calibrate_emulated(bandwidth, min(ranks, most_ranks or ranks), trainings, timeout=timeout, progress=tick)
+        return calibrate_emulated(bandwidth, ranks, trainings, timeout=timeout, progress=tick)

@@ -64,6 +64,7 @@ class TrainingFigures(Record, Generic[N]):
     scaling_efficiency: N
     test_accuracy: float | None = None  # of a measurement
     examples_seen: float | None = None
+    exposed_s: float | None = None  # of gradients that travel in buckets: what backward does not hide of it
     engine: str | None = None  # of a prediction
     method: str | None = None
     trouble: TroubleFigures | None = None

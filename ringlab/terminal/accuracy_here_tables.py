@@ -32,6 +32,8 @@ def show_accuracy_here(answer: AccuracyHere, console: Console) -> None:
     for name, reason in answer.refused.items():
         console.print(f"{name} was not measured: {reason}", markup=False, soft_wrap=True)
     console.print(f"{len(answer.rows)} rows in {answer.seconds:.0f} s. An error is |predicted / measured - 1|.")
+    if answer.busy:
+        console.print(answer.busy, markup=False, soft_wrap=True)
     if answer.file:
         console.print(f"The picture: {answer.file}", soft_wrap=True)
 

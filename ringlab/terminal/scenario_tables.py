@@ -143,9 +143,10 @@ def _results_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
     """Return what a measured training came to; the share of a step is the time that it waited for communication."""
 
     def row(entry: TrainingFigures[Any]) -> Row:
-        samples, sync, step = (_measured(value) for value in (entry.samples_per_s, entry.sync_s, entry.step_s))
+        exposed = entry.sync_s if entry.exposed_s is None else entry.exposed_s
+        samples, sync, step = (_measured(value) for value in (entry.samples_per_s, exposed, entry.step_s))
         share = sync / step if sync and step else 0.0
-        waited = share if share >= LEAST_SHARE else None  # a sync that overlaps backward has no length
+        waited = share if share >= LEAST_SHARE else None  # torch's own sync on GPUs has no length
         seen, right = entry.examples_seen, entry.test_accuracy
         return [
             entry.gradient_sync,

@@ -1,0 +1,105 @@
+"""How far ``make demo`` is off: the rows of several comparisons of this machine with its predictions, as a table.
+
+    for i in 1 2 3; do ringlab compare quickstart --json demo$i.json; done
+    python docs/compare_table.py demo1.json demo2.json demo3.json --write    # keeps the rows, and writes the table
+    python docs/compare_table.py                                             # the table of the rows that are kept
+
+``--write`` keeps the rows in ``benchmarks/results/compare.json`` and the table in ``docs/predictions.md``. A row is a
+collective, or a step of a training or one of its phases; a sync that has no length has none.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from collectives.output_files import write_text
+from collectives.units import format_size
+from ringlab.answers.here_rows import PHASES
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "compare.json", ROOT / "docs" / "predictions.md"
+WITHIN = 0.15
+Row = dict[str, Any]
+
+
+def read_runs(files: Sequence[Path]) -> dict[str, Any]:
+    """Return the rows of comparisons as ``ringlab compare --json`` writes them, and where they were made."""
+    found = [json.loads(file.read_text()) for file in files]
+    return {
+        "scenario": found[0]["scenario"],
+        "environment": found[0]["environment"],
+        "loads": [run["load"] for run in found],
+        "rows": [row for number, run in enumerate(found, 1) for row in rows_of(number, run)],
+    }
+
+
+def rows_of(number: int, run: dict[str, Any]) -> Iterator[Row]:
+    """Yield the rows of one comparison."""
+    for one in run["collectives"]:
+        yield {"run": number, "what": f"{one['algorithm']}, {format_size(one['bytes'])}"} | one["time_s"]
+    for one in run["training"]:
+        for phase in PHASES:
+            if one[phase]["error"] is not None:
+                yield {"run": number, "what": f"{one['gradient_sync']}: {phase.removesuffix('_s')}"} | one[phase]
+
+
+def is_covered(row: Row) -> bool:
+    """Return whether the measured time is within the stated uncertainty of the predicted."""
+    return abs(row["measured"] / row["predicted"] - 1) <= (row["uncertainty"] or 0.0)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Return the number of rows, their errors and how many are within 15 % and within what is stated, as cells.
+
+    >>> summary([{"predicted": 1.0, "measured": 0.9, "error": 1 / 9, "uncertainty": 0.1}])
+    '1 | 11.1 | 11.1 | 100 | 100'
+    """
+    errors = [abs(row["error"]) for row in rows]
+    shares = (sum(error <= WITHIN for error in errors), sum(map(is_covered, rows)))
+    cells = [f"{100 * median(errors):.1f}", f"{100 * max(errors):.1f}", *(f"{100 * n / len(rows):.0f}" for n in shares)]
+    return " | ".join([str(len(rows)), *cells])
+
+
+def table(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the table: a line for each row with its error in every run, and sums."""
+    runs = range(1, len(found["loads"]) + 1)
+    headings = " | ".join(f"run {run}: error, %" for run in runs)
+    yield f"| row | {headings} | stated, ± % |"
+    yield f"| --- |{' ---: |' * (len(runs) + 1)}"
+    for what in dict.fromkeys(row["what"] for row in found["rows"]):
+        rows = [row for row in found["rows"] if row["what"] == what]
+        stated = ", ".join(f"{100 * (row['uncertainty'] or 0.0):.0f}" for row in rows)
+        errors = " | ".join(f"{100 * row['error']:+.1f}" for row in rows)
+        yield f"| {what} | {errors} | {stated} |"
+    yield ""
+    yield f"| rows | | median, % | worst, % | within {WITHIN:.0%}, % | within what is stated, % |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    for name, is_training in (("collectives", False), ("trainings", True)):
+        yield f"| {name} | {summary([row for row in found['rows'] if (':' in row['what']) == is_training])} |"
+    yield f"| all | {summary(found['rows'])} |"
+    for run, load in zip(runs, found["loads"], strict=True):
+        if load is not None:
+            yield ""
+            yield f"Run {run}: other processes took {load['others']:.0%} of the cores."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--write", action="store_true", help=f"keep the rows, and write the table into {PAGE.name}")
+    options = parser.parse_args()
+    found = read_runs(options.files) if options.files else json.loads(RESULTS.read_text())
+    lines = "\n".join(table(found))
+    print(lines)
+    if options.write:
+        write_text(RESULTS, json.dumps(found, indent=1) + "\n")
+        marked = re.compile(r"(<!-- compare: begin -->\n).*(<!-- compare: end -->)", re.DOTALL)
+        write_text(PAGE, marked.sub(lambda old: f"{old[1]}{lines}\n{old[2]}", PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()

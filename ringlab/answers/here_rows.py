@@ -1,0 +1,208 @@
+"""What one emulated scenario is predicted to take and takes: the rows of ``ringlab accuracy --here``."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import realcomm
+import simcomm
+from collectives.catalogue import find_algorithm
+from collectives.errors import RunFailed
+from collectives.records.calibration import Calibration
+from collectives.records.environment import cores
+from collectives.records.pair_probes import PairProbes
+from collectives.records.trace import Trace
+from collectives.request import Request, make_request
+from collectives.units import count, format_bandwidth
+from realcomm.calibrating.pair_calibration import calibrate_pair, from_pair
+from realcomm.emulation.network import EmulatedNetwork
+from realcomm.measuring.measurement import Figures, Measurement
+from realcomm.measuring.sweep import measure_all
+from realcomm.training.trainer import train_each
+from ringlab.answers.emulation import as_built, emulated, hosts_bandwidth
+from ringlab.answers.figures import training_figures
+from ringlab.answers.progress import Progress, Tick
+from ringlab.answers.record import Record
+from ringlab.answers.workload import resolve_requests
+from scenarios import Scenario
+
+BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all_reduce
+PHASES = ("step_s", "sync_s", "forward_s", "backward_s", "optimizer_s")
+TRAINING_STEPS = 3  # of which the first does not count
+TOTAL_S = 0.4  # of the repetitions of a row ...
+LEAST_REPETITIONS = 1  # ... of which one is enough where it takes long: it was run once before
+ATTEMPTS = 3  # of a row, or of a scenario's trainings, during which TCP times out
+TIMEOUT_S = 900.0  # of one calibration
+
+
+@dataclass(frozen=True)
+class HereRow(Record):
+    """One prediction beside its measurement."""
+
+    scenario: str
+    what: str  # an algorithm, or a phase of a training with a gradient sync
+    world_size: int
+    bytes: int | None  # of a collective; an all_to_all has a few less, so that the ranks divide them
+    predicted_s: float | None
+    measured_s: float
+    attempts: int = 1  # of which the last was not disturbed by timeouts of TCP
+    is_busy: bool = False  # whether other processes took this machine's cores while it was measured
+
+    @property
+    def error(self) -> float | None:
+        """How far the prediction is off, relative to what was measured; None without one."""
+        return None if self.predicted_s is None else self.predicted_s / self.measured_s - 1
+
+
+class HereCalibrator:
+    """The calibrations of several scenarios: two hosts for each rate of links, and each kind of computing once."""
+
+    def __init__(self, scenarios: Sequence[Scenario], progress: Progress) -> None:
+        self._trainings = [training for scenario in scenarios for training in scenario.trainings]
+        self._progress = progress
+        self._computing: Calibration | None = None
+        self.pairs: dict[float, PairProbes] = {}  # by bytes/s of the hosts' links
+
+    def calibrate(self, scenario: Scenario) -> Calibration:
+        """Return what a scenario is predicted by, measured now unless one before it needed it.
+
+        Trainings compute in as many processes as there are cores. Raises RunFailed.
+        """
+        bandwidth = hosts_bandwidth(scenario.cluster)
+        if bandwidth not in self.pairs:
+            with self._progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
+                self.pairs[bandwidth] = calibrate_pair(bandwidth, timeout=TIMEOUT_S, progress=tick)
+        if not scenario.trainings:
+            return from_pair(self.pairs[bandwidth], cores())
+        if self._computing is None:
+            with self._progress.task("calibrating the computing of trainings") as tick:
+                self._computing = realcomm.calibrate(
+                    cores(), self._trainings, all_sizes=False, timeout=TIMEOUT_S, progress=tick
+                )
+        return replace(self._computing, pair=self.pairs[bandwidth])
+
+
+def compare_here(
+    scenario: Scenario, calibration: Calibration, refused: dict[str, str], progress: Progress
+) -> list[HereRow]:
+    """Return the rows of one scenario, predicted before anything is measured; say in ``refused`` which are left out."""
+    requests, ranks = [*_requests(scenario)], scenario.cluster.world_size
+    with emulated(scenario.cluster, progress) as network:
+        scenario = as_built(scenario, network)
+        predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
+        predicted = [predict(request).elapsed for _, request in requests]
+        measured = _measure(scenario, [request for _, request in requests], network, refused, progress)
+        trained = [*_train(scenario, calibration, network, progress)] if scenario.trainings else []
+    rows = [
+        HereRow(name_of(scenario), _label(request), ranks, asked, predicted[number], *measured[number])
+        for number, (asked, request) in enumerate(requests)
+        if number in measured
+    ]
+    return rows + trained
+
+
+def _measure(
+    scenario: Scenario,
+    requests: Sequence[Request],
+    network: EmulatedNetwork,
+    refused: dict[str, str],
+    progress: Progress,
+) -> dict[int, tuple[float, int]]:
+    """Return the seconds of each request and the attempts that they took, by its number.
+
+    What TCP's timeouts disturbed is measured again; ``refused`` says what they disturbed in all attempts.
+    """
+    measured: dict[int, tuple[float, int]] = {}
+    wrong = dict.fromkeys(range(len(requests)), "")
+    for attempt in range(1, ATTEMPTS + 1):
+        if wrong:
+            left = {number: requests[number] for number in wrong}
+            seconds, wrong = _measure_once(scenario, left, network, attempt, progress)
+            measured |= {number: (found, attempt) for number, found in seconds.items()}
+    for number, why in wrong.items():
+        request = requests[number]
+        name = f"{name_of(scenario)}, {request.algorithm.full_name}, {request.nbytes} bytes"
+        refused[name] = f"{why}, in the last of {ATTEMPTS} attempts"
+    return measured
+
+
+def _measure_once(
+    scenario: Scenario, requests: dict[int, Request], network: EmulatedNetwork, attempt: int, progress: Progress
+) -> tuple[dict[int, float], dict[int, str]]:
+    """Return the seconds of each request by its number, and of others what the network complains of."""
+    measured, wrong = dict[int, float](), dict[int, str]()
+    measurements = {
+        number: Measurement(request, 1, None, None, check=False, total_s=TOTAL_S, least=LEAST_REPETITIONS)
+        for number, request in requests.items()
+    }
+    again = "" if attempt == 1 else f", which TCP's timeouts disturbed: attempt {attempt} of {ATTEMPTS}"
+    numbers = [*measurements]
+    with progress.task(f"measuring {count(len(requests), 'row')} of {name_of(scenario)}{again}") as tick:
+
+        def found(measurement: Measurement, figures: Figures) -> None:
+            at = next(at for at, number in enumerate(numbers) if measurements[number] is measurement)
+            if complaints := network.complaints():
+                wrong[numbers[at]] = complaints[0]
+            else:
+                measured[numbers[at]] = figures.median_s
+            network.mark()
+            tick(0, at + 1, len(requests), measurement.request.algorithm.full_name)
+
+        measure_all([*measurements.values()], scenario.cluster.world_size, found, network=network)
+    return measured, wrong
+
+
+def _requests(scenario: Scenario) -> Iterable[tuple[int, Request]]:
+    """Yield sizes and requests of a scenario and, beside all_reduce, all_to_all at sizes that the ranks divide."""
+    comparison, ranks = scenario.collective, scenario.cluster.world_size
+    for request in resolve_requests(comparison, scenario.cluster, None):
+        yield request.nbytes, request
+    if comparison is not None and comparison.name == "all_reduce":
+        for nbytes in comparison.sizes:
+            yield nbytes, make_request(find_algorithm(BESIDE), ranks, nbytes)
+
+
+def _label(request: Request) -> str:
+    return request.algorithm.label if request.algorithm.spec.name == "all_reduce" else request.algorithm.spec.name
+
+
+def _train(
+    scenario: Scenario, calibration: Calibration, network: EmulatedNetwork, progress: Progress
+) -> Iterable[HereRow]:
+    """Yield the phases of each training's step, predicted before they are measured."""
+    predict = partial(simcomm.train, cluster=scenario.cluster, calibration=calibration, record=False)
+    simulated = [training_figures(predict(training), training) for training in scenario.trainings]
+    traces, attempts = _train_undisturbed(scenario, network, progress)
+    for training, predicted, trace in zip(scenario.trainings, simulated, traces, strict=True):
+        measured = training_figures(trace, training)
+        for phase in PHASES:
+            what, seconds = f"{training.sync_name}: {phase.removesuffix('_s')}", getattr(measured, phase)
+            known = getattr(predicted, phase) or None  # of a sync that backward hides there is nothing to see
+            if seconds:
+                yield HereRow(name_of(scenario), what, measured.world_size, None, known, seconds, attempts)
+
+
+def _train_undisturbed(scenario: Scenario, network: EmulatedNetwork, progress: Progress) -> tuple[list[Trace], int]:
+    """Return the traces of a scenario's trainings, and the attempts that they took. Raise RunFailed."""
+    names = ", ".join(training.sync_name for training in scenario.trainings)
+    for attempt in range(1, ATTEMPTS):
+        with progress.task(f"training with {names} on {name_of(scenario)}") as tick:
+            try:
+                return _train_once(scenario, network, tick), attempt
+            except RunFailed as error:
+                if not network.complaints():  # what failed is not the network
+                    raise
+                progress.note(f"warning: {error}; once more")
+    with progress.task(f"training with {names} on {name_of(scenario)}, for the last time") as tick:
+        return _train_once(scenario, network, tick), ATTEMPTS
+
+
+def _train_once(scenario: Scenario, network: EmulatedNetwork, tick: Tick) -> list[Trace]:
+    return train_each(
+        scenario.trainings, scenario.cluster, steps=TRAINING_STEPS, timeout=TIMEOUT_S, progress=tick, network=network
+    )
+
+
+def name_of(scenario: Scenario) -> str:
+    return Path(scenario.path).stem
