@@ -31,7 +31,7 @@ BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all
 PHASES = ("step_s", "sync_s", "forward_s", "backward_s", "optimizer_s")
 TRAINING_STEPS = 3  # of which the first does not count
 TOTAL_S = 0.4  # of the repetitions of a row ...
-LEAST_REPETITIONS = 1  # ... of which one is enough where it takes long: it was run once before
+LONG_S = 1.0  # of one that is run once; others were run once before they count
 ATTEMPTS = 3  # of a row, or of a scenario's trainings, during which TCP times out
 TIMEOUT_S = 900.0  # of one calibration
 
@@ -92,7 +92,8 @@ def compare_here(
         scenario = as_built(scenario, network)
         predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
         predicted = [predict(request).elapsed for _, request in requests]
-        measured = _measure(scenario, [request for _, request in requests], network, refused, progress)
+        measurements = [_measurement(request, own) for (_, request), own in zip(requests, predicted, strict=True)]
+        measured = _measure(scenario, measurements, network, refused, progress)
         trained = [*_train(scenario, calibration, network, progress)] if scenario.trainings else []
     rows = [
         HereRow(name_of(scenario), _label(request), ranks, asked, predicted[number], *measured[number])
@@ -102,43 +103,46 @@ def compare_here(
     return rows + trained
 
 
+def _measurement(request: Request, predicted: float) -> Measurement:
+    """Return how a row is measured that should take so many seconds."""
+    if predicted > LONG_S:
+        return Measurement(request, 0, 1, None, check=False)
+    return Measurement(request, 1, None, None, check=False, total_s=TOTAL_S, least=1)
+
+
 def _measure(
     scenario: Scenario,
-    requests: Sequence[Request],
+    measurements: Sequence[Measurement],
     network: EmulatedNetwork,
     refused: dict[str, str],
     progress: Progress,
 ) -> dict[int, tuple[float, int]]:
-    """Return the seconds of each request and the attempts that they took, by its number.
+    """Return the seconds of each measurement and the attempts that they took, by its number.
 
     What TCP's timeouts disturbed is measured again; ``refused`` says what they disturbed in all attempts.
     """
     measured: dict[int, tuple[float, int]] = {}
-    wrong = dict.fromkeys(range(len(requests)), "")
+    wrong = dict.fromkeys(range(len(measurements)), "")
     for attempt in range(1, ATTEMPTS + 1):
         if wrong:
-            left = {number: requests[number] for number in wrong}
+            left = {number: measurements[number] for number in wrong}
             seconds, wrong = _measure_once(scenario, left, network, attempt, progress)
             measured |= {number: (found, attempt) for number, found in seconds.items()}
     for number, why in wrong.items():
-        request = requests[number]
+        request = measurements[number].request
         name = f"{name_of(scenario)}, {request.algorithm.full_name}, {request.nbytes} bytes"
         refused[name] = f"{why}, in the last of {ATTEMPTS} attempts"
     return measured
 
 
 def _measure_once(
-    scenario: Scenario, requests: dict[int, Request], network: EmulatedNetwork, attempt: int, progress: Progress
+    scenario: Scenario, measurements: dict[int, Measurement], network: EmulatedNetwork, attempt: int, progress: Progress
 ) -> tuple[dict[int, float], dict[int, str]]:
-    """Return the seconds of each request by its number, and of others what the network complains of."""
+    """Return the seconds of each measurement by its number, and of others what the network complains of."""
     measured, wrong = dict[int, float](), dict[int, str]()
-    measurements = {
-        number: Measurement(request, 1, None, None, check=False, total_s=TOTAL_S, least=LEAST_REPETITIONS)
-        for number, request in requests.items()
-    }
     again = "" if attempt == 1 else f", which TCP's timeouts disturbed: attempt {attempt} of {ATTEMPTS}"
     numbers = [*measurements]
-    with progress.task(f"measuring {count(len(requests), 'row')} of {name_of(scenario)}{again}") as tick:
+    with progress.task(f"measuring {count(len(measurements), 'row')} of {name_of(scenario)}{again}") as tick:
 
         def found(measurement: Measurement, figures: Figures) -> None:
             at = next(at for at, number in enumerate(numbers) if measurements[number] is measurement)
@@ -147,7 +151,7 @@ def _measure_once(
             else:
                 measured[numbers[at]] = figures.median_s
             network.mark()
-            tick(0, at + 1, len(requests), measurement.request.algorithm.full_name)
+            tick(0, at + 1, len(measurements), measurement.request.algorithm.full_name)
 
         measure_all([*measurements.values()], scenario.cluster.world_size, found, network=network)
     return measured, wrong
