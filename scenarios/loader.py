@@ -77,9 +77,9 @@ class Scenario:
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """Return the scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides in turn.
 
-    Files that it names are sought beside it, for a shipped scenario in the current folder. Naming an algorithm's file
-    executes it; nothing else does. Raises InputError that names the file, the key, the value and what would be
-    accepted, and for arguments of another type.
+    Files that it names are sought beside it, for a shipped scenario in the current folder, where its model did not come
+    with it. Naming an algorithm's file executes it; nothing else does. Raises InputError that names the file, the key,
+    the value and what would be accepted, and for arguments of another type.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
@@ -191,7 +191,8 @@ class Builder:
         if form.checkpoints:
             given["checkpoints"] = str(Path(form.checkpoints).expanduser())  # written, so not beside the scenario
         if is_file_reference(form.model):
-            given["model"] = os.path.relpath(self.folder / form.model)
+            came_with_it = (self.path.parent / form.model.rpartition(":")[0]).is_file()
+            given["model"] = os.path.relpath((self.path.parent if came_with_it else self.folder) / form.model)
         compute = ComputePhases(**form.compute.model_dump()) if form.compute else None
         return tuple(
             self._training(sync, clusters, f"training.gradient_sync.{number}", compute, given)

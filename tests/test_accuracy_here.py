@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from command_line import Ringlab
@@ -12,7 +13,9 @@ import ringlab.answers.here_rows as here_rows
 from collectives.errors import RunFailed
 from collectives.records.calibration import MachineLoad
 from collectives.records.pair_probes import PairProbes
+from collectives.request import make_request
 from realcomm.calibrating.pair_calibration import from_pair
+from realcomm.training.models import build_model
 from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, summarise
 from ringlab.answers.here_rows import HereRow
 from ringlab.answers.progress import NoProgress
@@ -82,3 +85,28 @@ def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(here_rows, "calibrate_pair", refuse)
     with pytest.raises(RunFailed, match="ip is missing"):
         accuracy_here(["emulated/star4"])
+
+
+def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_not(monkeypatch: pytest.MonkeyPatch):
+    scenario, answers = load("emulated/training8"), [RunFailed("h3 timed out"), ["traces"]]
+    network = Mock(complaints=lambda: ["TCP on h3 timed out"])
+    monkeypatch.setattr(here_rows, "train_each", Mock(side_effect=answers))
+    assert here_rows._train_undisturbed(scenario, network, NoProgress()) == (["traces"], 2)
+    monkeypatch.setattr(here_rows, "train_each", Mock(side_effect=RunFailed("rank 3 ran out of memory")))
+    with pytest.raises(RunFailed, match="out of memory"):
+        here_rows._train_undisturbed(scenario, Mock(complaints=list), NoProgress())
+    assert here_rows.train_each.call_count == 1
+
+
+def test_a_row_that_takes_long_is_run_once():
+    request = make_request("all_reduce/ring", 4, 8 << 20)
+    long, short = (here_rows._measurement(request, seconds) for seconds in (2.0, 0.002))
+    assert (long.warmup, long.repetitions) == (0, 1) and (short.warmup, short.repetitions) == (1, None)
+
+
+def test_the_small_network_has_the_parameters_that_its_scenarios_say():
+    syncs = {"naive", "ring", "ring[overlap, bucket_mb=1.5]", "ddp"}
+    for name, hosts in (("training", 4), ("training8", 8)):
+        scenario = load(f"emulated/{name}")
+        assert (scenario.cluster.world_size, {one.sync_name for one in scenario.trainings}) == (hosts, syncs)
+        build_model(scenario.trainings[0], seed=0)  # refuses another number
