@@ -130,7 +130,7 @@ def test_the_function_that_predicts_is_given_calibration_blocks_only():
 def test_what_a_run_measures_does_not_change_its_prediction():
     requests = [make_request(NAIVE, 2, 4096)]
     turns = run_in_turns(requests, [], simcomm.this_machine(2), timeout=300)
-    assert len(turns.calibration) == 5 and len(turns.collectives) == 1
+    assert len(turns.calibration) == 13 and len(turns.collectives) == 1
     assert turns.collectives[0].facts["wrong"] == 0
     assert turns.collectives[0].facts["repetitions"] >= 12
     before = make_calibration(turns.calibration, turns.setting)

@@ -41,10 +41,10 @@ def take_turns(rank: int, world_size: int, plan: Plan) -> RankTurns:
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     running = [RunningMeasurement(rank, world_size, one) for one in plan.measurements]
     if plan.probes or plan.reductions:
-        for turn in range(plan.turns + 1):
-            blocks.append(_calibrate_hops(bench, plan, f"block {turn + 1} of {plan.turns + 1}"))
-            for measurement in running if turn < plan.turns else ():
-                measurement.take_block(plan.run_s, least=3, most=25)
+        for turn in range(plan.hop_turns + 1):
+            blocks.append(_calibrate_hops(bench, plan, f"block {turn + 1} of {plan.hop_turns + 1}"))
+            for measurement in running if turn < plan.hop_turns else ():
+                measurement.take_block(plan.run_s, *plan.repetitions)
     collectives = [measurement.result() for measurement in running]
     del bench, running
     trainings = []
@@ -63,7 +63,7 @@ def _calibrate_hops(bench: ProbeBench, plan: Plan, text: str) -> RankBlock:
             set_status(f"calibrating {probe.pattern}, {format_size(probe.nbytes)}")
             if bench.rank == 0 and done % 8 == 0:
                 report_progress(done, len(plan.probes), f"calibrating, {text}")
-            intervals = bench.time(probe, plan.probe_s)
+            intervals = bench.time(probe, plan.probe_s, plan.repetitions)
             if bench.takes_part(probe):
                 block.probes[probe] = intervals
         for nbytes in plan.reductions:

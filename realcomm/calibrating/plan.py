@@ -15,9 +15,12 @@ from realcomm.measuring.measurement import Measurement
 SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages and reductions, whatever is asked for
 LINE_SIZES = (4096, 2 << 20)  # of those that are timed in any case
 MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
-TURNS = 4  # blocks of running, each between two of calibrating
-PROBE_S = 0.1  # of a probe in a block
-RUN_S = 0.25  # of a collective in a block
+TURNS = 4  # blocks of running a training, each between two of calibrating
+HOP_TURNS = 12  # of running collectives: the same time in shorter blocks halves the error (docs/predictions.md)
+PROBE_S = 0.05  # of a probe in a block
+RUN_S = 0.12  # of a collective in a block
+REPETITIONS = 1, 13  # of either, at least and at most
+LONE_PROBE_S, LONE_REPETITIONS = 0.1, (3, 25)  # where nothing is run between the blocks, which are few
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,17 @@ class Plan:
     reductions: tuple[int, ...] = ()  # bytes
     trainings: tuple[TrainingPlan, ...] = ()
     measurements: tuple[Measurement, ...] = ()
-    turns: int = TURNS
+    turns: int = TURNS  # of trainings
+    hop_turns: int = HOP_TURNS  # of collectives
     probe_s: float = PROBE_S
     run_s: float = RUN_S
+    repetitions: tuple[int, int] = REPETITIONS  # of a probe or a collective in a block, at least and at most
 
     @property
     def expected_seconds(self) -> float:
         """About how long probes and collectives take in all blocks; trainings come after them."""
-        return (self.turns + 1) * self.probe_s * len(self.probes) + self.turns * self.run_s * len(self.measurements)
+        probes, runs = self.probe_s * len(self.probes), self.run_s * len(self.measurements)
+        return (self.hop_turns + 1) * probes + self.hop_turns * runs
 
 
 def make_plan(
@@ -60,7 +66,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan to calibrate for these requests and trainings and, with ``runs``, to run them in turns.
 
-    Hops are timed at exactly the sizes of the requests; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB.
+    Hops are timed at exactly the sizes of the requests; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB. Without
+    runs ``turns`` are of all that is timed.
     """
     programs = [request for request in requests if not request.algorithm.is_nccl]
     hops = [hop for request in programs for hop in request_hops(request, ranks)]
@@ -75,8 +82,9 @@ def make_plan(
         tuple(_training_plan(ranks, same, runs) for same in kinds.values()),
         tuple(Measurement(request, warmup=2, repetitions=None, inputs=None) for request in requests) if runs else (),
         turns,
-        PROBE_S,
-        RUN_S,
+        HOP_TURNS if runs else turns,
+        PROBE_S if runs else LONE_PROBE_S,
+        repetitions=REPETITIONS if runs else LONE_REPETITIONS,
     )
 
 

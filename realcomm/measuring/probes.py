@@ -21,7 +21,6 @@ from realcomm.measuring.exact_inputs import neutral_buffer
 from realcomm.measuring.timing import Interval, max_over_ranks, repetitions_within, time_together
 
 ITEM_BYTES = 4  # of the float32 that probes send
-LEAST, MOST = 3, 25  # repetitions in a block
 
 
 def relay(probe: Probe, rank: int, world_size: int) -> Program:
@@ -79,13 +78,16 @@ class ProbeBench:
         self._calls: dict[Probe, Callable[[], object]] = {}
         self._repetitions: dict[Probe, int] = {}
 
-    def time(self, probe: Probe, seconds: float) -> list[Interval]:
-        """Return when this rank began and ended a probe, repeated for about so many seconds; all ranks call this."""
+    def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
+        """Return when this rank began and ended a probe; all ranks call this.
+
+        It is repeated for about so many seconds, within the least and the most ``repetitions``.
+        """
         call = self._calls.get(probe) or self._prepare(probe)
         if probe not in self._repetitions:
             time_together(call)
             begin, end = time_together(call)
-            self._repetitions[probe] = repetitions_within(seconds, max_over_ranks(end - begin), LEAST, MOST)
+            self._repetitions[probe] = repetitions_within(seconds, max_over_ranks(end - begin), *repetitions)
         return [time_together(call) for _ in range(self._repetitions[probe])]
 
     def takes_part(self, probe: Probe) -> bool:
