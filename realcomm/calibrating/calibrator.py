@@ -20,7 +20,7 @@ from realcomm.training.compute_phases import LoneTraining
 from realcomm.training.running import RankResult, RunningTraining
 
 REDUCTIONS = 9  # repetitions in a block
-STEPS_PER_PROBE = 2  # training steps of a block that use the same probe
+STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
 LEAST_STEPS = 6  # training steps of a block
 BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
 LONE_STEPS = 3  # of one rank by itself, in a block
