@@ -63,14 +63,15 @@ def test_a_busy_machine_is_named_and_its_rows_are_marked(ringlab: Ringlab, monke
 
 
 def test_each_rate_and_all_computing_are_measured_once(monkeypatch: pytest.MonkeyPatch):
-    calls: list[object] = []
-    monkeypatch.setattr(here_rows, "calibrate_pair", lambda rate, **options: calls.append(rate) or PAIR)
-    computing = from_pair(PAIR, 2)
-    monkeypatch.setattr(here_rows.realcomm, "calibrate", lambda ranks, jobs, **options: calls.append(jobs) or computing)
+    pair, computing = Mock(return_value=PAIR), Mock(return_value=from_pair(PAIR, 2))
+    monkeypatch.setattr(here_rows, "calibrate_pair", pair)
+    monkeypatch.setattr("realcomm.calibrate", computing)
     scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8")]
     calibrator = here_rows.HereCalibrator(scenarios, NoProgress())
     found = [calibrator.calibrate(one) for one in scenarios]
-    assert calls == [6.25e6, 12.5e6, [*scenarios[1].trainings, *scenarios[3].trainings]]
+    assert [call.args[0] for call in pair.call_args_list] == [6.25e6, 12.5e6]
+    [call] = computing.call_args_list
+    assert call.args[1] == [*scenarios[1].trainings, *scenarios[3].trainings]
     assert all(one.pair == PAIR for one in found)
 
 
@@ -92,10 +93,11 @@ def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_no
     network = Mock(complaints=lambda: ["TCP on h3 timed out"])
     monkeypatch.setattr(here_rows, "train_each", Mock(side_effect=answers))
     assert here_rows._train_undisturbed(scenario, network, NoProgress()) == (["traces"], 2)
-    monkeypatch.setattr(here_rows, "train_each", Mock(side_effect=RunFailed("rank 3 ran out of memory")))
+    broken = Mock(side_effect=RunFailed("rank 3 ran out of memory"))
+    monkeypatch.setattr(here_rows, "train_each", broken)
     with pytest.raises(RunFailed, match="out of memory"):
         here_rows._train_undisturbed(scenario, Mock(complaints=list), NoProgress())
-    assert here_rows.train_each.call_count == 1
+    assert broken.call_count == 1
 
 
 def test_a_row_that_takes_long_is_run_once():

@@ -48,7 +48,7 @@ def _agree_on_start() -> float:
     """
     asked = torch.tensor([perf_counter(), max(_took, default=0.0)], dtype=torch.float64, device=own_device())
     dist.all_reduce(asked, dist.ReduceOp.MAX)
-    last, took = asked.tolist()
+    last, took = map(float, asked.tolist())
     _took.append(perf_counter() - last)
     return last + start_after(took, dist.get_world_size())
 
