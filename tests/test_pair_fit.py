@@ -43,7 +43,7 @@ def test_the_fit_finds_what_the_pair_was_made_of():
     assert (terms.notice_overhead, terms.start) == (pytest.approx(130e-6), pytest.approx(450e-6 - 40e-6 - 130e-6))
     assert terms.exchange_overhead == pytest.approx(450e-6 - 200e-6 - 70e-6)
     assert terms.send_buffer == pytest.approx(1e6)
-    assert (terms.window, terms.burst, terms.packet) == (147_000.0, 4096.0, 1514.0)
+    assert (terms.window, terms.burst, terms.packet) == (45 * 1448.0, 4096.0, 1514.0)  # of 147 kB, one piece
 
 
 def test_the_model_predicts_the_pair_that_it_was_fitted_to():
@@ -81,7 +81,7 @@ def test_jumbo_frames_have_less_headers():
     arrived = [(nbytes, nbytes / jumbo) for nbytes in SIZES]
     found = fit_pair(replace(PAIR, mtu=9000, arrived=arrived)).tcp
     assert found is not None
-    assert (found.payload, found.packet) == (8948.0, 9014.0)
+    assert (found.payload, found.packet, found.window) == (8948.0, 9014.0, 7 * 8948.0)
 
 
 def test_a_pair_that_something_else_limits_is_refused():

@@ -1,8 +1,10 @@
 """The terms of TCP as a pair of hosts shows them, and never the collective that they predict.
 
 Each number comes from one kind of probe: overheads and processor time from the smallest messages, which a link's burst
-lets through, the send buffer from when large sends return, the window from what TCP says is under way. The goodput is
-not fitted: headers and the link's bandwidth give it, and where what was measured is further from it than ``MOST_OFF``,
+lets through, the send buffer from when large sends return, the window from what TCP says is under way, but not more
+than Linux hands to a link in one piece: what is left of a message then waits behind what others have handed over
+meanwhile ("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not
+fitted: headers and the link's bandwidth give it, and where what was measured is further from it than ``MOST_OFF``,
 something else limits the pair and nothing is predicted from it.
 """
 
@@ -16,6 +18,7 @@ LARGE = 4 << 20  # bytes: from here on a send has to wait for the send buffer
 MOST_OFF = 0.01  # of the goodput that the specification gives
 HEADER = 66.0  # bytes a packet: 14 of Ethernet, 20 of IPv4 (RFC 791), 32 of TCP with time stamps (RFC 9293, RFC 7323)
 INSIDE_MTU = 52.0  # of those, what counts as part of the MTU
+PIECE = 65536 - 320  # bytes that Linux hands to a link in one piece: GSO_LEGACY_MAX_SIZE less MAX_TCP_HEADER
 
 
 def fit_pair(probes: PairProbes) -> Transport:
@@ -44,7 +47,7 @@ def fit_pair(probes: PairProbes) -> Transport:
         arrival_cpu=arrival,
         own_share=_own_share(probes, post + arrival),
         send_buffer=_left_behind(probes, rate),
-        window=float(probes.in_flight or probes.window),
+        window=min(float(probes.in_flight or probes.window), PIECE // payload * payload),
         payload=payload,
         header=HEADER,
         burst=float(probes.burst),
