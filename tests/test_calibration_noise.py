@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from math import hypot
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +13,7 @@ from collectives.workload import ComputePhases
 from realcomm.calibrating.load import Counters, LoadWatch
 from ringlab.answers import calibration_source
 from ringlab.answers.calibration_noise import find_noise
-from ringlab.answers.uncertainty import combine, disagreement, drift
+from ringlab.answers.uncertainty import MODEL, combine, disagreement, drift
 from ringlab.terminal import calibration_offer
 
 LINE = Line(1e-5, 1e-9, 0.5)  # how well a line fits says nothing about noise
@@ -68,8 +69,8 @@ def test_uncertainty_grows_with_disagreement_and_age():
     assert disagreement([1.0, 1.0, 1.0]) == 0.0
     assert disagreement([1.0]) is disagreement([1.0, None, 1.0]) is None
     assert drift(0.0) == 0.0 < drift(10.0) < drift(60.0) < drift(1200.0) < drift(86400.0) < 0.6
-    assert combine(0.03, 0.0) == 0.03 and combine(None, 10.0) is None
-    assert combine(0.03, 60.0) == pytest.approx(0.2915, abs=1e-3)
+    assert combine(0.0, 0.0) == MODEL and combine(0.12, 0.0) == pytest.approx(0.13) and combine(None, 10.0) is None
+    assert combine(0.12, 60.0) == pytest.approx(hypot(0.13, 0.29))
 
 
 def test_who_agrees_to_calibrate_gets_the_answer_also_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
