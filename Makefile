@@ -97,6 +97,17 @@ tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of 
 bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
 	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/engine.py benchmarks/faults.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_structure.py benchmarks/renting.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
 
+.PHONY: reality
+reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)
+	$(BIN)/ringlab accuracy --here --json benchmarks/results/accuracy_here.json
+	$(BIN)/python docs/tcp_terms_table.py --write
+
+.PHONY: compared
+compared: $(COMPILED) ## compare the quickstart with its prediction three times, and write the table (six minutes, on an idle machine)
+	mkdir -p $(OUT)
+	for run in 1 2 3; do $(BIN)/ringlab compare scenarios/quickstart.toml --json $(OUT)/compared$$run.json || exit 1; done
+	$(BIN)/python docs/compare_table.py $(OUT)/compared1.json $(OUT)/compared2.json $(OUT)/compared3.json --write
+
 .PHONY: bench-beside
 bench-beside: $(STAMP) ## compare the speed with another checkout, BEFORE=FOLDER (minutes)
 	$(BIN)/python benchmarks/side_by_side.py --before $(BEFORE)

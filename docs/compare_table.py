@@ -1,8 +1,8 @@
 """How far ``make demo`` is off: the rows of several comparisons of this machine with its predictions, as a table.
 
-    for i in 1 2 3; do ringlab compare quickstart --json demo$i.json; done
-    python docs/compare_table.py demo1.json demo2.json demo3.json --write    # keeps the rows, and writes the table
-    python docs/compare_table.py                                             # the table of the rows that are kept
+    ringlab compare quickstart --json one.json            # as often as one likes; `make compared` does it three times
+    python docs/compare_table.py one.json two.json --write    # keeps the rows, and writes the table
+    python docs/compare_table.py                              # the table of the rows that are kept
 
 ``--write`` keeps the rows in ``benchmarks/results/compare.json`` and the table in ``docs/predictions.md``. A row is a
 collective, or a step of a training or one of its phases; a sync that has no length has none.
