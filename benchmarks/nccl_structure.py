@@ -2,7 +2,8 @@
 
     python benchmarks/nccl_structure.py [--draws N] [--only TITLE ...] [-o FILE]
 
-A draw is four refits; the model in three draws and its ablations in two take six minutes where nothing else runs.
+A draw is four refits; the model in three draws and its ablations in two take six minutes where nothing else runs. With
+``--only`` the other rows stay as the file has them.
 """
 
 import argparse
@@ -36,22 +37,25 @@ def judge(systems: Mapping[str, System], tables: Mapping[str, Table], seeds: Seq
     return draws
 
 
-def measure(titles: Sequence[str], draws: int) -> dict[str, Any]:
-    """Return the scores of the model and of each ablation, and those of the systems that no fit ever saw."""
+def measure(titles: Sequence[str], draws: int, before: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Return the scores of the model and of each ablation, and those of the systems that no fit ever saw.
+
+    Rows ``before`` stay where their titles are not asked for.
+    """
     systems = read_systems()
     tables = read_tables(systems)
-    rows = []
+    found = {row["title"]: row for row in before}
     for title in titles:
         seeds = DRAWS[:draws] if not ABLATIONS[title] else DRAWS[: min(draws, COMPARED)]
         with ablation(title):
-            rows.append({"title": title, "draws": judge(systems, tables, seeds)})
+            found[title] = {"title": title, "draws": judge(systems, tables, seeds)}
         sys.stderr.write(f"{title}: done\n")
     return {
         "schema_version": 1,
         "kind": "benchmark",
         "date": datetime.now(UTC).date().isoformat(),
         "environment": describe_environment(),
-        "rows": rows,
+        "rows": [found[title] for title in ABLATIONS if title in found],
         "put_aside": accuracy(only_put_aside=True).to_dict()["classes"],
     }
 
@@ -63,7 +67,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(ABLATIONS), choices=list(ABLATIONS), metavar="TITLE")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args()
-    write_text(options.output, json.dumps(measure(options.only, options.draws), indent=1) + "\n")
+    is_there = options.output.is_file() and len(options.only) < len(ABLATIONS)
+    before = json.loads(options.output.read_text(encoding="utf-8"))["rows"] if is_there else []
+    write_text(options.output, json.dumps(measure(options.only, options.draws, before), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -69,6 +69,8 @@ def test_notes_say_nothing_that_a_setting_says_and_nothing_of_what_one_host_lack
     assert "cpu is not stated" not in notes(system, version="2.23")
     for said in ({"p2p_level": "SYS"}, {"p2p_disable": True}):
         assert "p2p is" not in notes(system, **said) and "cpu is" not in notes(system, **said)
+    refused = describe_preset("l40s-pcie", 1, 8)
+    assert "p2p is" not in notes(refused) and "changes nothing" in notes(refused, p2p_level="SYS")
     seen = describe_system("seen", {**L40S, "p2p": False})
     assert "say p2p_refused = true" in notes(seen, p2p_level="SYS") and "p2p_refused" not in notes(seen)
     hosts = {"gpu": "H100 SXM", "gpus": 8, "net": "ib", "nic": 400, "nic_guess": True}

@@ -210,11 +210,15 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
 def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
     """Return what is taken of P2P over PCIe, where neither the description nor a variable says it."""
     level = comm.settings.p2p_level
+    if not _matters("p2p", comm):
+        return []
+    if level and system.p2p_refused and level_rank(level) > level_rank("NVL"):
+        return [f"NCCL_P2P_LEVEL={level} changes nothing: no P2P over PCIe is offered (p2p_refused)"]
     if level and is_seen_without(system) and level_rank(comm.host.p2p) > level_rank("NVL"):
         what = f"p2p = false is what was seen, and NCCL_P2P_LEVEL={level} is taken to change it"
         return [f"{what}; where the driver offers no P2P, say p2p_refused = true"]
-    is_said = comm.settings.p2p_disable or level or system.p2p_level
-    if is_said or "p2p" not in system.defaulted or not _matters("p2p", comm):
+    is_stated = not {"p2p", "p2p_refused"} <= system.defaulted
+    if is_stated or comm.settings.p2p_disable or level or system.p2p_level:
         return []
     notes = [f"p2p is not stated: {REACHES[comm.host.p2p]}"]
     if depends_on_cpu(system, comm.settings):
