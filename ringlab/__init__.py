@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ringlab.answers.explanation import Explanation
     from ringlab.answers.findings import DoctorAnswer, doctor
     from ringlab.answers.hardware_parts import HardwareCatalogue, HardwarePart, hardware
+    from ringlab.answers.model_parallel import ModelParallelAnswer, model_parallel
     from ringlab.answers.model_profiling import ProfileAnswer, profile_model
     from ringlab.answers.names import Names, list_names
     from ringlab.answers.pictures import Picture
@@ -67,6 +68,7 @@ _MODULES = {
     "ringlab.answers.explanation": ("Explanation",),
     "ringlab.answers.findings": ("DoctorAnswer", "doctor"),
     "ringlab.answers.hardware_parts": ("HardwareCatalogue", "HardwarePart", "hardware"),
+    "ringlab.answers.model_parallel": ("ModelParallelAnswer", "model_parallel"),
     "ringlab.answers.model_profiling": ("ProfileAnswer", "profile_model"),
     "ringlab.answers.names": ("Names", "list_names"),
     "ringlab.answers.pictures": ("Picture",),
@@ -93,6 +95,7 @@ __all__ = [
     "Explanation",
     "HardwareCatalogue",
     "HardwarePart",
+    "ModelParallelAnswer",
     "Names",
     "Picture",
     "PlanAnswer",
@@ -113,6 +116,7 @@ __all__ = [
     "hardware",
     "list_names",
     "load",
+    "model_parallel",
     "plan",
     "plot",
     "predict",

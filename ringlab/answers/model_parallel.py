@@ -1,0 +1,135 @@
+"""``ModelParallelAnswer``: one device, a model on two, and data parallelism over such pairs; predicted and run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+from typing import NamedTuple
+
+from collectives.checks import check_whole_number
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.model_profile import ModelProfile
+from collectives.records.spans import Spans
+from collectives.records.trace import Trace
+from ringlab.answers.record import Record
+from simcomm.parallelism.pipeline import StageTimes, pipeline_program
+from simcomm.parallelism.stages import cut_stages
+
+WARM_UP = 2  # steps left out of medians
+
+
+class ModelParallelRow(NamedTuple):
+    """A way to spread the model: seconds of a step, predicted from its stages by themselves, and measured."""
+
+    name: str
+    processes: int
+    predicted_s: float
+    measured_s: float
+    samples_per_s: float
+    speed_up: float  # over one device
+    predicted_speed_up: float
+    final_loss: float
+
+    @property
+    def error(self) -> float:
+        """The prediction's error, as a share of what was measured."""
+        return self.predicted_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, repr=False)
+class ModelParallelAnswer(Record):
+    """What ``model_parallel`` found."""
+
+    model: str
+    batch_size: int
+    rows: tuple[ModelParallelRow, ...]
+    traces: tuple[Trace, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<ModelParallelAnswer of {self.model}: {len(self.rows)} ways>"
+
+
+def model_parallel(
+    model: str = "resnet18",
+    *,
+    shape: tuple[int, ...] | None = (3, 32, 32),
+    batch_size: int = 32,
+    stages: int = 2,
+    replicas: Sequence[int] = (1, 2),
+    steps: int = 10,
+    timeout: float = 600.0,
+) -> ModelParallelAnswer:
+    """Train on one process, on a row of ``stages``, and on several such rows; predict each step beside it.
+
+    Each process is a device with one thread. A row is predicted from its stages by themselves, a message and an average
+    of gradients, all timed before its steps. Raises InputError and RunFailed.
+
+    >>> answer = model_parallel(steps=4, timeout=60)  # doctest: +SKIP
+    >>> answer.rows[1].speed_up < 1  # one device works at a time  # doctest: +SKIP
+    True
+    """
+    check_whole_number("stages", stages, at_least=2)
+    check_whole_number("steps", steps, at_least=1)
+    from realcomm.launching.launcher import launch  # imports torch
+    from realcomm.model_parallel.running import run_stage
+    from realcomm.model_parallel.stages import StagePlan, named_blocks
+    from realcomm.profiling.meta import profile_on_meta
+    from realcomm.profiling.model_sources import find_model
+
+    source = find_model(model, shape)
+    profile = profile_on_meta(source)
+    known = list(named_blocks(source.build(), model))
+    rows, traces = list[ModelParallelRow](), list[Trace]()
+    for parts, copies in [(1, 1), *((stages, count) for count in replicas)]:
+        plan = StagePlan(model, shape, _blocks(profile, known, parts), copies, batch_size, WARM_UP + steps)
+        ranks = launch(run_stage, plan.world_size, plan, threads=1, timeout=timeout)
+        predicted = predict_stages([[one.calibration for one in ranks[s * copies : (s + 1) * copies]]
+                                    for s in range(parts)])  # fmt: skip
+        measured = max(median(one.step_s[WARM_UP:]) for one in ranks[:copies])
+        first = rows[0] if rows else None
+        losses = [one.losses[-1] for one in ranks[-copies:]]
+        name = "one device" if parts == 1 else f"model on {parts}" + (f", {copies} rows" if copies > 1 else "")
+        rate = copies * batch_size / measured
+        predicted_rate = copies * batch_size / predicted
+        rows.append(ModelParallelRow(
+            name, plan.world_size, predicted, measured, rate,
+            rate / first.samples_per_s if first else 1.0,
+            predicted_rate / (batch_size / first.predicted_s) if first else 1.0, sum(losses) / copies,
+        ))  # fmt: skip
+        spans = Spans.of(span for one in ranks for span in one.spans).sorted()
+        hosts = [f"stage {rank // copies}" for rank in range(plan.world_size)]
+        elapsed = float(spans.end.max())
+        traces.append(
+            Trace(name, "measured", plan.world_size, elapsed, spans=spans, nodes=sorted({*hosts}), hosts=hosts)
+        )
+    return ModelParallelAnswer(model, batch_size, tuple(rows), tuple(traces))
+
+
+def predict_stages(calibrations: Sequence[Sequence["object"]]) -> float:
+    """Return the seconds of a step, by stage the calibrations of its replicas; the slowest of them counts.
+
+    The timeline is that of ``simcomm.parallelism``: a naive schedule, and behind each stage's backward its average and
+    its optimizer.
+    """
+    of = [
+        {name: max(float(getattr(one, name)) for one in stage) for name in
+         ("forward", "backward", "optimizer", "message", "sync")}
+        for stage in calibrations
+    ]  # fmt: skip
+    sends = [*(stage["message"] for stage in of[1:]), 0.0]
+    times = [StageTimes(stage["forward"], stage["backward"], send) for stage, send in zip(of, sends, strict=True)]
+    program = pipeline_program("gpipe", times, len(of), 1)
+    ends = [0.0] * len(of)
+    for task, interval in zip(program.tasks, program.intervals(), strict=True):
+        ends[task.stream[0]] = max(ends[task.stream[0]], interval.end)
+    return max(end + stage["sync"] + stage["optimizer"] for end, stage in zip(ends, of, strict=True))
+
+
+def _blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:
+    """Return the names of each stage's blocks; what the profile has between them and no module is, goes along."""
+    found = [[block.name for block in stage if block.name in known] for stage in cut_stages(profile, parts)]
+    named = [name for stage in found for name in stage]
+    if [name for name, _ in groupby(named)] != list(known):
+        raise InputError(f"model {quote(profile.model)}: its blocks {', '.join(known)} are not those of its profile")
+    return tuple(tuple(stage) for stage in found)
