@@ -1,13 +1,22 @@
 """Writes into docs/renting.md the stories with their figures, and what was measured of plans."""
 
 import json
+from datetime import date
+from io import StringIO
+from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 
+from rich.console import Console
+
 from collectives.output_files import write_text
+from ringlab.answers.planning import plan
+from ringlab.terminal.plan_tables import show_plan
 from simcomm.renting.stories import Story, dollars_a_million, stories
 
 PAGE = Path(__file__).with_name("renting.md")
+EXAMPLE = Path(__file__).with_name("rent_resnet50.toml")
+COLUMNS = 100  # of the terminal in the example
 WIDTH = 120  # characters of a line
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "renting.json"
 
@@ -68,12 +77,34 @@ def measured() -> str:
             lines.append(
                 f"| {among} | {way} | {one['jobs']} | {one['mean']:.1%} | {one['p90']:.1%} | {one['right']:.0%} |"
             )
+    lines += ["", "Errors of the rate of one GPU, its type left out of the law, by what else is known:", ""]
+    lines += ["| known | rates | median | p90 | in intervals of 80 % |", "| --- | ---: | ---: | ---: | ---: |"]
+    for way, one in found["one_gpu"].items():
+        lines.append(f"| {way} | {one['n']} | {one['median']:.1%} | {one['p90']:.1%} | {one['coverage80']:.0%} |")
     return "\n".join(lines) + "\n"
+
+
+def example() -> str:
+    """Return what a plan of the page's example says, as the command prints it."""
+    with StringIO() as file:
+        answer = plan(EXAMPLE, today=date(2026, 9, 1))
+        show_plan(answer, Console(file=file, width=COLUMNS))
+        lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    return (
+        "\n".join(
+            [
+                "```",
+                *chain.from_iterable(wrap(line, WIDTH) or [""] if len(line) > WIDTH else [line] for line in lines),
+                "```",
+            ]
+        )
+        + "\n"
+    )
 
 
 def updated(page: str) -> str:
     """Return the page with stories and measurements as they are now."""
-    for name, made in (("stories", all_stories()), ("speed", measured())):
+    for name, made in (("example", example()), ("stories", all_stories()), ("speed", measured())):
         begin, end = (f"<!-- {name}: {where} -->\n" for where in ("begin", "end"))
         before, _, rest = page.partition(begin)
         _, _, after = rest.partition(end)
