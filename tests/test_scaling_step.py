@@ -13,7 +13,7 @@ from simcomm.scaling import Job, find_model, predict_rate
 from simcomm.scaling.cases import Case, expected_maximum, make_cases
 from simcomm.scaling.descriptions import find_node, find_scaling_gpu
 from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.step import BACKWARD_SHARE, bucket_seconds, solve_alone, step_times
+from simcomm.scaling.step import BACKWARD_SHARE, bucket_seconds, solve_alone, steal_of, step_times
 
 JOB = Job(find_model("BERT-large-384"), 16.0)
 CASE = Case(JOB, find_scaling_gpu("V100"), find_node("dlperf"), 16, 2)
@@ -37,7 +37,7 @@ def test_buckets_overlap_as_the_timeline_of_overlap_says(
     times = step_times(cases, values, alone)
     seconds = bucket_seconds(cases, values)[0]
     there = seconds > 0
-    steal = values[f"steal_{'network' if gpus[1] > 1 else find_node(node).kind}"]
+    steal = float(steal_of(cases, values)[0])
     backward = BACKWARD_SHARE * float(alone[0])
     line = overlap(backward, list(cases.ready[0][there]), list(seconds[there]), steal)
     assert times.steal[0] == pytest.approx(line.computed - backward, rel=1e-6, abs=1e-9 * backward)
@@ -56,9 +56,9 @@ def test_after_backward_everything_is_exposed_and_without_sync_nothing() -> None
 
 def test_the_bytes_of_a_ring_travel_at_the_slowest_link() -> None:
     """Two nodes of eight V100: 15/8 of the gradients through the NIC of 12.5 GB/s."""
-    values = read_parameters().changed({"link_eff": 1.0, "latency_us": 1e-9})
+    values = read_parameters().changed({"eff_network": 1.0, "latency_us": 1e-9})
     columns = make_cases([CASE])
-    assert bucket_seconds(columns, values).sum() == pytest.approx(4 * 335_141_888 * 15 / 8 / 12.5e9)
+    assert bucket_seconds(columns, values).sum() == pytest.approx(4 * find_model("BERT-large-384").parameters * 15 / 8 / 12.5e9)
 
 
 def test_one_gpu_takes_what_it_takes() -> None:

@@ -8,6 +8,7 @@ differences of those parameters that a system's time depends on.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -154,14 +155,14 @@ def _descend(problem: _Problem, logs: Floats, tolerance: float, most: int) -> Fi
     return Fit(problem.values(logs), cost, is_stalled)
 
 
-def write_parameters(parameters: Parameters) -> None:
-    """Write the values into ``parameters.toml``, and leave all else there as it is."""
+def write_parameters(parameters: Parameters, path: Path = FILE) -> None:
+    """Write the values into a ``parameters.toml``, and leave all else there as it is."""
     lines, name = [], ""
-    for line in FILE.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             name = line.strip("[]").strip('"')
         lines.append(f"value = {parameters[name]:.4g}" if line.startswith("value = ") else line)
-    write_text(FILE, "\n".join(lines) + "\n")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def main() -> None:

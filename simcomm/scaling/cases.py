@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from collectives.buckets import FIRST_BYTES, Bucket, fill_buckets
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, Series
-from simcomm.scaling.models import ModelProfile
+from simcomm.scaling.models import TrainedModel
 
 Floats = NDArray[np.float64]
 LINK_KINDS = ("nvlink", "pcie", "host", "network")
@@ -38,6 +38,8 @@ class Cases:
     batch: Floats  # samples of a GPU between two exchanges
     gradient_bytes: Floats
     buckets: Floats  # bytes, 0 behind the last
+    before: Floats  # bytes of the buckets before each
+    count: Floats  # how many buckets there are
     ready: Floats  # share of backward
     busbw: Floats  # inside a node
     nic: Floats  # of a node
@@ -49,6 +51,9 @@ class Cases:
     loader: NDArray[np.intp]
     variable: NDArray[np.bool_]
     ps_paths: Floats
+    slowest: Floats  # mean of the greatest of so many draws of a standard normal distribution as there are GPUs
+    slowest_node: Floats  # likewise of as many draws as nodes
+    largest: Floats  # bytes of the layer with most gradients
     more_steps: Floats  # steps that the source divides by, per step that ran
 
     def take(self, rows: "NDArray[np.intp] | NDArray[np.bool_]") -> "Cases":
@@ -73,6 +78,8 @@ def make_cases(cases: Sequence[Case]) -> Cases:
         _floats(job.global_batch / case.gpus if job.global_batch else job.batch for job, case in pairs),
         sizes.sum(axis=1),
         sizes,
+        np.cumsum(sizes, axis=1) - sizes,
+        (sizes > 0).sum(axis=1).astype(np.float64),
         ready,
         _floats(case.node.bandwidth(-(-case.gpus // case.nodes)) * 1e9 for case in cases),
         _floats(case.node.nic_GBps * 1e9 for case in cases),
@@ -84,6 +91,9 @@ def make_cases(cases: Sequence[Case]) -> Cases:
         np.array([LOADERS.index(job.loader) for job in jobs]),
         np.array([job.variable for job in jobs]),
         _floats(job.ps_paths for job in jobs),
+        _floats(expected_maximum(case.gpus) for case in cases),
+        _floats(expected_maximum(case.nodes) for case in cases),
+        _floats(_largest(job.model, job.grad_bytes) for job in jobs),
         _floats(_more_steps(case) for case in cases),
     )
 
@@ -98,12 +108,17 @@ def _floats(values: Iterable[float]) -> Floats:
 
 
 @lru_cache(maxsize=4096)
-def _buckets(model: ModelProfile, element_bytes: int, sync: str, bucket_mb: float) -> list[Bucket]:
+def _buckets(model: TrainedModel, element_bytes: int, sync: str, bucket_mb: float) -> list[Bucket]:
     """Return what travels at once: DistributedDataParallel's buckets, or everything after backward."""
     gradients = model.gradients(element_bytes)
     if sync != "ddp":
         return [Bucket(sum(gradient.nbytes for gradient in gradients), 1.0)]
     return fill_buckets(gradients, int(bucket_mb * 2**20), FIRST_BYTES)
+
+
+@lru_cache(maxsize=4096)
+def _largest(model: TrainedModel, element_bytes: int) -> float:
+    return max(layer.parameters for layer in model.layers) * element_bytes
 
 
 def _more_steps(case: Case) -> float:

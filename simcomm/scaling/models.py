@@ -1,19 +1,18 @@
-"""``ModelProfile``: layer by layer what a model computes and how many gradients it sends.
+"""``TrainedModel``: layer by layer what a model computes and how many gradients it sends.
 
-The layers of torchvision's models are data, ``simcomm/scaling/data/layers.csv``, as torchvision 0.26 makes them (a norm
-counts with the layer before it). The others are arithmetic on the dimensions that their papers give.
+Most are the project's profiles of models (``collectives/model_profiles``). Where a published series trains another one,
+its layers are arithmetic on the dimensions that its paper gives.
 """
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from itertools import accumulate
 from typing import NamedTuple
 
 from collectives.buckets import Gradient
 from collectives.errors import InputError
+from collectives.records.model_profile import ModelProfile, find_model_profile, shipped_model_profiles
 from collectives.suggestions import suggest
 
 FLOPS_OF_AN_ACTIVATION = 100.0  # what reading and writing one takes, in FLOPs that a GPU does meanwhile; of time shares
@@ -28,7 +27,7 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ModelProfile:
+class TrainedModel:
     """A model's layers in the order of forward. A sample is an image or a sequence; of ``token`` models, a token."""
 
     name: str
@@ -53,7 +52,7 @@ class ModelProfile:
     def gradients(self, element_bytes: int) -> list[Gradient]:
         """Return the layers' gradients in the order of backward, each with the share of backward that it waits for.
 
-        >>> model = ModelProfile("two", (Layer(4, 100.0, 0.0), Layer(2, 300.0, 0.0)))
+        >>> model = TrainedModel("two", (Layer(4, 100.0, 0.0), Layer(2, 300.0, 0.0)))
         >>> model.gradients(4)
         [Gradient(nbytes=8, ready=0.75), Gradient(nbytes=16, ready=1.0)]
         """
@@ -65,46 +64,54 @@ class ModelProfile:
         return [Gradient(layer.parameters * element_bytes, share) for layer, share in zip(backward, done, strict=True)]
 
 
-def find_model(name: str) -> ModelProfile:
-    """Return a model by its name, whose end may be the length of its sequences. Raise InputError.
+def of_profile(profile: ModelProfile) -> TrainedModel:
+    """Return the layers that a profile has."""
+    layers = tuple(
+        Layer(layer.parameters, float(layer.forward_flops), layer.written_bytes / profile.item_bytes)
+        for layer in profile.layers
+    )
+    return TrainedModel(profile.model, layers, "image" if "x" in profile.sample else "sequence")
+
+
+def find_model(name: str) -> TrainedModel:
+    """Return a model by its name as published series have it, or that of a profile. Raise InputError.
 
     >>> find_model("ResNet-50").parameters, find_model("BERT-large-384").sample
     (25557032, 'sequence')
     """
-    base, _, length = name.rpartition("-")
-    if base in BERTS and length.isdecimal() and 1 <= int(length) <= 1_000_000:
-        return _bert(name, *BERTS[base], length=int(length))
-    known = models()
-    if name not in known:
-        raise InputError(f"model = {name!r} is not known; {suggest(name, [*known, 'BERT-base-128', 'BERT-large-384'])}")
-    return known[name]
+    others = _others()
+    if name in others:
+        return others[name]
+    known = shipped_model_profiles()
+    shipped = PROFILES.get(name, name.lower())
+    if shipped not in known:
+        raise InputError(f"model = {name!r} is not known; {suggest(name, [*PROFILES, *others, *known])}")
+    return _shipped(shipped)
 
 
 @cache
-def models() -> dict[str, ModelProfile]:
-    """Return the models whose names say everything."""
-    found = {title: ModelProfile(title, tuple(_listed(name))) for title, name in TORCHVISION.items()}
-    found["SSD300"] = _ssd300()
-    found["GNMT"] = _gnmt()
-    found["Transformer-big"] = _transformer("Transformer-big", 6, 1024, 4096, 33_708)
-    found["TXL-base"] = _transformer_xl("TXL-base", 16, 512, 2048, [267_735], 192)
-    found["TXL-large"] = _transformer_xl("TXL-large", 18, 1024, 4096, [20_000, 20_000, 160_000, 67_735], 128)
-    return found
+def _shipped(name: str) -> TrainedModel:
+    return of_profile(find_model_profile(name))
 
 
-TORCHVISION = {
+@cache
+def _others() -> dict[str, TrainedModel]:
+    """Return the models that are arithmetic, by name."""
+    return {
+        "SSD300": _ssd300(),
+        "GNMT": _gnmt(),
+        "Transformer-big": _transformer("Transformer-big", 6, 1024, 4096, 33_708),
+        "TXL-base": _transformer_xl("TXL-base", 16, 512, 2048, [267_735], 192),
+        "TXL-large": _transformer_xl("TXL-large", 18, 1024, 4096, [20_000, 20_000, 160_000, 67_735], 128),
+    }
+
+
+PROFILES = {
     "ResNet-18": "resnet18", "ResNet-34": "resnet34", "ResNet-50": "resnet50", "ResNet-101": "resnet101",
-    "ResNet-152": "resnet152", "ResNeXt-101": "resnext101_32x8d", "VGG16": "vgg16", "AlexNet": "alexnet",
-    "InceptionV3": "inception_v3",
+    "ResNet-152": "resnet152", "ResNeXt-101": "resnext101_32x8d", "VGG16": "vgg16", "VGG-16": "vgg16",
+    "AlexNet": "alexnet", "InceptionV3": "inception_v3", "DenseNet-121": "densenet121", "GPT-2": "gpt2",
+    "BERT-base": "bert-base-384", "BERT-large": "bert-large-384",
 }  # fmt: skip
-BERTS = {"BERT-base": (12, 768), "BERT-large": (24, 1024)}
-
-
-def _listed(name: str) -> Iterator[Layer]:
-    text = (files("simcomm.scaling") / "data" / "layers.csv").read_text(encoding="utf-8")
-    for row in csv.DictReader(text.splitlines()):
-        if row["model"] == name:
-            yield Layer(int(row["parameters"]), float(row["megaflops"]) * 1e6, float(row["activations"]))
 
 
 def _linear(inputs: int, outputs: int, *, times: float = 1.0) -> Layer:
@@ -125,23 +132,16 @@ def _block(width: int, inner: int, length: float, attended: float, *, relative: 
     return [*projections, scores, norms, _linear(width, inner, times=length), _linear(inner, width, times=length)]
 
 
-def _bert(name: str, blocks: int, width: int, *, length: int) -> ModelProfile:
-    """Return BERT (Devlin et al. 2018, arXiv 1810.04805) on sequences of a length, with its pooler."""
-    embeddings = Layer((30_522 + 512 + 2 + 2) * width, 0.0, 3.0 * width * length)
-    body = [layer for _ in range(blocks) for layer in _block(width, 4 * width, length, length)]
-    return ModelProfile(name, (embeddings, *body, _linear(width, width)), "sequence")
-
-
-def _transformer(name: str, blocks: int, width: int, inner: int, words: int) -> ModelProfile:
+def _transformer(name: str, blocks: int, width: int, inner: int, words: int) -> TrainedModel:
     """Return a translator (Vaswani et al. 2017, arXiv 1706.03762) with one table of words, for a token of 30."""
     embeddings = Layer(words * width, 0.0, 2.0 * width)
     encoder = [layer for _ in range(blocks) for layer in _block(width, inner, 1, 30)]
     cross = [_linear(width, width) for _ in range(4)]
     decoder = [layer for _ in range(blocks) for layer in (*_block(width, inner, 1, 30), *cross)]
-    return ModelProfile(name, (embeddings, *encoder, *decoder, Layer(0, 2.0 * words * width, words)), "token")
+    return TrainedModel(name, (embeddings, *encoder, *decoder, Layer(0, 2.0 * words * width, words)), "token")
 
 
-def _transformer_xl(name: str, blocks: int, width: int, inner: int, clusters: list[int], length: int) -> ModelProfile:
+def _transformer_xl(name: str, blocks: int, width: int, inner: int, clusters: list[int], length: int) -> TrainedModel:
     """Return Transformer-XL (Dai et al. 2019, arXiv 1901.02860) with adaptive embeddings, tied; for a token.
 
     Each cluster of rarer words has a quarter of the width of the one before.
@@ -151,10 +151,10 @@ def _transformer_xl(name: str, blocks: int, width: int, inner: int, clusters: li
     projections = sum(own * width for own in widths) if len(clusters) > 1 else 0
     body = [layer for _ in range(blocks) for layer in _block(width, inner, 1, 2 * length, relative=True)]
     head = Layer(0, 2.0 * clusters[0] * width * (1 if len(clusters) > 1 else 0.15), 0.15 * clusters[0])
-    return ModelProfile(name, (Layer(tables + projections, 0.0, width), *body, head), "token")
+    return TrainedModel(name, (Layer(tables + projections, 0.0, width), *body, head), "token")
 
 
-def _gnmt() -> ModelProfile:
+def _gnmt() -> TrainedModel:
     """Return GNMT v2 (Wu et al. 2016, arXiv 1609.08144) of width 1024 with four layers, for a token."""
     width, words = 1024, 32_320
     cells = [(1, 2), (2, 1), (1, 1), (1, 1), (1, 1), (2, 1), (2, 1), (2, 1)]  # widths in; directions
@@ -165,10 +165,10 @@ def _gnmt() -> ModelProfile:
     ]  # fmt: skip
     tables = [Layer(words * width, 0.0, width)]
     attention = [_linear(width, width) for _ in range(2)]
-    return ModelProfile("GNMT", (*tables, *lstms, *attention, _linear(width, words)), "token")
+    return TrainedModel("GNMT", (*tables, *lstms, *attention, _linear(width, words)), "token")
 
 
-def _ssd300() -> ModelProfile:
+def _ssd300() -> TrainedModel:
     """Return SSD300 on a ResNet-50 up to its fourth stage, as NVIDIA's DeepLearningExamples have it."""
     backbone = [Layer(part.parameters, part.flops * (300 / 224) ** 2, part.activations * (300 / 224) ** 2)
                 for part in _first_stages()]  # fmt: skip
@@ -176,20 +176,13 @@ def _ssd300() -> ModelProfile:
             (128, 256, 3, 25), (256, 128, 1, 25), (128, 256, 3, 9), (256, 128, 1, 9), (128, 256, 3, 1)]  # fmt: skip
     heads = [(1024, 4, 1444), (512, 6, 361), (512, 6, 100), (256, 6, 25), (256, 4, 9), (256, 4, 1)]
     extra = [_convolution(*shape) for shape in more]
-    return ModelProfile("SSD300", (*backbone, *extra, *(_convolution(c, 85 * n, 3, area) for c, n, area in heads)))
+    return TrainedModel("SSD300", (*backbone, *extra, *(_convolution(c, 85 * n, 3, area) for c, n, area in heads)))
 
 
 def _first_stages() -> Iterator[Layer]:
     """Yield the layers of ResNet-50 up to its fourth stage, which here keeps the resolution of the third."""
-    layers = list(_listed("resnet50"))
-    ends = _ends_of_stages(layers)
-    yield from layers[: ends[2]]
-    for layer in layers[ends[2] : ends[3]]:
-        yield Layer(layer.parameters, layer.flops * 4, layer.activations * 4)
-
-
-def _ends_of_stages(layers: list[Layer]) -> list[int]:
-    """Return where the stages of a ResNet-50 end in its list of layers: 1, 3 x 3 + 1, 4 x 3 + 1, ... layers each."""
-    counts = [1, 10, 13, 19, 10]
-    assert len(layers) == sum(counts) + 1
-    return list(accumulate(counts))
+    for layer in find_model_profile("resnet50").layers:
+        if layer.block.startswith("layer4") or layer.name.startswith("fc"):
+            return
+        larger = 4 if layer.block.startswith("layer3") else 1
+        yield Layer(layer.parameters, layer.forward_flops * larger, layer.written_bytes / 4 * larger)

@@ -19,10 +19,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from simcomm.scaling.cases import LINK_KINDS, LOADERS, SYNCS, Cases, Floats, expected_maximum
+from simcomm.scaling.cases import LINK_KINDS, LOADERS, SYNCS, Cases, Floats
 
 BACKWARD_SHARE = 2 / 3  # of a step's computing: twice the FLOPs of forward
-SMOOTH = 4.0  # how sharply the slower of GPUs and loaders decides
+USUAL_STEP = 0.2  # s
+FULL_NIC = 12.5e9  # bytes/s of a NIC from which on communication takes as much from backward as it can
 DDP, AFTER, PS, NONE = range(len(SYNCS))
 NVLINK, PCIE, HOST, NETWORK = range(len(LINK_KINDS))
 PARTS = ("compute", "jitter", "copies", "exposed", "steal", "input")
@@ -54,22 +55,23 @@ def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> Step
     passes = cases.gradient_bytes * values["copy_passes"] / cases.memory
     copies = np.where(several, passes + values["fixed_ms"] / 1e3, 0.0)
     spread = np.where(cases.variable, values["jitter_variable"], values["jitter"])
-    jitter = alone * spread * np.array([expected_maximum(int(count)) for count in cases.gpus])
+    steps = np.minimum(1.0, USUAL_STEP / alone) ** 0.5  # what differs from step to step averages out in a long one
+    jitter = alone * (spread * cases.slowest + values["jitter_nodes"] * steps * cases.slowest_node)
     on_gpus = alone + jitter + copies + exposed + steal
     loading = _loading(cases, values)
-    total = (on_gpus**SMOOTH + loading**SMOOTH) ** (1 / SMOOTH)
+    total = (on_gpus**values["input_power"] + loading**values["input_power"]) ** (1 / values["input_power"])
     return StepTimes(alone, jitter, copies, exposed, steal, total - on_gpus)
 
 
 def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> tuple[Floats, Floats]:
     """Return seconds that communication adds after backward, and those that it takes from backward."""
     backward = BACKWARD_SHARE * alone
-    seconds = bucket_seconds(cases, values)
-    whole = seconds.sum(axis=1)
-    before = np.cumsum(seconds, axis=1) - seconds
-    steal = np.array([values[f"steal_{kind}"] for kind in LINK_KINDS])[cases.kind]
-    ends = cases.ready * backward[:, None] + steal[:, None] * before + whole[:, None] - before
-    end = np.where(seconds > 0, ends, 0.0).max(axis=1, initial=0.0)
+    each_byte, each_bucket = _message_seconds(cases, values)
+    whole = cases.gradient_bytes * each_byte + cases.count * each_bucket
+    steal = steal_of(cases, values)
+    before = cases.before * each_byte[:, None] + np.arange(cases.buckets.shape[1]) * each_bucket[:, None]
+    ends = cases.ready * backward[:, None] - (1 - steal)[:, None] * before
+    end = np.where(cases.buckets > 0, ends, -np.inf).max(axis=1) + whole
     exposed = np.clip((end - backward - steal * whole) / (1 - steal), 0.0, whole)
     taken = steal * (whole - exposed)
     served = _server_seconds(cases, values)
@@ -78,24 +80,41 @@ def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> 
     return np.where(overlapped, exposed, after), np.where(overlapped, taken, 0.0)
 
 
-def bucket_seconds(cases: Cases, values: Mapping[str, float]) -> Floats:
-    """Return the seconds of an all-reduce of each bucket, were it alone: a ring's bytes at the bus bandwidth."""
+def steal_of(cases: Cases, values: Mapping[str, float]) -> Floats:
+    """Return what a second of communication takes from a backward beside it; over a slow network in proportion.
+
+    What competes for memory are the bytes that pass, so a NIC of 3 GB/s disturbs a quarter as much as one of 12.5 GB/s,
+    which fills a PCIe 3.0 slot.
+    """
+    found = np.array([values[f"steal_{kind}"] for kind in LINK_KINDS])[cases.kind]
+    slow = np.minimum(1.0, cases.nic / FULL_NIC)
+    return np.where(cases.kind == NETWORK, found * slow, found)
+
+
+def _message_seconds(cases: Cases, values: Mapping[str, float]) -> tuple[Floats, Floats]:
+    """Return the seconds of an all-reduce for each byte, by a ring's bytes at the bus bandwidth, and for each call."""
     slowest = np.where(cases.nodes > 1, np.minimum(cases.busbw, cases.nic), cases.busbw)
-    slowest = np.where(cases.gpus == cases.nodes, cases.nic, slowest) * values["link_eff"]
-    bytes_ = cases.buckets * (2 * (cases.gpus - 1) / cases.gpus)[:, None]
-    latency = values["latency_us"] / 1e6 * np.log2(cases.gpus)
-    return np.where(cases.buckets > 0, bytes_ / slowest[:, None] + latency[:, None], 0.0)
+    slowest = np.where((cases.gpus == cases.nodes) & (cases.nodes > 1), cases.nic, slowest)
+    slowest = slowest * np.array([values[f"eff_{kind}"] for kind in LINK_KINDS])[cases.kind]
+    return 2 * (cases.gpus - 1) / cases.gpus / slowest, values["latency_us"] / 1e6 * np.log2(cases.gpus)
+
+
+def bucket_seconds(cases: Cases, values: Mapping[str, float]) -> Floats:
+    """Return the seconds of an all-reduce of each bucket, were it alone."""
+    each_byte, each_bucket = _message_seconds(cases, values)
+    return np.where(cases.buckets > 0, cases.buckets * each_byte[:, None] + each_bucket[:, None], 0.0)
 
 
 def _server_seconds(cases: Cases, values: Mapping[str, float]) -> Floats:
     """Return what fetching weights and sending gradients takes with a parameter server on the node.
 
     GPUs that reach each other hold an equal share of the variables each, so that all links work at once. Otherwise all
-    goes through the host's memory, over ``ps_paths`` paths.
+    goes through the host's memory, over ``ps_paths`` paths, and what belongs to the largest layer from one GPU.
     """
     there = 2 * cases.gradient_bytes * (cases.gpus - 1)
     spread = there / cases.gpus / (values["ps_eff"] * cases.busbw)
-    staged = there / (values["ps_GBps"] * 1e9 * cases.ps_paths)
+    largest = 2 * cases.largest * (cases.gpus - 1) / (values["ps_one_GBps"] * 1e9)
+    staged = np.maximum(there / (values["ps_GBps"] * 1e9 * cases.ps_paths), largest)
     between = np.where(cases.nodes > 1, 2 * cases.gradient_bytes * (cases.nodes - 1) / cases.nodes / cases.nic, 0.0)
     found: Floats = np.where(cases.staged, staged, spread) + between
     return found

@@ -1,0 +1,59 @@
+"""Fit the step's parameters to published series: ``python -m simcomm.scaling.fit`` writes ``parameters.toml`` again.
+
+The logarithms of predicted rates are fitted to those of measured ones by scipy's least squares. A residual counts in
+units of what an error of that point usually is (a floor, and more the more was lost), large ones less (soft L1), and
+each parameter is held to its prior by a spring. Series on systems that are put aside are not seen.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from simcomm.nccl.fit import write_parameters
+from simcomm.nccl.parameters import Parameters, read_definitions
+from simcomm.scaling.cases import Floats
+from simcomm.scaling.descriptions import put_aside, read_series
+from simcomm.scaling.parameters import FILE, read_parameters
+from simcomm.scaling.points import Points, make_points, predict_points
+
+FLOOR, SLOPE = 0.02, 0.03  # what an error usually is: this, and more by the share that was lost
+SPRING = 3.0  # how much stiffer the springs are than one residual
+LARGEST_STEAL = 0.99  # above, backward would stand still
+
+
+def fit_parameters(points: Points, start: Mapping[str, float] | None = None, *, tolerance: float = 1e-4) -> Parameters:
+    """Return the parameters of least cost on these points, sought from ``start`` or from the priors."""
+    definitions = read_definitions(FILE)
+    names = tuple(definitions)
+    priors = np.log([definitions[name].prior for name in names])
+    spreads = np.array([definitions[name].spread for name in names])
+    begin = priors if start is None else np.log([start[name] for name in names])
+    highest = np.array([np.log(LARGEST_STEAL) if name.startswith("steal") else np.inf for name in names])
+    seen = points.predicted
+    lost = np.clip(1 - points.rate / points.linear, 0, 1)
+    scale = (FLOOR + SLOPE * lost)[seen]
+    logs = np.log(points.rate[seen])
+
+    def residuals(found: Floats) -> Floats:
+        values = dict(zip(names, np.exp(found).tolist(), strict=True))
+        errors = (np.log(predict_points(points, values)[seen]) - logs) / scale
+        soft = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))  # soft L1 for these, not for the springs
+        stacked: Floats = np.concatenate([soft, SPRING * (found - priors) / spreads])
+        return stacked
+
+    bounds = (np.full(len(names), -np.inf), highest)
+    best = least_squares(residuals, np.minimum(begin, highest - 1e-3), bounds=bounds, ftol=tolerance, xtol=tolerance)
+    return Parameters(dict(zip(names, np.exp(best.x).tolist(), strict=True)))
+
+
+def main() -> None:
+    """Fit to the project's own series, without those put aside, and write the values."""
+    hidden = put_aside()
+    fitted = fit_parameters(make_points([one for one in read_series() if one.system not in hidden]))
+    write_parameters(fitted, FILE)
+    read_parameters.cache_clear()
+
+
+if __name__ == "__main__":
+    main()
