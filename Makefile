@@ -48,6 +48,10 @@ test: $(COMPILED) ## run the test suite, but for the sweeps through everything (
 fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables again (under a minute)
 	$(BIN)/python -m simcomm.nccl.fit
 
+.PHONY: fit-scaling
+fit-scaling: $(STAMP) ## fit the parameters of a training step on many GPUs to the published series again (seconds)
+	$(BIN)/python -m simcomm.scaling.fit
+
 .PHONY: test-fast
 test-fast: $(COMPILED) ## run the tests of proofs, engines, scenarios and the command line (about a minute)
 	$(BIN)/python -m pytest $(WORKERS) $(FAST:%=tests/test_%.py)

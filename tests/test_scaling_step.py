@@ -58,7 +58,9 @@ def test_the_bytes_of_a_ring_travel_at_the_slowest_link() -> None:
     """Two nodes of eight V100: 15/8 of the gradients through the NIC of 12.5 GB/s."""
     values = read_parameters().changed({"eff_network": 1.0, "latency_us": 1e-9})
     columns = make_cases([CASE])
-    assert bucket_seconds(columns, values).sum() == pytest.approx(4 * find_model("BERT-large-384").parameters * 15 / 8 / 12.5e9)
+    assert bucket_seconds(columns, values).sum() == pytest.approx(
+        4 * find_model("BERT-large-384").parameters * 15 / 8 / 12.5e9
+    )
 
 
 def test_one_gpu_takes_what_it_takes() -> None:

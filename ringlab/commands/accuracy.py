@@ -14,7 +14,7 @@ from ringlab.terminal.progress import TerminalProgress
 def accuracy(
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Tables <slug>.csv with systems_described.toml; else the project's own."),
+        typer.Option(metavar="DIR", help="Tables or series and what describes them; else the project's own."),
     ] = None,
     only_put_aside: Annotated[
         bool, typer.Option("--put-aside", help="Judge the systems that no fit ever saw, and only those.")
@@ -28,12 +28,15 @@ def accuracy(
     here: Annotated[
         bool, typer.Option("--here", help="Instead, emulate the scenarios under emulated/ and compare (ten minutes).")
     ] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="Instead, predict published trainings on many GPUs.")
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured: .png, .svg or .pdf.")
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Predict published NCCL tables, or with --here clusters emulated on this machine, and show the errors."""
+    """Predict published NCCL tables, trainings (--training) or clusters emulated here (--here); show the errors."""
     from collectives.errors import InputError
     from ringlab.answers import accuracy as accuracy_answer
     from ringlab.terminal.accuracy_tables import show_accuracy
@@ -42,6 +45,11 @@ def accuracy(
     if plot is not None:
         check_file(plot, "a picture of accuracy")
     check_outputs(json_to, plot)
+    if training:
+        if here or leave_one_out or calibrate:
+            raise InputError("--training is about published trainings; beside it go --data, --put-aside and --plot")
+        _show_training(data, only_put_aside, plot, json_to)
+        return
     if here:
         if data is not None or only_put_aside or leave_one_out or calibrate:
             raise InputError("--here emulates clusters on this machine; the other options are about NCCL's tables")
@@ -55,6 +63,16 @@ def accuracy(
         progress=TerminalProgress(),
     )
     write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy)
+    if plot is not None:
+        answer.draw(plot)
+
+
+def _show_training(data: Path | None, only_put_aside: bool, plot: Path | None, json_to: str | None) -> None:
+    from ringlab.answers.accuracy_training import accuracy_training
+    from ringlab.terminal.accuracy_training_tables import show_accuracy_training
+
+    answer = accuracy_training(data, only_put_aside=only_put_aside, progress=TerminalProgress())
+    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy_training)
     if plot is not None:
         answer.draw(plot)
 

@@ -5,5 +5,13 @@ from simcomm.scaling.models import Layer, TrainedModel, find_model
 from simcomm.scaling.rates import Parts, ScaledRate, predict_rate
 
 __all__ = [
-    "Job", "Layer", "TrainedModel", "Parts", "ScaledRate", "ScalingGpu", "ScalingNode", "find_model", "predict_rate",
+    "Job",
+    "Layer",
+    "Parts",
+    "ScaledRate",
+    "ScalingGpu",
+    "ScalingNode",
+    "TrainedModel",
+    "find_model",
+    "predict_rate",
 ]  # fmt: skip

@@ -1,31 +1,36 @@
 """How far a predicted rate may be off: intervals in log rate that widen with the predicted loss.
 
-The half-width is a quantile times (a floor + a slope x the share of linear scaling that is predicted to be lost), both
-from series that were predicted with their source left out (``ringlab accuracy --training``).
+The half-width is a quantile times (a floor + a slope x the share of linear scaling that is predicted to be lost), wider
+or narrower by what limits the case; all from series that were predicted with their source left out, and without the
+systems that are put aside (docs/scaling.md).
 """
 
+from collections.abc import Sequence
 from math import log
 
 import numpy as np
 
 from collectives.errors import InputError
 from simcomm.scaling.cases import Floats
+from simcomm.scaling.families import HOST, NO_EXCHANGE, SLOW
 
 FLOOR, SLOPE = 0.01, 0.25
-QUANTILES = {0.5: 0.76, 0.8: 1.85, 0.9: 2.83}  # of the size of an error, in units of floor + slope x loss
+WIDER = {SLOW: 1.6, HOST: 0.75, NO_EXCHANGE: 0.7}  # times, by family
+QUANTILES = {0.5: 0.74, 0.8: 1.75, 0.9: 2.75}  # of the size of an error, in units of floor + slope x loss
 
 
-def log_halfwidth(efficiency: Floats, coverage: float) -> Floats:
+def log_halfwidth(efficiency: Floats, families: Sequence[str], coverage: float) -> Floats:
     """Return half the width of the interval of log rate that holds a share ``coverage`` of measurements.
 
     Raise InputError for a coverage that is no share.
 
-    >>> log_halfwidth(np.array([1.0]), 0.5)
-    array([0.0076])
+    >>> log_halfwidth(np.array([1.0]), ["NVLink"], 0.5)
+    array([0.0074])
     """
     if not 0 < coverage < 1:
         raise InputError(f"coverage = {coverage!r}; give a share between 0 and 1, as 0.8")
-    found: Floats = (FLOOR + SLOPE * np.clip(1 - efficiency, 0, 1)) * _quantile(coverage)
+    wider = np.array([WIDER.get(family, 1.0) for family in families])
+    found: Floats = (FLOOR + SLOPE * np.clip(1 - efficiency, 0, 1)) * wider * _quantile(coverage)
     return found
 
 

@@ -1,6 +1,6 @@
 """``Points``: every point of some series as columns, and its prediction from the first point of its series."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ DECODING = [LOADERS.index(name) for name in ("dali", "decode")]
 
 @dataclass(frozen=True)
 class Points:
-    """A row for each point, those of a series one after the other. ``first`` is the row that a row is predicted from."""
+    """A row for each point, series after series. ``first`` is the row that a row is predicted from."""
 
     series: tuple[Series, ...]
     cases: Cases
@@ -37,7 +37,7 @@ class Points:
         """The predicted rows that were measured below 0.9 of linear."""
         return self.predicted & (self.rate < 0.9 * self.linear)
 
-    def take(self, chosen: Sequence[bool]) -> "Points":
+    def take(self, chosen: Iterable[bool]) -> "Points":
         """Return the points of some of the series."""
         return make_points([one for one, wanted in zip(self.series, chosen, strict=True) if wanted])
 

@@ -14,6 +14,7 @@ from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.predict import predict_seconds
 from simcomm.scaling.cases import Case, make_cases
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, find_node, find_scaling_gpu, read_own
+from simcomm.scaling.families import family_of
 from simcomm.scaling.intervals import log_halfwidth
 from simcomm.scaling.models import TrainedModel, find_model, of_profile
 from simcomm.scaling.parameters import read_parameters
@@ -60,10 +61,11 @@ class ScaledRate:
     rate: float
     efficiency: float  # of linear scaling
     parts: Parts
+    family: str  # what limits such cases, by which intervals are wider
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
         """Return bounds of the rate, given the rate of one GPU. Raise InputError for a coverage that is no share."""
-        width = exp(float(log_halfwidth(np.array([self.efficiency]), coverage)[0]) if self.parts.total else 0.0)
+        width = exp(float(log_halfwidth(np.array([self.efficiency]), [self.family], coverage)[0]))
         return self.rate / width, self.rate * width
 
 
@@ -92,12 +94,13 @@ def predict_rate(
     place = find_any_node(node) if isinstance(node, str) else node
     board = _gpu(node, gpu)
     _check(gpus, nodes, one_gpu_rate)
-    columns = make_cases([Case(whole, board, place, gpus, nodes)])
+    case = Case(whole, board, place, gpus, nodes)
+    columns = make_cases([case])
     alone = columns.batch / one_gpu_rate
     times = step_times(columns, values or read_parameters(), alone)
     rate = gpus * float(columns.batch[0]) / float(times.total[0]) * float(columns.more_steps[0])
     parts = Parts(**{name: float(getattr(times, name)[0]) for name in PARTS})
-    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts)
+    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, family_of(case))
 
 
 def _check(gpus: int, nodes: int, one_gpu_rate: float) -> None:

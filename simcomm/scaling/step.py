@@ -59,7 +59,7 @@ def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> Step
     jitter = alone * (spread * cases.slowest + values["jitter_nodes"] * steps * cases.slowest_node)
     on_gpus = alone + jitter + copies + exposed + steal
     loading = _loading(cases, values)
-    total = (on_gpus**values["input_power"] + loading**values["input_power"]) ** (1 / values["input_power"])
+    total = (on_gpus ** values["input_power"] + loading ** values["input_power"]) ** (1 / values["input_power"])
     return StepTimes(alone, jitter, copies, exposed, steal, total - on_gpus)
 
 

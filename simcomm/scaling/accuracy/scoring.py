@@ -63,6 +63,4 @@ def score_baselines(judged: Judged) -> dict[str, dict[str, dict[str, float | Non
 def score_by(judged: Judged, key: str) -> dict[str, Score]:
     """Return the scores by "family", "gpus", "source", "system" or "model"; GPU counts rise."""
     column = judged.gpus.astype(int).tolist() if key == "gpus" else getattr(judged, key)
-    return {
-        str(value): score(judged.take(np.array([one == value for one in column]))) for value in sorted(set(column))
-    }
+    return {str(value): score(judged.take(np.array([one == value for one in column]))) for value in sorted(set(column))}

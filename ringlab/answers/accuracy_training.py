@@ -1,0 +1,101 @@
+"""``TrainingAccuracy``: how far predictions of training on many GPUs are from published throughputs."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import viz
+from collectives.checks import check_path
+from collectives.errors import InputError
+from collectives.units import count
+from ringlab.answers.progress import Progress, computing
+from ringlab.answers.record import Record
+from simcomm.scaling.accuracy.judging import Judged, judge_frozen, judge_held_out
+from simcomm.scaling.accuracy.scoring import Score, score_baselines, score_by, score_points
+from simcomm.scaling.descriptions import OWN_DATA, put_aside, read_series
+
+Errors = Mapping[str, Mapping[str, float | None]]
+PANELS = {False: "0.9 of linear and above", True: "hard: below 0.9 of linear"}
+
+
+@dataclass(frozen=True)
+class TrainingAccuracy(Record):
+    """Predicted beside published throughputs, point by point, and their scores; errors are fractions."""
+
+    directory: str
+    fit: str  # with which parameters
+    judged: Judged
+    series: int
+    sources: int
+    notes: tuple[str, ...] = ()
+    file: str | None = None
+    points: dict[str, Score] = field(init=False)
+    baselines: Mapping[str, Errors] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compute the scores."""
+        object.__setattr__(self, "points", score_points(self.judged))
+        object.__setattr__(self, "baselines", score_baselines(self.judged))
+
+    def by(self, key: str) -> dict[str, Score]:
+        """Return the scores by "family", "gpus", "source", "system" or "model"."""
+        return score_by(self.judged, key)
+
+    def draw(self, path: Path | str) -> None:
+        """Draw the predicted against the measured seconds of a step as .png, .svg or .pdf. Raise InputError."""
+        one = self.judged
+        dots = []
+        for hard, panel in PANELS.items():
+            for family in sorted(set(one.family)):
+                rows = (one.hard == hard) & [name == family for name in one.family]
+                seconds = [list((one.samples / rate)[rows]) for rate in (one.measured, one.predicted)]
+                if rows.any():
+                    dots.append(viz.Dots(panel, family, *seconds))
+        subtitle = f"{self.series} series, parameters: {self.fit}; grey: off by less than a factor of 1.3"
+        viz.draw_accuracy("A training step on many GPUs: predicted and published", subtitle, dots, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return points and baselines as plain JSON; errors are fractions."""
+        return {
+            "points": {name: asdict(score) for name, score in self.points.items()},
+            "baselines": self.baselines,
+            "by": {key: {name: asdict(one) for name, one in self.by(key).items()} for key in ("family", "gpus")},
+            "series": self.series,
+            "sources": self.sources,
+            "fit": self.fit,
+        }
+
+
+def accuracy_training(
+    data: Path | str | None = None, *, only_put_aside: bool = False, progress: Progress | None = None
+) -> TrainingAccuracy:
+    """Predict every series that a directory's ``series_described.toml`` describes; without one, the project's own.
+
+    The project's own are predicted with their whole source left out of a refit that sees no system that is put aside;
+    others, and with ``only_put_aside`` those systems, by the parameters that are shipped. Raises InputError.
+
+    >>> accuracy_training(only_put_aside=True).points["all"].n
+    82
+    """
+    own = data is None
+    if not own and only_put_aside:
+        raise InputError("--put-aside is about the project's own series; leave --data or --put-aside out")
+    series = read_series(OWN_DATA if data is None else check_path("data", data))
+    notes = []
+    if own:
+        hidden = put_aside()
+        series = [one for one in series if one.system in hidden or not only_put_aside]
+        notes.append(f"{count(len(hidden), 'system')} were put aside: no fit has seen them")
+    alone = sum(len(one.points) == 1 for one in series)
+    if alone == len(series):
+        raise InputError(f"{data}: no series has a second point to predict")
+    if alone:
+        notes.append(f"{alone} series have one point only, and nothing to predict")
+    with computing(progress, f"predicting {len(series)} series") as tick:
+        if own and not only_put_aside:
+            judged, fit = judge_held_out(series, tick), "fitted to the other sources"
+        else:
+            judged, fit = judge_frozen(series), "as shipped"
+    sources = len({one.source for one in series})
+    return TrainingAccuracy("its own series" if own else str(data), fit, judged, len(series), sources, tuple(notes))

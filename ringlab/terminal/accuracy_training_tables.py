@@ -1,0 +1,43 @@
+"""The tables of ``accuracy --training``."""
+
+from rich.console import Console
+
+from ringlab.answers.accuracy_training import TrainingAccuracy
+from ringlab.terminal.tables import NOTHING, Row, make_table
+from simcomm.scaling.accuracy.scoring import Score
+
+HEADINGS = ["points", "median", "nine in ten", "within 15 %", "bias", "in 50 %", "in 80 %", "in 90 %"]
+
+
+def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
+    """Print the errors of all points and of the hard ones, beside the baselines, by family and by GPU count."""
+    rows = [[name, *_cells(score)] for name, score in answer.points.items()]
+    console.print(make_table(f"Trainings of {answer.directory}: errors", ["", *HEADINGS], rows, words=1))
+    simpler = [
+        [name, *(_percent(errors[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]
+        for name, errors in answer.baselines.items()
+    ]
+    titles = ["", "median, all", "nine in ten", "median, hard", "nine in ten"]
+    console.print(make_table("Simpler predictions", titles, simpler, words=1))
+    for key, title in (("family", "family"), ("gpus", "GPUs")):
+        groups = [[name, *_cells(score)] for name, score in answer.by(key).items()]
+        console.print(make_table(f"By {title}", [title, *HEADINGS], groups, words=1))
+    for note in answer.notes:
+        console.print(note)
+    console.print(
+        f"{answer.series} series of {answer.sources} sources; parameters: {answer.fit}. "
+        "An error is |predicted / measured - 1|; hard: measured below 0.9 of linear."
+    )
+    if answer.file:
+        console.print(f"The picture: {answer.file}", soft_wrap=True)
+
+
+def _cells(score: Score) -> Row:
+    shares = (score.within15, score.coverage50, score.coverage80, score.coverage90)
+    within, *held = [NOTHING if share is None else f"{share:.0%}" for share in shares]
+    bias = NOTHING if score.bias is None else f"{100 * score.bias:+.1f} %"
+    return [str(score.n), _percent(score.median), _percent(score.p90), within, bias, *held]
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,76 @@
+"""``ringlab accuracy --training``: its JSON, and that what is held out is held out."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Ringlab
+
+from collectives.errors import InputError
+from ringlab.answers.accuracy_training import accuracy_training
+from simcomm.scaling.accuracy import judging
+from simcomm.scaling.accuracy.baselines import NAMES
+from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
+from simcomm.scaling.fit import fit_parameters
+from simcomm.scaling.parameters import read_parameters
+from simcomm.scaling.points import make_points, predict_points
+
+
+def test_the_json_has_the_keys_that_are_promised(ringlab: Ringlab, tmp_path: Path) -> None:
+    """By frozen parameters, of a file of others: here the project's own, as if it were another's."""
+    text = (OWN_DATA / "series_described.toml").read_text(encoding="utf-8")
+    (tmp_path / "series_described.toml").write_text(text)
+    done = ringlab("accuracy", "--training", "--data", tmp_path, "--json", tmp_path / "out.json")
+    assert done.status == 0, done.err
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["points"].keys() == {"all", "hard"} and found["baselines"].keys() == {*NAMES}
+    assert (found["points"]["all"]["n"], found["points"]["hard"]["n"], found["series"]) == (594, 151, 252)
+    assert {"n", "median", "p90", "within15", "coverage80"} <= found["points"]["hard"].keys()
+    for errors in found["baselines"].values():
+        assert all(errors[what].keys() == {"median", "p90"} for what in ("all", "hard"))
+        assert errors["hard"]["median"] > found["points"]["hard"]["median"]
+    linear = np.array([1 / (1 + found["baselines"]["linear"]["hard"]["median"]) < 0.9])
+    assert linear.all()
+
+
+def test_a_source_that_is_held_out_does_not_move_its_own_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half its published throughputs on several GPUs: the refit without it predicts as before."""
+    own = [one for one in read_series() if one.source.startswith(("tf_", "tensorpack", "dle_pt_txl"))]
+    spoilt = [
+        replace(one, points=(one.points[0], *(Point(p.gpus, p.nodes, p.rate / 2) for p in one.points[1:])))
+        if one.source == "tf_gce_k80" else one
+        for one in own
+    ]  # fmt: skip
+    before, after = (judging.judge_held_out(series, lambda *_: None) for series in (own, spoilt))
+    rows = np.array([source == "tf_gce_k80" for source in before.source])
+    assert after.predicted[rows] == pytest.approx(before.predicted[rows], rel=1e-9)
+    assert after.predicted[~rows] != pytest.approx(before.predicted[~rows], rel=1e-3)
+    for name in NAMES:
+        assert after.baselines[name][rows] == pytest.approx(before.baselines[name][rows], rel=1e-6)
+
+
+def test_a_fit_finds_the_parameters_that_made_the_rates() -> None:
+    """Rates that the model itself made with other parameters: the fit comes near to what they say."""
+    series = [one for one in read_series() if one.source in ("lambda_bench_v1", "dlperf_v1")]
+    truth = read_parameters().changed({"jitter": 0.03, "copy_passes": 30.0})
+    points = make_points(series)
+    made = replace(points, rate=predict_points(points, truth))
+    found = fit_parameters(made, read_parameters())
+    errors = np.abs(predict_points(made, found) / made.rate - 1)
+    assert np.quantile(errors, 0.9) < 0.01
+    assert found["copy_passes"] == pytest.approx(30.0, rel=0.2)
+
+
+def test_shipped_parameters_are_what_the_fit_gives() -> None:
+    found = fit_parameters(make_points(judging.seen_series()))
+    for name, value in read_parameters().items():
+        assert value == pytest.approx(found[name], rel=0.02), name
+
+
+def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--put-aside is about the project's own"):
+        accuracy_training(tmp_path, only_put_aside=True)
+    with pytest.raises(InputError, match=r"series_described\.toml"):
+        accuracy_training(tmp_path)
