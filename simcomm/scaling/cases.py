@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from collectives.buckets import FIRST_BYTES, Bucket, fill_buckets
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, Series
-from simcomm.scaling.models import TrainedModel
+from simcomm.scaling.models import ModelProfile
 
 Floats = NDArray[np.float64]
 LINK_KINDS = ("nvlink", "pcie", "host", "network")
@@ -108,7 +108,7 @@ def _floats(values: Iterable[float]) -> Floats:
 
 
 @lru_cache(maxsize=4096)
-def _buckets(model: TrainedModel, element_bytes: int, sync: str, bucket_mb: float) -> list[Bucket]:
+def _buckets(model: ModelProfile, element_bytes: int, sync: str, bucket_mb: float) -> list[Bucket]:
     """Return what travels at once: DistributedDataParallel's buckets, or everything after backward."""
     gradients = model.gradients(element_bytes)
     if sync != "ddp":
@@ -117,7 +117,7 @@ def _buckets(model: TrainedModel, element_bytes: int, sync: str, bucket_mb: floa
 
 
 @lru_cache(maxsize=4096)
-def _largest(model: TrainedModel, element_bytes: int) -> float:
+def _largest(model: ModelProfile, element_bytes: int) -> float:
     return max(layer.parameters for layer in model.layers) * element_bytes
 
 

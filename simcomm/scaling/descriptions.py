@@ -17,7 +17,7 @@ from collectives.input_files import read_text
 from collectives.suggestions import suggest
 from simcomm.cluster.hardware_parts import find_part
 from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SeriesKeys, Sync, read_keys
-from simcomm.scaling.models import TrainedModel, find_model
+from simcomm.scaling.models import ModelProfile, find_model
 
 OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
 FILE_NAME = "series_described.toml"
@@ -67,7 +67,7 @@ class ScalingNode(NamedTuple):
 class Job:
     """A training as it is spread: batch for each GPU between two exchanges of gradients, in samples or tokens."""
 
-    model: TrainedModel
+    model: ModelProfile
     batch: float
     precision: str = "fp16"
     grad_bytes: int = 4  # of an element, as it travels

@@ -19,17 +19,17 @@ WIDER = {SLOW: 1.6, HOST: 0.75, NO_EXCHANGE: 0.7}  # times, by family
 QUANTILES = {0.5: 0.74, 0.8: 1.75, 0.9: 2.75}  # of the size of an error, in units of floor + slope x loss
 
 
-def log_halfwidth(efficiency: Floats, families: Sequence[str], coverage: float) -> Floats:
+def log_halfwidth(efficiency: Floats, coverage: float, families: Sequence[str] = ()) -> Floats:
     """Return half the width of the interval of log rate that holds a share ``coverage`` of measurements.
 
-    Raise InputError for a coverage that is no share.
+    ``families`` are those of ``family_of``, one for each. Raise InputError for a coverage that is no share.
 
-    >>> log_halfwidth(np.array([1.0]), ["NVLink"], 0.5)
+    >>> log_halfwidth(np.array([1.0]), 0.5)
     array([0.0074])
     """
     if not 0 < coverage < 1:
         raise InputError(f"coverage = {coverage!r}; give a share between 0 and 1, as 0.8")
-    wider = np.array([WIDER.get(family, 1.0) for family in families])
+    wider = np.array([WIDER.get(family, 1.0) for family in families]) if families else 1.0
     found: Floats = (FLOOR + SLOPE * np.clip(1 - efficiency, 0, 1)) * wider * _quantile(coverage)
     return found
 

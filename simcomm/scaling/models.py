@@ -1,4 +1,4 @@
-"""``TrainedModel``: layer by layer what a model computes and how many gradients it sends.
+"""``ModelProfile``: layer by layer what a model computes and how many gradients it sends.
 
 Most are the project's profiles of models (``collectives/model_profiles``). Where a published series trains another one,
 its layers are arithmetic on the dimensions that its paper gives.
@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from collectives.buckets import Gradient
 from collectives.errors import InputError
-from collectives.records.model_profile import ModelProfile, find_model_profile, shipped_model_profiles
+from collectives.records.model_profile import ModelProfile as LayerProfile
+from collectives.records.model_profile import find_model_profile, shipped_model_profiles
 from collectives.suggestions import suggest
 
 FLOPS_OF_AN_ACTIVATION = 100.0  # what reading and writing one takes, in FLOPs that a GPU does meanwhile; of time shares
@@ -27,7 +28,7 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TrainedModel:
+class ModelProfile:
     """A model's layers in the order of forward. A sample is an image or a sequence; of ``token`` models, a token."""
 
     name: str
@@ -52,7 +53,7 @@ class TrainedModel:
     def gradients(self, element_bytes: int) -> list[Gradient]:
         """Return the layers' gradients in the order of backward, each with the share of backward that it waits for.
 
-        >>> model = TrainedModel("two", (Layer(4, 100.0, 0.0), Layer(2, 300.0, 0.0)))
+        >>> model = ModelProfile("two", (Layer(4, 100.0, 0.0), Layer(2, 300.0, 0.0)))
         >>> model.gradients(4)
         [Gradient(nbytes=8, ready=0.75), Gradient(nbytes=16, ready=1.0)]
         """
@@ -64,16 +65,16 @@ class TrainedModel:
         return [Gradient(layer.parameters * element_bytes, share) for layer, share in zip(backward, done, strict=True)]
 
 
-def of_profile(profile: ModelProfile) -> TrainedModel:
+def of_profile(profile: LayerProfile) -> ModelProfile:
     """Return the layers that a profile has."""
     layers = tuple(
         Layer(layer.parameters, float(layer.forward_flops), layer.written_bytes / profile.item_bytes)
         for layer in profile.layers
     )
-    return TrainedModel(profile.model, layers, "image" if "x" in profile.sample else "sequence")
+    return ModelProfile(profile.model, layers, "image" if "x" in profile.sample else "sequence")
 
 
-def find_model(name: str) -> TrainedModel:
+def find_model(name: str) -> ModelProfile:
     """Return a model by its name as published series have it, or that of a profile. Raise InputError.
 
     >>> find_model("ResNet-50").parameters, find_model("BERT-large-384").sample
@@ -89,13 +90,18 @@ def find_model(name: str) -> TrainedModel:
     return _shipped(shipped)
 
 
+def models() -> dict[str, ModelProfile]:
+    """Return the models that published series name, by those names."""
+    return {name: find_model(name) for name in [*PROFILES, *_others()]}
+
+
 @cache
-def _shipped(name: str) -> TrainedModel:
+def _shipped(name: str) -> ModelProfile:
     return of_profile(find_model_profile(name))
 
 
 @cache
-def _others() -> dict[str, TrainedModel]:
+def _others() -> dict[str, ModelProfile]:
     """Return the models that are arithmetic, by name."""
     return {
         "SSD300": _ssd300(),
@@ -132,16 +138,16 @@ def _block(width: int, inner: int, length: float, attended: float, *, relative: 
     return [*projections, scores, norms, _linear(width, inner, times=length), _linear(inner, width, times=length)]
 
 
-def _transformer(name: str, blocks: int, width: int, inner: int, words: int) -> TrainedModel:
+def _transformer(name: str, blocks: int, width: int, inner: int, words: int) -> ModelProfile:
     """Return a translator (Vaswani et al. 2017, arXiv 1706.03762) with one table of words, for a token of 30."""
     embeddings = Layer(words * width, 0.0, 2.0 * width)
     encoder = [layer for _ in range(blocks) for layer in _block(width, inner, 1, 30)]
     cross = [_linear(width, width) for _ in range(4)]
     decoder = [layer for _ in range(blocks) for layer in (*_block(width, inner, 1, 30), *cross)]
-    return TrainedModel(name, (embeddings, *encoder, *decoder, Layer(0, 2.0 * words * width, words)), "token")
+    return ModelProfile(name, (embeddings, *encoder, *decoder, Layer(0, 2.0 * words * width, words)), "token")
 
 
-def _transformer_xl(name: str, blocks: int, width: int, inner: int, clusters: list[int], length: int) -> TrainedModel:
+def _transformer_xl(name: str, blocks: int, width: int, inner: int, clusters: list[int], length: int) -> ModelProfile:
     """Return Transformer-XL (Dai et al. 2019, arXiv 1901.02860) with adaptive embeddings, tied; for a token.
 
     Each cluster of rarer words has a quarter of the width of the one before.
@@ -151,10 +157,10 @@ def _transformer_xl(name: str, blocks: int, width: int, inner: int, clusters: li
     projections = sum(own * width for own in widths) if len(clusters) > 1 else 0
     body = [layer for _ in range(blocks) for layer in _block(width, inner, 1, 2 * length, relative=True)]
     head = Layer(0, 2.0 * clusters[0] * width * (1 if len(clusters) > 1 else 0.15), 0.15 * clusters[0])
-    return TrainedModel(name, (Layer(tables + projections, 0.0, width), *body, head), "token")
+    return ModelProfile(name, (Layer(tables + projections, 0.0, width), *body, head), "token")
 
 
-def _gnmt() -> TrainedModel:
+def _gnmt() -> ModelProfile:
     """Return GNMT v2 (Wu et al. 2016, arXiv 1609.08144) of width 1024 with four layers, for a token."""
     width, words = 1024, 32_320
     cells = [(1, 2), (2, 1), (1, 1), (1, 1), (1, 1), (2, 1), (2, 1), (2, 1)]  # widths in; directions
@@ -165,10 +171,10 @@ def _gnmt() -> TrainedModel:
     ]  # fmt: skip
     tables = [Layer(words * width, 0.0, width)]
     attention = [_linear(width, width) for _ in range(2)]
-    return TrainedModel("GNMT", (*tables, *lstms, *attention, _linear(width, words)), "token")
+    return ModelProfile("GNMT", (*tables, *lstms, *attention, _linear(width, words)), "token")
 
 
-def _ssd300() -> TrainedModel:
+def _ssd300() -> ModelProfile:
     """Return SSD300 on a ResNet-50 up to its fourth stage, as NVIDIA's DeepLearningExamples have it."""
     backbone = [Layer(part.parameters, part.flops * (300 / 224) ** 2, part.activations * (300 / 224) ** 2)
                 for part in _first_stages()]  # fmt: skip
@@ -176,7 +182,7 @@ def _ssd300() -> TrainedModel:
             (128, 256, 3, 25), (256, 128, 1, 25), (128, 256, 3, 9), (256, 128, 1, 9), (128, 256, 3, 1)]  # fmt: skip
     heads = [(1024, 4, 1444), (512, 6, 361), (512, 6, 100), (256, 6, 25), (256, 4, 9), (256, 4, 1)]
     extra = [_convolution(*shape) for shape in more]
-    return TrainedModel("SSD300", (*backbone, *extra, *(_convolution(c, 85 * n, 3, area) for c, n, area in heads)))
+    return ModelProfile("SSD300", (*backbone, *extra, *(_convolution(c, 85 * n, 3, area) for c, n, area in heads)))
 
 
 def _first_stages() -> Iterator[Layer]:

@@ -45,7 +45,7 @@ class Judged:
 
     def held(self, coverage: float) -> Mask:
         """Return which points lie in their interval."""
-        width = log_halfwidth(self.predicted / self.linear, self.family, coverage)
+        width = log_halfwidth(self.predicted / self.linear, coverage, self.family)
         found: Mask = np.abs(np.log(self.measured / self.predicted)) <= width
         return found
 
