@@ -93,7 +93,10 @@ def _text(lines: list[str]) -> str:
 
 def updated(page: str) -> str:
     """Return the page with the tables as they were measured last."""
-    for name, make, file in (("overlap", overlap, "overlap"),):
+    for name, make, file in (
+        ("overlap", overlap, "overlap"),
+        ("ways", ways, "training_curves"),
+    ):
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
         before, _, rest = page.partition(begin)
         found = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from scenarios import Scenario, load
 from simcomm.model.jitter import Jitter
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
+TWO = ["ring", "ring[overlap]"]
 SMALLEST = {  # what makes each of them take seconds
     "accuracy.py": ["--left-out", str(FOLDER / "results" / "accuracy.json")],
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
@@ -26,7 +27,7 @@ SMALLEST = {  # what makes each of them take seconds
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
     "waiting.py": ["--repetitions", "1", "--hosts", "2"],
-    "training_curves.py": ["--steps", "2", "--global-batch", "4", "--ranks", "1", "--way", "ring", "ring[overlap]"],
+    "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
 }
 FOR_GPUS = {"gpu.py", "gpu_wheels.py"}  # `make gpu`; tests/test_gpu_ready.py tries them
 
@@ -140,6 +141,11 @@ def test_the_page_on_training_shows_what_was_measured_of_it():
     assert made["updated"](page) == page
     found = json.loads((FOLDER / "results" / "overlap.json").read_text())
     assert {row["way"]: row["ratio"] for row in found["steps"]}["ring[overlap]"] <= 1.05
+    curves, chosen = (runpy.run_path(str(FOLDER / "training_curves.py"))[name] for name in ("WAYS", "RECIPE"))
+    found = json.loads((FOLDER / "results" / "training_curves.json").read_text())
+    assert made["by_recipe"](found["recipes"])[0][1] == chosen, "the recipe is the one that was chosen"
+    assert {row["way"] for row in found["ways"]} == set(curves)
+    assert all(row["accuracies"][-1] >= 0.95 and row["furthest"] < 1e-3 for row in found["ways"])
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from math import hypot
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -15,6 +16,7 @@ from ringlab.answers import calibration_source
 from ringlab.answers.calibration_noise import find_noise
 from ringlab.answers.uncertainty import MODEL, combine, disagreement, drift
 from ringlab.terminal import calibration_offer
+from scenarios import load
 
 LINE = Line(1e-5, 1e-9, 0.5)  # how well a line fits says nothing about noise
 POINT = ComputePoint("resnet18", "digits", 32, 2, 1, ComputePhases(0.035, 0.1, 0.01), 0.1)
@@ -83,3 +85,20 @@ def test_who_agrees_to_calibrate_gets_the_answer_also_on_a_busy_machine(monkeypa
     monkeypatch.setattr("typer.confirm", lambda *text, **options: True)
     calibration_offer.offer_calibration(scenario, "quickstart")
     assert scenario.calibrate.call_args.kwargs["accept_noise"] is True
+
+
+def test_a_calibration_without_the_overlap_that_a_training_needs_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here.toml").write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = "ring"\n')
+    kept = {"found": ONE}
+    monkeypatch.setattr(calibration_source, "find_calibration", lambda *given: kept["found"])
+
+    def is_enough(*changes: str) -> bool:
+        return calibration_source.is_calibrated(load(tmp_path / "here.toml", changes))
+
+    assert is_enough() and not is_enough("training.stem=cifar")
+    overlaps = 'training.gradient_sync={name = "ring", overlap = true}'
+    assert not is_enough(overlaps)
+    kept["found"] = replace(ONE, overlap=[Mock(model="resnet18", dataset="digits", batch_size=32)])
+    assert is_enough(overlaps)
