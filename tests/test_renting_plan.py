@@ -17,7 +17,7 @@ import ringlab
 from collectives.errors import InputError
 from ringlab.cli import app
 from simcomm.renting import predicting
-from simcomm.renting.fitting import footprint, gpu_memory
+from simcomm.renting.fitting import footprint, memory_of_gpu
 from simcomm.renting.measuring import MEASURED_SPREAD
 from simcomm.renting.nodes import SERIES_GPUS, scaling_node
 from simcomm.renting.one_gpu import BY_LAW, JOB_BY_LAYERS, Law, OneGpu, fit_law
@@ -174,6 +174,12 @@ def test_refusals(scenario: str, override: str, said: str) -> None:
         ringlab.plan(scenario, RATES, override)
 
 
+@pytest.mark.parametrize("given", [{"budget": float("nan")}, {"budget": -1.0}, {"target_samples": float("inf")}])
+def test_numbers_that_are_none(scenario: str, given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"--{next(iter(given)).replace('_', '-')} is"):
+        ringlab.plan(scenario, **given)
+
+
 def test_a_price_file_without_columns_is_refused(scenario: str, tmp_path: Path) -> None:
     path = tmp_path / "vms.csv"
     path.write_text(",".join(COLUMNS[:9]) + "\n")
@@ -187,7 +193,7 @@ def test_no_published_training_is_refused_as_too_large() -> None:
     smallest: dict[str, float] = {}
     for one in read_rentals():
         name = next((ours for start, ours in SERIES_GPUS.items() if one.gpu.startswith(start)), one.gpu)
-        smallest[name] = max(smallest.get(name, 0.0), gpu_memory(one.gpu) or 0.0)
+        smallest[name] = max(smallest.get(name, 0.0), memory_of_gpu(one.gpu) or 0.0)
     checked = 0
     for series in read_series():
         if (

@@ -9,12 +9,13 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.renting.break_evens import BreakEven
-from simcomm.renting.fitting import Footprint, footprint, gpu_memory
+from simcomm.renting.fitting import Footprint, footprint, memory_of_gpu
 from simcomm.renting.measuring import MINUTES, half_width
 from simcomm.renting.one_gpu import OneGpu
 from simcomm.renting.plan import Limits, Plan, make_plan
@@ -145,11 +146,14 @@ def plan(
     from scenarios.plan_form import parse_hours, read_plan_scenario
 
     form, path = read_plan_scenario(str(scenario), overrides)
-    samples = target_samples or form.plan.target_samples
-    if samples is None or not 0 < samples < 1e30:
+    for name, value in (("--target-samples", target_samples), ("--budget", budget)):
+        if value is not None:
+            check_number(name, value, above=0)
+    samples = form.plan.target_samples if target_samples is None else target_samples
+    if samples is None:
         raise InputError(f"{path}: plan.target_samples is missing; give the samples to train on, or --target-samples")
     late = form.plan.deadline if deadline is None else parse_hours(deadline)
-    money = budget or form.plan.budget
+    money = form.plan.budget if budget is None else budget
     limits = Limits(late or inf, money or inf)
     predicting = Predicting(make_job(form), OneGpu(make_job(form), form.plan.known_rates).rate)
     rentals = _offered(read_rentals(prices), form.plan, str(path))
@@ -226,7 +230,7 @@ def _fitting(
 ) -> tuple[list[Rental], list[str]]:
     """Return the rentals on whose GPUs the batch fits, and the GPUs on which it does not. Raise InputError for none."""
     at_once = training.batch_size // training.accumulate
-    memories = {one.gpu: gpu_memory(one.gpu) for one in rentals}
+    memories = {one.gpu: memory_of_gpu(one.gpu) for one in rentals}
     too_small = sorted(gpu for gpu, memory in memories.items() if memory and taken.batch_for(memory) < at_once)
     fitting = [one for one in rentals if one.gpu not in too_small]
     if not fitting:

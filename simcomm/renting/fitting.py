@@ -1,17 +1,17 @@
-"""Whether a batch fits on a GPU: what a replica and the activations of its samples take at least.
+"""Whether a batch can fit on a GPU: what a replica and the activations of its samples take at the very least.
 
-Every published training that this package knows fits by it (tests/test_renting_plan.py); one that does not is refused.
+A plan refuses only what cannot run: every published training that this package knows fits by it
+(tests/test_renting_plan.py). What a training really keeps is in ``simcomm.parallelism.memory``.
 """
 
 from typing import NamedTuple
 
-from collectives.units import parse_size
-from simcomm.cluster.hardware_parts import find_part
+from collectives.errors import InputError
+from simcomm.parallelism.memory import gpu_memory, state_bytes
 from simcomm.scaling.descriptions import is_half
 from simcomm.scaling.models import ModelProfile
 
-WEIGHTS, GRADIENTS, BUCKETS = 4, 4, 4  # bytes a parameter; DistributedDataParallel keeps gradients in buckets too
-STATES = {"sgd": 4, "adamw": 8}  # of the optimizer: momentum; two moments
+KEPT = 0.5  # of the elements that a forward pass writes, until backward: in-place and fused layers keep one of two
 
 
 class Footprint(NamedTuple):
@@ -31,16 +31,24 @@ class Footprint(NamedTuple):
 
 
 def footprint(model: ModelProfile, precision: str, optimizer: str) -> Footprint:
-    """Return what a replica of a model takes. Half precision halves the activations: weights stay in 32 bits."""
-    each = WEIGHTS + GRADIENTS + BUCKETS + STATES[optimizer]
-    return Footprint(model.parameters * each, model.activations * (2 if is_half(precision) else 4))
+    """Return what a replica of a model takes. Half precision halves the activations: weights stay in 32 bits.
+
+    >>> from simcomm.scaling.models import Layer
+    >>> footprint(ModelProfile("one", (Layer(1000, 1.0, 500.0),)), "fp16", "adamw")
+    Footprint(replica=16000, sample=500.0)
+    """
+    return Footprint(
+        model.parameters * sum(state_bytes(optimizer)), KEPT * model.activations * (2 if is_half(precision) else 4)
+    )
 
 
-def gpu_memory(gpu: str) -> float | None:
+def memory_of_gpu(gpu: str) -> float | None:
     """Return the bytes of memory of a GPU of the hardware catalogue; None where it does not say.
 
-    >>> gpu_memory("RTX 4090")
-    24000000000.0
+    >>> memory_of_gpu("RTX 4090") == 24 * 2**30
+    True
     """
-    figure = find_part("GPU", gpu).get("memory")
-    return None if figure is None else float(parse_size(figure.value))
+    try:
+        return gpu_memory(gpu)
+    except InputError:
+        return None

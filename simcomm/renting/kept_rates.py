@@ -59,7 +59,7 @@ class RateFile:
             if not (_is_number(read["efficiency"]) and isinstance(read["bottleneck"], str)):
                 raise ValueError("efficiency")
             return str(read["key"]), Rate(rate, read["bottleneck"], float(read["efficiency"]))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, InputError) as error:
             raise InputError(f"{self.path}, line {number}: {quote(line)} is no rate of a plan; name another") from error
 
 
