@@ -27,7 +27,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.parallelism.memory import STATES
 
 SAMPLES = {"digits": 1437, "cifar10": 50_000}  # to train on
-SOURCES = ("profile", "rate", "gpu", "forward")
+SOURCES = ("profile", "rate", "forward")
 
 
 class ComputeSourceForm(Section):
@@ -43,11 +43,12 @@ class ComputeSourceForm(Section):
     @model_validator(mode="after")
     def _check_one(self) -> Self:
         given = [name for name in SOURCES if getattr(self, name) is not None]
+        given += ["gpu"] if self.gpu is not None and given != ["rate"] else []
         phases = [name for name in ("forward", "backward", "optimizer") if getattr(self, name) is not None]
         if len(given) != 1 or len(phases) not in (0, 3):
             raise InputError(
-                'give one source: profile = "FILE.json", rate = 500.0, gpu = "RTX 4090", or forward, backward and '
-                "optimizer"
+                'give one source: profile = "FILE.json", rate = 500.0 (and the gpu that it was measured on, where it '
+                'is another), gpu = "RTX 4090", or forward, backward and optimizer'
             )
         return self
 

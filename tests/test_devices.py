@@ -49,11 +49,26 @@ def test_a_step_of_a_network_is_computing_and_what_its_all_reduce_does_not_hide(
 
 
 def test_gpus_without_a_rate_are_as_their_data_sheet() -> None:
-    found = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='resnet50', batch_size=64, precision='bf16'}")
+    found = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='gpt2', batch_size=8, precision='bf16'}")
     assert found.compute == "data sheet of H100 SXM, bf16"
     one, eight = found.cases[0].rows
     assert 4 < eight.samples_per_s / one.samples_per_s < 8
     assert one.interval[1] / one.samples_per_s > 1.3
+
+
+def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sheets() -> None:
+    job = "training={model='resnet50', batch_size=256, precision='fp16'}"
+    published = ringlab.predict_devices("dgx-h100", [1], job)
+    assert published.compute.startswith("published rates of ResNet-50 on one GPU: ")
+    slow, fast = (
+        ringlab.predict_devices("dgx-h100", [1], job, f"training.compute={{rate = {rate}, gpu = 'V100 SXM2 16GB'}}")
+        for rate in (400.0, 800.0)
+    )
+    (one,), (two,) = slow.cases[0].rows, fast.cases[0].rows
+    assert two.samples_per_s == pytest.approx(2 * one.samples_per_s)
+    assert one.samples_per_s > 2 * 400
+    own = ringlab.predict_devices("dgx-h100", [1], job, "training.compute={rate = 3000.0, gpu = 'H100 SXM'}")
+    assert own.cases[0].rows[0].samples_per_s == pytest.approx(3000)
 
 
 def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
@@ -74,7 +89,7 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
         (["training.parallelism={tensor = 5, data = 2}"], [16], r"= 10 devices, and there are 16"),
         (["training.parallelism={tensr = 3}"], [8], "tensr is no known key; did you mean tensor"),
         (["training.parallelism={form = 'dp'}"], [8], "form 'dp' is not known"),
-        (["training.compute={rate = 1.0, gpu = 'T4'}"], [8], "give one source"),
+        (["training.compute={profile = 'a.json', gpu = 'T4'}"], [8], "give one source"),
         (["training.compute={profile = 'none.json'}"], [8], "none.json"),
         (["training.model='gpt3'"], [8], "gpt3"),
         ([], [12], "12 devices do not fill hosts of 8"),

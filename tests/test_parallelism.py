@@ -1,6 +1,7 @@
 """Steps on meshes of devices: closed forms of pipelines, volumes of ZeRO and tensor parallelism, and overlap."""
 
 from dataclasses import dataclass, field
+from math import log2
 
 import pytest
 
@@ -14,7 +15,12 @@ from simcomm.parallelism.fabric import Group, SimulatedFabric, sent_bytes
 from simcomm.parallelism.pipeline import StageTimes, bubble_share, order_of, pipeline_program
 from simcomm.parallelism.step import StepModel, StepPrediction
 from simcomm.parallelism.sync import Unit, data_groups, sync_step
+from simcomm.scaling.descriptions import ScalingNode, read_series
+from simcomm.scaling.parameters import read_parameters
+from simcomm.scaling.rates import predict_rate
 
+NAMES = {"ResNet-50": "resnet50", "VGG16": "vgg16", "ResNet-152": "resnet152", "BERT-large-384": "bert-large-384",
+         "BERT-base-384": "bert-base-384", "BERT-base-128": "bert-base-128"}  # fmt: skip
 SHAPE = TransformerShape(8, 64, 8, 16, 100, 8, 256)
 
 
@@ -25,6 +31,7 @@ class Counted:
     byte_s: float = 0.0
     kind: str = ""
     node: int = 8
+    nic: float = 1e12
     calls: list[tuple[str, float, Group]] = field(default_factory=list)
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
@@ -182,6 +189,54 @@ def test_sources_of_computing() -> None:
         as_measured(profile)
     with pytest.raises(InputError, match="rate is 0"):
         at_rate(profile, 0)
+
+
+@dataclass
+class AsDescribed:
+    """The bus bandwidths of a described node, as the model of published trainings takes them."""
+
+    described: ScalingNode
+    gpus: int
+    nodes: int
+
+    @property
+    def kind(self) -> str:
+        return "network" if self.nodes > 1 else self.described.kind
+
+    @property
+    def node(self) -> int:
+        return self.gpus // self.nodes
+
+    @property
+    def nic(self) -> float:
+        return self.described.nic_GBps * 1e9
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        values, inside = read_parameters(), self.described.bandwidth(self.node)
+        rates = [inside] if self.nodes == 1 else [inside, self.described.nic_GBps]
+        rate = min(rates if self.node > 1 else rates[1:])
+        sent = sent_bytes(collective, nbytes, group)
+        return sent / (values[f"eff_{self.kind}"] * rate * 1e9) + values["latency_us"] / 1e6 * log2(group.size)
+
+
+def test_ddp_is_as_the_model_that_is_fitted_to_published_trainings() -> None:
+    """Two programs for one model: on the published trainings of shipped profiles their rates are nearly the same."""
+    apart = []
+    for one in read_series():
+        usual = one.job.sync == "ddp" and one.job.loader in ("synthetic", "text") and not one.job.variable
+        if one.model not in NAMES or not usual or one.job.max_steps or one.points[0].gpus != 1:
+            continue
+        alone = at_rate(find_model_profile(NAMES[one.model]), one.points[0].rate)
+        form = Parallelism(bucket_mb=one.job.bucket_mb, half_weights=one.job.grad_bytes == 2)
+        for gpus, nodes, _ in one.points[1:]:
+            fabric = AsDescribed(one.node, gpus, nodes)
+            model = StepModel(alone, lambda _, fabric=fabric: fabric, memory_bandwidth=one.gpu.memory_GBps * 1e9)
+            rate = model.predict(form, gpus, max(1, round(one.job.batch))).rate
+            apart.append(
+                abs(rate / predict_rate(one.job, one.node, gpus, nodes, one.points[0].rate, gpu=one.gpu).rate - 1)
+            )
+    assert len(apart) > 80
+    assert sorted(apart)[len(apart) // 2] < 0.02 and sorted(apart)[9 * len(apart) // 10] < 0.15
 
 
 def test_what_is_not_predicted_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,11 @@ ALIASES = {
     "bandwidth": "cluster.bandwidth", "link": "cluster.bandwidth", "latency": "cluster.latency",
     "batch": "training.batch_size", "bucket": "training.parallelism.bucket_mb", "precision": "training.precision",
     "algorithm": "training.gradient_sync", "form": "training.parallelism.form", "preset": "cluster.preset",
+}  # fmt: skip
+PUBLISHED = {  # models of which published trainings say the rate of one GPU, as these call them
+    "alexnet": "AlexNet", "inception_v3": "InceptionV3", "resnet50": "ResNet-50", "resnet101": "ResNet-101",
+    "resnet152": "ResNet-152", "vgg16": "VGG16", "bert-base-128": "BERT-base-128", "bert-base-384": "BERT-base-384",
+    "bert-large-128": "BERT-large-128", "bert-large-384": "BERT-large-384",
 }  # fmt: skip
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
@@ -281,20 +287,46 @@ def _find_profile(spread: SpreadTraining) -> ModelProfile:
 
 
 def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None) -> Compute:
+    """Return the computing by what is known best: measured here, measured on another GPU, published, a data sheet."""
     source, phases = spread.compute, spread.phases
     if source is not None and source.rate is not None:
-        return at_rate(profile, source.rate)
+        if source.gpu is None or gpu is None or source.gpu == gpu:
+            return at_rate(profile, source.rate)
+        return _by_law(spread, profile, gpu, {source.gpu: source.rate})
     if phases is not None:
         return _of_phases(profile, spread, phases.forward, phases.backward, phases.optimizer)
     if source is not None and source.profile is not None and profile.measured:
         return as_measured(profile)
     named = (source.gpu if source is not None else None) or gpu
+    if source is None and named is not None and profile.model in PUBLISHED:
+        return _by_law(spread, profile, named, {})
     if named is None:
         raise InputError(
             f"{spread.path}: training.compute: nothing says how fast a device computes; give "
             'compute = {profile = "FILE.json"} with times (ringlab profile), {rate = 500.0} or {gpu = "RTX 4090"}'
         )
     return of_data_sheet(profile, named, spread.precision)
+
+
+def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict[str, float]) -> Compute:
+    """Return the computing at the rate of a GPU that follows from ``known`` ones of others, or from published ones.
+
+    How types of GPUs compare is fitted to published rates (``simcomm/renting/one_gpu.py``).
+    """
+    from simcomm.renting.one_gpu import OneGpu
+    from simcomm.scaling.descriptions import Job
+    from simcomm.scaling.models import find_model
+
+    like = PUBLISHED.get(profile.model)  # of a model without published rates only known ones count, of any job
+    job = Job(find_model(like or "ResNet-50"), spread.batch_size, spread.precision)
+    found = OneGpu(job, known, published=None if like else {}).rate(gpu)
+    if known:
+        ((other, rate),) = known.items()
+        source = f"{rate:.4g} samples/s on one {other}, and how {gpu} compares in published rates"
+    else:
+        source = f"published rates of {like} on one GPU"
+    spread_of_log = sqrt(sum(one**2 for one in dict(found.causes).values()))
+    return replace(at_rate(profile, found.median, source), spread=spread_of_log)
 
 
 def _of_phases(

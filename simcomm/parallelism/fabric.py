@@ -10,6 +10,7 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.request import make_request
 from simcomm.cluster.cluster import Cluster
+from simcomm.scaling.parameters import read_parameters
 from simcomm.simulate import run
 
 SHARES: dict[str, Callable[[int], float]] = {  # of the buffer that a rank sends
@@ -39,6 +40,7 @@ class Fabric(Protocol):
 
     kind: str  # of link that hidden communication takes from: nvlink, pcie, host, network; "" where it takes nothing
     node: int  # devices on a host
+    nic: float  # bytes/s of a host's NICs
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         """Return what a collective of a buffer of ``nbytes`` takes; of send_recv, a message."""
@@ -56,7 +58,10 @@ def sent_bytes(collective: str, nbytes: float, group: Group) -> float:
 
 @dataclass
 class NcclFabric:
-    """GPUs that NCCL joins. Groups that share a host's NICs have their share of them each."""
+    """GPUs that NCCL joins. Groups that share a host's NICs have their share of them each.
+
+    Within a training NCCL gets the share of its own rate that is fitted to published trainings (``simcomm.scaling``).
+    """
 
     system: "object"  # simcomm.nccl.descriptions.System, which other fabrics do without
     settings: "object | None" = None
@@ -67,6 +72,7 @@ class NcclFabric:
 
         assert isinstance(self.system, System)
         self.node: int = self.system.gpus
+        self.nic: float = self.system.nic * 1e9
         self.kind = link_kind(self.system)
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
@@ -96,7 +102,8 @@ class NcclFabric:
         settings = self.settings if isinstance(self.settings, NcclSettings) else NcclSettings()
         if part.ranks == 1:
             return 0.0
-        return float(predict_seconds(part, collective, [max(1.0, nbytes)], settings=settings)[0])
+        alone = float(predict_seconds(part, collective, [max(1.0, nbytes)], settings=settings)[0])
+        return alone / float(read_parameters()[f"eff_{link_kind(part)}"])
 
 
 def link_kind(system: "object") -> str:
@@ -123,6 +130,7 @@ class SimulatedFabric:
     def __post_init__(self) -> None:
         self.kind = ""
         self.node = max(1, self.cluster.local_ranks)
+        self.nic = 0.0
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         """Return what the library's algorithm takes among the first such group of the cluster."""

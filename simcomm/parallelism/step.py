@@ -1,6 +1,6 @@
 """A training step on a mesh of devices: where its seconds go, what each device keeps, and how sure that is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import exp, sqrt
 from statistics import NormalDist
@@ -19,6 +19,7 @@ from simcomm.parallelism.stages import Stage, cut_stages
 from simcomm.parallelism.sync import DataGroups, SyncTimes, Unit, data_groups, sync_step
 from simcomm.scaling.intervals import log_halfwidth
 from simcomm.scaling.parameters import read_parameters
+from simcomm.scaling.step import FULL_NIC, USUAL_STEP
 
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end
 NOT_A_BOTTLENECK = ("compute", "optimizer")
@@ -284,7 +285,14 @@ class _Mesh:
     def _steal(self) -> float:
         if not self.fabric.kind:
             return 0.0
-        return float(read_parameters()[f"steal_{self.fabric.kind}"])
+        found = float(read_parameters()[f"steal_{self.fabric.kind}"])
+        return found * min(1.0, self.fabric.nic / FULL_NIC) if self.fabric.kind == "network" else found
+
+    def _straggling(self, values: Mapping[str, float], seconds: float) -> float:
+        """Return what the slowest device and the slowest host add; what differs by steps averages out in long ones."""
+        steps = float(min(1.0, USUAL_STEP / seconds) ** 0.5)
+        nodes = values["jitter_nodes"] * steps * _greatest(-(-self.devices // self.fabric.node))
+        return seconds * (values["jitter"] * _greatest(self.devices) + nodes)
 
     def _parts(self, compute: float, inside: float, waited: float, sync: SyncTimes, steal: float) -> StepParts:
         form = self.form
@@ -297,7 +305,7 @@ class _Mesh:
             if form.data > 1:
                 copies = values["copy_passes"] * gradients / shared / self.model.memory_bandwidth
                 copies += values["fixed_ms"] / 1e3
-            stragglers = values["jitter"] * _greatest(self.devices) * (compute + optimizer)
+            stragglers = self._straggling(values, compute + optimizer)
         return StepParts(compute, optimizer, inside, 0.0, waited, sync.exposed, steal, copies, stragglers)
 
 
