@@ -71,6 +71,13 @@ def test_what_gloo_posts_itself_costs_its_share_in_its_own_collectives_only():
     assert ring == simcomm.run("all_reduce/ring", whole, 4096, engine="simpy").elapsed
 
 
+def test_ranks_that_slept_take_longer_to_start():
+    asleep = fit_pair(replace(PAIR, waking=8 * 500e-6 / 2)).tcp  # eight ranks of 500 us each, on two cores
+    awake, brief = fit_pair(PAIR).tcp, fit_pair(replace(PAIR, waking=1e-6)).tcp
+    assert asleep is not None and awake is not None and asleep.start == pytest.approx(500e-6) > awake.start
+    assert brief == awake
+
+
 def test_a_chain_that_was_disturbed_counts_less_than_those_that_were_not():
     disturbed = [(nbytes, hops, seconds + (5e-3 if hops == 13 else 0.0)) for nbytes, hops, seconds in PAIR.chains]
     assert fit_pair(replace(PAIR, chains=disturbed)).overhead == pytest.approx(fit_pair(PAIR).overhead)

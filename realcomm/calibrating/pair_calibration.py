@@ -33,8 +33,8 @@ def calibrate_pair(bandwidth: float, *, timeout: float = 300.0, progress: Progre
     with emulate(_Pair(bandwidth, 2)) as network:
         found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
     with emulate(_Pair(bandwidth, CROWD_RANKS)) as network:
-        crowd, own = launch(_crowd, CROWD_RANKS, timeout=timeout, progress=progress, network=network)[0]
-    return replace(found, crowd=crowd, own=own)
+        crowd, waking, own = launch(_crowd, CROWD_RANKS, timeout=timeout, progress=progress, network=network)[0]
+    return replace(found, crowd=crowd, waking=waking, own=own)
 
 
 def calibrate_emulated(
@@ -73,7 +73,7 @@ def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
     return probe_pair(rank, world_size, asked)
 
 
-def _crowd(rank: int, world_size: int) -> tuple[Points, Points]:
+def _crowd(rank: int, world_size: int) -> tuple[Points, float, Points]:
     from realcomm.calibrating.pair_worker import probe_crowd  # torch comes with it
 
     return probe_crowd(rank, world_size)

@@ -97,12 +97,18 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
     )
 
 
-def probe_crowd(rank: int, world_size: int) -> tuple[Points, Points]:
-    """Return the seconds of one more exchange of the smallest size by each number of pairs, and ``_own``.
+def probe_crowd(rank: int, world_size: int) -> tuple[Points, float, Points]:
+    """Return what more ranks than cores measure; all ranks call this.
 
-    All ranks call this.
+    The seconds of one more exchange of the smallest size by each number of pairs; what the first of all pairs takes
+    more, whose ranks slept until then; and ``_own``.
     """
-    return [(pairs, _exchange(TINY, pairs)) for pairs in CROWD], _own(world_size)
+    crowd, waking = list[tuple[int, float]](), 0.0
+    for pairs in CROWD:
+        few, further = _exchanges(TINY, pairs)
+        crowd.append((pairs, further))
+        waking = max(0.0, few - TINY_EXCHANGES[0] * further)
+    return crowd, waking, _own(world_size)
 
 
 def _own(world_size: int) -> Points:
@@ -148,11 +154,16 @@ def _repeated(call: Callable[[], object], size: int) -> float:
     return median_low([end - begin for begin, end in first_to_last(intervals)])
 
 
-def _exchange(size: int, pairs: int = 1) -> float:
+def _exchange(size: int) -> float:
     """Return the seconds of one more step of exchanges."""
+    return _exchanges(size)[1]
+
+
+def _exchanges(size: int, pairs: int = 1) -> tuple[float, float]:
+    """Return the seconds of a few steps of exchanges, and of one more."""
     counts = TINY_EXCHANGES if size == TINY else EXCHANGES
     few, many = (_seconds(partial(exchange, steps, pairs), size, 2) for steps in counts)
-    return (many - few) / (counts[1] - counts[0])
+    return few, (many - few) / (counts[1] - counts[0])
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[int, float, float]:

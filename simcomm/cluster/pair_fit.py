@@ -39,7 +39,7 @@ def fit_pair(probes: PairProbes) -> Transport:
     overhead = hop - post - arrival
     notice = min(overhead, max(0.0, first - hop - arrival))
     terms = TcpTerms(
-        start=max(0.0, first - hop - arrival - notice),
+        start=_start(probes, first - hop - arrival - notice),
         notice_overhead=notice,
         exchange_overhead=max(0.0, _at(probes.exchange, small) - hop - post - arrival),
         cores=probes.cores or inf,
@@ -92,6 +92,16 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float]:
     (few, sooner), *_, (many, later) = sorted(probes.at_once)
     post = min(max(0.0, (later - sooner) / (many - few)), both)
     return post, both - post
+
+
+def _start(probes: PairProbes, awake: float) -> float:
+    """Return the seconds of a core before a rank's first message.
+
+    Of two ranks that wait for their start awake it is ``awake``. In a crowd, and on clusters of more ranks than cores,
+    they sleep until then: all of them wake at once and take turns on the cores.
+    """
+    ranks = 2 * max((pairs for pairs, _ in probes.crowd), default=0)
+    return max(0.0, awake, probes.cores * probes.waking / ranks if ranks else 0.0)
 
 
 def _own_share(probes: PairProbes, both: float) -> float:
