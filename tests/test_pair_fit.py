@@ -74,8 +74,8 @@ def test_what_gloo_posts_itself_costs_its_share_in_its_own_collectives_only():
 def test_ranks_that_slept_take_longer_to_start():
     asleep = fit_pair(replace(PAIR, waking=8 * 500e-6 / 2)).tcp  # eight ranks of 500 us each, on two cores
     awake, brief = fit_pair(PAIR).tcp, fit_pair(replace(PAIR, waking=1e-6)).tcp
-    assert asleep is not None and awake is not None and asleep.start == pytest.approx(500e-6) > awake.start
-    assert brief == awake
+    assert asleep is not None and awake is not None and brief == awake
+    assert asleep.start == pytest.approx(500e-6) and awake.start < 400e-6
 
 
 def test_a_chain_that_was_disturbed_counts_less_than_those_that_were_not():
