@@ -17,9 +17,9 @@ LINE_SIZES = (4096, 2 << 20)  # of those that are timed in any case
 MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
 TURNS = 6  # blocks of running a training, each between two of calibrating
 HOP_TURNS = 12  # of running collectives: the same time in shorter blocks halves the error (docs/predictions.md)
-PROBE_S = 0.05  # of a probe in a block
-RUN_S = 0.12  # of a collective in a block
-REPETITIONS = 1, 13  # of either, at least and at most
+PROBE_S = 0.035  # of a probe in a block
+RUN_S = 0.08  # of a collective in a block
+REPETITIONS = 1, 9  # of either, at least and at most
 LONE_PROBE_S, LONE_REPETITIONS = 0.1, (3, 25)  # where nothing is run between the blocks, which are few
 
 
