@@ -1,7 +1,7 @@
 """What each term of TCP is worth: the rows of ``ringlab accuracy --here`` predicted again, without one term at a time.
 
     ringlab accuracy --here                  # measures, and keeps its rows in a file
-    python docs/tcp_terms_table.py [FILE]    # predicts them again; writes the tables in docs/transports.md with --write
+    python docs/tcp_terms_table.py [FILE]    # predicts them again; writes the tables into the pages with --write
 
 The model was built on the scenarios of ``CHOSEN_ON``; the others were put aside.
 """
@@ -20,6 +20,7 @@ import simcomm
 from collectives import Transport
 from collectives.output_files import write_text
 from collectives.records.pair_probes import PairProbes
+from collectives.units import format_size
 from ringlab.answers.accuracy_here import WITHIN
 from ringlab.answers.emulation import hosts_bandwidth, without_latencies
 from scenarios import load
@@ -28,6 +29,9 @@ from simcomm.cluster.pair_fit import fit_pair
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "accuracy_here.json", ROOT / "docs" / "transports.md"
+MISSES = ROOT / "docs" / "predictions.md"
+SMALL = 4096  # bytes up to which ranks wait for cores more than for links
+RACKS = ("bad-order", "two-racks", "three-racks")
 CHOSEN_ON = ("star4", "bad-order", "three-racks")
 POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction", "at_once", "crowd", "own")
 OFF: dict[str, dict[str, Any]] = {
@@ -122,23 +126,47 @@ def table(rows: Rows) -> Iterator[str]:
 
 
 def misses(rows: Rows) -> Iterator[str]:
-    """Yield a line for each row that is further off than ``WITHIN``."""
+    """Yield the lines of a table of the collectives that are further off than ``WITHIN``, each with its cause."""
+    yield "| scenario | algorithm | size | measured, ms | error, % | cause |"
+    yield "| --- | --- | ---: | ---: | ---: | --- |"
     for row, error in zip(rows.rows, rows.errors({}), strict=True):
         if abs(error) > WITHIN:
-            yield f"{row['scenario']} {row['what']} {row['bytes']:,} bytes: {row['measured_s']:.5f} s, {error:+.0%}"
+            what = f"{row['scenario']} | {row['what']} | {format_size(row['bytes'])}"
+            yield f"| {what} | {1e3 * row['measured_s']:.3g} | {100 * error:+.0f} | {cause(row, error)} |"
+
+
+def cause(row: Row, error: float) -> str:
+    """Return the cause of those in docs/predictions.md that a row's conditions are of; "not known" where none is.
+
+    >>> cause({"bytes": 4096, "what": "ring"}, -0.2), cause({"bytes": 1 << 20, "what": "gloo"}, 0.2)
+    ('cores', 'not known')
+    """
+    if row["bytes"] <= SMALL:
+        return "cores"
+    if row["what"] == "all_to_all" and error > 0:
+        return "order"
+    if row["what"] in ("recursive_doubling", "halving_doubling") and row["scenario"] in RACKS and error < 0:
+        return "shares"
+    return "not known"
+
+
+def write_between(page: Path, name: str, lines: str) -> None:
+    """Replace what stands between the marks of that name on a page."""
+    marked = re.compile(rf"(<!-- {name}: begin -->\n).*(<!-- {name}: end -->)", re.DOTALL)
+    write_text(page, marked.sub(lambda found: f"{found[1]}{lines}\n{found[2]}", page.read_text()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
-    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name} and {MISSES.name}")
     options = parser.parse_args()
     rows = Rows(json.loads(options.file.read_text()))
-    lines = "\n".join(table(rows))
-    print("\n".join([lines, "", *misses(rows)]))
+    terms, off = ("\n".join(lines) for lines in (table(rows), misses(rows)))
+    print(f"{terms}\n\n{off}")
     if options.write:
-        marked = re.compile(r"(<!-- terms: begin -->\n).*(<!-- terms: end -->)", re.DOTALL)
-        write_text(PAGE, marked.sub(lambda found: f"{found[1]}{lines}\n{found[2]}", PAGE.read_text()))
+        write_between(PAGE, "terms", terms)
+        write_between(MISSES, "misses", off)
 
 
 if __name__ == "__main__":
