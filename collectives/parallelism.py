@@ -54,6 +54,8 @@ class Parallelism:
     recompute: str = "none"
     prefetch: int = 1
     bucket_mb: float = 25.0
+    overlap: bool = True  # gradients travel while backward goes on; else all at once behind it
+    sync_every: int = 1  # steps after which ddp's replicas are averaged; above 1 it is local SGD, of the weights
     bucket_view: bool = False  # DDP's gradient_as_bucket_view: gradients live in the buckets
     half_weights: bool = False  # weights and gradients in 16 bits, beside a float32 copy in the optimizer
 
@@ -61,12 +63,12 @@ class Parallelism:
         check_known("form", self.form, FORMS)
         check_known("schedule", self.schedule, SCHEDULES)
         check_known("recompute", self.recompute, RECOMPUTED)
-        for name in ("tensor", "pipeline", "expert", "virtual", "top_k"):
+        for name in ("tensor", "pipeline", "expert", "virtual", "top_k", "sync_every"):
             check_whole_number(name, getattr(self, name), at_least=1)
         for name in ("data", "shard", "microbatches", "experts", "prefetch"):
             check_whole_number(name, getattr(self, name), at_least=0)
         check_number("bucket_mb", self.bucket_mb, "MiB", above=0)
-        for name in ("sequence", "bucket_view", "half_weights"):
+        for name in ("sequence", "overlap", "bucket_view", "half_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} is {quote(getattr(self, name))}; give True or False")
         self._check_together()
@@ -80,6 +82,8 @@ class Parallelism:
             raise InputError("sequence divides what tensor parallelism leaves whole: give tensor above 1 too")
         if self.form == "data_parallel" and (self.tensor > 1 or self.pipeline > 1):
             raise InputError("data_parallel is one process on the devices of a host: tensor and pipeline are 1 there")
+        if self.sync_every > 1 and self.form != "ddp":
+            raise InputError(f"sync_every is {self.sync_every}, which only form ddp has; the form is {self.form}")
         if self.shard and self.form != "hsdp":
             raise InputError(f"shard is {self.shard}, which only form hsdp has; the form is {self.form}")
         if self.expert > 1 and self.experts % self.expert + (self.experts == 0):

@@ -66,6 +66,9 @@ class DevicesTrainingForm(Section):
     images: int | None = Field(None, ge=1)
     samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
     price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
+    loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s that a host's loaders make
+    accumulate: int = Field(1, ge=1)
+    sync_every: int = Field(1, ge=1)
     gradient_sync: Syncs | None = None
     parallelism: dict[str, Any] = Field({})
     compute: ComputeSourceForm | None = None
@@ -111,6 +114,7 @@ class SpreadTraining:
     samples_per_epoch: int | None
     epochs: int
     price_per_hour: float | None
+    loader_rate: float | None
     algorithm: Algorithm | None  # of all_reduce on a simulated network
     parallelism: Parallelism
     compute: ComputeSourceForm | None
@@ -137,27 +141,24 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     algorithm = None
     if named is not None and named.name not in ("ddp", "nccl"):
         algorithm = builder.find_algorithm(named, "all_reduce", (cluster,), "training.gradient_sync.0")
-    own = tuple(training.image_shape) or (SHAPE if training.dataset in SAMPLES else None)
     given = dict(training.parallelism)
+    if named is not None:
+        given.setdefault("overlap", algorithm is None or named.buckets is not None)
     if named is not None and named.buckets is not None:
         given.setdefault("bucket_mb", named.buckets.mb)
+    if training.accumulate > 1:
+        given.setdefault("microbatches", training.accumulate)
+    if training.sync_every > 1:
+        given.setdefault("sync_every", training.sync_every)
+    own = tuple(training.image_shape) or (SHAPE if training.dataset in SAMPLES else None)
+    with builder.at("training.parallelism"):
+        parallelism = Parallelism(**given)
     return SpreadTraining(
         form.title or path.stem, path, builder.folder, cluster, training.model, own, training.batch_size,
         training.precision, training.optimizer,
         training.samples_per_epoch or training.images or SAMPLES.get(training.dataset), training.epochs,
-        training.price_per_hour, algorithm, Parallelism(**given), training.compute,
+        training.price_per_hour, training.loader_rate, algorithm, parallelism, training.compute,
     )  # fmt: skip
-
-
-def has_spread_keys(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
-    """Return whether a scenario's training says what only ``--devices`` knows."""
-    path, _ = builder_of(reference, overrides)
-    training = toml_files.tables(path, overrides).get("training")
-    if not isinstance(training, dict):
-        return False
-    compute = training.get("compute")
-    sources = isinstance(compute, dict) and {"profile", "rate", "gpu"} & compute.keys()
-    return bool(sources) or bool({"parallelism", "samples_per_epoch", "price_per_hour"} & training.keys())
 
 
 def _without_others(tables: dict[str, Any]) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class TrainingForm(Section):
         """Say of keys that only ``--devices`` reads where they belong."""
         table = given if isinstance(given, dict) else {}
         compute = table["compute"] if isinstance(table.get("compute"), dict) else {}
-        keys = [key for key in ("parallelism", "samples_per_epoch", "price_per_hour") if key in table]
+        keys = [key for key in ("parallelism", "samples_per_epoch", "price_per_hour", "loader_rate") if key in table]
         keys += [f"compute.{key}" for key in ("profile", "rate", "gpu") if key in compute]
         for key in keys:
             raise InputError(f"{key} is of trainings on many devices; predict them with --devices 1,2,4,8")

@@ -113,7 +113,7 @@ class Builder:
     folder: Path  # of the files that it names
 
     @contextmanager
-    def _at(self, key: str) -> Iterator[None]:
+    def at(self, key: str) -> Iterator[None]:
         """Put the file and this key before the message of an InputError that is raised inside."""
         try:
             yield
@@ -143,10 +143,10 @@ class Builder:
             return NO_TROUBLE
         trouble = form.trouble()
         for number, rank in enumerate(trouble.ranks):
-            with self._at(f"{key}.rank.{number}"):
+            with self.at(f"{key}.rank.{number}"):
                 check_trouble(Trouble(ranks=(rank,)), cluster.graph, cluster.world_size)
         for number, link in enumerate(trouble.links):
-            with self._at(f"{key}.link.{number}"):
+            with self.at(f"{key}.link.{number}"):
                 check_trouble(Trouble(links=(link,)), cluster.graph, cluster.world_size)
         return trouble
 
@@ -155,22 +155,22 @@ class Builder:
         from scenarios.cluster_forms import LinksForm
         from scenarios.network_form import NetworkForm
 
-        with self._at(f"{key}.link" if isinstance(form, LinksForm) else key):
+        with self.at(f"{key}.link" if isinstance(form, LinksForm) else key):
             cluster = form.build(self.folder)
         if settings is not None:
-            with self._at("nccl"):
+            with self.at("nccl"):
                 cluster = _with_settings(cluster, settings)
         if not isinstance(form, NetworkForm):
             return cluster
-        with self._at(f"{key}.route" if form.route else f"{key}.routing"):
+        with self.at(f"{key}.route" if form.route else f"{key}.routing"):
             cluster = form.with_routing(cluster)
-        with self._at(f"{key}.placement"):
+        with self.at(f"{key}.placement"):
             cluster = form.with_placement(cluster)
-        with self._at(f"{key}.world_size"):
+        with self.at(f"{key}.world_size"):
             return cluster if form.world_size is None else cluster.on_first(form.world_size)
 
     def _collective(self, form: "CollectiveForm", clusters: Sequence[Cluster]) -> CollectiveComparison:
-        with self._at("collective.root"):
+        with self.at("collective.root"):
             for cluster in clusters:
                 _check_root(form.root, cluster)
         algorithms = tuple(
@@ -214,14 +214,14 @@ class Builder:
         algorithm = None
         if sync.name != "ddp" or sync.parameters:
             algorithm = self.find_algorithm(sync, "all_reduce", clusters, key)
-        with self._at("training"):
+        with self.at("training"):
             return Training(algorithm, buckets=sync.buckets, compute=compute, **given)
 
     def find_algorithm(
         self, reference: "Reference | Sync", collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
         """Return the algorithm that ``key`` names for all clusters. Raise InputError that names the key."""
-        with self._at(key):
+        with self.at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)
             if reference.name == AUTO:

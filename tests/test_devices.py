@@ -7,7 +7,6 @@ from command_line import Ringlab, in_this_process
 
 import ringlab
 from collectives.errors import InputError
-from scenarios.devices_form import read_spread_training
 
 RATED = "training.compute={rate = 300.0}"
 GPT = "examples/gpt2_xl.toml"
@@ -32,20 +31,28 @@ def test_one_device_has_its_rate_and_more_have_less_each() -> None:
     assert found.to_dict()["rows"][3]["bottleneck"] == "sync"
 
 
-def test_a_step_of_a_network_is_computing_and_what_its_all_reduce_does_not_hide() -> None:
-    """Phases as stated, one bucket at the end: what travels after backward is the ring's own time."""
-    import simcomm
+@pytest.mark.parametrize("sync", ["ring", "naive"])
+def test_a_sync_after_backward_is_what_the_plain_prediction_says(sync: str) -> None:
+    set_sync = f"training.gradient_sync='{sync}'"
+    resnet = "training.image_shape=[3, 32, 32]"
+    (row,) = ringlab.predict_devices("star8", [8], set_sync, resnet).cases[0].rows
+    (plain,) = ringlab.load("star8", set_sync, "training.classes=1000").predict().training
+    assert row.step_s == pytest.approx(plain.step_s)
+    assert row.efficiency == pytest.approx(plain.scaling_efficiency)
 
-    big = "training.parallelism={bucket_mb = 1000.0}"
-    (row,) = ringlab.predict_devices("star8", [8], big, "training.gradient_sync='ring'").cases[0].rows
-    spread = read_spread_training("star8", [big])
-    gradients = sum(row.memory[name] for name in ("parameters",))
-    first = 1 << 20  # the least of DDP's first bucket, which backward hides
-    whole = simcomm.run("all_reduce/ring", spread.cluster, nbytes=int(gradients)).elapsed
-    assert row.parts["compute"] == pytest.approx(0.025 + 0.078)
-    assert row.parts["optimizer"] == pytest.approx(0.007)
-    assert 0.5 * whole < row.parts["sync"] <= whole
-    assert gradients > first
+
+def test_overlap_local_sgd_accumulation_and_loaders() -> None:
+    def step(*overrides: str) -> dict[str, float]:
+        found = ringlab.predict_devices("star8", [8], RATED, "training.gradient_sync='ring'", *overrides)
+        return {**found.cases[0].rows[0].parts, "total": found.cases[0].rows[0].step_s}
+
+    after, overlapped = step(), step("training.parallelism={overlap = true}")
+    assert overlapped["sync"] < after["sync"] and overlapped["compute"] == after["compute"]
+    assert step("training.sync_every=4")["sync"] == pytest.approx(after["sync"] / 4)
+    assert step("training.accumulate=4")["total"] == pytest.approx(after["total"])  # the same batch, one exchange
+    slow = step("training.loader_rate=10.0")
+    assert slow["total"] == pytest.approx(3.2, rel=1e-3)  # a host's 32 samples at 10/s
+    assert step("training.loader_rate=1e9")["input"] == pytest.approx(0, abs=1e-9)
 
 
 def test_gpus_without_a_rate_are_as_their_data_sheet() -> None:

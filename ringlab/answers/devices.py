@@ -37,7 +37,8 @@ PUBLISHED = {  # models of which published trainings say the rate of one GPU, as
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
     "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
-    "copies": "passes over gradients", "stragglers": "waiting for the slowest device", "compute": "computing",
+    "input": "loading of samples", "copies": "passes over gradients",
+    "stragglers": "waiting for the slowest device", "compute": "computing",
 }  # fmt: skip
 
 
@@ -145,7 +146,7 @@ def predict_devices(
 
     >>> found = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
     >>> [round(row.efficiency, 2) for row in found.cases[0].rows]
-    [1.0, 0.19]
+    [1.0, 0.17]
     """
     if not devices:
         raise InputError("devices is empty; give numbers of them, as 1,2,4,8")
@@ -243,7 +244,11 @@ def _step_model(spread: SpreadTraining) -> StepModel:
     compute = _compute(spread, profile, gpu)
     if not is_nccl:
         return StepModel(
-            compute, lambda count: _simulated(spread, count), optimizer=spread.optimizer, precision=spread.precision
+            compute,
+            lambda count: _simulated(spread, count),
+            optimizer=spread.optimizer,
+            precision=spread.precision,
+            loader_rate=spread.loader_rate or 0.0,
         )
     memory, bandwidth = None, 0.0
     if gpu is not None:
@@ -255,7 +260,8 @@ def _step_model(spread: SpreadTraining) -> StepModel:
             bandwidth = float(figures["memory_bandwidth"].value.split()[0]) * 1e9
     return StepModel(
         compute, lambda count: _of_nccl(spread, count), memory=memory, device=gpu or "a device",
-        memory_bandwidth=bandwidth, optimizer=spread.optimizer, precision=spread.precision,
+        loader_rate=spread.loader_rate or 0.0, memory_bandwidth=bandwidth,
+        optimizer=spread.optimizer, precision=spread.precision,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ COLUMNS = 5  # side by side; more are in tables of their own
 LEAST_S = 5e-7  # of a step, that is worth a line
 PARTS = {
     "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
-    "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers",
+    "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers", "input": "loading",
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ class StepParts:
     ``compute`` is of the device with most to do, with what is computed again; ``tensor`` and ``expert`` are collectives
     within layers; ``pipeline`` is waiting for other stages; ``sync`` what the data axis adds that nothing hides, and
     ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need.
+    ``input`` is what loaders that are too slow add.
     """
 
     compute: float
@@ -43,6 +44,7 @@ class StepParts:
     steal: float = 0.0
     copies: float = 0.0
     stragglers: float = 0.0
+    input: float = 0.0
 
     @property
     def total(self) -> float:
@@ -105,6 +107,7 @@ class StepModel:
     precision: str = "float32"
     memory: float | None = None  # bytes of a device; None: not checked
     device: str = "a device"
+    loader_rate: float = 0.0  # samples a second that a host's loaders make; 0: no limit
     memory_bandwidth: float = 0.0  # bytes/s of a GPU whose copies and stragglers are reckoned with; 0: of neither
 
     @property
@@ -157,10 +160,25 @@ class _Mesh:
         share = sum(tensor) / (sum(tensor) + sum(expert) or 1.0)
         inside = parts.tensor
         parts = replace(parts, tensor=inside * share, expert=inside * (1 - share))
+        parts = self._with_loading(self._less_often(parts))
         alone = self.batch_size / self.model.compute.step(self.batch_size)
         return StepPrediction(
             self.form, self.devices, self.batch_size, parts, kept, sync, alone, self.model.compute.spread, spans
         )  # fmt: skip
+
+    def _less_often(self, parts: StepParts) -> StepParts:
+        """Return the mean step of local SGD, which averages after some steps only."""
+        every = self.form.sync_every
+        return replace(parts, sync=parts.sync / every, steal=parts.steal / every, copies=parts.copies / every)
+
+    def _with_loading(self, parts: StepParts) -> StepParts:
+        """Return the step with what slow loaders add: the slower decides, as in the model of published trainings."""
+        if not self.model.loader_rate:
+            return parts
+        power = read_parameters()["input_power"]
+        samples = self.batch_size * self.form.data * min(self.fabric.node, self.devices) / self.devices
+        loading = samples / self.model.loader_rate
+        return replace(parts, input=(parts.total**power + loading**power) ** (1 / power) - parts.total)
 
     def _times(self) -> BlockTimes:
         """Return what a device computes of each block for a microbatch; recomputing is part of backward."""

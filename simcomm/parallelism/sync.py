@@ -85,6 +85,8 @@ def _in_buckets(units: Sequence[Unit], form: Parallelism, groups: DataGroups, st
     """
     collective = "all_reduce" if form.form == "ddp" else "reduce_scatter"
     found, group = buckets_of(units, form.bucket_mb), groups.whole
+    if not form.overlap:
+        found = [Bucket(sum(bucket.nbytes for bucket in found), 1.0)]
     seconds = [groups.fabric.seconds(collective, bucket.nbytes, group) for bucket in found]
     forward, backward = sum(unit.forward for unit in units), sum(unit.backward for unit in units)
     before = form.pieces * forward + (form.pieces - 1) * backward
