@@ -12,6 +12,7 @@ from collectives.units import count
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import Record
 from simcomm.scaling.accuracy.judging import Judged, judge_frozen, judge_held_out
+from simcomm.scaling.accuracy.one_gpu_judging import OneGpuScore, judge_one_gpu
 from simcomm.scaling.accuracy.scoring import Score, score_baselines, score_by, score_points
 from simcomm.scaling.descriptions import OWN_DATA, put_aside, read_series
 
@@ -26,6 +27,7 @@ class TrainingAccuracy(Record):
     directory: str
     fit: str  # with which parameters
     judged: Judged
+    one_gpu: Mapping[str, OneGpuScore]
     series: int
     sources: int
     notes: tuple[str, ...] = ()
@@ -61,6 +63,7 @@ class TrainingAccuracy(Record):
             "points": {name: asdict(score) for name, score in self.points.items()},
             "baselines": self.baselines,
             "by": {key: {name: asdict(one) for name, one in self.by(key).items()} for key in ("family", "gpus")},
+            "one_gpu": {name: asdict(score) for name, score in self.one_gpu.items()},
             "series": self.series,
             "sources": self.sources,
             "fit": self.fit,
@@ -97,5 +100,8 @@ def accuracy_training(
             judged, fit = judge_held_out(series, tick), "fitted to the other sources"
         else:
             judged, fit = judge_frozen(series), "as shipped"
+        one_gpu = judge_one_gpu(series)
     sources = len({one.source for one in series})
-    return TrainingAccuracy("its own series" if own else str(data), fit, judged, len(series), sources, tuple(notes))
+    return TrainingAccuracy(
+        "its own series" if own else str(data), fit, judged, one_gpu, len(series), sources, tuple(notes)
+    )

@@ -4,9 +4,11 @@ from rich.console import Console
 
 from ringlab.answers.accuracy_training import TrainingAccuracy
 from ringlab.terminal.tables import NOTHING, Row, make_table
+from simcomm.scaling.accuracy.one_gpu_judging import OneGpuScore
 from simcomm.scaling.accuracy.scoring import Score
 
 HEADINGS = ["points", "median", "nine in ten", "within 15 %", "bias", "in 50 %", "in 80 %", "in 90 %"]
+ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
 
 
 def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
@@ -22,6 +24,9 @@ def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
     for key, title in (("family", "family"), ("gpus", "GPUs")):
         groups = [[name, *_cells(score)] for name, score in answer.by(key).items()]
         console.print(make_table(f"By {title}", [title, *HEADINGS], groups, words=1))
+    alone = [[ONE_GPU[name], *_one_gpu(score)] for name, score in answer.one_gpu.items()]
+    headings = [one for one in HEADINGS if one != "bias"]
+    console.print(make_table("One GPU, its type left out", ["", *headings], alone, words=1))
     for note in answer.notes:
         console.print(note)
     console.print(
@@ -30,6 +35,12 @@ def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
     )
     if answer.file:
         console.print(f"The picture: {answer.file}", soft_wrap=True)
+
+
+def _one_gpu(score: OneGpuScore) -> Row:
+    shares = (score.within15, score.coverage50, score.coverage80, score.coverage90)
+    within = [NOTHING if share is None else f"{share:.0%}" for share in shares]
+    return [str(score.n), _percent(score.median), _percent(score.p90), *within]
 
 
 def _cells(score: Score) -> Row:

@@ -2,6 +2,7 @@
 
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode
 from simcomm.scaling.models import Layer, ModelProfile, find_model
+from simcomm.scaling.one_gpu import Rate, one_gpu_rate
 from simcomm.scaling.rates import Parts, ScaledRate, predict_rate
 
 __all__ = [
@@ -9,9 +10,11 @@ __all__ = [
     "Layer",
     "ModelProfile",
     "Parts",
+    "Rate",
     "ScaledRate",
     "ScalingGpu",
     "ScalingNode",
     "find_model",
+    "one_gpu_rate",
     "predict_rate",
 ]  # fmt: skip
