@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
+import pytest
+
 from simcomm import machine_code
+from simcomm.compiled.kernel.jit import KNOWN_INSIDE, compiled_sources, source_hash
 from simcomm.compiling import NOTE, tell_of_compiling
 
 SIMCOMM = Path(__file__).parent.parent / "simcomm"
@@ -35,6 +39,34 @@ def test_every_entry_to_the_machine_code_is_called():
     done = subprocess.run([sys.executable, "-c", code], cwd=SIMCOMM.parent, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert entries() | {"_measure", "_descend"} <= {*done.stdout.split()}
+
+
+@pytest.mark.skipif(numba.version_info.short not in KNOWN_INSIDE, reason="a release of numba not looked into")
+def test_code_that_lies_on_disk_is_loaded_without_what_compiles() -> None:
+    code = """if True:
+        from numba.core.cpu import CPUContext
+        from simcomm import machine_code
+        filled = []
+        CPUContext.load_additional_registries, before = lambda context: (filled.append(1), before(context)), \\
+            CPUContext.load_additional_registries
+        machine_code.USES.pop("routes of many pairs")  # found in plain numba
+        machine_code.main()
+        print(len(filled))
+    """
+    every = [sys.executable, "-m", "simcomm.machine_code"]
+    subprocess.run(every, cwd=SIMCOMM.parent, check=True, capture_output=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", code], cwd=SIMCOMM.parent, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "0\n")
+
+
+def test_an_edit_compiles_only_what_it_may_have_changed() -> None:
+    kernel = "simcomm.compiled.kernel"
+    of = {name: {path.stem for path in compiled_sources(f"{kernel}.{name}")} for name in ("event_loop", "tcp_loop")}
+    assert {"event_loop", "flow_groups", "fair_levels", "heap", "same_time"} <= of["event_loop"]
+    assert {"tcp_loop", "tcp_world", "tcp_order"} <= of["tcp_loop"]
+    assert not {"tcp_loop", "tcp_world"} & of["event_loop"] and not {"event_loop", "flow_groups"} & of["tcp_loop"]
+    numbers = {source_hash(f"{kernel}.{name}") for name in ("event_loop", "tcp_loop", "halting", "jitter")}
+    assert len(numbers) == 4
 
 
 def test_what_is_compiled_is_told_with_its_seconds_and_nothing_else(monkeypatch, capsys):

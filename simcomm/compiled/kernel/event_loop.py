@@ -277,7 +277,7 @@ def _entry(version: int) -> Callable[[World, int, int, float, int, float, float,
     return go_on
 
 
-_go_on = _entry(source_hash())
+_go_on = _entry(source_hash(__name__))
 NOWHERE = np.zeros(0, np.int32)
 
 

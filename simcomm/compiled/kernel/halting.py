@@ -107,4 +107,4 @@ def _entry(version: int) -> Callable[..., bool]:
     return advance_to_halt
 
 
-advance_to_halt = _entry(source_hash())
+advance_to_halt = _entry(source_hash(__name__))

@@ -5,6 +5,7 @@ Compiled functions work on arrays that Python holds and make none themselves, so
 hence functions are inlined.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache, wraps
 from hashlib import sha256
@@ -14,6 +15,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba.core import event
+from numba.core.runtime.nrt import rtsys
 
 from collectives.errors import InputError
 from simcomm.compiling import tell_of_compiling
@@ -26,6 +28,10 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+ROOT = Path(__file__).parents[3]
+COMPILED = ("simcomm.compiled.kernel.", "simcomm.model.", "simcomm.hashing")  # whose functions are compiled
+IMPORT = re.compile(r"^from (simcomm[.\w]*) import ([ ,\w]*)", re.MULTILINE)
+KNOWN_INSIDE = {(0, 68)}  # releases of numba of which it is known how they load code
 NOBODY = np.int64(-1)  # not the literal -1, for which numba would compile every function that takes it once more
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 
@@ -46,7 +52,7 @@ def entry(function: Function) -> Function:
     """Compile a function for Python to call, which calls others.
 
     numba looks for the code it kept by the text of this function alone, so the function must be a closure over
-    ``source_hash()``, lest the code outlive a change to what it calls.
+    ``source_hash(__name__)``, lest the code outlive a change to what it calls.
     """
     return compile_and_cache(function, **OPTIONS)
 
@@ -59,6 +65,7 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
     except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
         compiled = numba.njit(**options)(function)
         return compiled
+    _load_at_once(compiled)
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
@@ -68,6 +75,23 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
             return compiled(*arguments)
 
     return cast(Function, call)
+
+
+def _load_at_once(compiled: Any) -> None:
+    """Have code that lies on disk loaded without all that numba compiles with, which takes a third of a second.
+
+    Before numba looks on disk, it fills its tables of types and functions. They serve to compile, before which they are
+    filled in any case; of the rest, code needs only numba's runtime. This is about the insides of releases that were
+    looked into; others load in their own way.
+    """
+    if numba.version_info.short not in KNOWN_INSIDE:
+        return
+
+    def load_overload(signature: Any, context: Any) -> Any:
+        rtsys.initialize(context)
+        return compiled._cache._load_overload(signature, context)
+
+    compiled._cache.load_overload = load_overload
 
 
 class _Listener(event.Listener):
@@ -84,8 +108,26 @@ event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
 
 
 @cache
-def source_hash() -> int:
-    """Return a number that changes with the text of any module that this package compiles, or compiles parts of."""
-    kernel, simcomm = Path(__file__).parent, Path(__file__).parents[2]
-    paths = [*kernel.glob("*.py"), *simcomm.joinpath("model").glob("*.py"), simcomm / "hashing.py"]
-    return int.from_bytes(sha256(b"\0".join(path.read_bytes() for path in sorted(paths))).digest()[:6])
+def source_hash(module: str) -> int:
+    """Return a number that changes with the text of a module and of all whose functions may be compiled into its own.
+
+    An edit of one entry's modules so leaves the machine code of the others as it is.
+    """
+    return int.from_bytes(sha256(b"\0".join(path.read_bytes() for path in compiled_sources(module))).digest()[:6])
+
+
+def compiled_sources(module: str) -> list[Path]:
+    """Return the files of a module and of those that it imports, one through another, of the folders that are compiled.
+
+    >>> [path.stem for path in compiled_sources("simcomm.compiled.kernel.heap")]
+    ['arrays', 'heap', 'jit']
+    """
+    found, todo = dict[str, Path](), [module]
+    while todo:
+        name = todo.pop()
+        path = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+        if name not in found and name.startswith(COMPILED) and path.is_file():
+            found[name] = path
+            for package, names in IMPORT.findall(path.read_text(encoding="utf-8")):
+                todo += [package, *(f"{package}.{each.strip()}" for each in names.split(",") if each.strip())]
+    return [found[name] for name in sorted(found)]

@@ -32,4 +32,4 @@ def _entry(version: int) -> Callable[..., bool]:
     return draw_shares
 
 
-draw_shares = _entry(source_hash())
+draw_shares = _entry(source_hash(__name__))

@@ -340,4 +340,4 @@ def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     return advance_tcp
 
 
-advance_tcp = _entry(source_hash())
+advance_tcp = _entry(source_hash(__name__))
