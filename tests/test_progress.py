@@ -42,7 +42,7 @@ sizes = ["1 KiB"]
 title = "jitter"
 [what_if.trouble]
 repetitions = 100000
-messages = { distribution = "exponential", mean = "50 us" }
+messages = { distribution = "lognormal", mean = "50 us", deviation = "5 ms" }
 """
 
 

@@ -8,7 +8,8 @@ are made.
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
@@ -168,8 +169,9 @@ def _enough_runs(
 ) -> list[Trace]:
     """Return the runs with the first seeds of ``trouble``, as many as tell the median."""
     done, times, looked = dict[int, Trace](), list[float](), LOOK_FROM
-    with repetitions():
-        for number, trace in _in_any_order(partial(_run, trouble, simulate, record), trouble.runs):
+    runs = _in_any_order(partial(_run, trouble, simulate, record), trouble.runs)
+    with repetitions(), closing(runs):
+        for number, trace in runs:
             done[number] = trace
             on_run()
             while len(times) in done:
@@ -188,13 +190,14 @@ def _run(trouble: Trouble, simulate: Callable[..., Trace], record: bool, number:
     return simulate(trouble=trouble.repetition(number), record=record)
 
 
-def _in_any_order(run: Callable[[int], Trace], number: int) -> Iterator[tuple[int, Trace]]:
+def _in_any_order(run: Callable[[int], Trace], number: int) -> Generator[tuple[int, Trace], None, None]:
     """Yield the runs as they get done, on all cores where they take long and other processes can be told of them."""
     try:
         pickle.dumps(run)
     except (pickle.PicklingError, AttributeError, TypeError):
-        return ((each, run(each)) for each in range(number))
-    return in_any_order(run, range(number))
+        yield from ((each, run(each)) for each in range(number))
+        return
+    yield from in_any_order(run, range(number))
 
 
 def is_median_known(times: Sequence[float]) -> bool:
