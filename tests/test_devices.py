@@ -55,6 +55,12 @@ def test_overlap_local_sgd_accumulation_and_loaders() -> None:
     assert step("training.loader_rate=1e9")["input"] == pytest.approx(0, abs=1e-9)
 
 
+def test_stated_phases_are_of_the_scenarios_batch_whatever_varies() -> None:
+    small, usual = ringlab.predict_devices("star8", [1], what_if="batch=8,32").cases
+    assert usual.rows[0].parts["compute"] == pytest.approx(0.025 + 0.078)
+    assert small.rows[0].parts["compute"] == pytest.approx((0.025 + 0.078) / 4)
+
+
 def test_gpus_without_a_rate_are_as_their_data_sheet() -> None:
     found = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='gpt2', batch_size=8, precision='bf16'}")
     assert found.compute == "data sheet of H100 SXM, bf16"
@@ -99,6 +105,12 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
         (["training.compute={profile = 'a.json', gpu = 'T4'}"], [8], "give one source"),
         (["training.compute={profile = 'none.json'}"], [8], "none.json"),
         (["training.model='gpt3'"], [8], "gpt3"),
+        (
+            ["training.batch_size=1000000", "training.parallelism={pipeline = 2, microbatches = 1000000}"],
+            [16],
+            "1000000 microbatches are about 8,000,000 tasks",
+        ),
+        (["training.model='gpt:layers=99999,width=8,heads=1,context=8,vocabulary=9'"], [8], "from 1 to 4096"),
         ([], [12], "12 devices do not fill hosts of 8"),
     ],
 )

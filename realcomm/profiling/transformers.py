@@ -19,7 +19,7 @@ from collectives.suggestions import suggest
 
 KINDS = ("gpt", "bert", "llama")
 NEEDED = ("layers", "width", "heads", "context", "vocabulary")
-MOST = 1 << 40  # of a product of dimensions
+MOST = {"layers": 4096, "vocabulary": 1 << 24}  # of other dimensions 2**22
 EXAMPLE = "gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257"
 
 
@@ -44,8 +44,9 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in TransformerShape._fields:
             raise InputError(f"model {quote(text)}: {quote(key)} is no key; {suggest(key, TransformerShape._fields)}")
-        if not (value.isascii() and value.isdigit()) or not 0 < int(value[:18]) < MOST:
-            raise InputError(f"model {quote(text)}: {key} is {quote(value)}; give a whole number from 1 on")
+        most = MOST.get(key, 1 << 22)
+        if not (value.isascii() and value.isdigit()) or not 0 < int(value[:18]) <= most:
+            raise InputError(f"model {quote(text)}: {key} is {quote(value)}; give a whole number from 1 to {most}")
         found[key] = int(value)
     missing = [key for key in NEEDED if key not in found]
     if missing:

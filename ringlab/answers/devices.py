@@ -15,10 +15,11 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
+from collectives.workload import ComputePhases
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
 from scenarios.devices_form import SpreadTraining, read_spread_training
-from simcomm.parallelism.compute import Compute, as_measured, at_rate, of_data_sheet
+from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, of_data_sheet
 from simcomm.parallelism.fabric import Fabric, NcclFabric, SimulatedFabric
 from simcomm.parallelism.memory import gpu_memory
 from simcomm.parallelism.step import StepModel, StepPrediction
@@ -156,7 +157,7 @@ def predict_devices(
     for value in values:
         changed = (*overrides, f"{key}={value}") if key is not None else overrides
         spread = read_spread_training(scenario, changed)
-        model = _step_model(spread)
+        model = _step_model(spread, base.batch_size)
         cases.append(_case(value, spread, model, devices))
     assert model is not None
     found = [row for case in cases for row in case.rows]
@@ -235,13 +236,16 @@ def _conclude(answer: DevicesAnswer) -> list[str]:
     return [sentence[0].upper() + sentence[1:] for sentence in said]
 
 
-def _step_model(spread: SpreadTraining) -> StepModel:
-    """Return what predicts the steps of a training. Raise InputError where no times of computing are known."""
+def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
+    """Return what predicts the steps of a training, whose stated phases are of ``stated_batch`` samples.
+
+    Raise InputError where no times of computing are known.
+    """
     cluster = spread.cluster
     is_nccl = cluster.transport is not None and cluster.transport.name == NCCL
     gpu = _gpu_of(spread) if is_nccl else None
     profile = _find_profile(spread)
-    compute = _compute(spread, profile, gpu)
+    compute = _compute(spread, profile, gpu, stated_batch)
     if not is_nccl:
         return StepModel(
             compute,
@@ -292,7 +296,7 @@ def _find_profile(spread: SpreadTraining) -> ModelProfile:
     return profile_on_meta(find_model(model, spread.shape))
 
 
-def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None) -> Compute:
+def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, stated_batch: int) -> Compute:
     """Return the computing by what is known best: measured here, measured on another GPU, published, a data sheet."""
     source, phases = spread.compute, spread.phases
     if source is not None and source.rate is not None:
@@ -300,7 +304,7 @@ def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None) -> 
             return at_rate(profile, source.rate)
         return _by_law(spread, profile, gpu, {source.gpu: source.rate})
     if phases is not None:
-        return _of_phases(profile, spread, phases.forward, phases.backward, phases.optimizer)
+        return _of_phases(profile, phases, stated_batch)
     if source is not None and source.profile is not None and profile.measured:
         return as_measured(profile)
     named = (source.gpu if source is not None else None) or gpu
@@ -335,15 +339,13 @@ def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict
     return replace(at_rate(profile, found.median, source), spread=spread_of_log)
 
 
-def _of_phases(
-    profile: ModelProfile, spread: SpreadTraining, forward: float, backward: float, optimizer: float
-) -> Compute:
-    """Return the stated phases of the scenario's batch, divided among the layers by their work."""
+def _of_phases(profile: ModelProfile, phases: ComputePhases, batch_size: int) -> Compute:
+    """Return the stated phases of a batch, divided among the layers by their work."""
     ahead, back = (
-        tuple(seconds / spread.batch_size * each / sum(work) for each in work)
-        for seconds, work in ((forward, profile.work(False)), (backward, profile.work(True)))
+        tuple(seconds / batch_size * each / sum(work) for each in work)
+        for seconds, work in ((phases.forward, profile.work(False)), (phases.backward, profile.work(True)))
     )
-    return Compute(profile, ahead, back, optimizer, f"stated for batches of {spread.batch_size}", 0.03)
+    return Compute(profile, ahead, back, phases.optimizer, f"stated for batches of {batch_size}", MEASURED_SPREAD)
 
 
 def _simulated(spread: SpreadTraining, count: int) -> Fabric:

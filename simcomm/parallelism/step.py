@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from collectives.checks import check_whole_number
-from collectives.errors import InputError
+from collectives.errors import InputError, TooLarge
 from collectives.parallelism import SHARDED, Parallelism
 from collectives.records.model_profile import ModelProfile
 from simcomm.parallelism.compute import BlockTimes, Compute
@@ -22,6 +22,7 @@ from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.step import FULL_NIC, USUAL_STEP
 
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end
+MOST_TASKS = 400_000  # of a step: a second or two
 NOT_A_BOTTLENECK = ("compute", "optimizer")
 
 
@@ -125,12 +126,22 @@ class StepModel:
         fabric = self.fabric_of(devices)
         form = parallelism.for_devices(devices, fabric.node)
         check_form(self.profile, form)
+        check_tasks(self.profile, form)
         settings = {"optimizer": self.optimizer, "precision": self.precision}
         if self.memory is None:
             kept = memory_of(self.profile, form, batch_size, **settings)
         else:
             kept = check_fit(self.profile, form, batch_size, self.memory, self.device, **settings)
         return _Mesh(self, form, devices, batch_size, fabric).predict(tuple(kept))
+
+
+def check_tasks(profile: ModelProfile, form: Parallelism) -> None:
+    """Raise TooLarge for a step of more tasks than are simulated."""
+    tasks = 4 * form.pieces * (form.pipeline * form.virtual if form.pipeline > 1 else len(profile.blocks))
+    if form.pieces > 1 and tasks > MOST_TASKS:
+        raise TooLarge(
+            f"{form.pieces} microbatches are about {tasks:,} tasks; up to {MOST_TASKS:,} are simulated: give fewer"
+        )
 
 
 @dataclass(frozen=True)
