@@ -24,6 +24,7 @@ SMALLEST = {  # what makes each of them take seconds
     "growth.py": ["--parts", "lockstep", "--only", "broadcast", "--repetitions", "1", "--fewer", "64"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
+    "renting.py": ["--choices", "20"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
     "waiting.py": ["--repetitions", "1", "--hosts", "2"],
@@ -146,6 +147,12 @@ def test_the_page_on_training_shows_what_was_measured_of_it():
     assert made["by_recipe"](found["recipes"])[0][1] == chosen, "the recipe is the one that was chosen"
     assert {row["way"] for row in found["ways"]} == set(curves)
     assert all(row["accuracies"][-1] >= 0.95 and row["furthest"] < 1e-3 for row in found["ways"])
+
+
+@pytest.mark.slow
+def test_renting_is_measured(tmp_path: Path):
+    found = measured("renting.py", tmp_path / "found.json", *SMALLEST["renting.py"])
+    assert found["environment"]["cores"] >= 1 and found["plan"]["choices"] >= 20
 
 
 @pytest.mark.slow
