@@ -4,7 +4,7 @@
 
 The plan is asked for in a process of its own, with prices of so many made-up regions; its time is from the call to the
 answer, with all cores. The regret is over published series: ``known`` with the rate of one GPU from the series, from
-data sheets without the option's type of GPU and model. ``one_gpu`` has errors of rates of one GPU, its type left out.
+data sheets without published rates of the option's type of GPU or model.
 """
 
 import argparse
@@ -18,12 +18,9 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 import ringlab
 from collectives.output_files import write_text
 from collectives.records.environment import cores, describe_environment
-from simcomm.renting.one_gpu import OneGpu, fit_law, published_rates
 from simcomm.renting.regret import (
     BySheets,
     Option,
@@ -100,39 +97,11 @@ def regret() -> dict[str, Any]:
         ways: dict[str, Callable[[Option], float]] = {
             "known": lambda option: scaled_rate(option, option.alone),
             "known, linear scaling": lambda option: option.alone * option.point.gpus,
-            "from data sheets": BySheets(read_series()),
+            "from data sheets": BySheets(),
             "its peak FLOP/s": lambda option: option.point.gpus * option.series.gpu.tflops(option.series.job.precision),
         }
         found[name] = {way: _plain(summarise(jobs, prices, predict)) for way, predict in ways.items()}
     return found
-
-
-def one_gpu() -> dict[str, Any]:
-    """Return errors of the rate of one GPU, its type left out of the law: as shares, and how many intervals hold."""
-    series = [one for one in read_series() if one.points[0].gpus == 1]
-    laws = {name: fit_law([one for one in series if one.gpu.name != name]) for name in {one.gpu.name for one in series}}
-    found: dict[str, list[tuple[float, bool]]] = {}
-    for one in series:
-        others = [each for each in series if each.gpu.name != one.gpu.name]
-        same_source = [each for each in others if each.source == one.source]
-        asked = {
-            "same job and source on other types": ({}, published_rates(one.job, same_source)),
-            "same job on other types": (published_rates(one.job, others), {}),
-            "data sheet": ({}, {}),
-        }
-        for way, (published, known) in asked.items():
-            if way == "data sheet" or published or known:
-                rate = OneGpu(one.job, known, law=laws[one.gpu.name], published=published).rate(one.gpu.name)
-                low, high = rate.interval(0.8)
-                true = one.points[0].rate
-                found.setdefault(way, []).append((abs(rate.median / true - 1), low <= true <= high))
-    return {way: _errors(pairs) for way, pairs in found.items()}
-
-
-def _errors(pairs: list[tuple[float, bool]]) -> dict[str, float]:
-    errors, held = zip(*pairs, strict=True)
-    numbers = {"median": np.median(errors), "p90": np.quantile(errors, 0.9), "coverage80": np.mean(held)}
-    return {"n": len(pairs), **{name: round(float(value), 4) for name, value in numbers.items()}}
 
 
 def _plain(found: Summary) -> dict[str, float]:
@@ -146,8 +115,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     found = {"environment": describe_environment(), "plan": time_plan(options.choices), "regret": regret()}
-    found["one_gpu"] = one_gpu()
-    print(json.dumps({key: found[key] for key in ("plan", "regret", "one_gpu")}, indent=2))
+    print(json.dumps({key: found[key] for key in ("plan", "regret")}, indent=2))
     write_text(options.output, json.dumps(found, indent=2) + "\n")
 
 

@@ -77,10 +77,6 @@ def measured() -> str:
             lines.append(
                 f"| {among} | {way} | {one['jobs']} | {one['mean']:.1%} | {one['p90']:.1%} | {one['right']:.0%} |"
             )
-    lines += ["", "Errors of the rate of one GPU, its type left out of the law, by what else is known:", ""]
-    lines += ["| known | rates | median | p90 | in intervals of 80 % |", "| --- | ---: | ---: | ---: | ---: |"]
-    for way, one in found["one_gpu"].items():
-        lines.append(f"| {way} | {one['n']} | {one['median']:.1%} | {one['p90']:.1%} | {one['coverage80']:.0%} |")
     return "\n".join(lines) + "\n"
 
 

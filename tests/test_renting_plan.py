@@ -3,10 +3,8 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import date
 from itertools import pairwise
-from math import exp, hypot
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,14 @@ from ringlab.cli import app
 from simcomm.renting import predicting
 from simcomm.renting.fitting import footprint, memory_of_gpu
 from simcomm.renting.measuring import MEASURED_SPREAD
-from simcomm.renting.nodes import SERIES_GPUS, scaling_node
-from simcomm.renting.one_gpu import BY_LAW, JOB_BY_LAYERS, Law, OneGpu, fit_law
+from simcomm.renting.nodes import SERIES_GPUS, scaling_node, series_gpu
+from simcomm.renting.one_gpu import OneGpu
 from simcomm.renting.quotes import Rate
 from simcomm.renting.rentals import COLUMNS, read_rentals
 from simcomm.renting.uncertain import Uncertain
-from simcomm.scaling.descriptions import Job, Point, read_series
+from simcomm.scaling.descriptions import Job, find_scaling_gpu, read_series
 from simcomm.scaling.models import Layer, ModelProfile, find_model
+from simcomm.scaling.one_gpu import YOURS, Alone, guess_together, published
 
 RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
 SCENARIO = """
@@ -63,37 +62,26 @@ def test_a_plan_adds_up(scenario: str) -> None:
     json.dumps(answer.to_dict(), allow_nan=False)
 
 
-def test_one_gpu_is_measured_published_or_by_its_data_sheet() -> None:
-    job = Job(find_model("ResNet-50"), 256.0)
-    law = Law(peak=0.5, memory=0.5, years=0.0, constant=1.0, flops=0.0, activations=0.0)
-    sheets = OneGpu(job, {}, law=law, published={})
-    v100, a100 = sheets.rate("V100 SXM2 16GB"), sheets.rate("A100 40GB SXM")
-    ratio = (312 / 125 * 1555 / 900) ** 0.5
-    assert a100.median / v100.median == pytest.approx(ratio)
-    assert a100.over(v100).spread == pytest.approx(2**0.5 * BY_LAW)
-    assert a100.spread == pytest.approx(hypot(BY_LAW, JOB_BY_LAYERS))
-    measured = OneGpu(job, {"V100": 1000.0}, law=law, published={})
+def test_types_of_gpu_are_wrong_together_as_far_as_they_are() -> None:
+    job, names = Job(find_model("ResNet-50"), 256.0), ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"]
+    found = OneGpu(job, {}, names)
+    boards = [find_scaling_gpu(series_gpu(name)) for name in sorted(names, key=series_gpu)]
+    rates, covariance = guess_together(published(), [Alone(job, board, YOURS) for board in boards])
+    for place, board in enumerate(boards):
+        one = found.rate(board.name)
+        assert (one.median, one.spread) == pytest.approx((rates[place].rate, rates[place].spread))
+        for other, second in enumerate(boards):
+            apart = covariance[place, place] + covariance[other, other] - 2 * covariance[place, other]
+            assert one.over(found.rate(second.name)).spread ** 2 == pytest.approx(apart, abs=1e-6)
+    measured = OneGpu(job, {"V100": 1000.0}, names)
     assert measured.rate("V100 SXM2 32GB") == Uncertain(1000.0, {"one V100": MEASURED_SPREAD})
-    assert measured.rate("A100 40GB SXM").median == pytest.approx(1000.0 * ratio)
-    assert measured.rate("A100 40GB SXM").spread == pytest.approx(2**0.5 * BY_LAW)
-    published = OneGpu(job, {"V100": 1000.0}, law=law, published={"V100": 800.0, "A100": 2000.0})
-    assert published.rate("A100 40GB SXM").median == pytest.approx(2500.0)
+    assert measured.rate("A100 40GB SXM").spread < found.rate("A100 40GB SXM").spread
+    mine = Job(ModelProfile("mine", (Layer(10, 1.0, 0.0),)), 1.0)
     with pytest.raises(InputError, match="nothing is known of mine but its size: measure one GPU"):
-        OneGpu(Job(ModelProfile("mine", (Layer(10, 1.0, 0.0),)), 1.0), {}).rate("A10")
-
-
-def test_the_law_is_found_again() -> None:
-    """Rates that follow a law give its exponents; each type once in two sources, of which one is twice as fast."""
-    law = Law(0.3, 0.6, 0.2, 2.0, -0.5, 0.0)
-    made = []
-    for factor, source in ((1.0, "a"), (2.0, "b")):
-        for one in read_series():
-            job = one.job
-            if one.source == "lambda_bench_v1" and one.model in ("ResNet-50", "SSD300"):
-                rate = factor * exp(law.of_type(one.gpu, job.precision) + law.of_job(job))
-                made.append(replace(one, source=source, points=(Point(1, 1, rate),)))
-    found = fit_law(made)
-    assert (found.peak, found.memory, found.years) == pytest.approx((0.3, 0.6, 0.2), abs=1e-9)
+        OneGpu(mine, {}, names).rate("RTX 4090")
+    small, large = (OneGpu(mine, {"V100": rate}, names).rate("A100 40GB SXM").median for rate in (5.0, 5000.0))
+    assert large / small == pytest.approx(1000.0)
+    assert 5.0 < small < 20.0
 
 
 def test_machines_are_joined_as_they_are_sold() -> None:

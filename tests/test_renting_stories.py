@@ -63,5 +63,5 @@ def test_the_cheapest_option_is_found_where_the_rate_of_one_gpu_is_known() -> No
     assert found.mean < 0.015
     assert found.mean < summarise(eight, prices, lambda option: option.alone * 8).mean
     assert summarise(eight, prices, lambda option: option.point.rate).right == 1.0
-    sheets = summarise(eight, prices, BySheets(read_series()))
-    assert found.mean < sheets.mean < 0.2
+    some = eight[:5]  # each option asks again, without its type of GPU and its model
+    assert summarise(some, prices, BySheets()).mean < 0.2

@@ -321,15 +321,15 @@ def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, sta
 def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict[str, float]) -> Compute:
     """Return the computing at the rate of a GPU that follows from ``known`` ones of others, or from published ones.
 
-    How types of GPUs compare is fitted to published rates (``simcomm/renting/one_gpu.py``).
+    How types of GPUs compare is known from published rates (``simcomm/scaling/one_gpu.py``).
     """
     from simcomm.renting.one_gpu import OneGpu
     from simcomm.scaling.descriptions import Job
-    from simcomm.scaling.models import find_model
+    from simcomm.scaling.models import find_model, of_profile
 
-    like = PUBLISHED.get(profile.model)  # of a model without published rates only known ones count, of any job
-    job = Job(find_model(like or "ResNet-50"), spread.batch_size, spread.precision)
-    found = OneGpu(job, known, published=None if like else {}).rate(gpu)
+    like = PUBLISHED.get(profile.model)
+    job = Job(find_model(like) if like else of_profile(profile), spread.batch_size, spread.precision)
+    found = OneGpu(job, known, [gpu]).rate(gpu)
     if known:
         ((other, rate),) = known.items()
         source = f"{rate:.4g} samples/s on one {other}, and how {gpu} compares in published rates"

@@ -155,8 +155,8 @@ def plan(
     late = form.plan.deadline if deadline is None else parse_hours(deadline)
     money = form.plan.budget if budget is None else budget
     limits = Limits(late or inf, money or inf)
-    predicting = Predicting(make_job(form), OneGpu(make_job(form), form.plan.known_rates).rate)
-    rentals = _offered(read_rentals(prices), form.plan, str(path))
+    job, rentals = make_job(form), _offered(read_rentals(prices), form.plan, str(path))
+    predicting = Predicting(job, OneGpu(job, form.plan.known_rates, {one.gpu for one in rentals}).rate)
     taken = footprint(predicting.job.model, form.training.precision, form.training.optimizer)
     fitting, left_out = _fitting(rentals, taken, form.training)
     choices, questions, unknown = _questions(fitting, predicting, form.plan, spot)

@@ -1,19 +1,14 @@
-"""What one GPU of each type does of a job: measured by the user, published of the same job, or from data sheets.
+"""What one GPU of each type does of a job, and by which causes all types may be wrong together.
 
-Between types, rates follow a power law of what data sheets say, fitted to published one-GPU rates of the same model,
-precision and source on different types:
-
-    ln rate = job + a ln peak + b ln memory bandwidth + c (year - 2018) / 5
-
-The job's own constant is that of published rates, or follows FLOPs and activations, which is far less sure: but it is
-the same for all types, so that it cancels in every choice. What a user measured on some types moves all others with it.
+Rates are measured by the user, or guessed from published rates and data sheets by ``simcomm.scaling.one_gpu``, whose
+covariance says what is wrong alike: a job's own constant moves all types and cancels in a choice. The causes are the
+columns of its Cholesky factor, so that numbers with them have this covariance.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from dataclasses import replace
 from math import exp, log
-from statistics import fmean, median
-from typing import NamedTuple
+from statistics import fmean
 
 import numpy as np
 
@@ -24,127 +19,67 @@ from simcomm.cluster.hardware_parts import parts
 from simcomm.renting.measuring import MEASURED_SPREAD
 from simcomm.renting.nodes import SERIES_GPUS, series_gpu
 from simcomm.renting.uncertain import Uncertain
-from simcomm.scaling.descriptions import Job, ScalingGpu, Series, find_scaling_gpu, is_half, read_series
+from simcomm.scaling.descriptions import Job, find_scaling_gpu
+from simcomm.scaling.models import Layer, ModelProfile
+from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, guess_together, published
 
-# Standard deviations of logarithms, with which four in five published rates are within 80 % (benchmarks/renting.py).
-BY_LAW = 0.14  # a type by the law
-PUBLISHED = 0.12  # a published rate of the same model, precision and type
-JOB_PUBLISHED = 0.24  # the constant of a job with published rates: other software, batches and data
-JOB_BY_LAYERS = 0.65  # that of a job without: by FLOPs and activations
-MIDDLE_YEAR, YEARS = 2018, 5
-
-
-class Law(NamedTuple):
-    """The exponents of peak and memory bandwidth and of five years, and a job's constant by FLOPs and activations."""
-
-    peak: float
-    memory: float
-    years: float
-    constant: float
-    flops: float
-    activations: float
-
-    def of_type(self, gpu: ScalingGpu, precision: str) -> float:
-        """Return the logarithm of what a type does, up to the job's constant."""
-        years = (gpu.year - MIDDLE_YEAR) / YEARS
-        return self.peak * log(gpu.tflops(precision)) + self.memory * log(gpu.memory_GBps) + self.years * years
-
-    def of_job(self, job: Job) -> float:
-        """Return a job's constant by its layers."""
-        return self.constant + self.flops * log(job.model.flops) + self.activations * log(job.model.activations)
-
-
-def fit_law(series: Iterable[Series]) -> Law:
-    """Return the law of least squares for these series' rates of one GPU."""
-    rates = [one for one in series if one.points[0].gpus == 1]
-    jobs: dict[object, list[int]] = {}
-    for place, one in enumerate(rates):
-        jobs.setdefault((one.model, is_half(one.job.precision), one.source), []).append(place)
-    sheets = np.array([_sheet(one.gpu, one.job.precision) for one in rates])
-    logs = np.array([log(one.points[0].rate) for one in rates])
-    several = [places for places in jobs.values() if len({rates[place].gpu.name for place in places}) > 1]
-    within = np.concatenate([sheets[places] - sheets[places].mean(axis=0) for places in several])
-    moved = np.concatenate([logs[places] - logs[places].mean() for places in several])
-    peak, memory, years = np.linalg.lstsq(within, moved, rcond=None)[0]
-    left = logs - sheets @ np.array([peak, memory, years])
-    layers = np.array([[1.0, log(one.job.model.flops), log(one.job.model.activations)] for one in rates])
-    constant, flops, activations = np.linalg.lstsq(layers, left, rcond=None)[0]
-    return Law(*map(float, (peak, memory, years, constant, flops, activations)))
-
-
-def _sheet(gpu: ScalingGpu, precision: str) -> list[float]:
-    return [log(gpu.tflops(precision)), log(gpu.memory_GBps), (gpu.year - MIDDLE_YEAR) / YEARS]
-
-
-@cache
-def usual_law() -> Law:
-    """Return the law of the project's own series.
-
-    >>> 0 < usual_law().peak < 1 and 0 < usual_law().memory < 1
-    True
-    """
-    return fit_law(read_series())
-
-
-def published_rates(job: Job, series: Iterable[Series]) -> dict[str, float]:
-    """Return published rates of one GPU by type, of the same model in half or whole precision: their medians."""
-    found: dict[str, list[float]] = {}
-    for one in series:
-        alike = one.model == job.model.name and is_half(one.job.precision) == is_half(job.precision)
-        if alike and one.points[0].gpus == 1:
-            found.setdefault(one.gpu.name, []).append(one.points[0].rate)
-    return {name: median(rates) for name, rates in found.items()}
+SOME_FLOPS = 1e9  # where a search for those of a sample begins
 
 
 class OneGpu:
-    """The rates of one GPU of each type in samples a second, with what each may be wrong by."""
+    """The rates of one GPU of each type in samples a second, with what they may be wrong by."""
 
-    def __init__(
-        self,
-        job: Job,
-        known: Mapping[str, float],
-        *,
-        law: Law | None = None,
-        published: Mapping[str, float] | None = None,
-    ) -> None:
-        """Take a user's rates by the names of GPUs. Raise InputError for a GPU that there is not."""
+    def __init__(self, job: Job, known: Mapping[str, float], gpus: Iterable[str]) -> None:
+        """Take a user's rates and the types that are asked about, by names of the hardware catalogue.
+
+        Raise InputError for a known rate of a GPU that there is not.
+        """
         names = {*parts("GPU"), *SERIES_GPUS.values()}
         for name in known:
             if name not in names:
                 raise InputError(f"plan.known_rates: {quote(name)} is no GPU of the catalogue; {suggest(name, names)}")
-        self.job, self.law = job, law or usual_law()
+        self.job = job
         self.known = {series_gpu(name): rate for name, rate in known.items()}
-        self.published = published_rates(job, read_series()) if published is None else dict(published)
+        self.unknown = dict[str, str]()  # by type: why nothing can be said
+        self.guessed = self._guess(sorted({series_gpu(name) for name in gpus} - self.known.keys()))
 
     def rate(self, gpu: str) -> Uncertain:
-        """Return the rate of a GPU of the hardware catalogue. Raise InputError for one without a data sheet."""
+        """Return the rate of a type that was asked about. Raise InputError for one of which too little is known."""
         name = series_gpu(gpu)
         if name in self.known:
             return Uncertain(self.known[name], {f"one {name}": MEASURED_SPREAD})
-        expected, spread = self._expected(name)
-        causes = {f"one {name}": spread}
-        if not self.known:
-            if not self.published and not self.job.model.activations:
-                raise InputError(
-                    f"nothing is known of {self.job.model.name} but its size: measure one GPU, known_rates"
-                )
-            return Uncertain(exp(expected), {"the job": JOB_PUBLISHED if self.published else JOB_BY_LAYERS, **causes})
-        beside = {one: self._expected(one) for one in self.known}
-        moved = fmean(log(rate) - beside[one][0] for one, rate in self.known.items())
-        for one, (_, own) in beside.items():
-            causes[f"{one} beside what is known of it"] = -own / len(beside)
-        return Uncertain(exp(expected + moved), causes)
+        if name in self.unknown:
+            raise InputError(self.unknown[name])
+        return self.guessed[name]
 
-    def _expected(self, name: str) -> tuple[float, float]:
-        """Return the logarithm of a type's rate before anything is measured, and its own spread."""
-        if name in self.published:
-            return log(self.published[name]), PUBLISHED
-        precision = self.job.precision
-        own = self.law.of_type(find_scaling_gpu(name), precision)
-        if self.published:
-            apart = [
-                log(rate) - self.law.of_type(find_scaling_gpu(one), precision) for one, rate in self.published.items()
-            ]
-            return own + fmean(apart), BY_LAW
-        constant = self.law.of_job(self.job) if self.job.model.activations else 0.0
-        return own + constant, BY_LAW
+    def _guess(self, names: Iterable[str]) -> dict[str, Uncertain]:
+        boards = {}
+        for name in names:
+            try:
+                boards[name] = find_scaling_gpu(name)
+            except InputError as error:
+                self.unknown[name] = str(error)
+        if not self.known and not self.job.model.activations:
+            said = f"nothing is known of {self.job.model.name} but its size: measure one GPU, plan.known_rates"
+            self.unknown.update(dict.fromkeys(boards, said))
+            return {}
+        if not boards:
+            return {}
+        job = self.job if self.job.model.activations else self._sized()
+        yours = [Alone(job, find_scaling_gpu(name), YOURS, rate) for name, rate in self.known.items()]
+        asked = [Alone(job, board, YOURS) for board in boards.values()]
+        rates, covariance = guess_together([*published(), *yours], asked)
+        factor = np.linalg.cholesky(covariance).tolist()
+        return {
+            name: Uncertain(rate.rate, {f"one {other}": by for other, by in zip(boards, row, strict=True) if by})
+            for name, rate, row in zip(boards, rates, factor, strict=True)
+        }
+
+    def _sized(self) -> Job:
+        """Return the job of a model of unknown layers with as much work as its known rates say."""
+        asked = [(find_scaling_gpu(name), log(rate)) for name, rate in self.known.items()]
+        job = replace(self.job, model=ModelProfile(self.job.model.name, (Layer(0, SOME_FLOPS, SOME_FLOPS / 1e3),)))
+        guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in asked])
+        times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, asked, strict=True)))
+        layer = Layer(0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times)
+        return replace(self.job, model=ModelProfile(self.job.model.name, (layer,)))

@@ -7,16 +7,15 @@ is among all options of a job, or among those on eight GPUs, where scaling count
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import exp
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simcomm.renting.nodes import series_gpu
-from simcomm.renting.one_gpu import Law, fit_law
 from simcomm.renting.rentals import Rental
 from simcomm.scaling.descriptions import Point, Series
+from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, published
 from simcomm.scaling.rates import predict_rate
 
 Floats = npt.NDArray[np.float64]
@@ -76,20 +75,19 @@ def job_options(series: Iterable[Series], prices: Mapping[str, float], gpus: int
 
 
 class BySheets:
-    """Rates of options from data sheets alone: the law knows neither the option's type of GPU nor its model."""
+    """Rates of options from data sheets: without any published rate of the option's type of GPU or of its model."""
 
-    def __init__(self, series: Sequence[Series]) -> None:
-        self.series, self.laws = series, dict[tuple[str, str], Law]()
+    def __init__(self) -> None:
+        self.rates = dict[tuple[str, str, str], float]()
 
     def alone(self, option: Option) -> float:
         """Return the rate of one GPU."""
         one = option.series
-        left_out = one.gpu.name, one.model
-        if left_out not in self.laws:
-            others = [each for each in self.series if each.gpu.name != left_out[0] and each.model != left_out[1]]
-            self.laws[left_out] = fit_law(others)
-        law = self.laws[left_out]
-        return exp(law.of_type(one.gpu, one.job.precision) + law.of_job(one.job))
+        asked = one.gpu.name, one.model, one.job.precision
+        if asked not in self.rates:
+            seen = [each for each in published() if each.gpu.name != one.gpu.name and each.job.model != one.job.model]
+            self.rates[asked] = guess_rates(seen, [Alone(one.job, one.gpu, YOURS)])[0].rate
+        return self.rates[asked]
 
     def __call__(self, option: Option) -> float:
         """Return the rate of the option."""

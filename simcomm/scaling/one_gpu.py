@@ -95,17 +95,25 @@ def published() -> tuple[Alone, ...]:
 
 def guess_rates(seen: Sequence[Alone], asked: Sequence[Alone]) -> list[Rate]:
     """Return the rates of jobs on one GPU, given others. Those of sources that were not seen are as sure as that."""
+    return guess_together(seen, asked)[0]
+
+
+def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[Rate], Floats]:
+    """Return what ``guess_rates`` does, and the covariance of the logarithms: what is wrong with several alike."""
     known, wanted = _columns(seen), _columns(asked)
     inverse = np.linalg.inv(_kernel(known, known) + NOISE**2 * np.eye(len(seen)))
     shared = _kernel(wanted, known)
     left = np.log([one.rate for one in seen]) - known.mean
     guessed = wanted.mean + shared @ (inverse @ left)
-    whole = np.diag(_kernel(wanted, wanted)) + NOISE**2
-    variance = np.maximum(whole - np.einsum("ij,jk,ik->i", shared, inverse, shared), NOISE**2)
+    noise = NOISE**2 * np.eye(len(asked))
+    covariance = _kernel(wanted, wanted) + noise - shared @ inverse @ shared.T
+    np.fill_diagonal(covariance, np.maximum(np.diag(covariance), NOISE**2))
     jobs = set(known.words["job"].tolist())
-    wider = [SPREAD_OF_KNOWN if job in jobs else SPREAD_OF_UNKNOWN for job in wanted.words["job"].tolist()]
-    spreads = (np.sqrt(variance) * wider).tolist()
-    return [Rate(rate, spread) for rate, spread in zip(np.exp(guessed).tolist(), spreads, strict=True)]
+    wider = np.array([SPREAD_OF_KNOWN if job in jobs else SPREAD_OF_UNKNOWN for job in wanted.words["job"].tolist()])
+    covariance *= np.outer(wider, wider)
+    spreads = np.sqrt(np.diag(covariance)).tolist()
+    rates = [Rate(rate, spread) for rate, spread in zip(np.exp(guessed).tolist(), spreads, strict=True)]
+    return rates, covariance
 
 
 class _Columns(NamedTuple):
