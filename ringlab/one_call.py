@@ -1,88 +1,50 @@
 """Predict, run, compare and draw a scenario in one call: the name of a shipped one, a file, or one that is loaded."""
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import scenarios
 from collectives.errors import InputError
 from collectives.records.profiles import read_run
 from ringlab.answers.calibration_source import Source
-from ringlab.answers.prediction import Prediction
 from ringlab.answers.progress import Progress
 from ringlab.scenario import Scenario, extend, load
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
-    from ringlab.answers.comparison import Comparison
-    from ringlab.answers.explanation import Explanation
     from ringlab.answers.pictures import Picture
-    from ringlab.answers.real_run import RunAnswer
 
 Named = str | Path | scenarios.Scenario  # the name of a shipped scenario, a file, or a scenario that is loaded
 
 
-def predict(scenario: Named, calibration: Source = None, engine: str | None = None) -> Prediction:
-    """Simulate a scenario and its what-ifs.
-
-    ``scenario`` is the name of a shipped one, a file, or what ``load`` returns. ``calibration`` is a ``Calibration`` or
-    the file of one, else the cached one of this machine; ``engine`` is "simpy", "compiled" or whichever suits the size.
-    Raises InputError, also where a calibration is needed and missing.
-
-    >>> predict("star8")
-    <Prediction of 'Eight hosts on a 10 Gbit/s switch': 10 collectives, 2 trainings>
-    """
-    return _find(scenario).predict(calibration, engine)
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 
-def run(
-    scenario: Named,
-    *,
-    calibration: Source = None,
-    backend: str = "gloo",
-    timeout: float = 600.0,
-    emulate: bool = False,
-) -> "RunAnswer":
-    """Run a scenario on real processes of this machine; each run ends after ``timeout`` seconds.
+def _by_name(method: Callable[Concatenate[Scenario, Given], Answer]) -> Callable[Concatenate[Named, Given], Answer]:
+    """Return a function that takes a scenario, or the name or file of one, and does with it what a method does."""
 
-    ``scenario`` is the name of a shipped one, a file, or what ``load`` returns; ``backend`` is "gloo" or "nccl". The
-    calibration is for algorithms named ``auto`` only, and made where it is missing. With ``emulate`` they run on the
-    scenario's network, built on this machine. Raises InputError and RunFailed.
+    @wraps(method)
+    def call(scenario: Named, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        return method(_find(scenario), *args, **kwargs)
 
-    >>> run("here.toml", timeout=60)  # doctest: +SKIP
-    <RunAnswer of 'two ranks here': 1 collective>
-    """
-    return _find(scenario).run(calibration=calibration, backend=backend, timeout=timeout, emulate=emulate)
+    asked = signature(method)
+    scenario = Parameter("scenario", Parameter.POSITIONAL_OR_KEYWORD, annotation=Named)
+    call.__signature__ = asked.replace(parameters=[scenario, *[*asked.parameters.values()][1:]])  # type: ignore[attr-defined]
+    call.__qualname__, call.__module__ = method.__name__, __name__
+    begin = (
+        f"``Scenario.{method.__name__}`` of a scenario: the name of a shipped one, a file, or what ``load`` returns."
+    )
+    call.__doc__ = f"{begin}\n\n{cleandoc(method.__doc__ or '')}"
+    return call
 
 
-def compare(
-    scenario: Named,
-    *,
-    calibration: Source = None,
-    backend: str = "gloo",
-    timeout: float = 600.0,
-    emulate: bool = False,
-) -> "Comparison":
-    """Run a scenario on this machine in turns with calibrating, and predict it from the calibration alone.
-
-    ``scenario`` is the name of a shipped one, a file, or what ``load`` returns; ``backend`` is "gloo" or "nccl"; each
-    run ends after ``timeout`` seconds. With ``emulate`` the scenario's network is built on this machine. Raises
-    InputError, also for a cluster that is neither this machine nor emulated, and for trouble; RunFailed.
-
-    >>> compare("here.toml", timeout=60)  # doctest: +SKIP
-    <Comparison of 'two ranks here': 1 collective>
-    """
-    return _find(scenario).compare(calibration=calibration, backend=backend, timeout=timeout, emulate=emulate)
-
-
-def explain(scenario: Named, path: Path | str | None = None) -> "Explanation":
-    """Return what NCCL would pick for a scenario at each size and why; ``path`` is where its rings are drawn.
-
-    ``scenario`` is the name of a shipped one, a file, or what ``load`` returns. Raises InputError, also where none of
-    its clusters has ``transport = "nccl"``.
-
-    >>> explain("two-p5")
-    <Explanation of 'Two p5.48xlarge: NCCL and a plain ring over it': all_reduce, 2 clusters>
-    """
-    return _find(scenario).explain(path)
+predict = _by_name(Scenario.predict)
+run = _by_name(Scenario.run)
+compare = _by_name(Scenario.compare)
+explain = _by_name(Scenario.explain)
 
 
 def animate(
