@@ -12,8 +12,9 @@ from kubernetes_schema import Manifest
 
 from collectives.errors import InputError
 from ringlab.jobs.job import Job, checkpoints_override, make_job, parse_time_limit
-from ringlab.jobs.kubernetes import KubernetesOptions, make_manifest
-from ringlab.jobs.slurm import SlurmOptions, write_batch_file
+from ringlab.jobs.kubernetes import make_manifest
+from ringlab.jobs.options import KubernetesOptions, SlurmOptions
+from ringlab.jobs.slurm import write_batch_file
 from ringlab.scenario import load
 from scenarios import shipped
 

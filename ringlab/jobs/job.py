@@ -10,10 +10,10 @@ from pathlib import Path
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
+from ringlab.jobs.options import RESTARTS
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 
-RESTARTS = 3  # of all ranks, after one of them has failed, before the job gives up
 WAIT_S = 900  # how long a node waits for the others, which may have to fetch an image of many gigabytes
 MOST_PORT = 65535
 

@@ -4,8 +4,7 @@ Sources: the API reference of batch/v1 and v1, and https://kubernetes.io/docs/co
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,9 +13,9 @@ from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.quoting import quote
 from ringlab.jobs.job import FRESH_STORE, START, WAIT_S, Job, check_port, on_the_nodes, parse_time_limit
+from ringlab.jobs.options import KubernetesOptions
 from scenarios import load, toml_files
 
-PORT = 29500
 MOST_SCENARIO_BYTES = 1 << 20  # that a ConfigMap holds
 SCENARIO_FOLDER, WORK_FOLDER = "/etc/ringlab", "/data"
 MOST_NAME = 52  # a pod is called by it, its index and five random characters, in 63 characters together
@@ -29,26 +28,6 @@ _QUANTITY = re.compile(r"\d+(?:\.\d+)?(?:m|k|Ki|M|Mi|G|Gi|T|Ti)?", re.ASCII)
 _LABEL_KEY = re.compile(r"(?:[a-z0-9][a-z0-9.-]*/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", re.ASCII)
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-
-
-@dataclass(frozen=True)
-class KubernetesOptions:
-    """What a user says of his cluster. None is left to Kubernetes."""
-
-    image: str  # has Ringlab and its Python
-    name: str | None = None
-    namespace: str | None = None
-    time_limit: str = "24:00:00"
-    claim: str | None = None  # the PersistentVolumeClaim in which the ranks work, mounted at /data
-    cpus: str | None = None  # of a pod
-    memory: str | None = None
-    port: int = PORT
-    python: str = "python"
-    service_account: str | None = None
-    pull_secret: str | None = None
-    node_selector: Sequence[str] = ()  # KEY=VALUE
-    labels: Sequence[str] = ()
-    environment: Sequence[str] = ()
 
 
 def make_manifest(job: Job, options: KubernetesOptions) -> Table:

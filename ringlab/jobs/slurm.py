@@ -1,15 +1,14 @@
 """A job as a batch file of Slurm, to be submitted by ``sbatch``. Source: the manual pages sbatch(1) and srun(1)."""
 
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote as shell_quote
 
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
 from ringlab.jobs.job import FRESH_STORE, START, WAIT_S, Job, check_port, parse_time_limit
+from ringlab.jobs.options import SlurmOptions
 
 NOTICE_S = 120  # before the time limit the job is queued again, to go on from its last checkpoint
 MOST_TITLE = 80
@@ -17,27 +16,6 @@ MOST_TITLE = 80
 # In a directive Slurm reads quotes, backslashes, blanks and # as a shell would.
 _VALUE = re.compile(r"[\w.,:+/%@=|&()*\[\]!~^-]+", re.ASCII)
 _DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTALL)
-
-
-@dataclass(frozen=True)
-class SlurmOptions:
-    """What a user says of his cluster. None is left to Slurm."""
-
-    time_limit: str = "24:00:00"
-    name: str | None = None
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    cpus_per_task: int | None = None
-    memory: str | None = None  # of a node
-    output: str = "%x-%j.log"
-    port: int | None = None  # None: by the job's number, so that two jobs on one node do not meet
-    interface: str | None = None  # of the network that joins the nodes
-    python: str = sys.executable
-    folder: str | None = None  # where the job works; None: here
-    directives: Sequence[str] = ()  # more of sbatch's long options
-    before: Sequence[str] = ()  # lines of the shell, such as "module load cuda"
 
 
 def write_batch_file(job: Job, options: SlurmOptions) -> str:
@@ -91,7 +69,7 @@ def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
         "account": options.account,
         "qos": options.qos,
         "constraint": options.constraint,
-        "output": options.output,
+        "output": options.log,
     }
     for name, value in given.items():
         if value is not None:
