@@ -15,7 +15,7 @@ from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, e
 from collectives.schedule.symbolic_build import message_count
 from collectives.schedule.table import StepTable
 from collectives.step import Step
-from ringlab.answers import prediction
+from ringlab.answers import announcing
 from ringlab.answers.progress import NoProgress
 from ringlab.scenario import load
 from simcomm import schedules
@@ -123,7 +123,7 @@ def test_equal_rows_are_simulated_once(monkeypatch):
 def test_long_building_is_told_of_before(monkeypatch):
     heard: list[str] = []
     monkeypatch.setattr(NoProgress, "note", lambda self, text: heard.append(text))
-    monkeypatch.setattr(prediction, "WORTH_SAYING_S", 1e-6)
+    monkeypatch.setattr(announcing, "WORTH_SAYING_S", 1e-6)
     load("star8", "cluster.hosts=300", 'collective.sizes=["1 KiB"]').predict(progress=NoProgress())
     assert re.fullmatch(r"writing down what 300 ranks say in .*ring: about \d+ s at most", heard[0])
 

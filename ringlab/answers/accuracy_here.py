@@ -15,7 +15,7 @@ from collectives.records.environment import describe_environment
 from collectives.units import format_size
 from realcomm.calibrating.load import watch_load
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.here_rows import HereCalibrator, HereRow, compare_here, name_of
+from ringlab.answers.here_rows import HereCalibrator, HereRow, announce_here, compare_here, name_of
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import load, shipped
@@ -132,6 +132,7 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
     """
     begin, progress = time.monotonic(), NoProgress() if progress is None else progress
     chosen = [on_emulated(load(name)) for name in names or [name for name in shipped() if name.startswith("emulated/")]]
+    announce_here(chosen, progress)
     calibrator = HereCalibrator(chosen, progress)
     rows, loads, refused = list[HereRow](), dict[str, MachineLoad](), dict[str, str]()
     for scenario in chosen:

@@ -3,7 +3,7 @@
 The rates are of one core of a server of 2020.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import comb
 
 import simcomm
@@ -13,13 +13,17 @@ from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
 from collectives.request import Request, make_request
 from collectives.schedule.size_check import estimate_operations
+from collectives.schedule.symbolic_build import message_count
 from collectives.units import count
 from collectives.workload import Training
 from ringlab.answers.progress import Progress
 from simcomm.cluster.cluster import Cluster
 from simcomm.estimate import make_estimator
-from simcomm.expected_time import COMPILED_RATE, LEAST_COMPILED_S
+from simcomm.expected_time import COMPILED_RATE, LEAST_COMPILED_S, expected_build_seconds, expected_seconds
+from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.schedules import compact_schedule
 from simcomm.selection import library_candidates
+from simcomm.training import STEPS
 
 WORTH_SAYING_S = 2.5  # expected seconds that are announced
 PROVED_S = 5e-6  # an operation of a program of up to 256 ranks, written down and proved
@@ -27,6 +31,9 @@ LOAD_TORCH_S = 3.0  # torch with its estimator, beside which a system's tables t
 TABLE_S, REFIT_S = 0.02, 1.2  # a system's tables predicted beside simpler predictions, a fit to all others
 CHOICE_S = 5e-4  # a choice of rows tried on a system
 FILM_S, DRAWN_S = 3.0, 1e-5  # the frames of an animation; a message in any other picture
+PAIR_S, BUILT_S = 40.0, 2.0  # a pair of emulated hosts calibrated; an emulated network built
+ROW_S, ROW_BYTES = 1.0, 3.0  # a row measured there: so long, and so many times its bytes at the rate of a host's link
+TRAINED_S, TRAINED_BYTES = 25.0, 8.0  # a training calibrated and run there, likewise with the bytes of its gradients
 START_S, MEASURED_S, REPEATED = 2.0, 1.0, 7  # ranks that meet; a collective's repetitions, for so long or so often
 
 
@@ -37,6 +44,48 @@ def announce(progress: Progress | None, what: str, seconds: float) -> None:
     """
     if progress is not None and seconds > WORTH_SAYING_S:
         progress.note(f"{what}: about {seconds:.0f} s")
+
+
+def announce_building(asked: Sequence[Request | Training], world_size: int, progress: Progress | None) -> None:
+    """Say how long it should take until schedules are written down, where it is more than a moment."""
+    if progress is None:
+        return
+    seconds = {
+        each.full_name: expected_build_seconds(each, world_size, root)
+        for each, root in dict.fromkeys(map(_called, asked))
+        if each is not None and not each.is_nccl
+    }
+    if sum(seconds.values()) > WORTH_SAYING_S:
+        names = ", ".join(name for name, each in seconds.items() if each > WORTH_SAYING_S / len(seconds))
+        total = sum(seconds.values())
+        progress.note(f"writing down what {world_size:,} ranks say in {names}: about {total:.0f} s at most")
+
+
+def _called(asked: Request | Training) -> tuple[Algorithm | None, int]:
+    """Return the algorithm that is simulated, None for torch's own sync, and its root."""
+    return (asked.algorithm, asked.root) if isinstance(asked, Request) else (asked.gradient_sync, 0)
+
+
+def expect(
+    asked: Request | Training,
+    cluster: Cluster,
+    engine: str | None = None,
+    trouble: Trouble = NO_TROUBLE,
+    most_recorded: int = 0,
+) -> tuple[int, float]:
+    """Return how many messages are to be simulated, and about how many seconds that takes.
+
+    In trouble up to ``most_recorded`` messages are recorded. Raises TooLarge, and ProgramError for a program that
+    cannot work.
+    """
+    algorithm, root = _called(asked)
+    steps = 1 if isinstance(asked, Request) else STEPS
+    if algorithm is None or algorithm.is_nccl:
+        return 0, 0.0
+    schedule = compact_schedule(algorithm, cluster.world_size, root)
+    messages = steps * message_count(schedule) * trouble.runs
+    record = trouble != NO_TROUBLE and messages <= most_recorded
+    return messages, steps * expected_seconds(schedule, engine, trouble, record=record)
 
 
 def announce_proofs(progress: Progress | None, algorithms: Sequence[Algorithm], world_sizes: Sequence[int]) -> None:
@@ -87,6 +136,21 @@ def announce_accuracy(progress: Progress | None, systems: int, rows: int, *, ref
     what += [f"{count(choices, 'choice')} of rows to measure"] * (choices > 0)
     each = REFIT_S * refits + TABLE_S + CHOICE_S * choices
     announce(progress, ", ".join(what), LOAD_TORCH_S + each * systems)
+
+
+def announce_emulations(
+    progress: Progress, rates: Collection[float], rows: Sequence[float], trained: Sequence[float]
+) -> None:
+    """Say how long it should take to measure ``rows`` and trainings on emulated clusters.
+
+    ``rates`` are the bytes/s of the hosts' links of each cluster; of a row, and of a training, the seconds are given
+    that its bytes take at that rate.
+    """
+    seconds = PAIR_S * len(set(rates)) + BUILT_S * len(rates)
+    seconds += sum(ROW_S + ROW_BYTES * each for each in rows)
+    seconds += sum(TRAINED_S + TRAINED_BYTES * each for each in trained)
+    what = f"{count(len(rates), 'cluster')} to emulate, {count(len(rows), 'row')} to measure there"
+    announce(progress, what + (f" and {count(len(trained), 'training')}" if trained else ""), seconds)
 
 
 def announce_picture(progress: Progress | None, traces: Sequence[Trace], suffix: str) -> None:

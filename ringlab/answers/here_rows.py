@@ -20,6 +20,7 @@ from realcomm.emulation.network import EmulatedNetwork
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
 from realcomm.training.trainer import train_each
+from ringlab.answers.announcing import announce_emulations
 from ringlab.answers.emulation import as_built, emulated, hosts_bandwidth
 from ringlab.answers.figures import training_figures
 from ringlab.answers.progress import Progress, Tick
@@ -81,6 +82,14 @@ class HereCalibrator:
                     cores(), self._trainings, all_sizes=False, timeout=TIMEOUT_S, progress=tick
                 )
         return replace(self._computing, pair=self.pairs[bandwidth])
+
+
+def announce_here(scenarios: Sequence[Scenario], progress: Progress) -> None:
+    """Say what there is to emulate and measure, and about how long it should take."""
+    rates = [hosts_bandwidth(one.cluster) for one in scenarios]
+    rows = [nbytes / rate for one, rate in zip(scenarios, rates, strict=True) for nbytes, _ in _requests(one)]
+    trained = [job.gradient_bytes / rate for one, rate in zip(scenarios, rates, strict=True) for job in one.trainings]
+    announce_emulations(progress, rates, rows, trained)
 
 
 def compare_here(

@@ -9,7 +9,8 @@ import viz
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.summary import PHASES
-from collectives.units import format_size
+from collectives.units import count, format_size
+from ringlab.answers.announcing import announce, announce_building, expect
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, training_figures
 from ringlab.answers.pictures import Picture
 from ringlab.answers.predicted_trace import predict_trace
@@ -56,7 +57,7 @@ def plot_scenario(
         return Picture(scenario.title, str(path))
     with computing(progress, f"drawing {path}") as tick:
         if kind == "scaling":
-            curves = scaling_curves(scenario, calibration, tick)
+            curves = scaling_curves(scenario, calibration, tick, progress)
             viz.draw_scaling(scenario.title, describe_curves(scenario), curves, path)
         elif kind == "path":
             viz.draw_path(predict_trace(scenario, calibration, algorithm, nbytes), path)
@@ -112,11 +113,15 @@ def describe_curves(scenario: Scenario) -> str:
 
 
 def scaling_curves(
-    scenario: Scenario, calibration: Calibration | None, tick: Tick = lambda *_: None
+    scenario: Scenario,
+    calibration: Calibration | None,
+    tick: Tick = lambda *_: None,
+    progress: Progress | None = None,
 ) -> list[viz.Curve]:
     """Simulate each training on the first hosts of its cluster, for numbers of ranks that double.
 
-    Raises InputError for a scenario without a training, or on this machine, whose calibration is for all its ranks.
+    ``progress`` is told how many messages there are and how long that should take. Raises InputError for a scenario
+    without a training, or on this machine, whose calibration is for all its ranks.
     """
     trainings, whole = predictable(scenario.trainings), scenario.cluster
     if not trainings:
@@ -124,16 +129,21 @@ def scaling_curves(
     if whole.is_here:
         raise InputError(f"{scenario.path}: this machine is calibrated for all of its {whole.world_size} ranks alone")
     world_sizes = doublings(whole.world_size)
-    curves, done, total = [], 0, len(trainings) * sum(ranks**2 for ranks in world_sizes)
-    for training in trainings:
+    firsts = [whole.on_first(ranks) for ranks in world_sizes]
+    announce_building(trainings, whole.world_size, progress)
+    points = [[resolve_training(training, first, calibration) for first in firsts] for training in trainings]
+    expected = [[expect(one, first) for one, first in zip(row, firsts, strict=True)] for row in points]
+    done, total = 0, sum(messages for row in expected for messages, _ in row)
+    seconds = sum(seconds for row in expected for _, seconds in row)
+    announce(progress, f"{total:,} messages to simulate for {count(len(points), 'curve')}", seconds)
+    curves = []
+    for training, row, messages in zip(trainings, points, expected, strict=True):
         found = []
-        for ranks in world_sizes:
-            cluster = whole.on_first(ranks)
-            resolved = resolve_training(training, cluster, calibration)
-            trace = simcomm.train(resolved, cluster, calibration=calibration, record=False)
-            found.append(training_figures(trace, resolved))
-            done += ranks**2  # as many messages as a ring has, or half of them
-            tick(0, done, total, f"pairs of ranks, {training.sync_name}, up to {ranks:,}")
+        for one, first, (number, _) in zip(row, firsts, messages, strict=True):
+            tick(0, done, total, f"messages, {training.sync_name}, {count(first.world_size, 'rank')}")
+            trace = simcomm.train(one, first, calibration=calibration, record=False)
+            found.append(training_figures(trace, one))
+            done += number
         rates, shares = [one.samples_per_s for one in found], [one.scaling_efficiency for one in found]
         curves.append(viz.Curve(training.sync_name, world_sizes, rates, shares))
     return curves

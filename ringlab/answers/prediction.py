@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import simcomm
-from collectives.declaration import NCCL, Algorithm
+from collectives.declaration import NCCL
 from collectives.errors import TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
@@ -16,7 +16,7 @@ from collectives.request import Request
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
 from collectives.workload import Training
-from ringlab.answers.announcing import WORTH_SAYING_S, announce
+from ringlab.answers.announcing import announce, announce_building, expect
 from ringlab.answers.conclusions import MOST_SENTENCES, conclude
 from ringlab.answers.figures import (
     ClusterFigures,
@@ -34,10 +34,9 @@ from ringlab.answers.workload import predictable, resolve_requests, resolve_trai
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import MOST_MESSAGES
-from simcomm.expected_time import expected_build_seconds, expected_seconds
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
-from simcomm.training import STEPS, check_sync
+from simcomm.training import check_sync
 
 if TYPE_CHECKING:
     from simcomm.nccl.clusters import NcclCluster
@@ -156,26 +155,6 @@ def _uncertainty(of_parts: Sequence[Figures], age_s: float, names: Sequence[str]
     return {name: share for name, share in found.items() if share is not None} or None
 
 
-def _called(asked: Request | Training) -> tuple[Algorithm | None, int]:
-    """Return the algorithm of a row, None for torch's own sync, and its root."""
-    return (asked.algorithm, asked.root) if isinstance(asked, Request) else (asked.gradient_sync, 0)
-
-
-def _announce_building(asked: Sequence[Request | Training], world_size: int, progress: Progress | None) -> None:
-    """Say how long it should take until schedules are written down, where it is more than a moment."""
-    if progress is None:
-        return
-    seconds = {
-        each.full_name: expected_build_seconds(each, world_size, root)
-        for each, root in dict.fromkeys(map(_called, asked))
-        if each is not None and not each.is_nccl
-    }
-    if sum(seconds.values()) > WORTH_SAYING_S:
-        names = ", ".join(name for name, each in seconds.items() if each > WORTH_SAYING_S / len(seconds))
-        total = sum(seconds.values())
-        progress.note(f"writing down what {world_size:,} ranks say in {names}: about {total:.0f} s at most")
-
-
 def _announce(rows: "Sequence[_Row]", progress: Progress | None) -> None:
     """Say how many messages there are to simulate, and how long that should take, where it is more than a moment."""
     seconds = sum(row.seconds for row in rows)
@@ -237,8 +216,10 @@ def _grounds(scenario: Scenario) -> list[str]:
     algorithms = asked.algorithms if asked else ()
     collective = asked.name if asked and any(one.is_nccl for one in algorithms) else None
     has_programs = any(not one.is_nccl for one in algorithms)
-    known = {title: grounds(one, collective, has_programs=has_programs) for title, one in clusters.items()}
-    return [f"{title}: {'; '.join(notes)}." for title, notes in known.items() if notes]
+    titles: dict[str, list[str]] = {}
+    for title, one in clusters.items():
+        titles.setdefault("; ".join(grounds(one, collective, has_programs=has_programs)), []).append(title)
+    return [f"{' and '.join(alike)}: {notes}." for notes, alike in titles.items() if notes]
 
 
 class _Row(NamedTuple):
@@ -291,11 +272,11 @@ class _Simulator:
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
                 *(resolve_training(training, cluster, self.calibration) for training in trainings),
             ]
-            _announce_building(asked, cluster.world_size, progress)
+            announce_building(asked, cluster.world_size, progress)
             seen: set[Request | Training] = set()
             for one in asked:
                 try:
-                    expected = (0, 0.0) if one in seen else self._expect(one, cluster, trouble)
+                    expected = (0, 0.0) if one in seen else expect(one, cluster, self.engine, trouble, MOST_RECORDED)
                 except TooLarge as error:
                     self.refused.append(error)
                     continue
@@ -315,17 +296,6 @@ class _Simulator:
             training.gradient_sync is not None and training.gradient_sync.is_nccl
         )
         return None if is_whole else self.engine
-
-    def _expect(self, asked: Request | Training, cluster: Cluster, trouble: Trouble) -> tuple[int, float]:
-        """Return how many messages are to be simulated for a row, and about how many seconds that takes."""
-        algorithm, root = _called(asked)
-        steps = 1 if isinstance(asked, Request) else STEPS
-        if algorithm is None or algorithm.is_nccl:
-            return 0, 0.0
-        schedule = compact_schedule(algorithm, cluster.world_size, root)
-        messages = steps * message_count(schedule) * trouble.runs
-        record = trouble != NO_TROUBLE and messages <= MOST_RECORDED
-        return messages, steps * expected_seconds(schedule, self.engine, trouble, record=record)
 
     def figures(self, row: _Row, on_run: Callable[[], None]) -> Figures:
         """Simulate a row, unless it is known; ``on_run`` is called after each repetition."""
