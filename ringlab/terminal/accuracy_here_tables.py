@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
-from collectives.units import format_size, format_time
+from collectives.units import format_size
 from ringlab.answers.accuracy_here import WITHIN, AccuracyHere, Errors
-from ringlab.terminal.tables import NOTHING, Row, make_table
+from ringlab.terminal.tables import NOTHING, Row, make_table, time_unit
 
 SHOWN = 12  # of the rows that are off by most
 
@@ -17,17 +17,19 @@ def show_accuracy_here(answer: AccuracyHere, console: Console) -> None:
         rows = [[name, *_cells(errors)] for name, errors in groups.items()]
         console.print(make_table(title, ["" if key == "all" else key, *headings], rows, words=1))
     worst = sorted((row for row in answer.rows if row.error is not None), key=lambda row: -abs(row.error or 0.0))
+    worst = worst[:SHOWN]
+    unit, form = time_unit(seconds for row in worst for seconds in (row.predicted_s, row.measured_s))
     rows = [
         [
             row.scenario,
             row.what,
             NOTHING if row.bytes is None else format_size(row.bytes),
-            *map(format_time, (row.predicted_s or 0.0, row.measured_s)),
+            *map(form, (row.predicted_s or 0.0, row.measured_s)),
             f"{row.error or 0.0:+.0%}",
         ]
-        for row in worst[:SHOWN]
+        for row in worst
     ]
-    headings = ["scenario", "what", "size", "predicted", "measured", "error"]
+    headings = ["scenario", "what", "size", f"predicted\n({unit})", f"measured\n({unit})", "error"]
     console.print(make_table("Off by most", headings, rows, words=2))
     for name, reason in answer.refused.items():
         console.print(f"{name} was not measured: {reason}", markup=False, soft_wrap=True)

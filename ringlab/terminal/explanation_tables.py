@@ -6,7 +6,7 @@ from rich.console import Console
 
 from collectives.units import count, format_size, format_time
 from ringlab.answers.explanation import ClusterExplained, Explanation, Option, SizeExplained, find_better
-from ringlab.terminal.tables import Row, format_or_dash, format_ratio, make_table
+from ringlab.terminal.tables import Format, Row, format_or_dash, format_ratio, make_table, time_unit
 
 MOST_DRAWN = 64  # ranks of a ring that are written out
 LEGEND = (
@@ -110,26 +110,24 @@ def _draw_tree(root: int, children: dict[int | None, list[int]], indent: str) ->
 
 
 def _choices(collective: str, cluster: ClusterExplained) -> object:
+    unit, form = time_unit(size.time_s for size in cluster.sizes)
     rows: list[Row] = [
         [
-            format_size(size.bytes), size.algorithm, size.protocol, _channels(size), format_time(size.time_s),
-            _interval(*size.interval_s), format_ratio(size.busbw_GBps),
+            format_size(size.bytes), size.algorithm, size.protocol, _channels(size), form(size.time_s),
+            " to ".join(map(form, size.interval_s)), format_ratio(size.busbw_GBps),
         ]
         for size in cluster.sizes
     ]  # fmt: skip
-    headings = ["size", "algorithm", "protocol", "channels", "time", "80 % interval", "busbw GB/s"]
+    headings = [
+        "size",
+        "algorithm",
+        "protocol",
+        "channels",
+        f"time\n({unit})",
+        f"80 % interval\n({unit})",
+        "busbw\n(GB/s)",
+    ]
     return make_table(f"{collective}: what NCCL picks", headings, rows, words=3)
-
-
-def _interval(low: float, high: float) -> str:
-    """Return both ends, with one unit where it is the same: a row fits a terminal of 80 columns.
-
-    >>> _interval(1.12e-3, 2.36e-3), _interval(0.9e-3, 1.8e-3)
-    ('1.12 to 2.36 ms', '900 us to 1.8 ms')
-    """
-    first, last = format_time(low), format_time(high)
-    unit = f" {last.rpartition(' ')[2]}"
-    return f"{first.removesuffix(unit)} to {last}"
 
 
 def _channels(size: SizeExplained) -> str:
@@ -137,14 +135,16 @@ def _channels(size: SizeExplained) -> str:
 
 
 def _candidates(size: SizeExplained) -> object:
-    rows = [_candidate(option) for option in size.options if option.tuner_s is not None]
-    headings = ["", "algorithm", "protocol", "tuner's time", "our time", "why"]
+    candidates = [option for option in size.options if option.tuner_s is not None]
+    unit, form = time_unit(seconds for one in candidates for seconds in (one.tuner_s, one.time_s))
+    rows = [_candidate(option, form) for option in candidates]
+    headings = ["", "algorithm", "protocol", f"tuner's time\n({unit})", f"our time\n({unit})", "why"]
     return make_table(f"Candidates at {format_size(size.bytes)}", headings, rows, words=3)
 
 
-def _candidate(option: Option) -> Row:
+def _candidate(option: Option, form: Format) -> Row:
     mark = ">" if option.is_chosen else ""
-    times = [format_or_dash(value, format_time) for value in (option.tuner_s, option.time_s)]
+    times = [format_or_dash(value, form) for value in (option.tuner_s, option.time_s)]
     return [mark, option.algorithm, option.protocol, *times, option.reason]
 
 

@@ -2,10 +2,10 @@
 
 from rich.console import Console
 
-from collectives.units import count, format_time
+from collectives.units import count
 from ringlab.answers.calibration_source import CalibrationAnswer
 from ringlab.answers.findings import DoctorAnswer
-from ringlab.terminal.tables import NOTHING, format_ratio, format_whole_percent, make_table
+from ringlab.terminal.tables import NOTHING, format_ratio, format_whole_percent, make_table, time_unit
 
 
 def show_calibration(answer: CalibrationAnswer, console: Console) -> None:
@@ -16,25 +16,35 @@ def show_calibration(answer: CalibrationAnswer, console: Console) -> None:
         ("both ways", calibration.both_ways),
         ("reduction", calibration.reduction),
     )
+    unit, form = time_unit(line.fixed for _, line in lines)
     rows = [
         [
             name,
-            format_time(line.fixed),
+            form(line.fixed),
             format_ratio(1 / line.per_byte / 1e9) if line.per_byte else NOTHING,
             format_whole_percent(line.worst_residual),
         ]
         for name, line in lines
     ]
     title = f"This machine, {count(calibration.ranks, 'rank')} of {count(calibration.threads, 'thread')}"
-    console.print(make_table(title, ["", "fixed", "GB/s", "worst residual"], rows, words=1))
+    console.print(make_table(title, ["", f"fixed\n({unit})", "GB/s", "worst residual"], rows, words=1))
+    phases = ("forward", "backward", "optimizer")
+    unit, form = time_unit(getattr(point.phases, name) for point in calibration.compute for name in phases)
     compute = [
         [point.model, point.dataset, str(point.batch_size), f"{point.processes} x {point.threads}"]
-        + [format_time(getattr(point.phases, name)) for name in ("forward", "backward", "optimizer")]
+        + [form(getattr(point.phases, name)) for name in phases]
         + [format_whole_percent(point.spread)]
         for point in calibration.compute
     ]
     if compute:
-        headings = ["model", "dataset", "batch", "processes\nx threads", "forward", "backward", "optimizer", "spread"]
+        headings = [
+            "model",
+            "dataset",
+            "batch",
+            "processes\nx threads",
+            *(f"{name}\n({unit})" for name in phases),
+            "spread",
+        ]
         console.print(make_table("Training step without communication", headings, compute, words=2))
     if answer.file:
         console.print(f"Kept in {answer.file}; predictions use it for a day.", soft_wrap=True)
