@@ -117,6 +117,15 @@ def test_what_a_killed_writer_leaves_is_mended_and_no_row_is_lost(tmp_path):
         assert mend(file) == ""
 
 
+@pytest.mark.parametrize("text", ["precious", "precious\n{", '{"step": 0}\nprecious', "[1]\n"])
+def test_what_is_no_file_of_metrics_is_refused_and_left_as_it_is(text: str, tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"metrics\.jsonl: the last line is no row of metrics: .* another folder"):
+        LogFolder(tmp_path, goes_on=True).__enter__()
+    assert file.read_text() == text
+
+
 def test_on_a_full_disk_rows_wait_until_there_is_room(tmp_path):
     file = MetricsFile(tmp_path / "metrics.jsonl")
     file.add({"step": 0})
@@ -249,8 +258,9 @@ def test_a_run_that_torchrun_starts_again_goes_on(tmp_path, monkeypatch):
         (lambda path: path.symlink_to("/proc/self"), "the kernel makes up"),
         (lambda path: (path / "metrics.jsonl").mkdir(parents=True), "is a directory"),
         (make_pipe, "is no regular file"),
+        (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is no regular file"),
     ],
-    ids=["file", "loop", "kernel", "directory", "pipe"],
+    ids=["file", "loop", "kernel", "directory", "pipe", "link in use"],
 )
 def test_what_is_no_folder_for_logs_is_refused(made, message, tmp_path):
     path = tmp_path / "logs"

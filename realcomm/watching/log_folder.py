@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -65,7 +66,10 @@ class LogFolder:
 
     def _hold(self) -> None:
         """Lock the folder, and say in the lock who has it; the kernel releases it with this process."""
-        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        path = self.path / LOCK
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            raise InputError(f"{path} is no regular file; remove it, or give another --log-dir")
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

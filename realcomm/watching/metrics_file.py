@@ -65,17 +65,22 @@ class MetricsFile:
 def mend(path: Path) -> str:
     """Complete the last line of a file whose writer was killed; return what was cut off because it is no row, or "".
 
-    A row that only lacks its line end gets it. Raise OSError.
+    A row that only lacks its line end gets it. Raise OSError, and InputError for a file that is none of ours, which is
+    left as it is.
     """
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - MOST_LINE))
-        last = file.read().rpartition(b"\n")[2]
+        *before, last = file.read().split(b"\n")
         if not last:
             return ""
         if parse_row(last) is not None:
             file.write(b"\n")
             return ""
+        if before:
+            _check_row(path, before[-1])
+        if not last.startswith(b"{"):
+            raise _no_row(path, last)
         file.truncate(end - len(last))
         return last.decode(errors="backslashreplace")
 
@@ -86,12 +91,19 @@ def last_row(path: Path) -> Row | None:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - MOST_LINE))
         lines = file.read().splitlines()
-    if not lines:
-        return None
-    row = parse_row(lines[-1])
+    return _check_row(path, lines[-1]) if lines else None
+
+
+def _check_row(path: Path, line: bytes) -> Row:
+    """Return the row that a line of a file is. Raise InputError for one that is none."""
+    row = parse_row(line)
     if row is None:
-        raise InputError(f"{path}: the last line is no row of metrics: {quote(lines[-1][:100])}; give another folder")
+        raise _no_row(path, line)
     return row
+
+
+def _no_row(path: Path, line: bytes) -> InputError:
+    return InputError(f"{path}: the last line is no row of metrics: {quote(line[:100])}; give another folder")
 
 
 def parse_row(line: bytes) -> Row | None:
