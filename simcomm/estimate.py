@@ -144,8 +144,9 @@ def make_estimator(
 
 def _without_idle_hosts(star: Cluster) -> Cluster:
     """Return a star without the hosts that hold no rank."""
-    kept = [node for node in star.graph if node in star.hosts or star.graph.in_degree(node) > 1]
-    return replace(star, graph=star.graph.subgraph(kept).copy())
+    busy = {*star.hosts}
+    kept = [node for node in star.graph if node in busy or star.graph.in_degree(node) > 1]
+    return star if len(kept) == len(star.graph) else replace(star, graph=star.graph.subgraph(kept).copy())
 
 
 def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:

@@ -86,6 +86,7 @@ def test_a_range_doubles_and_ends_with_its_last(text: str, values: list[str]):
         (["--sweep", "cluster.hosts=a..b"], "'a..b' is no range"),
         (["--sweep", "cluster.hosts=2,,4"], "none is empty"),
         (["--sweep", "cluster.host=2..4"], "cluster.host is no known key; did you mean hosts?"),
+        (["--sweep", "cluster.hosts=2..1000000"], "cluster.hosts = 1000000"),
         (["--plot", "a.png"], "--plot a.png draws a sweep"),
         (["--sweep", "cluster.hosts=2..4", "--trace", "a.trace.json"], "about one prediction, --sweep is several"),
         (["--sweep", "cluster.hosts=2..4", "--plot", "a.bmp"], "a.bmp"),

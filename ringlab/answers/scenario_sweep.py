@@ -129,7 +129,7 @@ def predict_sweep(
     check_engine(engine)
     key, values = parse_sweep(sweep)
     tasks = [_Task(str(scenario), (*overrides, f"{key}={value}"), calibration, engine) for value in values]
-    first = scenarios.load(scenario, tasks[0].overrides)  # refused at once if it is
+    first, _ = (scenarios.load(scenario, task.overrides) for task in (tasks[0], tasks[-1]))  # refused at once if one is
     found, interrupted = dict[int, Prediction](), False
     with computing(progress, f"predicting {first.title} with {len(tasks)} values of {key}") as tick:
         try:
