@@ -23,6 +23,7 @@ from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.tcp_engine import make_simulation
 from simcomm.reference.traces import make_trace as make_reference_trace
 from simcomm.schedules import VERIFIED_UP_TO, compact_schedule, verified_schedule
+from simcomm.size_limits import check_one_by_one
 
 
 def run(
@@ -70,6 +71,8 @@ def run(
     segments = 0.0
     if transport.tcp is not None:
         segments = world_size * request.nbytes / (SEGMENT_PACKETS * transport.tcp.payload)
+    if engine != "simpy" and buffers is None and transport.tcp is None:
+        check_one_by_one(request, cluster)
     if _engine(engine, request, world_size, buffers is not None, trouble, segments) == "compiled":
         return _on_compiled(request, cluster, transport, trouble, record)
     if transport.tcp is not None and buffers is not None:  # what they hold afterwards does not depend on times

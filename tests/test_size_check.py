@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -131,3 +132,25 @@ def test_long_building_is_told_of_before(monkeypatch):
 def test_naive_programs_ask_about_other_ranks_only_at_the_root():
     found = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
     assert isinstance(found, StepTable) and message_count(found) == 2 * 19_999
+
+
+@pytest.mark.parametrize(
+    ("cluster", "nbytes", "is_refused"),
+    [
+        (simcomm.star(101, "10 Gbit/s", "5 us"), 1 << 20, True),
+        (simcomm.star(101, "10 Gbit/s", "5 us"), 202 * 4 * 1000, False),  # ranks are alike
+        (simcomm.ring(101, "10 Gbit/s", "5 us"), 1 << 20, False),  # each channel has a link of its own
+    ],
+)
+def test_what_no_shortcut_can_help_is_refused_before_it_is_written_down(cluster, nbytes, is_refused, monkeypatch):
+    monkeypatch.setattr("simcomm.size_limits.FEW_RANKS", 100)  # to be quick
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 30_000)
+    written = Mock(side_effect=compact_schedule)
+    for module in ("engine_choice", "simulate"):
+        monkeypatch.setattr(f"simcomm.{module}.compact_schedule", written)
+    if is_refused:
+        with pytest.raises(TooLarge, match=r"about 40,400 messages or more .* 30,000 will do; .* equal chunks"):
+            simcomm.run("all_reduce/bidirectional_ring", cluster, nbytes, record=False)
+    else:
+        assert simcomm.run("all_reduce/bidirectional_ring", cluster, nbytes, record=False).elapsed > 0
+    assert written.called != is_refused

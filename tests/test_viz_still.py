@@ -184,7 +184,7 @@ def test_measured_bars_stand_beside_predicted_ones() -> None:
         **{
             key: SideBySide(getattr(step, key), 2 * getattr(step, key), -0.5)
             for key in vars(step)
-            if key.endswith("_s") and "per" not in key
+            if key.endswith("_s") and "per" not in key and getattr(step, key) is not None
         },
     )
     _, bars = waterfall(replace(predicted, training=(both,), what_ifs=()))

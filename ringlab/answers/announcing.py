@@ -23,6 +23,7 @@ from simcomm.expected_time import COMPILED_RATE, LEAST_COMPILED_S, expected_buil
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.selection import library_candidates
+from simcomm.size_limits import check_one_by_one
 from simcomm.training import STEPS
 
 WORTH_SAYING_S = 2.5  # expected seconds that are announced
@@ -82,6 +83,12 @@ def expect(
     steps = 1 if isinstance(asked, Request) else STEPS
     if algorithm is None or algorithm.is_nccl:
         return 0, 0.0
+    if (
+        isinstance(asked, Request)
+        and engine != "simpy"
+        and (cluster.transport is None or cluster.transport.tcp is None)
+    ):
+        check_one_by_one(asked, cluster)
     schedule = compact_schedule(algorithm, cluster.world_size, root)
     messages = steps * message_count(schedule) * trouble.runs
     record = trouble != NO_TROUBLE and messages <= most_recorded

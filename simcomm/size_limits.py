@@ -1,0 +1,41 @@
+"""What is refused for its size before it is written down, where it is certain that no shortcut applies."""
+
+from itertools import chain, islice
+
+from collectives.errors import TooLarge
+from collectives.request import Request
+from collectives.schedule.call import make_call
+from collectives.schedule.size_check import estimate_operations
+from collectives.step import Kind
+from simcomm.cluster.cluster import Cluster
+
+FEW_RANKS = 4_000  # what up to so many say is written down in a moment
+STEPS_LOOKED_AT = 4  # of each channel, for one that sends
+
+
+def check_one_by_one(request: Request, cluster: Cluster) -> None:
+    """Raise TooLarge where every message would have to be simulated one by one, and there are too many for that.
+
+    That is certain where chunks are unequal, so that ranks are not alike, and several channels of a rank send over the
+    one link of its host, so that messages share links.
+    """
+    algorithm, world_size = request.algorithm, cluster.world_size
+    if algorithm.is_auto or algorithm.is_nccl or world_size <= FEW_RANKS:
+        return
+    from simcomm.compiled.planning.engine_input import MOST_MESSAGES  # what has few messages does without this engine
+
+    call = make_call(algorithm, world_size, request.root)
+    is_even = request.elements % call.chunks == 0
+    if is_even or request.elements < call.chunks or any(cluster.graph.out_degree(host) > 1 for host in cluster.hosts):
+        return
+    channels = [chain.from_iterable(islice(steps, STEPS_LOOKED_AT)) for steps in call.run(world_size // 2)]
+    if sum(any(op.kind == Kind.SEND for op in first) for first in channels) < 2:
+        return
+    messages = estimate_operations(algorithm, world_size, request.root) // 2
+    if messages > MOST_MESSAGES:
+        raise TooLarge(
+            f"{call.describe()}: about {messages:,} messages or more would have to be simulated one by one, as the "
+            f"{call.chunks:,} chunks of {request.elements:,} elements are unequal and a rank's channels share a link; "
+            f"up to {MOST_MESSAGES:,} will do; ask for fewer ranks (--set cluster.hosts=N), or for a size that falls "
+            "into equal chunks"
+        )
