@@ -1,7 +1,7 @@
 """Predict, run, compare and draw a scenario in one call: the name of a shipped one, a file, or one that is loaded."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import update_wrapper
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -26,10 +26,10 @@ Answer = TypeVar("Answer")
 def _by_name(method: Callable[Concatenate[Scenario, Given], Answer]) -> Callable[Concatenate[Named, Given], Answer]:
     """Return a function that takes a scenario, or the name or file of one, and does with it what a method does."""
 
-    @wraps(method)
     def call(scenario: Named, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         return method(_find(scenario), *args, **kwargs)
 
+    update_wrapper(call, method)
     asked = signature(method)
     scenario = Parameter("scenario", Parameter.POSITIONAL_OR_KEYWORD, annotation=Named)
     call.__signature__ = asked.replace(parameters=[scenario, *[*asked.parameters.values()][1:]])  # type: ignore[attr-defined]
@@ -38,7 +38,7 @@ def _by_name(method: Callable[Concatenate[Scenario, Given], Answer]) -> Callable
         f"``Scenario.{method.__name__}`` of a scenario: the name of a shipped one, a file, or what ``load`` returns."
     )
     call.__doc__ = f"{begin}\n\n{cleandoc(method.__doc__ or '')}"
-    return call
+    return call  # type: ignore[return-value]  # by name too, which Concatenate cannot say
 
 
 predict = _by_name(Scenario.predict)

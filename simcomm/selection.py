@@ -184,11 +184,7 @@ def _narrow(contenders: list[_Contender], estimator: Estimator, names: int) -> l
     """
     too_large: TooLarge | None = None
     while contenders:
-        best = dict[str, float]()
-        for each in contenders:
-            best[each.algorithm.name] = min(each.most, best.get(each.algorithm.name, inf))
-        limit = sorted(best.values())[names - 1] if len(best) >= names else inf
-        may_win = [each for each in contenders if each.least <= limit * (1 + SAME)]
+        may_win = _may_win(contenders, names)
         open_ones = [each for each in may_win if not each.is_exact]
         if not open_ones or (names == 1 and len(may_win) == 1):
             return contenders
@@ -200,6 +196,34 @@ def _narrow(contenders: list[_Contender], estimator: Estimator, names: int) -> l
             too_large = too_large or error
     assert too_large is not None
     raise too_large
+
+
+def _may_win(contenders: Sequence[_Contender], names: int) -> list[_Contender]:
+    """Return those that may be the fastest or, with ``names`` 2, the next best of another name."""
+    best = dict[str, float]()
+    for each in contenders:
+        best[each.algorithm.name] = min(each.most, best.get(each.algorithm.name, inf))
+    limit = sorted(best.values())[names - 1] if len(best) >= names else inf
+    return [each for each in contenders if each.least <= limit * (1 + SAME)]
+
+
+def open_candidates(
+    request: Request,
+    cluster: Cluster,
+    calibration: Calibration | None = None,
+    among: Iterable[Algorithm] | None = None,
+) -> list[Algorithm]:
+    """Return the algorithms that ``winner_map`` may have to simulate: those that bounds alone leave in the running.
+
+    Nothing is simulated for that. Raises InputError where there is nothing to choose from.
+
+    >>> import simcomm
+    >>> open_candidates(Request(auto("broadcast"), elements=16), simcomm.star(8, "10 Gbit/s", "5 us"))
+    []
+    """
+    estimator = make_estimator(request, cluster, calibration, equal_chunks=True)
+    found = _may_win(_contenders(request, among, estimator), names=2)
+    return [each.algorithm for each in found if not each.is_exact]
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:

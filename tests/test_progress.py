@@ -199,7 +199,7 @@ def test_every_command_that_computes_says_first_what_there_is_to_do(monkeypatch,
     announcing.announce_turns(heard, 2, [], star.trainings)
     assert [re.sub(r"about \d+ s", "", note) for note in heard.notes] == [
         "1 algorithm to prove at 4 world sizes: ",
-        "2 cells to choose for, at most: ",
+        "2 cells to choose for: ",
         "112 messages to draw: ",
         "10 rows to measure and 2 trainings, whose steps are counted: ",
         "60 fits to all systems but one, the tables of 60 systems to predict, 35 choices of rows to measure: ",

@@ -17,7 +17,8 @@ from realcomm.emulation.network import emulate
 from realcomm.emulation.trial import try_emulation
 from realcomm.watching.metrics_file import read_metrics
 from ringlab.jobs.job import make_job
-from ringlab.jobs.slurm import SlurmOptions, write_batch_file
+from ringlab.jobs.options import SlurmOptions
+from ringlab.jobs.slurm import write_batch_file
 from ringlab.scenario import load
 
 TESTS = Path(__file__).parent

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from math import comb
 
 import simcomm
-from collectives.declaration import Algorithm
-from collectives.errors import InputError, Undefined
+from collectives.declaration import Algorithm, auto
+from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
 from collectives.request import Request, make_request
@@ -18,14 +18,14 @@ from collectives.units import count
 from collectives.workload import Training
 from ringlab.answers.progress import Progress
 from simcomm.cluster.cluster import Cluster
-from simcomm.estimate import make_estimator
 from simcomm.expected_time import COMPILED_RATE, LEAST_COMPILED_S, expected_build_seconds, expected_seconds
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
-from simcomm.selection import library_candidates
+from simcomm.selection import open_candidates
 from simcomm.size_limits import check_one_by_one
 from simcomm.training import STEPS
 
+CHOSEN_SHARE = 0.2  # of the candidates of a cell that are simulated; what is found of the first rules others out
 WORTH_SAYING_S = 2.5  # expected seconds that are announced
 PROVED_S = 5e-6  # an operation of a program of up to 256 ranks, written down and proved
 LOAD_TORCH_S = 3.0  # torch with its estimator, beside which a system's tables take hundredths of a second
@@ -115,24 +115,21 @@ def announce_choices(
     world_sizes: Sequence[int],
     among: Sequence[Algorithm] | None,
 ) -> None:
-    """Say how long a map of winners should take at most: what has no closed form is simulated in each cell."""
-    candidates = among if among is not None else [*library_candidates(collective)]
+    """Say how long a map of winners should take: what bounds do not rule out is simulated in each cell."""
     seconds = 0.0
     if cluster.transport is not None:
         for world_size in world_sizes:
             first = cluster.on_first(world_size)
-            simulated = [one for one in candidates if _is_simulated(one, first, sizes[-1])]
-            messages = sum(estimate_operations(one, world_size) / 2 for one in simulated)
-            seconds += len(sizes) * (LEAST_COMPILED_S * len(simulated) + messages / COMPILED_RATE)
-    announce(progress, f"{len(sizes) * len(world_sizes):,} cells to choose for, at most", seconds)
+            for nbytes in (sizes[0], sizes[-1]):
+                request = make_request(auto(collective), world_size, nbytes)
+                seconds += len(sizes) / 2 * _choosing_seconds(open_candidates(request, first, among=among), world_size)
+    announce(progress, f"{len(sizes) * len(world_sizes):,} cells to choose for", seconds)
 
 
-def _is_simulated(algorithm: Algorithm, cluster: Cluster, nbytes: int) -> bool:
-    request = make_request(algorithm, cluster.world_size, nbytes)
-    try:
-        return make_estimator(request, cluster, None, equal_chunks=True).closed_form(algorithm) is None
-    except Undefined:
-        return False
+def _choosing_seconds(candidates: Sequence[Algorithm], world_size: int) -> float:
+    """Return about how long simulating takes, of several candidates those that are not ruled out by the first ones."""
+    messages = sum(estimate_operations(one, world_size) / 2 for one in candidates)
+    return CHOSEN_SHARE * (LEAST_COMPILED_S * len(candidates) + messages / COMPILED_RATE)
 
 
 def announce_accuracy(progress: Progress | None, systems: int, rows: int, *, refits: bool) -> None:

@@ -25,7 +25,8 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     a Size(width=3)
     """
     asked = signature(command, eval_str=True)
-    groups = {name: one.annotation for name, one in asked.parameters.items() if is_dataclass(one.annotation)}
+    annotations = {name: one.annotation for name, one in asked.parameters.items()}
+    groups: dict[str, Any] = {name: group for name, group in annotations.items() if is_dataclass(group)}
     options = {name: _options(group) for name, group in groups.items()}
 
     @wraps(command)
@@ -41,7 +42,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _options(group: type) -> list[Parameter]:
+def _options(group: Any) -> list[Parameter]:
     """Return the fields of a dataclass that are options, as parameters of a command, which are given by name."""
     hints = get_type_hints(group, include_extras=True)
     return [
