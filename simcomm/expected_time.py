@@ -19,12 +19,14 @@ SIMPY_RATE, COMPILED_RATE, LEAST_COMPILED_S = 15_000.0, 500_000.0, 0.02
 SHORTCUT_RATE = 350_000_000.0  # messages a second in a shortcut: all_reduce/ring on 4,000 to 60,000 ranks
 CYCLIC_S, ASKED_S = 1.2e-5, 6e-6  # an operation as it is written down: of one rank for all, of every rank
 RECORDED_S = 5e-5  # a message, where it is recorded to see who waited for whom
+AGAIN_S = 0.003  # a run that differs from the one before in its seed only
+ALL_RUNS, MADE_SHARE = 20, 0.25  # repetitions that are always made, and the share of the others that usually is
 
 
 def expected_seconds(
     schedule: AnySchedule, engine: str | None = None, trouble: Trouble = NO_TROUBLE, *, record: bool = False
 ) -> float:
-    """Return about how many seconds all repetitions of a run take, by the rates of ``simpy`` and the compiled engine.
+    """Return about how many seconds a run takes with the repetitions that its median usually needs.
 
     Where all ranks say the same and nothing changes meanwhile, a shortcut usually finds the times without simulating
     every message, which is quicker by far. Where none applies it takes longer.
@@ -36,14 +38,15 @@ def expected_seconds(
     """
     messages = message_count(schedule)
     recorded = RECORDED_S * messages if record else 0.0
+    runs = trouble.runs if trouble.runs <= ALL_RUNS else ALL_RUNS + MADE_SHARE * (trouble.runs - ALL_RUNS)
     if engine == "simpy" or (engine is None and messages * trouble.runs <= FEW):
-        return trouble.runs * (messages / SIMPY_RATE + recorded)
+        return runs * (messages / SIMPY_RATE + recorded)
     is_short = isinstance(schedule, RelativeSchedule) and not trouble.links_change and not trouble.fails_ranks
     if is_short and not record:
         simulated_s = messages / schedule.world_size / COMPILED_RATE + messages / SHORTCUT_RATE
     else:
         simulated_s = messages / COMPILED_RATE
-    return trouble.runs * (LEAST_COMPILED_S + simulated_s + recorded)
+    return LEAST_COMPILED_S + (runs - 1) * AGAIN_S + runs * (simulated_s + recorded)
 
 
 def expected_build_seconds(algorithm: Algorithm, world_size: int, root: int = 0) -> float:
