@@ -89,6 +89,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor, of faults and of trainings into docs
 	$(BIN)/python docs/accuracy_table.py
 	$(BIN)/python docs/nccl_table.py
+	$(BIN)/python docs/scaling_table.py
 	$(BIN)/python docs/algorithm_table.py
 	$(BIN)/python docs/renting_table.py
 	$(BIN)/python docs/engine_table.py

@@ -46,7 +46,7 @@ class SeriesKeys(_Keys):
     source: Name
     system: Name
     model: Name
-    framework: Word
+    framework: Word = ""
     precision: Word
     gpu: Name
     node: Name

@@ -12,10 +12,10 @@ import numpy as np
 
 from collectives.errors import InputError
 from simcomm.scaling.cases import Floats
-from simcomm.scaling.families import HOST, NO_EXCHANGE, SLOW
+from simcomm.scaling.families import HOST, NO_EXCHANGE, SERVER, SLOW
 
 FLOOR, SLOPE = 0.01, 0.25
-WIDER = {SLOW: 1.6, HOST: 0.75, NO_EXCHANGE: 0.7}  # times, by family
+WIDER = {SLOW: 1.85, HOST: 0.8, SERVER: 0.9, NO_EXCHANGE: 0.65}  # times, by family
 QUANTILES = {0.5: 0.74, 0.8: 1.75, 0.9: 2.75}  # of the size of an error, in units of floor + slope x loss
 
 

@@ -60,7 +60,7 @@ def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> Step
     on_gpus = alone + jitter + copies + exposed + steal
     loading = _loading(cases, values)
     total = (on_gpus ** values["input_power"] + loading ** values["input_power"]) ** (1 / values["input_power"])
-    return StepTimes(alone, jitter, copies, exposed, steal, total - on_gpus)
+    return StepTimes(alone, jitter, copies, exposed, steal, np.maximum(total - on_gpus, 0.0))
 
 
 def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> tuple[Floats, Floats]:

@@ -1,0 +1,91 @@
+"""Writes the tables of docs/scaling.md: ``python docs/scaling_table.py --measure`` predicts all series again first."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from collectives.output_files import write_text
+from ringlab.answers.accuracy_training import accuracy_training
+from simcomm.nccl.parameters import read_definitions
+from simcomm.scaling.parameters import FILE
+
+PAGE = Path(__file__).with_name("scaling.md")
+RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "scaling.json"
+ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
+
+
+def measure() -> dict[str, Any]:
+    """Return the scores of the project's own series, each source left out, and of the systems that are put aside."""
+    begin = process_time()
+    held_out = accuracy_training().to_dict()
+    seconds = process_time() - begin
+    aside = accuracy_training(only_put_aside=True).to_dict()
+    date = datetime.now(UTC).date().isoformat()
+    return {"date": date, "cpu_seconds": round(seconds, 1), "held_out": held_out, "put_aside": aside}
+
+
+def errors(found: dict[str, Any]) -> str:
+    """Return the tables of errors."""
+    held_out, aside = found["held_out"], found["put_aside"]
+    rows = [[f"**model**, {what} points", *_scores(held_out["points"][what])] for what in ("all", "hard")]
+    rows += [[f"put aside, shipped parameters, {what}", *_scores(aside["points"][what])] for what in ("all", "hard")]
+    simpler = [
+        [name, *(_percent(scores[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]
+        for name, scores in held_out["baselines"].items()
+    ]
+    head = "points | median | nine in ten | within 15 % | bias | in 50 % | in 80 % | in 90 %"
+    series = f"{held_out['series']} series of {held_out['sources']} sources"
+    groups = {title: [[name, *_scores(one)] for name, one in held_out["by"][key].items()]
+              for key, title in (("family", "family"), ("gpus", "GPUs"))}  # fmt: skip
+    one = [[title, *_scores(held_out["one_gpu"][key])] for key, title in ONE_GPU.items()]
+    return "\n".join([
+        f"{found['date']}; {series}, {found['cpu_seconds']} s of CPU.\n",
+        *_table(f" | {head}", rows),
+        *_table("simpler | median, all | nine in ten | median, hard | nine in ten", simpler),
+        *(line for title, group in groups.items() for line in _table(f"{title} | {head}", group)),
+        *_table("one GPU, its type left out | " + head.replace(" | bias", ""), one),
+    ])  # fmt: skip
+
+
+def parameters() -> str:
+    """Return the table of parameters as they are shipped."""
+    rows = [
+        [f"`{name}`", f"{one.value:.3g} {one.unit}".strip(), f"{one.prior:g}", f"{one.meaning}"]
+        for name, one in read_definitions(FILE).items()
+    ]
+    return "\n".join(_table("parameter | value | prior | meaning", rows))
+
+
+def _table(head: str, rows: list[list[str]]) -> list[str]:
+    columns = head.count("|") + 1
+    return [f"| {head} |", f"| --- |{' ---: |' * (columns - 1)}", *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _scores(score: dict[str, Any]) -> list[str]:
+    bias = [] if "bias" not in score else [f"{100 * score['bias']:+.1f} %"]
+    held = [_percent(score[f"coverage{share}"], 0) for share in (50, 80, 90)]
+    medians = [_percent(score[key]) for key in ("median", "p90")]
+    return [str(score["n"]), *medians, _percent(score["within15"], 0), *bias, *held]
+
+
+def _percent(share: float | None, digits: int = 1) -> str:
+    return "" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def updated(page: str) -> str:
+    """Return the page with its tables as they were measured last."""
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    for name, text in (("errors", errors(found)), ("parameters", parameters())):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
+    return page
+
+
+if __name__ == "__main__":
+    if "--measure" in sys.argv:
+        write_text(RESULTS, json.dumps(measure(), indent=1) + "\n")
+    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
