@@ -1,5 +1,6 @@
 """``ringlab predict --devices``: trainings on 1 to N devices, what varies, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from command_line import Ringlab, in_this_process
 
 import ringlab
 from collectives.errors import InputError
+from collectives.records.model_profile import Measured, find_model_profile
 
 RATED = "training.compute={rate = 300.0}"
 GPT = "examples/gpt2_xl.toml"
@@ -149,3 +151,25 @@ def test_a_profile_with_times_says_how_fast_a_device_is(tmp_path: Path) -> None:
     (row,) = ringlab.predict_devices(tmp_path / "tiny.toml", [1]).cases[0].rows
     (measured,) = profile.profile.measured
     assert row.step_s == pytest.approx(sum(measured.forward) + sum(measured.backward) + measured.optimizer)
+
+
+def test_times_of_one_gpu_say_what_another_does_and_those_of_a_processor_do_not(tmp_path: Path) -> None:
+    profile = find_model_profile("resnet50")
+    each = tuple(0.001 for _ in profile.layers)
+    scenario = tmp_path / "mine.toml"
+    scenario.write_text(
+        '[cluster]\npreset = "dgx-h100"\ntransport = "nccl"\n[training]\nbatch_size = 64\nprecision = "fp16"\n'
+        'compute = {profile = "mine.json"}\n'
+    )
+    rates = {}
+    for device in ("NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-16GB", "AMD EPYC"):
+        measured = Measured(device, 64, "fp16", each, each, 0.001, 0.0, 0.287, "test")
+        replace(profile, measured=(measured,)).write(tmp_path / "mine.json")
+        if device == "AMD EPYC":
+            with pytest.raises(InputError, match="times are of 'AMD EPYC', which is no GPU"):
+                ringlab.predict_devices(scenario, [1])
+            continue
+        (row,) = ringlab.predict_devices(scenario, [1]).cases[0].rows
+        rates[device] = row.samples_per_s
+    assert rates["NVIDIA H100 80GB HBM3"] == pytest.approx(64 / 0.287)
+    assert rates["Tesla V100-SXM2-16GB"] > 2 * 64 / 0.287

@@ -83,6 +83,14 @@ def test_a_pipeline_in_a_step() -> None:
     assert naive.efficiency == pytest.approx(1 / 4)
 
 
+def test_a_stage_has_the_collectives_of_its_own_layers() -> None:
+    fabric = Counted(byte_s=1e-6)
+    found = predict(fabric, Parallelism(data=1, tensor=2, pipeline=4, microbatches=8))
+    once = 1e-6 * 2 * 1 / 2 * SHAPE.context * SHAPE.width * 4  # of a sample
+    assert found.parts.tensor == pytest.approx(8 * 2 * 4 * once)  # microbatches, layers of a stage, all_reduces
+    assert found.parts.compute == pytest.approx(8 / 4 / 2)
+
+
 def test_messages_of_a_pipeline_are_waited_for() -> None:
     fabric = Counted(byte_s=1e-3)
     found = predict(fabric, Parallelism(data=1, pipeline=8, schedule="naive"), batch=1)

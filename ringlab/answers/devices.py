@@ -306,7 +306,7 @@ def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, sta
     if phases is not None:
         return _of_phases(profile, phases, stated_batch)
     if source is not None and source.profile is not None and profile.measured:
-        return as_measured(profile)
+        return as_measured(profile) if gpu is None else _measured_for(spread, profile, gpu)
     named = (source.gpu if source is not None else None) or gpu
     if source is None and named is not None and profile.model in PUBLISHED:
         return _by_law(spread, profile, named, {})
@@ -316,6 +316,22 @@ def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, sta
             'compute = {profile = "FILE.json"} with times (ringlab profile), {rate = 500.0} or {gpu = "RTX 4090"}'
         )
     return of_data_sheet(profile, named, spread.precision)
+
+
+def _measured_for(spread: SpreadTraining, profile: ModelProfile, gpu: str) -> Compute:
+    """Return a profile's times for a GPU; those of another type say by their rate what this one does."""
+    from simcomm.nccl.gpus import find_gpu, match_gpu
+
+    one = profile.measured[-1]
+    measured = match_gpu(one.device)
+    if measured is None:
+        raise InputError(
+            f"{spread.path}: training.compute.profile: its times are of {one.device!r}, which is no GPU that is known; "
+            f"profile the model on a GPU, or give compute = {{gpu = {gpu!r}}}"
+        )
+    if measured.name == find_gpu(gpu).name:
+        return as_measured(profile)
+    return _by_law(spread, profile, gpu, {measured.name: one.batch_size / one.step})
 
 
 def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict[str, float]) -> Compute:

@@ -264,6 +264,7 @@ class _Mesh:
         stages = cut_stages(self.model.profile, form.pipeline * form.virtual)
         again, first = (2 if form.recompute == "full" else 1), 0
         rows: list[StageTimes] = []
+        within: list[float] = []  # of each stage, seconds of a microbatch's collectives
         for number, stage in enumerate(stages):
             part = slice(first, first + len(stage))
             inside = sum(layers[part])
@@ -272,6 +273,7 @@ class _Mesh:
             send = self._send_seconds(nbytes) if number + 1 < len(stages) else 0.0
             forward, backward = sum(times.forward[part]) + inside, sum(times.backward[part]) + again * inside
             rows.append(StageTimes(forward, backward, send))
+            within.append((1 + again) * inside)
             first += len(stage)
         schedule = "gpipe" if form.schedule == "naive" else form.schedule
         program = pipeline_program(schedule, rows, form.pipeline, form.pieces)
@@ -284,7 +286,7 @@ class _Mesh:
         busy = [form.pieces * sum(row.forward + row.backward for row in rows[device :: form.pipeline])
                 for device in range(form.pipeline)]  # fmt: skip
         most = max(range(form.pipeline), key=lambda device: busy[device])
-        inside = form.pieces * sum(layers) * (1 + again) / form.pipeline
+        inside = form.pieces * sum(within[most :: form.pipeline])
         waited = max(ends) - busy[most]
         exposed = finished - max(ends)
         found = SyncTimes(finished, busy[most], exposed, 0.0, max(sync.sent for sync in syncs))
@@ -292,7 +294,6 @@ class _Mesh:
             (task.name.split()[0], f"{task.stream[1]} {task.stream[0]}", *interval)
             for task, interval in zip(program.tasks, intervals, strict=True)
         )
-        inside = min(inside, busy[most])
         return self._parts(busy[most] - inside, inside, waited, found, 0.0), found.sent, spans
 
     def _send_seconds(self, nbytes: float) -> float:
