@@ -9,6 +9,7 @@ from command_line import Ringlab, in_this_process
 import ringlab
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
+from collectives.records.trace import read_trace
 
 RATED = "training.compute={rate = 300.0}"
 GPT = "examples/gpt2_xl.toml"
@@ -139,6 +140,19 @@ def test_the_command_shows_writes_and_draws(command: Ringlab, tmp_path: Path) ->
     assert done.status == 2 and "--what-if varies a key" in done.err
     done = command("predict", str(ROOT / GPT))
     assert done.status == 2 and "predict them with --devices" in done.err
+
+
+def test_a_step_is_kept_as_a_trace(command: Ringlab, tmp_path: Path) -> None:
+    file = tmp_path / "step.json"
+    mesh = "training.parallelism={form = 'ddp', pipeline = 4, microbatches = 8}"
+    assert command("predict", ROOT / GPT, "--devices", "8", "--set", mesh, "--trace", file).status == 0
+    trace = read_trace(file)
+    assert trace.world_size == 4
+    for rank in range(4):
+        own = [span for span in trace.spans if span.rank == rank]
+        assert [sum(span.name == name for span in own) for name in ("forward", "backward")] == [8, 8]
+    fsdp = ringlab.predict_devices(ROOT / GPT, [8]).trace
+    assert fsdp is not None and {span.name for span in fsdp.spans if span.rank == 1} == {"all_gather", "reduce_scatter"}
 
 
 def test_a_profile_with_times_says_how_fast_a_device_is(tmp_path: Path) -> None:

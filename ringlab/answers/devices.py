@@ -15,6 +15,8 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace
 from collectives.workload import ComputePhases
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
@@ -90,6 +92,7 @@ class DevicesAnswer(Record):
     cases: tuple[Case, ...]
     key: str | None = None
     conclusions: tuple[str, ...] = ()
+    trace: Trace | None = None  # a step on the last number of devices
 
     def __repr__(self) -> str:
         return f"<DevicesAnswer of {self.title!r}>"
@@ -153,20 +156,21 @@ def predict_devices(
         raise InputError("devices is empty; give numbers of them, as 1,2,4,8")
     key, values = (None, [""]) if what_if is None else _parse_what_if(what_if)
     cases, base = list[Case](), read_spread_training(scenario, overrides)
-    spread, model = base, None
+    spread, model, last = base, None, None
     for value in values:
         changed = (*overrides, f"{key}={value}") if key is not None else overrides
         spread = read_spread_training(scenario, changed)
         model = _step_model(spread, base.batch_size)
-        cases.append(_case(value, spread, model, devices))
+        case, found = _case(value, spread, model, devices)
+        cases.append(case)
+        last = found or last
     assert model is not None
-    found = [row for case in cases for row in case.rows]
-    if not found:
+    if last is None:
         raise InputError(f"{spread.path}: training: {cases[0].refused[0].reason}")
     answer = DevicesAnswer(
         base.title, str(base.path), base.cluster.title, model.profile.model, model.compute.source, tuple(cases), key
     )
-    return replace(answer, conclusions=tuple(_conclude(answer)))
+    return replace(answer, conclusions=tuple(_conclude(answer)), trace=_trace(answer.title, last))
 
 
 def _parse_what_if(text: str) -> tuple[str, list[str]]:
@@ -175,8 +179,11 @@ def _parse_what_if(text: str) -> tuple[str, list[str]]:
     return ALIASES.get(key, key), values
 
 
-def _case(value: str, spread: SpreadTraining, model: StepModel, devices: Sequence[int]) -> Case:
-    rows, refused = list[DevicesRow](), list[Refused]()
+def _case(
+    value: str, spread: SpreadTraining, model: StepModel, devices: Sequence[int]
+) -> tuple[Case, StepPrediction | None]:
+    """Return the rows of a value, and the last step that is predicted."""
+    rows, refused, last = list[DevicesRow](), list[Refused](), None
     for count in devices:
         try:
             found = model.predict(spread.parallelism, count, spread.batch_size)
@@ -184,7 +191,8 @@ def _case(value: str, spread: SpreadTraining, model: StepModel, devices: Sequenc
             refused.append(Refused(count, str(error)))
             continue
         rows.append(_row(found, spread))
-    return Case(value, tuple(rows), tuple(refused))
+        last = found
+    return Case(value, tuple(rows), tuple(refused)), last
 
 
 def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
@@ -212,6 +220,19 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
         None if epoch is None or hourly is None else epoch * hourly,
         None if bounds is None or hourly is None else (bounds[0] * hourly, bounds[1] * hourly),
     )
+
+
+def _trace(title: str, found: StepPrediction) -> Trace | None:
+    """Return a step as a Trace with a rank a stage; without a pipeline one computes and one communicates."""
+    if not found.spans:
+        return None
+    spans, stages = list[Span](), found.parallelism.pipeline
+    for name, stream, begin, end in found.spans:
+        rank = int(stream.rpartition(" ")[2]) if stages > 1 else int(stream != "compute")
+        spans.append(Span(rank, name, 0, begin, end, collective=0))
+    hosts = [f"stage {stage}" for stage in range(stages)] if stages > 1 else ["compute", "communication"]
+    label, elapsed = f"{title}: {found.parallelism.label}", max(span.end for span in spans)
+    return Trace(label, "predicted", len(hosts), elapsed, spans=Spans.of(spans).sorted(), nodes=hosts, hosts=hosts)
 
 
 def _conclude(answer: DevicesAnswer) -> list[str]:

@@ -43,8 +43,8 @@ def predict(
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
     if devices is not None or what_if is not None:
-        _check_devices(sweep, trace, report, explain)
-        _predict_devices(scenario, devices, what_if, tuple(set_keys or ()), json_to, plot)
+        _check_devices(sweep, report, explain)
+        _predict_devices(scenario, devices, what_if, tuple(set_keys or ()), json_to, plot, trace)
         return
     if sweep is not None or plot is not None:
         _check_sweep(sweep, plot, trace, report, explain)
@@ -77,12 +77,12 @@ def predict(
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_devices(sweep: str | None, trace: Path | None, report: Path | None, explain: bool) -> None:
+def _check_devices(sweep: str | None, report: Path | None, explain: bool) -> None:
     """Raise InputError for options that do not go together."""
     from collectives.errors import InputError
 
-    if sweep is not None or trace is not None or report is not None or explain:
-        raise InputError("--sweep, --trace, --report and --explain do not go with --devices; --what-if varies a key")
+    if sweep is not None or report is not None or explain:
+        raise InputError("--sweep, --report and --explain do not go with --devices; --what-if varies a key")
 
 
 def _predict_devices(
@@ -92,6 +92,7 @@ def _predict_devices(
     set_keys: tuple[str, ...],
     json_to: str | None,
     plot: Path | None,
+    trace: Path | None,
 ) -> None:
     from ringlab.answers.devices import predict_devices
     from ringlab.answers.ranges import parse_world_sizes
@@ -102,9 +103,12 @@ def _predict_devices(
         from viz import check_file
 
         check_file(plot, "a scaling curve")
-    check_outputs(json_to, plot)
+    check_outputs(json_to, plot, trace)
     answer = predict_devices(scenario, counts, *set_keys, what_if=what_if)
-    write_answer(answer, json_to, show_devices, *([partial(answer.draw, plot)] if plot is not None else []))
+    writers = [partial(answer.draw, plot)] if plot is not None else []
+    if trace is not None and answer.trace is not None:
+        writers.append(partial(answer.trace.write, trace))
+    write_answer(answer, json_to, show_devices, *writers)
 
 
 def _check_sweep(sweep: str | None, plot: Path | None, trace: Path | None, report: Path | None, explain: bool) -> None:
