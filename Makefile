@@ -84,6 +84,10 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 	$(BIN)/ringlab accuracy --plot docs/pictures/accuracy.png
 	$(BIN)/ringlab plan docs/rent_resnet50.toml --plot docs/pictures/plan.png
+	mkdir -p $(OUT)
+	$(BIN)/ringlab predict examples/gpt2_xl.toml --devices 8 --trace $(OUT)/pipeline.json \
+		--set 'training.parallelism={pipeline = 4, microbatches = 8}'
+	$(BIN)/ringlab animate $(OUT)/pipeline.json -o docs/pictures/pipeline.png
 
 .PHONY: tables
 tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor, of faults and of trainings into docs
