@@ -18,6 +18,7 @@ from typing import Any
 
 from collectives.output_files import write_text
 from collectives.units import format_size
+from realcomm.calibrating.plan import HOP_TURNS
 from ringlab.answers.here_rows import PHASES
 
 ROOT = Path(__file__).parent.parent
@@ -26,12 +27,13 @@ WITHIN = 0.15
 Row = dict[str, Any]
 
 
-def read_runs(files: Sequence[Path]) -> dict[str, Any]:
-    """Return the rows of comparisons as ``ringlab compare --json`` writes them, and where they were made."""
+def read_runs(files: Sequence[Path], turns: int) -> dict[str, Any]:
+    """Return the rows of comparisons as ``ringlab compare --json`` writes them, and where and how they were made."""
     found = [json.loads(file.read_text()) for file in files]
     return {
         "scenario": found[0]["scenario"],
         "environment": found[0]["environment"],
+        "turns": turns,
         "loads": [run["load"] for run in found],
         "rows": [row for number, run in enumerate(found, 1) for row in rows_of(number, run)],
     }
@@ -81,6 +83,8 @@ def table(found: dict[str, Any]) -> Iterator[str]:
     for name, is_training in (("collectives", False), ("trainings", True)):
         yield f"| {name} | {summary([row for row in found['rows'] if (':' in row['what']) == is_training])} |"
     yield f"| all | {summary(found['rows'])} |"
+    yield ""
+    yield f"Collectives and their calibration in {found['turns']} turns."
     for run, load in zip(runs, found["loads"], strict=True):
         if load is not None:
             yield ""
@@ -90,9 +94,10 @@ def table(found: dict[str, Any]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--turns", type=int, default=HOP_TURNS, help="of the comparisons, if they are older")
     parser.add_argument("--write", action="store_true", help=f"keep the rows, and write the table into {PAGE.name}")
     options = parser.parse_args()
-    found = read_runs(options.files) if options.files else json.loads(RESULTS.read_text())
+    found = read_runs(options.files, options.turns) if options.files else json.loads(RESULTS.read_text())
     lines = "\n".join(table(found))
     print(lines)
     if options.write:
