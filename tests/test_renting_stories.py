@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simcomm.renting.regret import BySheets, draw_prices, gpu_prices, job_options, scaled_rate, summarise
+from simcomm.renting.regret import BySheets, draw_prices, gpu_prices, job_options, scaled_rate, study, summarise
 from simcomm.renting.rentals import read_rentals
 from simcomm.renting.stories import Story, dollars_a_million, stories
 from simcomm.scaling.descriptions import read_series
@@ -65,3 +65,15 @@ def test_the_cheapest_option_is_found_where_the_rate_of_one_gpu_is_known() -> No
     assert summarise(eight, prices, lambda option: option.point.rate).right == 1.0
     some = eight[:5]  # each option asks again, without its type of GPU and its model
     assert summarise(some, prices, BySheets()).mean < 0.2
+
+
+def test_the_study_of_regret_takes_the_rates_that_it_is_given() -> None:
+    """With the published rates themselves nothing is regretted; the GPUs' own order of linear scaling is another."""
+    series = [one for one in read_series() if one.model == "SSD300" and one.job.precision == "fp32"]
+    true = [point.rate for one in series for point in one.points[1:]]
+    found = study(series, true)
+    assert found.keys() == {"all", "eight"}
+    for ways in found.values():
+        assert (ways["known"].mean, ways["known"].right) == (0.0, 1.0)
+        assert ways["data_sheets"].mean > 0.0
+        assert ways["linear"].mean >= 0.0

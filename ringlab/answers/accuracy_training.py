@@ -11,6 +11,7 @@ from collectives.errors import InputError
 from collectives.units import count
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import Record
+from simcomm.renting.regret import Summary, study
 from simcomm.scaling.accuracy.judging import Judged, judge_frozen, judge_held_out
 from simcomm.scaling.accuracy.one_gpu_judging import OneGpuScore, judge_one_gpu
 from simcomm.scaling.accuracy.scoring import Score, score_baselines, score_by, score_points
@@ -30,6 +31,7 @@ class TrainingAccuracy(Record):
     one_gpu: Mapping[str, OneGpuScore]
     series: int
     sources: int
+    regret: Mapping[str, Mapping[str, Summary]]  # empty unless each source was left out
     notes: tuple[str, ...] = ()
     file: str | None = None
     points: dict[str, Score] = field(init=False)
@@ -64,6 +66,7 @@ class TrainingAccuracy(Record):
             "baselines": self.baselines,
             "by": {key: {name: asdict(one) for name, one in self.by(key).items()} for key in ("family", "gpus")},
             "one_gpu": {name: asdict(score) for name, score in self.one_gpu.items()},
+            "regret": {among: {way: one._asdict() for way, one in ways.items()} for among, ways in self.regret.items()},
             "series": self.series,
             "sources": self.sources,
             "fit": self.fit,
@@ -98,10 +101,12 @@ def accuracy_training(
     with computing(progress, f"predicting {len(series)} series") as tick:
         if own and not only_put_aside:
             judged, fit = judge_held_out(series, tick), "fitted to the other sources"
+            regret = study(series, judged.predicted)
         else:
             judged, fit = judge_frozen(series), "as shipped"
+            regret = {}
         one_gpu = judge_one_gpu(series)
     sources = len({one.source for one in series})
     return TrainingAccuracy(
-        "its own series" if own else str(data), fit, judged, one_gpu, len(series), sources, tuple(notes)
+        "its own series" if own else str(data), fit, judged, one_gpu, len(series), sources, regret, tuple(notes)
     )

@@ -10,6 +10,8 @@ from simcomm.scaling.accuracy.scoring import Score
 HEADINGS = ["points", "median", "nine in ten", "within 15 %", "bias", "in 50 %", "in 80 %", "in 90 %"]
 ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
 
+REGRETS = {"known": "known", "linear": "known, linear scaling", "data_sheets": "from data sheets"}
+
 
 def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
     """Print the errors of all points and of the hard ones, beside the baselines, by family and by GPU count."""
@@ -27,6 +29,14 @@ def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
     alone = [[ONE_GPU[name], *_one_gpu(score)] for name, score in answer.one_gpu.items()]
     headings = [one for one in HEADINGS if one != "bias"]
     console.print(make_table("One GPU, its type left out", ["", *headings], alone, words=1))
+    regrets = [
+        [among, REGRETS[way], str(one.jobs), _percent(one.mean), _percent(one.p90), f"{one.right:.0%}"]
+        for among, ways in answer.regret.items()
+        for way, one in ways.items()
+    ]
+    if regrets:
+        titles = ["options", "rate of one GPU", "jobs", "mean", "nine in ten", "is the best"]
+        console.print(make_table("What the predicted cheapest option costs more", titles, regrets, words=2))
     for note in answer.notes:
         console.print(note)
     console.print(

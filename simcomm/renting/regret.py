@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simcomm.renting.nodes import series_gpu
-from simcomm.renting.rentals import Rental
+from simcomm.renting.rentals import Rental, read_rentals
 from simcomm.scaling.descriptions import Point, Series
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, published
 from simcomm.scaling.rates import predict_rate
@@ -122,3 +122,25 @@ def _regrets(options: Sequence[Option], prices: Mapping[str, Floats], predict: C
     chosen = predicted.argmin(axis=0)
     found: Floats = true[chosen, np.arange(true.shape[1])] / true.min(axis=0) - 1
     return found
+
+
+def study(series: Sequence[Series], predicted: Iterable[float]) -> dict[str, dict[str, Summary]]:
+    """Return regrets of published jobs, among all options and those on eight GPUs, by what is known of one GPU.
+
+    ``predicted`` are rates of the points behind the first of each series, series after series: ``known`` is by these,
+    ``linear`` as if GPUs did not wait for each other, ``data_sheets`` without rates of the type of GPU and the model.
+    """
+    rates = iter(predicted)
+    found = {(one.where, point): next(rates) for one in series for point in one.points[1:]}
+    ways: dict[str, Callable[[Option], float]] = {
+        "known": lambda option: found.get((option.series.where, option.point), option.point.rate),
+        "linear": lambda option: option.alone * option.point.gpus,
+        "data_sheets": BySheets(),
+    }
+    lowest = gpu_prices(read_rentals())
+    prices = draw_prices(lowest)
+    jobs = {"all": job_options(series, lowest), "eight": job_options(series, lowest, 8)}
+    return {
+        among: {way: summarise(options, prices, predict) for way, predict in ways.items()}
+        for among, options in jobs.items()
+    }
