@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -44,6 +45,7 @@ WAYS = {
     "run": "simcomm.run one by one",
 }
 Row = dict[str, Any]
+BYTECODE = TemporaryDirectory(prefix="ringlab-waiting-")
 
 
 def row(part: str, name: str, arguments: Sequence[str], repetitions: int, **goal: float) -> Row:
@@ -63,7 +65,10 @@ def row(part: str, name: str, arguments: Sequence[str], repetitions: int, **goal
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    """Return an environment in which Python keeps what it compiles, as it does where a package is installed."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**kept, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": BYTECODE.name}
 
 
 def start(asked: argparse.Namespace) -> Iterator[Row]:
