@@ -23,7 +23,7 @@ from realcomm.training.replica import make_replica, take_step
 from realcomm.training.running import RankResult, RunningTraining, make_replica_and_sync
 from realcomm.training.shard import Shard, held_out_batches
 from realcomm.training.stopwatch import Stopwatch
-from realcomm.training.trainer import make_trace, train, train_rank
+from realcomm.training.trainer import make_trace, train, train_each, train_rank
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
@@ -92,7 +92,8 @@ def test_facts_are_counted(ring):
 
 @pytest.mark.slow
 def test_torchs_own_buckets_lie_under_backward_and_end_with_it():
-    trace = train(small(None), TWO, steps=2)
+    trace, after = train_each([small(None), small(RING)], TWO, steps=2)  # with the same processes
+    assert (after.title, {span.step for span in after.spans if span.name == "sync"}) == ("training/ring", {0, 1})
     spans = list(trace.spans)
     buckets = [span for span in spans if span.name.startswith("bucket")]
     assert {(span.rank, span.step) for span in buckets} == {(rank, step) for rank in range(2) for step in range(2)}
