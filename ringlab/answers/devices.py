@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -310,11 +311,19 @@ def _find_profile(spread: SpreadTraining) -> ModelProfile:
             spread.folder / name)  # fmt: skip
     if spread.model in shipped_model_profiles() and spread.shape is None:
         return find_model_profile(spread.model)
+    if ".py:" in spread.model:
+        return _trace_model(str(spread.folder / spread.model), spread.shape)
+    return _trace_known(spread.model, spread.shape)
+
+
+def _trace_model(model: str, shape: tuple[int, ...] | None) -> ModelProfile:
     from realcomm.profiling.meta import profile_on_meta  # imports torch
     from realcomm.profiling.model_sources import find_model
 
-    model = str(spread.folder / spread.model) if ".py:" in spread.model else spread.model
-    return profile_on_meta(find_model(model, spread.shape))
+    return profile_on_meta(find_model(model, shape))
+
+
+_trace_known = lru_cache(maxsize=16)(_trace_model)  # not of a user's file, which may change
 
 
 def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, stated_batch: int) -> Compute:
