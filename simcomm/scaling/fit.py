@@ -1,8 +1,7 @@
 """Fit the step's parameters to published series: ``python -m simcomm.scaling.fit`` writes ``parameters.toml`` again.
 
-The logarithms of predicted rates are fitted to those of measured ones by scipy's least squares. A residual counts in
-units of what an error of that point usually is (a floor, and more the more was lost), large ones less (soft L1), and
-each parameter is held to its prior by a spring. Series on systems that are put aside are not seen.
+The logarithms of predicted rates are fitted to those of measured ones by scipy's least squares. Large residuals count
+less (soft L1), and each parameter is held to its prior by a spring. Series on systems that are put aside are not seen.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from simcomm.scaling.descriptions import put_aside, read_series
 from simcomm.scaling.parameters import FILE, read_parameters
 from simcomm.scaling.points import Points, make_points, predict_points
 
-FLOOR, SLOPE = 0.02, 0.03  # what an error usually is: this, and more by the share that was lost
+SCALE = 0.06  # in log rate: residuals above count less than their square
 SPRING = 3.0  # how much stiffer the springs are than one residual
 LARGEST_STEAL = 0.99  # above, backward would stand still
 
@@ -31,13 +30,11 @@ def fit_parameters(points: Points, start: Mapping[str, float] | None = None, *, 
     begin = priors if start is None else np.log([start[name] for name in names])
     highest = np.array([np.log(LARGEST_STEAL) if name.startswith("steal") else np.inf for name in names])
     seen = points.predicted
-    lost = np.clip(1 - points.rate / points.linear, 0, 1)
-    scale = (FLOOR + SLOPE * lost)[seen]
     logs = np.log(points.rate[seen])
 
     def residuals(found: Floats) -> Floats:
         values = dict(zip(names, np.exp(found).tolist(), strict=True))
-        errors = (np.log(predict_points(points, values)[seen]) - logs) / scale
+        errors = (np.log(predict_points(points, values)[seen]) - logs) / SCALE
         soft = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))  # soft L1 for these, not for the springs
         stacked: Floats = np.concatenate([soft, SPRING * (found - priors) / spreads])
         return stacked
