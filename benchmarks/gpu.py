@@ -77,12 +77,13 @@ def make_plan(asked: Asked, folder: Path) -> list[Part]:
     scenario = _scenario(asked)
     against = (python, "benchmarks/against_gloo.py", *backend, "--ranks", *ranks, "--sizes", *sizes)
     algorithms = ("ring", "halving_doubling", "double_tree")
+    calibrate = (*ringlab, "calibrate", *scenario, "--accept-noise")  # a rented machine is measured once, noise and all
     options = ("--repetitions", asked.repetitions, "-o", str(folder / "beside.json"))
     parts = [
         Part("machine", 20, ((python, __file__, "--describe", str(folder / "machine.json")),)),
         Part("tests", 130, ((python, "-m", "pytest", "-m", "gpu", "-v", "-rs", "--no-header", *gpu_tests()),)),
         Part("beside", 90, ((*against, "--algorithm", *algorithms[: 1 if asked.small else None], *options),)),
-        Part("calibration", 60, ((*ringlab, "calibrate", *scenario, *backend, *_json(folder, "calibration")),)),
+        Part("calibration", 60, ((*calibrate, *backend, *_json(folder, "calibration")),)),
         Part("bench", 60, tuple(_bench(asked, collective, number, folder) for number in few for collective in BENCHES)),
     ]
     for sync in ("naive", "ring", "ddp"):

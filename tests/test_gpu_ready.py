@@ -50,6 +50,7 @@ def test_the_plan_has_all_that_is_to_be_measured_by_names_that_exist():
     (command,) = parts["beside"].commands
     names = command[command.index("--algorithm") + 1 : command.index("--repetitions")]
     assert all(find_algorithm(name, "all_reduce") for name in names)
+    assert "--accept-noise" in parts["calibration"].commands[0], "a machine that is not calm loses nothing"
     training = load(ROOT / "benchmarks" / "gpu_training.toml").trainings
     assert [one.sync_name for one in training] == ["naive", "ring", "ddp"]
     assert {one.model for one in training} == {"resnet34"}
