@@ -119,7 +119,7 @@ def find_rows(asked: argparse.Namespace) -> dict[str, list[Row]]:
     """Train for each part and return its rows."""
 
     def curves(world_size: int, jobs: list[Job]) -> list[Row]:
-        rows: list[Row] = launch(curves_of, world_size, jobs, asked.steps, timeout=3600.0)[0]
+        rows: list[Row] = launch(curves_of, world_size, jobs, asked.steps, threads=1, timeout=3600.0)[0]
         for row in rows:
             numbers = ", ".join(f"{name} {row[name]}" for name in (*Recipe._fields, "seed"))
             print(f"{row['way']:16} {row['ranks']} ranks, {numbers}: {row['accuracies'][-1]:.1%} right", flush=True)
