@@ -70,13 +70,13 @@ def ranks(found: Found) -> str:
     rows = found["ranks"]
     seeds = sorted({row["seed"] for row in rows})
     lines = [
-        f"| ranks | images a rank and step | {' | '.join(f'seed {seed}' for seed in seeds)} | mean |",
-        "| ---: | ---: |" + " ---: |" * (len(seeds) + 1),
+        f"| ranks | images a rank and step | {' | '.join(f'held out, seed {seed}' for seed in seeds)} |",
+        "| ---: | ---: |" + " ---: |" * len(seeds),
     ]
     for count in sorted({row["ranks"] for row in rows}):
         right = {row["seed"]: row["accuracies"][-1] for row in rows if row["ranks"] == count}
         batch = rows[0]["global_batch"] // count
-        cells = [f"{each:.1%}" for each in (*(right[seed] for seed in seeds), mean(right.values()))]
+        cells = [f"{right[seed]:.1%}" if seed in right else "-" for seed in seeds]
         lines.append(f"| {count} | {batch} | {' | '.join(cells)} |".replace("%", " %"))
     return _text(lines)
 
@@ -96,6 +96,7 @@ def updated(page: str) -> str:
     for name, make, file in (
         ("overlap", overlap, "overlap"),
         ("ways", ways, "training_curves"),
+        ("ranks", ranks, "training_curves"),
     ):
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
         before, _, rest = page.partition(begin)
