@@ -1,5 +1,6 @@
 """The command line, put together from ``ringlab.commands``; each command imports what it needs when it is called."""
 
+import logging
 import os
 from typing import Annotated
 
@@ -45,6 +46,7 @@ app.command(name="list")(list_all)
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the run or check failed, 2 the input was refused, 130 interrupted."""
     os.environ["MPLBACKEND"] = "agg"  # a command draws into files; one for windows may not even be there
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it says where it cannot cache its fonts, and draws
     with exit_on_signals():
         exit_with_a_line(app)
 

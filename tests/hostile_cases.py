@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import hostile_files as files
+from hostile_commands import systematic_commands
 from hostile_records import draw_nccl_tests, draw_profile, systematic_records
-from hostile_runs import Case
+from hostile_runs import HERE, Case
 from typer.main import get_command
 
 import simcomm
@@ -64,6 +65,7 @@ def systematic() -> Iterator[Case]:
     yield from _graphml()
     yield from _environments()
     yield from systematic_records()
+    yield from systematic_commands()
 
 
 # What each command reads and writes -----------------------------------------------------------------------------------
@@ -140,6 +142,13 @@ def _targets(suffix: str, source: str) -> dict[str, Target]:
         "bytes": (f"\udcff{suffix}", None, (f"\\xff{suffix}",)),
         "markup": (f"[red]{suffix}", None, (f"[red]{suffix}",)),
         "read only": (out, _make_read_only, (out,)),
+        "closed folder": (f"closed/{out}", partial(_close, mode=0o555), (f"closed/{out}",)),
+        "secret folder": (f"closed/{out}", partial(_close, mode=0o000), (f"closed/{out}",)),
+        "new folder in a closed one": (
+            f"closed/new/{out}",
+            lambda path: (path.parent.rmdir(), path.parent.parent.chmod(0o555)),
+            ("closed/new/", f"closed/new/{out}"),
+        ),
     }
 
 
@@ -171,6 +180,16 @@ def _make_hole(path: Path, nbytes: int) -> None:
 def _make_read_only(path: Path) -> None:
     path.write_bytes(b"old")
     path.chmod(0o444)
+
+
+def _close(path: Path, mode: int) -> None:
+    """Take rights to the folder of a path."""
+    path.parent.chmod(mode)
+
+
+def _make_unreadable(path: Path) -> None:
+    path.write_bytes(b"")
+    path.chmod(0o000)
 
 
 READERS: dict[str, tuple[tuple[str, ...], dict[str, bytes]]] = {  # arguments with IN for the input, and other files
@@ -210,6 +229,8 @@ def _inputs() -> Iterator[Case]:
         "terabyte": ("in", partial(_make_hole, nbytes=1 << 40)),
         "70 MB": ("in", partial(_make_hole, nbytes=70 << 20)),
         "3 MB": ("in", b"a = 1\n" * 500_000),
+        "unreadable": ("in", _make_unreadable),
+        "secret folder": ("closed/in", partial(_close, mode=0o000)),
         "absent": ("in", None),
         "empty": ("in", b""),
         "NUL": ("in", b"\x00" * 1000),
@@ -293,11 +314,12 @@ def _environments() -> Iterator[Case]:
         "empty": "",
         "escapes": "\x1b[31m",
         "bytes": "\udcff",
+        "closed": f"{HERE}/closed",
     }
     for command in (("predict", "a.toml"), ("doctor",), ("list",), ("hardware", "rtx3090-pcie-4x", "-o", "a.png")):
         for variable in ("XDG_CACHE_HOME", "HOME", "TMPDIR", "COLUMNS", "TERM"):
             for kind, place in places.items():
-                there = (("a.toml", here),)
+                there = (("a.toml", here), ("closed", lambda path: path.mkdir(mode=0o555)))
                 yield Case(
                     f"{variable} {kind} {command[0]}",
                     command,

@@ -36,6 +36,7 @@ WALL = 30.0  # seconds without a word, whatever the machine is busy with
 MOST_BYTES = 1 << 30
 STATUSES = (0, 1, 2, 130)
 IN_A_FORK = 25  # cases
+HERE = "<here>"  # in the environment of a case: its folder
 REPORTS = 250  # the number of the open file through which a fork of many cases says how each ended
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 UNWANTED = (
@@ -137,7 +138,10 @@ def snapshot(folder: Path) -> dict[str, str]:
 
 
 def _hash(file: Path) -> str:
-    return sha256(file.read_bytes()).hexdigest()[:12]
+    try:
+        return sha256(file.read_bytes()).hexdigest()[:12]
+    except PermissionError:
+        return "unreadable"
 
 
 def run_in_fork(case: Case, folder: Path) -> Ended:
@@ -196,7 +200,8 @@ def _limit_this_process() -> None:
 
 
 def _set_environment(case: Case, folder: Path) -> None:
-    os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **dict(case.environment)})
+    given = {name: value.replace(HERE, str(folder)) for name, value in case.environment}
+    os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **given})
 
 
 def _status_of_main() -> int:
@@ -322,13 +327,22 @@ def _try_batch(cases: list[Case]) -> list[tuple[list[str], float]]:
     return ended
 
 
+def _remove(folder: Path) -> None:
+    """Remove a folder, also with folders in it that one may not write."""
+    for place, names, _ in os.walk(folder):
+        for inner in (Path(place, name) for name in names):
+            if not inner.is_symlink():
+                inner.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def try_alone(case: Case) -> tuple[list[str], float]:
     """Run a case in a fork of its own; return its problems and the seconds that it took."""
     folder, begin = Path(tempfile.mkdtemp(prefix="hostile-")), time.monotonic()
     try:
         return problems(case, folder), time.monotonic() - begin
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 def try_together(cases: list[Case]) -> list[float]:
@@ -351,7 +365,7 @@ def try_together(cases: list[Case]) -> list[float]:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     return seconds
 
 

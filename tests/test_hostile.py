@@ -5,6 +5,7 @@ What is tried is in ``hostile_cases.py``; ``python tests/hostile_runs.py --seeds
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +14,18 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+# Root may write where nobody may; without that right what is read-only is so for root too.
+AS_ANYBODY = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all", "--")
+
+
+def as_anybody() -> tuple[str, ...]:
+    """Return the words before a command that take root's right to write everywhere from it, where it has that."""
+    return AS_ANYBODY if os.geteuid() == 0 and shutil.which("setpriv") else ()
 
 
 def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
     """Return how many cases were tried, and the problems of those that misbehaved."""
-    call = [sys.executable, str(HERE / "hostile_runs.py"), *map(str, arguments)]
+    call = [*as_anybody(), sys.executable, str(HERE / "hostile_runs.py"), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(call, capture_output=True, text=True, cwd=HERE.parent, env=environment, timeout=3000)
     assert done.returncode == 0, done.stderr
@@ -26,9 +34,33 @@ def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
 
 
 def test_hostile_inputs_end_with_a_message_and_nothing_lost():
-    count, found = tried("--every", 5, "--seeds", "1:201")
+    count, found = tried("--every", 6, "--seeds", "1:201")
     assert count > 1000
     assert not found
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not as_anybody(), reason="root may write everywhere, and setpriv is missing")
+def test_what_may_not_be_read_or_written_is_told_with_the_reason(tmp_path: Path) -> None:
+    closed, unreadable = tmp_path / "closed", tmp_path / "a.toml"
+    closed.mkdir()
+    unreadable.write_text("")
+    unreadable.chmod(0o000)
+    closed.chmod(0o555)
+    call = [*as_anybody(), sys.executable, "-m", "ringlab", "predict"]
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    for arguments, said in (
+        (
+            ["star8", "--json", "closed/a.json"],
+            "closed/a.json cannot be written: closed is a directory in which you may not write",
+        ),
+        ([str(unreadable)], f"{unreadable}: Permission denied"),
+    ):
+        done = subprocess.run(
+            [*call, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
+    closed.chmod(0o755)
+    assert [*closed.iterdir()] == []
 
 
 @pytest.mark.slow

@@ -1,0 +1,295 @@
+"""Hostile cases of what is around predictions: sweeps, jobs, pictures, checkpoints, logs, and tables of NCCL."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import hostile_files as files
+from hostile_files import Tree
+from hostile_runs import Case
+
+Content = bytes | Callable[[Path], object]
+STAR = files.toml(files.SCENARIOS["star"])
+TRAINING = files.toml(files.SCENARIOS["training"])
+ALONE = (("a.toml", STAR),)
+
+
+def systematic_commands() -> Iterator[Case]:
+    """Yield the cases, none of which is drawn."""
+    yield from _sweeps()
+    yield from _explanations()
+    yield from _tables()
+    yield from _jobs()
+    yield from _plots()
+    yield from _checkpoints()
+    yield from _logs()
+    yield from _runs()
+
+
+SWEEPS = (
+    "", "=", "cluster.hosts", "cluster.hosts=", "=2..4", " = ", "cluster.hosts=2..", "cluster.hosts=..4",
+    "cluster.hosts=4..2", "cluster.hosts=0..4", "cluster.hosts=-2..4", "cluster.hosts=2..4*1", "cluster.hosts=2..4*0",
+    "cluster.hosts=2..4*-2", "cluster.hosts=2..4*nan", "cluster.hosts=2..4*1.0000001", "cluster.hosts=2..9e299",
+    "cluster.hosts=2..1e400", "cluster.hosts=nan..inf", "cluster.hosts=2...4", "cluster.hosts=2..4..8",
+    "cluster.hosts=2,,4", "cluster.hosts=2,4,", "cluster.hosts=2,two", "cluster.hosts=2,4,1000000000",
+    "cluster.hosts=2.5..5", "cluster.bandwidth=1..4", "cluster.bandwidth=1..4 Gbit", "cluster.bandwidth=1..4Gb/s",
+    "cluster.bandwidth=1e-40..1e-39Gbit/s", "cluster.bandwidth=10 Gbit/s,20 Gbit/s,\x1b[31m", "cluster=1,2", "x=1,2",
+    "cluster.hosts.x=1,2", "cluster." * 500 + "hosts=1,2", "cluster.hosts=" + ",".join(["2"] * 5000),
+    "cluster.hosts=" + "9" * 5000, "cluster.topology=star,ring,torus", "collective.algorithms=ring",
+    'collective.algorithms=["ring"],["naive"]', "collective.sizes=[\"1 B\"],[]", "title=\x1b[31m,\u202e",
+    "what_if=1,2", "trouble.seed=1..8", "cluster.hosts=\udcff,2", "cluster.hosts=２..４", "cluster.hosts=2..4\n",
+    "cluster.latency=0 us,1 us", "cluster.latency=0..5us",
+)  # fmt: skip
+
+
+def _sweeps() -> Iterator[Case]:
+    for number, sweep in enumerate(SWEEPS):
+        end = (("--json", "-"), ("--plot", "a.svg"), ())[number % 3]
+        yield Case(f"sweep {sweep[:30]!r}", ("predict", "a.toml", "--sweep", sweep, *end), ALONE, ("a.svg",))
+    with_plot = ("predict", "a.toml", "--plot", "a.png")
+    for more in ((), ("--sweep", ""), ("--sweep", "cluster.hosts=2,4", "--report", "a.html"), ("--sweep", "x", "-x")):
+        yield Case(f"sweep beside {more}", (*with_plot, *more), ALONE)
+    for output in ("a.toml", "a.exe", "", "/dev/full", "/proc/x.png", "a.toml/x.svg"):
+        sweep = ("--sweep", "cluster.hosts=2,4", "--plot", output)
+        yield Case(f"sweep drawn to {output}", ("predict", "a.toml", *sweep), ALONE)
+    laughs = files.toml({"cluster": {"topology": "star", "hosts": 4, "bandwidth": "1 bit/s", "latency": "1 s"}})
+    sweep = ("--sweep", "cluster.hosts=2,4", "--json", "-")
+    yield Case("sweep of nothing", ("predict", "a.toml", *sweep), (("a.toml", laughs),))
+
+
+NCCL_CLUSTER = {"preset": "dgx-h100", "nodes": 2, "transport": "nccl"}
+NCCL_ASKS = {"name": "all_reduce", "algorithms": ["nccl"], "sizes": ["1 MiB"]}
+NCCL_SETTINGS: tuple[tuple[str, Tree], ...] = (
+    ("NCCL_ALGO", "ring;tree"), ("NCCL_ALGO", ""), ("NCCL_ALGO", "\x1b[31m"), ("NCCL_ALGO", "^ring,tree"),
+    ("NCCL_ALGO", "allreduce:tree;" * 2000), ("NCCL_PROTO", "LL64"), ("NCCL_PROTO", ["LL"]), ("NCCL_MAX_NCHANNELS", 0),
+    ("NCCL_MAX_NCHANNELS", 10**30), ("NCCL_MIN_NCHANNELS", "x"), ("NCCL_NVLS_ENABLE", True), ("NCCL_P2P_LEVEL",
+    "NODE"),
+    ("NCCL_BUFFSIZE", -1), ("NCCL_NTHREADS", 33), ("NCCL_DEBUG", "INFO"), ("__class__", 1), ("nccl_algo", "ring"),
+    ("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1" * 500), ("NCCL_CROSS_NIC", 7), ("version", 2.19), ("version", "2.19.3.4.5"),
+)  # fmt: skip
+
+
+def _explanations() -> Iterator[Case]:
+    asked = ({"collective": NCCL_ASKS}, {"collective": {**NCCL_ASKS, "sizes": ["1 B", "1 TiB"]}})
+    for name, value in NCCL_SETTINGS:
+        content = files.toml({"cluster": NCCL_CLUSTER, **asked[0], "nccl": {name: value}})
+        yield Case(f"explain with {name}={str(value)[:20]!r}", ("explain", "a.toml"), (("a.toml", content),))
+    clusters: dict[str, Tree] = {
+        "many": {"nodes": 10**6}, "none": {"nodes": 0}, "half": {"nodes": 1.5}, "one gpu": {"nodes": 1, "gpus": 1},
+        "no gpu": {"gpus": 0}, "more gpus": {"gpus": 64}, "placed": {"placement": ["n0-gpu0"] * 16},
+        "other": {"preset": "rtx3090-pcie-4x"}, "not nccl": {"transport": "gloo-tcp"}, "torus": {"topology": "torus"},
+    }  # fmt: skip
+    for name, changes in clusters.items():
+        content = files.toml({"cluster": {**NCCL_CLUSTER, **changes}, **asked[1]})
+        command = ("explain", "a.toml", *(("-o", "a.svg") if len(name) % 2 else ("--json", "-")))
+        yield Case(f"explain {name}", command, (("a.toml", content),), ("a.svg",))
+
+
+SYSTEMS = """[machines]
+mine = { gpu = "A100 SXM", net = "ib", nic = 100 }
+[systems]
+here = { machine = "mine", nodes = 2, gpus = 8 }
+"""
+ROWS = "collective,bytes,time_us\nall_reduce,1024,50\nall_reduce,1048576,200\nall_reduce,67108864,1500\n"
+SYSTEM_CHANGES = (
+    ("nodes = 2", "nodes = 0"), ("nodes = 2", "nodes = 1000000"), ("nodes = 2", "nodes = true"), ("gpus = 8",
+    "gpus = 1e9"),
+    ("A100 SXM", "A1000"), ("A100 SXM", "\\u001b[31m"), ('"mine"', '"\\u202e"'), ("nic = 100", "nic = nan"),
+    ("nic = 100", "nic = 1e-9"), ("nic = 100", "nic = 1e999"), ('"ib"', '"IB"'), ("gpus = 8", "gpus = 8, lanes = 3"),
+    ("gpus = 8", "gpus = 8, link = \"pcie\", layout = \"socket\""), ("here", '"../here"'), ("here", '"\\u001b[31m"'),
+    ("gpus = 8", "gpus = 8, nccl = 2.1999"), ("gpus = 8", 'gpus = 8, algo = "nvls", proto = "ll"'), ("[machines]",
+    "[machine]"),
+    ("gpus = 8", "gpus = 8, skip = true"), ("gpus = 8", "gpus = 8, domain = 3"), ("gpus = 8", "gpus = 7, domain = 16"),
+    ("mine = {", "mine = { machine = \"mine\","), ("[systems]", "[systems]\n[systems]"), ("nodes = 2",
+    "nodes = " + "9" * 5000),
+    ("gpus = 8", "gpus = 8, procs = \"single\", harness = \"torch\", sharp = true, degraded = true"),
+)  # fmt: skip
+ROW_CHANGES = (
+    ("1024,50", "1024,0"), ("1024,50", "1024,-1"), ("1024,50", "1024,nan"), ("1024,50", "1024,1e400"), ("1024,50",
+    "0,50"),
+    ("1024,50", "1024,"), ("1024,50", f"{10**18 - 1},50"), ("1024,50", "1024,1e-300"), ("1024,50", "1_024,50"),
+    ("all_reduce,1024", "allreduce,1024"), ("all_reduce", "hypercube"), ("all_reduce", "sendrecv"), ("bytes", "size"),
+    ("time_us", "time_us,time_us"), ("time_us", "busbw_GBps"), ("1024,50", "1024,50,7"), ("1024,50", '"1024,50'),
+    ("all_reduce,1024", "\x1b[31m,1024"), ("1024,50", "1024,50\n" + "all_reduce,1024,50\n" * 20_000), ("\n", "\r"),
+    ("collective", "\ufeffcollective"), ("1024,50", "１０２４,50"), ("all_reduce,1024,50\n", ""), (ROWS[25:], ""),
+)  # fmt: skip
+
+
+def _tables() -> Iterator[Case]:
+    def table(name: str, systems: str, rows: str, *more: str, **others: Content) -> Case:
+        there = (("d/systems_described.toml", systems.encode()), ("d/here.csv", rows.encode()), *others.items())
+        return Case(f"tables {name}", ("accuracy", "--data", "d", *more), there)
+
+    for before, after in SYSTEM_CHANGES:
+        yield table(f"{before[:9]} {after[:20]!r}", SYSTEMS.replace(before, after, 1), ROWS)
+    for before, after in ROW_CHANGES:
+        yield table(f"{before[:9]!r} {after[:20]!r}", SYSTEMS, ROWS.replace(before, after, 1), "--json", "-")
+    yield table("put aside", SYSTEMS, ROWS, **{"d/put_aside.txt": b"here\n"})
+    yield table("only what is put aside", SYSTEMS, ROWS, "--put-aside")
+    yield table("put aside by a pipe", SYSTEMS, ROWS, **{"d/put_aside.txt": os.mkfifo})
+    yield table("put aside by zeros", SYSTEMS, ROWS, **{"d/put_aside.txt": lambda path: path.symlink_to("/dev/zero")})
+    yield table("put aside in bytes", SYSTEMS, ROWS, **{"d/put_aside.txt": b"\xff\xfe"})
+    yield table("with more tables", SYSTEMS, ROWS, **{f"d/x\x1b[31m{n}.csv": b"x" for n in range(50)})
+    yield table("with a folder", SYSTEMS, ROWS, **{"d/other.csv": lambda path: path.mkdir()})
+    yield table("with rows known", SYSTEMS, ROWS, "--calibrate", "6")
+    yield table("fitted to nothing", SYSTEMS, ROWS, "--leave-one-out")
+    yield table("both", SYSTEMS, ROWS, "--leave-one-out", "--put-aside")
+    yield table("here too", SYSTEMS, ROWS, "--here")
+
+
+OPTIONS_OF_JOBS = (
+    "", " ", "a b", "-x", "--x", "a;b", "$(id)", "`id`", "a\nb", "a\x00b", "\x1b[31m", "\u202e", "é", "'", '"', "\\",
+    "#", "A" * 5000, "../x", "/", "a=b", "0", "-1", "nan", "9" * 400, "1-", "1-00", ":", "00:00:00", "1e9",
+)  # fmt: skip
+JOBS = {
+    "slurm": ("--job-name", "-p", "-A", "--qos", "-C", "--mem", "--log", "--interface", "--python", "--sbatch",
+    "--before",
+              "-t", "-c", "--port", "-N", "--gpus-per-node", "--checkpoints", "--log-dir", "--max-restarts", "-o"),
+    "k8s": ("--name", "-n", "--claim", "--cpus", "--memory", "--port", "--python", "--service-account",
+    "--pull-secret",
+            "--node-selector", "--label", "--env", "-t", "-N", "--checkpoints", "--log-dir", "--image", "-o"),
+}  # fmt: skip
+
+
+def _jobs() -> Iterator[Case]:
+    for command, options in JOBS.items():
+        image = ("--image", "ringlab") if command == "k8s" else ()
+        for number, option in enumerate(options):
+            for shift in range(3):
+                value = OPTIONS_OF_JOBS[(7 * number + 11 * shift) % len(OPTIONS_OF_JOBS)].replace("\x00", "")
+                words = (command, "a.toml", *image, option, value)
+                yield Case(f"{command} {option} {value[:20]!r}", words, ALONE, (value,) if option == "-o" else ())
+        for name in ("nowhere.toml", "a.toml", "this-machine", "quickstart", "\x1b[31m", "a b.toml"):
+            there = ((name, STAR), ("folder/file", b"")) if name.endswith("toml") and "no" not in name else ()
+            for more in ((), ("-o", "a.toml"), ("-o", "folder"), ("-N", "3"), ("--set", "training=1")):
+                writes = (more[1],) if more[:1] == ("-o",) and more[1] != name else ()
+                yield Case(f"{command} of {name!r} {more}", (command, name, *image, *more), there, writes)
+    beside = files.toml({**files.SCENARIOS["training"], "cluster": {"topology": "net.json"}})
+    yield Case("k8s of two files", ("k8s", "a.toml", "--image", "x"), (("a.toml", beside),))
+    yield Case("k8s of a large file", ("k8s", "a.toml", "--image", "x"), (("a.toml", STAR + b"# " + b"x" * (2 << 20)),))
+
+
+def _plots() -> Iterator[Case]:
+    trace = b'{"kind": "trace"}'
+    for kind in ("step", "scaling", "path", "cluster", "", "winners", "\x1b[31m", "step scaling"):
+        for source in ("a.toml", "t.toml", "a.json", "nowhere", "this-machine", "."):
+            words = ("plot", kind, source, "-o", "a.svg")
+            there = (*ALONE, ("t.toml", TRAINING), ("a.json", trace))
+            yield Case(f"plot {kind!r} of {source}", words, there, ("a.svg",))
+    for more in (
+        ("--size", "1 TiB"),
+        ("--size", "x"),
+        ("--algorithm", "nobody"),
+        ("--algorithm", "\x1b[31m"),
+        ("--size", "0 B"),
+        ("--calibration", "a.toml"),
+        ("-o", "a.toml"),
+        ("-o", "a.gif"),
+        ("-o", ""),
+    ):
+        words = ("plot", "path", "a.toml", *(() if more[0] == "-o" else ("-o", "a.svg")), *more)
+        yield Case(f"plot {more}", words, ALONE, ("a.svg",))
+
+
+PT = b"PK\x03\x04 no checkpoint"
+MANIFEST: dict[str, Tree] = {
+    "schema_version": 1, "serial": 1, "step": 3, "epoch": 0, "world_size": 4, "training": {"model": "resnet18"},
+    "bytes": len(PT), "sha256": sha256(PT).hexdigest(),
+}  # fmt: skip
+NAME = "c/step-00000003"
+RING = ("--set", "training.gradient_sync=ring")  # no real run begins, as what is to be gone on from is refused
+CHANGES: dict[str, Tree] = {
+    "whole": {}, "cut": {"bytes": len(PT) + 1}, "negative": {"bytes": -1}, "corrupt": {"sha256": "0" * 64},
+    "of no hash": {"sha256": "\x1b[31m"}, "of more ranks": {"world_size": 10**30},
+    "of ranks as text": {"world_size": "4"},
+    "of another": {"training": {"\x1b[31m": "\u202e"}}, "of a list": {"training": [1]},
+    "of deep": {"training": {"a": [[]]}},
+    "of another version": {"schema_version": 99}, "of no step": {"step": None}, "far on": {"step": 10**18},
+    "before": {"step": -5}, "with more": {"more": 1}, "of nan": {"epoch": float("nan")},
+}  # fmt: skip
+
+
+def _checkpoints() -> Iterator[Case]:
+    for name, changes in CHANGES.items():
+        there = (
+            ("a.toml", TRAINING),
+            (f"{NAME}.pt", PT),
+            (f"{NAME}.json", json.dumps({**MANIFEST, **changes}).encode()),
+        )
+        yield Case(f"checkpoint {name}", ("run", "a.toml", *RING, "--resume", f"{NAME}.pt"), there)
+    manifests: dict[str, Content] = {
+        "empty": b"", "text": b"x", "list": b"[]", "cut": json.dumps(MANIFEST).encode()[:-20], "deep": b"[" * 100_000,
+        "large": b" " * (2 << 20), "twice": b'{"step": 1, "step": 2}', "bytes": b"\xff\xfe",
+        "folder": lambda path: path.mkdir(),
+        "pipe": os.mkfifo, "zero": lambda path: path.symlink_to("/dev/zero"),
+        "loop": lambda path: path.symlink_to(path.name),
+    }  # fmt: skip
+    for name, content in manifests.items():
+        there = (("a.toml", TRAINING), (f"{NAME}.pt", PT), (f"{NAME}.json", content))
+        yield Case(f"manifest {name}", ("run", "a.toml", *RING, "--resume", f"{NAME}.pt"), there)
+    for resume in ("", "auto", "nowhere.pt", "c", ".", "/dev/zero", "/dev/full", f"{NAME}.json",
+    "n" * 300, "\x1b[31m", "a.toml",
+                   "/proc/self/mem", "\udcff", "AUTO", "-1"):  # fmt: skip
+        there = (("a.toml", TRAINING), (f"{NAME}.pt", PT), (f"{NAME}.json", json.dumps(MANIFEST).encode()))
+        yield Case(f"resume {resume[:20]!r}", ("run", "a.toml", *RING, "--resume", resume), there)
+    folders: dict[str, Content] = {
+        "c": b"a file", "c/ring": b"a file", "c/ring/.lock": os.mkfifo, "c/ddp/.lock": lambda path: path.mkdir(),
+    }  # fmt: skip
+    for name, content in folders.items():
+        keys = ("--set", 'training.checkpoints="c"')
+        yield Case(f"checkpoints in {name}", ("run", "a.toml", *keys), (("a.toml", TRAINING), (name, content)))
+    for folder in ("/proc/c", "/dev/null/c", "a.toml/c", "x" * 300, "/sys"):
+        keys = ("--set", f'training.checkpoints="{folder}"')
+        yield Case(f"checkpoints in {folder[:20]}", ("run", "a.toml", *keys), (("a.toml", TRAINING),))
+
+
+ROW = b'{"kind": "step", "step": 0, "gradient_sync": "ring", "attempt": 0}\n'
+
+
+def _logs() -> Iterator[Case]:
+    contents: dict[str, Content] = {
+        "row": ROW, "text": b"precious\n", "unfinished": b"precious, and no end of line", "cut": ROW + b'{"kind": "st',
+        "after text": b"precious\n" + b'{"kind', "list": b"[1, 2]\n", "deep": b"[" * 100_000 + b"\n",
+        "nulls": b"\x00" * 5000,
+        "long": b"x" * (3 << 20), "attempt": ROW.replace(b"0}", b"1e999}"), "of text": ROW.replace(b"0}", b'"x"}'),
+        "folder": lambda path: path.mkdir(), "pipe": os.mkfifo, "zero": lambda path: path.symlink_to("/dev/zero"),
+        "loop": lambda path: path.symlink_to(path.name), "link": lambda path: path.symlink_to("../precious"),
+    }  # fmt: skip
+    for name, content in contents.items():
+        there = (("a.toml", TRAINING), ("precious", b"precious, and no end of line"), ("l/metrics.jsonl", content))
+        command = ("run", "a.toml", "--log-dir", "l", "--resume", "nowhere.pt")
+        yield Case(f"log {name}", command, there)
+        yield Case(f"log afresh {name}", (*command[:4], "--set", "cluster.hosts=2000"), there)
+    for folder in (
+        "",
+        ".",
+        "a.toml",
+        "/dev/null",
+        "/proc/self",
+        "/proc/x",
+        "/sys",
+        "n" * 300,
+        "a.toml/x",
+        "\x1b[31m/..",
+        "\udcff",
+    ):
+        more = ("--set", "cluster.hosts=2000")
+        yield Case(f"logs in {folder[:20]!r}", ("run", "a.toml", "--log-dir", folder, *more), (("a.toml", TRAINING),))
+    for steps in ("", "x", "-1", "3-1", "0-99999", "1-2-3", "9" * 50, "１", "\x1b[31m", "0"):
+        more = ("--log-dir", "l", "--profile", steps, "--set", "cluster.hosts=2000")
+        yield Case(f"profile of {steps[:20]!r}", ("run", "a.toml", *more), (("a.toml", TRAINING),))
+
+
+def _runs() -> Iterator[Case]:
+    many = ("--set", "cluster.hosts=2000")
+    for more in (
+        ("--predict", "--emulate"), ("--predict",), ("--profile", "1"), ("--tensorboard",), ("--predict",
+        "--trace", "/proc/x"),
+        ("--predict", "--json", "a.toml"), ("--resume", "auto"), ("--log-dir", "l"), ("--backend", "nccl"),
+        ("--emulate",),
+        ("--emulate", "--log-dir", "a.toml"), ("--predict", "--calibration", "a.toml"), ("--timeout", "0.0"),
+        ("--timeout", "1e308", "--predict"), ("--explain", "--predict", "--backend", "mpi"),
+    ):  # fmt: skip
+        yield Case(f"run {more}", ("run", "a.toml", *more, *many), ALONE)
