@@ -8,6 +8,7 @@ from collectives.schedule.call import make_call
 from collectives.schedule.size_check import estimate_operations
 from collectives.step import Kind
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.complete import complete_links
 
 FEW_RANKS = 4_000  # what up to so many say is written down in a moment
 STEPS_LOOKED_AT = 4  # of each channel, for one that sends
@@ -26,7 +27,7 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
 
     call = make_call(algorithm, world_size, request.root)
     is_even = request.elements % call.chunks == 0
-    if is_even or request.elements < call.chunks or any(cluster.graph.out_degree(host) > 1 for host in cluster.hosts):
+    if is_even or request.elements < call.chunks or _has_several_links(cluster):
         return
     channels = [chain.from_iterable(islice(steps, STEPS_LOOKED_AT)) for steps in call.run(world_size // 2)]
     if sum(any(op.kind == Kind.SEND for op in first) for first in channels) < 2:
@@ -39,3 +40,9 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
             f"up to {MOST_MESSAGES:,} will do; ask for fewer ranks (--set cluster.hosts=N), or for a size that falls "
             "into equal chunks"
         )
+
+
+def _has_several_links(cluster: Cluster) -> bool:
+    """Return whether the node of some rank has several links to send over."""
+    graph = cluster.graph
+    return complete_links(graph) is not None or any(graph.out_degree(host) > 1 for host in cluster.hosts)

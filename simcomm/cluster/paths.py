@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError
+from simcomm.cluster.complete import complete_link_numbers, complete_links
 from simcomm.cluster.graph import node_kinds
 
 Ints = npt.NDArray[np.int64]
@@ -59,9 +60,21 @@ class ShortestPaths:
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         self.nodes = list(graph)
         self.number = {node: index for index, node in enumerate(self.nodes)}
-        self.edges = list(graph.edges)
-        self.link = {edge: index for index, edge in enumerate(self.edges)}
         self._graph = graph
+
+    @cached_property
+    def edges(self) -> list[tuple[str, str]]:
+        """The links by number."""
+        return list(self._graph.edges)
+
+    @cached_property
+    def link(self) -> dict[tuple[str, str], int]:
+        """The number of each link."""
+        return {edge: index for index, edge in enumerate(self.edges)}
+
+    @cached_property
+    def _is_complete(self) -> bool:
+        return complete_links(self._graph) is not None
 
     @cached_property
     def _arrays(self) -> GraphArrays:
@@ -121,12 +134,20 @@ class ShortestPaths:
 
         ``choices``, a number from 0 on for each pair, picks among equal paths.
         """
+        if self._is_complete:
+            return self._direct(ends)
         sources, targets, arrays = ends[:, 0], ends[:, 1], self._arrays
         starts = _neighbours(sources, arrays.up, arrays.dst)
         doors = _neighbours(targets, arrays.down, arrays.src)
         order = np.argsort(doors, kind="stable")
         counts, links = self._by_door(doors[order], [column[order] for column in (sources, starts, targets, choices)])
         return _by_number(order, counts, links)
+
+    def _direct(self, ends: Ints) -> RouteLinks:
+        """Return the paths where a link leads from every node to every other: that link."""
+        away = ends[:, 0] != ends[:, 1]
+        first = np.concatenate([[0], np.cumsum(away)])
+        return RouteLinks(first.astype(np.int32), complete_link_numbers(ends[away], len(self.nodes)).astype(np.int32))
 
     def _by_door(self, doors: Ints, given: list[Ints]) -> tuple[Ints, Ints]:
         """Return lengths and links of paths that are sorted by door: the last node of a path that is no leaf.
@@ -146,6 +167,8 @@ class ShortestPaths:
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
         """Return the nodes of one path, both ends included, as ``paths`` would find it; none where there is no path."""
+        if self._is_complete:
+            return (self.nodes[source], self.nodes[target]) if source != target else ()
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         door = target if net.down[target] < 0 else net.src[net.down[target]]

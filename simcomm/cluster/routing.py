@@ -27,6 +27,7 @@ from simcomm.hashing import hash_numbers
 
 Route = tuple[str, ...]  # nodes, both ends included
 SEEDS = range(2**32)
+GREATEST_REACH = {"pcie": 0, "cpu": 2}  # of a GPU that may not go on past such a node, an index in P2P_LEVELS
 
 
 class Router:
@@ -102,13 +103,13 @@ class ShortestRouter(Router):
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
         """Of each link, whether it leads to a node beyond which some GPU may not reach directly."""
         lowest = min((_reach(self.graph, node) for node in rank_nodes(self.graph)), default=len(P2P_LEVELS) - 1)
-        greatest = {"pcie": 0, "cpu": 2}  # the greatest reach of a GPU that may not go on past such a node
         kinds = node_kinds(self.graph)
-        return np.array([lowest <= greatest.get(kinds[dst], -1) for _, dst in self.paths.link], dtype=bool)
+        return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.paths.link], dtype=bool)
 
     @cached_property
     def _any_may_need_memory(self) -> bool:
-        return bool(self._may_need_memory.any())
+        kinds = node_kinds(self.graph).values()
+        return not GREATEST_REACH.keys().isdisjoint(kinds) and bool(self._may_need_memory.any())
 
     def _choices(self, ends: Ints) -> Ints:
         """Return the number by which each pair picks among equal paths."""

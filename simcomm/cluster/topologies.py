@@ -16,6 +16,7 @@ from collectives.errors import InputError
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency, count, format_bandwidth
 from simcomm.cluster.cluster import IDEAL, Cluster
+from simcomm.cluster.complete import CompleteGraph
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph, link_spec
 
 
@@ -58,9 +59,8 @@ def fully_connected(
     <Cluster 4 hosts, fully connected, 10 Gbit/s: 4 ranks, 4 nodes, 12 links>
     """
     check_whole_number("hosts", hosts, at_least=1)
-    graph, link = empty_graph(_names("h", hosts)), link_spec(bandwidth, latency)
-    for a, b in combinations(_names("h", hosts), 2):
-        add_link(graph, a, b, link)
+    link = link_spec(bandwidth, latency)
+    graph = CompleteGraph(_names("h", hosts), link)
     return _cluster(f"{count(hosts, 'host')}, fully connected", graph, hosts, link, transport)
 
 

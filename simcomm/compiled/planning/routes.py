@@ -6,6 +6,7 @@ import numpy as np
 
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.complete import complete_links
 from simcomm.compiled.kernel.arrays import Floats, Ints
 
 
@@ -58,6 +59,10 @@ def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport
 
 def _link_figures(cluster: Cluster) -> tuple[Floats, Floats, Floats]:
     """Return the bytes/s of every link for one message and for several, and its latency in seconds."""
+    link, hosts = complete_links(cluster.graph), len(cluster.graph)
+    if link is not None:
+        bandwidth, delay = (np.full(hosts * (hosts - 1), figure) for figure in (link.bandwidth, link.latency))
+        return bandwidth, bandwidth, delay
     rows = [
         (data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"]), data["latency"])
         for _, _, data in cluster.graph.edges(data=True)

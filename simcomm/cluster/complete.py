@@ -1,0 +1,92 @@
+"""A network in which every two hosts have a link: its million edges are written down only for those who look at them.
+
+The engines read what all links have in common and number them by their ends; whoever looks at an edge, or edits one,
+gets a plain networkx graph.
+"""
+
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
+
+Ints = npt.NDArray[np.int64]
+EDGES = ("_adj", "_succ", "_pred")  # where networkx keeps them
+
+
+class CompleteGraph(nx.DiGraph):  # type: ignore[type-arg,unused-ignore]  # at run time it has no parameter
+    """Hosts with a link between every two, all alike; a plain DiGraph from the first look at an edge on.
+
+    Made without hosts, as networkx makes the graphs that it copies to, it is an empty DiGraph.
+
+    >>> graph = CompleteGraph(["h0", "h1", "h2"], LinkSpec(1e9, 1e-6))
+    >>> type(graph).__name__, len(graph), complete_links(graph) == graph.link
+    ('CompleteGraph', 3, True)
+    >>> graph.edges["h2", "h0"]["bandwidth"], type(graph).__name__, complete_links(graph)
+    (1000000000.0, 'DiGraph', None)
+    """
+
+    built_of: tuple[str, ...]
+    link: LinkSpec
+
+    def __init__(self, hosts: Iterable[str] | None = None, link: LinkSpec | None = None) -> None:
+        super().__init__()  # becomes a plain graph by setting its attributes
+        if hosts is not None and link is not None:
+            graph: Any = self
+            graph.__class__ = CompleteGraph
+            for name in EDGES:
+                del vars(graph)[name]
+            self.built_of, self.link = tuple(hosts), link
+            graph._node.update({host: {"kind": "host"} for host in self.built_of})
+
+    def number_of_edges(self, u: Any = None, v: Any = None) -> int:
+        return len(self) * (len(self) - 1) if u is None else super().number_of_edges(u, v)
+
+    def write_out(self) -> None:
+        """Write all edges down, and be a plain graph from now on."""
+        written: Any = empty_graph(self.built_of)
+        for a, b in combinations(self.built_of, 2):
+            add_link(written, a, b, self.link)
+        graph: Any = self
+        graph._adj, graph._pred = written._adj, written._pred
+
+
+def _edges_written(name: str) -> property:
+    """Return the attribute of networkx' that is there once the edges are written down."""
+
+    def get(graph: Any) -> Any:
+        graph.write_out()
+        return vars(graph)[name]
+
+    def put(graph: Any, value: Any) -> None:
+        graph.__class__ = nx.DiGraph
+        setattr(graph, name, value)
+
+    return property(get, put)
+
+
+for _name in EDGES:
+    setattr(CompleteGraph, _name, _edges_written(_name))
+
+
+def complete_links(graph: "nx.DiGraph[str]") -> LinkSpec | None:
+    """Return what every link offers, if every two hosts have one and nobody has looked at any; else None."""
+    if not isinstance(graph, CompleteGraph):
+        return None
+    return graph.link if all(data == {"kind": "host"} for _, data in graph.nodes(data=True)) else None
+
+
+def complete_link_numbers(ends: Ints, hosts: int) -> Ints:
+    """Return the number of the link from each source to its target, [pairs, 2], in the graph's order of edges.
+
+    >>> edges = list(CompleteGraph(["h0", "h1", "h2"], LinkSpec()).edges)
+    >>> edges.index(("h2", "h1")), complete_link_numbers(np.array([[2, 1]]), hosts=3).tolist()
+    (5, [5])
+    """
+    src, dst = ends[:, 0], ends[:, 1]
+    numbers: Ints = src * (hosts - 1) + dst - (dst > src)
+    return numbers
