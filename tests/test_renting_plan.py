@@ -13,17 +13,19 @@ from typer.testing import CliRunner
 
 import ringlab
 from collectives.errors import InputError
+from collectives.parallelism import Parallelism
 from ringlab.cli import app
+from simcomm.cluster.hardware_parts import memory_bytes
+from simcomm.parallelism.memory import memory_of
 from simcomm.renting import predicting
-from simcomm.renting.fitting import footprint, memory_of_gpu
 from simcomm.renting.measuring import MEASURED_SPREAD
 from simcomm.renting.nodes import SERIES_GPUS, scaling_node, series_gpu
 from simcomm.renting.one_gpu import OneGpu
 from simcomm.renting.quotes import Rate
 from simcomm.renting.rentals import COLUMNS, read_rentals
 from simcomm.renting.uncertain import Uncertain
-from simcomm.scaling.descriptions import Job, find_scaling_gpu, read_series
-from simcomm.scaling.models import Layer, ModelProfile, find_model
+from simcomm.scaling.descriptions import Job, find_scaling_gpu, is_half, read_series
+from simcomm.scaling.models import even_model, find_model
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_together, published
 
 RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
@@ -76,7 +78,7 @@ def test_types_of_gpu_are_wrong_together_as_far_as_they_are() -> None:
     measured = OneGpu(job, {"V100": 1000.0}, names)
     assert measured.rate("V100 SXM2 32GB") == Uncertain(1000.0, {"one V100": MEASURED_SPREAD})
     assert measured.rate("A100 40GB SXM").spread < found.rate("A100 40GB SXM").spread
-    mine = Job(ModelProfile("mine", (Layer(10, 1.0, 0.0),)), 1.0)
+    mine = Job(even_model("mine", 10), 1.0)
     with pytest.raises(InputError, match="nothing is known of mine but its size: measure one GPU"):
         OneGpu(mine, {}, names).rate("RTX 4090")
     small, large = (OneGpu(mine, {"V100": rate}, names).rate("A100 40GB SXM").median for rate in (5.0, 5000.0))
@@ -147,7 +149,7 @@ def test_the_command(scenario: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("training.batch_size=100000", "a batch of 100000 of resnet50 takes .* GB at least and fits on no GPU"),
+        ("training.batch_size=100000", "a batch of 100000 of resnet50 takes .* GiB and fits on no GPU"),
         ("plan.deadline=0.01", "nothing is done within 0.01 h: the soonest is"),
         ("plan.budget=0.01", r"nothing is done for \$0.01: the cheapest is"),
         ("plan.known_rates={H900 = 1.0}", "plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
@@ -181,7 +183,7 @@ def test_no_published_training_is_refused_as_too_large() -> None:
     smallest: dict[str, float] = {}
     for one in read_rentals():
         name = next((ours for start, ours in SERIES_GPUS.items() if one.gpu.startswith(start)), one.gpu)
-        smallest[name] = max(smallest.get(name, 0.0), memory_of_gpu(one.gpu) or 0.0)
+        smallest[name] = max(smallest.get(name, 0.0), memory_bytes(one.gpu) or 0.0)
     checked = 0
     for series in read_series():
         if (
@@ -189,7 +191,8 @@ def test_no_published_training_is_refused_as_too_large() -> None:
             and series.job.batch < 4096
             and series.model.startswith(("R", "B", "V", "I", "S"))
         ):
-            taken = footprint(series.job.model, series.job.precision, "sgd")
-            assert taken.batch_for(smallest[series.gpu.name]) >= series.job.batch, series.where
+            precision = "fp16" if is_half(series.job.precision) else "float32"
+            taken = memory_of(series.job.model, Parallelism(data=1), round(series.job.batch), precision=precision)
+            assert taken[0].total <= smallest[series.gpu.name], series.where
             checked += 1
     assert checked > 80

@@ -30,6 +30,7 @@ def test_the_json_has_the_keys_that_are_promised(ringlab: Ringlab, tmp_path: Pat
     (tmp_path / "series_described.toml").write_text(text)
     done = ringlab("accuracy", "--training", "--data", tmp_path, "--json", tmp_path / "out.json")
     assert done.status == 0, done.err
+    assert "parameter server " in done.out and "no exchange " in done.out  # no word of a table is broken
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["points"].keys() == {"all", "hard"} and found["baselines"].keys() == {*NAMES}
     assert (found["points"]["all"]["n"], found["points"]["hard"]["n"], found["series"]) == (594, 151, 252)

@@ -7,7 +7,7 @@ predicts a training reads a profile and needs no torch: ``ringlab profile`` writ
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import isfinite
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -155,6 +155,11 @@ class ModelProfile:
         return sum(layer.backward_flops for layer in self.layers)
 
     @property
+    def written_bytes(self) -> int:
+        """Bytes per sample that forward writes."""
+        return sum(layer.written_bytes for layer in self.layers)
+
+    @property
     def saved_bytes(self) -> int:
         """Bytes per sample that are kept from forward to backward."""
         return sum(layer.saved_bytes for layer in self.layers)
@@ -183,17 +188,18 @@ class ModelProfile:
     def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
         """Return the gradients as backward makes them, from the last layer to the first.
 
-        ``backward`` are the layers' shares of backward, in any unit; their FLOPs unless given.
+        ``backward`` are the layers' shares of backward, in any unit; their work unless given.
 
         >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
         True
         """
-        shares = list(backward) if backward is not None else [float(layer.backward_flops) for layer in self.layers]
-        whole, done, found = sum(shares) or 1.0, 0.0, list[Gradient]()
-        for layer, share in zip(self.layers[::-1], shares[::-1], strict=True):
-            done += share
-            found += [Gradient(elements * item_bytes, min(1.0, done / whole)) for elements in layer.tensors[::-1]]
-        return found
+        done = [*accumulate((self.work(is_backward=True) if backward is None else backward)[::-1])]
+        whole = done[-1] or 1.0
+        return [
+            Gradient(elements * item_bytes, until / whole)
+            for layer, until in zip(self.layers[::-1], done, strict=True)
+            for elements in layer.tensors[::-1]
+        ]
 
     def write(self, path: Path | str) -> None:
         """Write it as JSON, whole or not at all."""

@@ -24,7 +24,6 @@ from ringlab.answers.scenario_sweep import parse_sweep
 from scenarios.devices_form import SpreadTraining, read_spread_training
 from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, of_data_sheet
 from simcomm.parallelism.fabric import Fabric, NcclFabric, SimulatedFabric
-from simcomm.parallelism.memory import gpu_memory
 from simcomm.parallelism.step import StepModel, StepPrediction
 
 COVERAGE = 0.8
@@ -278,10 +277,10 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
         )
     memory, bandwidth = None, 0.0
     if gpu is not None:
-        from simcomm.cluster.hardware_parts import find_part
+        from simcomm.cluster.hardware_parts import find_part, memory_bytes
 
         figures = find_part("GPU", gpu)
-        memory = gpu_memory(gpu) if "memory" in figures else None
+        memory = memory_bytes(gpu)
         if "memory_bandwidth" in figures:
             bandwidth = float(figures["memory_bandwidth"].value.split()[0]) * 1e9
     return StepModel(
@@ -371,10 +370,10 @@ def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict
     """
     from simcomm.renting.one_gpu import OneGpu
     from simcomm.scaling.descriptions import Job
-    from simcomm.scaling.models import find_model, of_profile
+    from simcomm.scaling.models import find_model
 
     like = PUBLISHED.get(profile.model)
-    job = Job(find_model(like) if like else of_profile(profile), spread.batch_size, spread.precision)
+    job = Job(find_model(like) if like else profile, spread.batch_size, spread.precision)
     found = OneGpu(job, known, [gpu]).rate(gpu)
     if known:
         ((other, rate),) = known.items()

@@ -11,25 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.checks import check_number
 from collectives.errors import InputError
+from collectives.parallelism import Parallelism
 from collectives.quoting import quote
+from collectives.records.model_profile import ModelProfile
+from collectives.units import format_size
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
+from simcomm.cluster.hardware_parts import memory_bytes, parts
+from simcomm.parallelism.memory import largest_batch, memory_of
 from simcomm.renting.break_evens import BreakEven
-from simcomm.renting.fitting import Footprint, footprint, memory_of_gpu
 from simcomm.renting.measuring import MINUTES, half_width
 from simcomm.renting.one_gpu import OneGpu
 from simcomm.renting.plan import Limits, Plan, make_plan
 from simcomm.renting.predicting import Predicting, Question, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
-from simcomm.scaling.descriptions import Job
-from simcomm.scaling.models import Layer, ModelProfile, find_model, models
+from simcomm.scaling.descriptions import Job, is_half
+from simcomm.scaling.models import even_model, find_model, models
 
 if TYPE_CHECKING:
     from scenarios.plan_form import PlanForm, PlanScenarioForm, PlanTrainingForm
 
 SHARE = 0.8  # of the intervals
-LAYERS = 100  # alike, of a model of which the number of parameters is all that is known
 UNSURE = 0.9  # of the first being cheaper than its rival: below it the advice is to measure first
 
 
@@ -157,8 +160,7 @@ def plan(
     limits = Limits(late or inf, money or inf)
     job, rentals = make_job(form), _offered(read_rentals(prices), form.plan, str(path))
     predicting = Predicting(job, OneGpu(job, form.plan.known_rates, {one.gpu for one in rentals}).rate)
-    taken = footprint(predicting.job.model, form.training.precision, form.training.optimizer)
-    fitting, left_out = _fitting(rentals, taken, form.training)
+    fitting, left_out = _fitting(rentals, job.model, form.training)
     choices, questions, unknown = _questions(fitting, predicting, form.plan, spot)
     interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
     quotes, interrupted = _predict(choices, questions, samples, interruptions, executor, kept, progress)
@@ -169,7 +171,7 @@ def plan(
     return PlanAnswer(
         form.title or path.stem,
         str(path),
-        predicting.job.model.name,
+        predicting.job.model.model,
         samples,
         late,
         money,
@@ -205,9 +207,7 @@ def make_job(form: "PlanScenarioForm") -> Job:
 
 def _model(training: "PlanTrainingForm") -> ModelProfile:
     if training.parameters is not None:
-        each = training.parameters // LAYERS
-        layers = [Layer(each, 1.0, 0.0)] * (LAYERS - 1)
-        return ModelProfile(training.model, (*layers, Layer(training.parameters - each * (LAYERS - 1), 1.0, 0.0)))
+        return even_model(training.model, training.parameters)
     known = {_plain(name): name for name in models()}
     return find_model(known.get(_plain(training.model), training.model))
 
@@ -226,20 +226,27 @@ def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[R
 
 
 def _fitting(
-    rentals: Sequence[Rental], taken: Footprint, training: "PlanTrainingForm"
+    rentals: Sequence[Rental], model: ModelProfile, training: "PlanTrainingForm"
 ) -> tuple[list[Rental], list[str]]:
-    """Return the rentals on whose GPUs the batch fits, and the GPUs on which it does not. Raise InputError for none."""
-    at_once = training.batch_size // training.accumulate
-    memories = {one.gpu: memory_of_gpu(one.gpu) for one in rentals}
-    too_small = sorted(gpu for gpu, memory in memories.items() if memory and taken.batch_for(memory) < at_once)
+    """Return the rentals on whose GPUs the batch fits, and the GPUs on which it does not. Raise InputError for none.
+
+    It is what one replica takes that must fit: GPUs whose memory is not known are not refused.
+    """
+    at_once, alone = training.batch_size // training.accumulate, Parallelism(data=1)
+    optimizer, precision = training.optimizer, "fp16" if is_half(training.precision) else "float32"
+    taken = memory_of(model, alone, at_once, optimizer=optimizer, precision=precision)[0].total
+    known = {one.gpu for one in rentals} & parts("GPU").keys()
+    memories = {gpu: memory_bytes(gpu) for gpu in known}
+    too_small = sorted(gpu for gpu, memory in memories.items() if memory and memory < taken)
     fitting = [one for one in rentals if one.gpu not in too_small]
     if not fitting:
         largest = max(too_small, key=lambda gpu: memories[gpu] or 0.0)
         memory = memories[largest] or 0.0
+        most = largest_batch(model, alone, memory, optimizer=optimizer, precision=precision)
         raise InputError(
-            f"a batch of {at_once} of {training.model} takes {(taken.replica + at_once * taken.sample) / 1e9:.3g} GB "
-            f"at least and fits on no GPU that is for sale; the largest, {largest}, has {memory / 1e9:.3g} GB, for "
-            f"{taken.batch_for(memory)}: give a smaller training.batch_size, or training.accumulate"
+            f"a batch of {at_once} of {training.model} takes {format_size(taken)} and fits on no GPU that is for sale; "
+            f"the largest, {largest}, has {format_size(memory)}, for {most}: give a smaller training.batch_size, or "
+            "training.accumulate"
         )
     return fitting, too_small
 

@@ -48,6 +48,19 @@ def parts(kind: str) -> dict[str, dict[str, Figure]]:
     return {name: {**_of_board(found, figures), **figures} for name, figures in found.items()}
 
 
+def memory_bytes(gpu: str) -> float | None:
+    """Return the bytes of a GPU's memory, None where the catalogue does not say them. Raise InputError for no GPU.
+
+    What data sheets call a GB of memory is a GiB: ``nvidia-smi`` shows 81,920 MiB of an A100 of 80 GB, 81,559 of an
+    H100 of 80 GB and 24,564 of an RTX 4090 of 24 GB. (A GB of a bandwidth is 10^9 bytes.)
+
+    >>> memory_bytes("A100 80GB SXM") / 2**20
+    81920.0
+    """
+    figures = find_part("GPU", gpu)
+    return float(figures["memory"].value.split()[0]) * 2**30 if "memory" in figures else None
+
+
 def _of_board(found: Mapping[str, Part], figures: Part) -> Part:
     """Return the figures that GPUs with the same board share, for example those of an A100 with 40 and with 80 GB."""
     return found[figures["board"].value] if "board" in figures else {}

@@ -14,12 +14,11 @@ from collectives.parallelism import SHARDED, Parallelism
 from collectives.quoting import quote
 from collectives.records.model_profile import Block, ModelProfile, TransformerShape
 from collectives.units import format_size
-from simcomm.cluster.hardware_parts import find_part
+from simcomm.cluster.hardware_parts import memory_bytes
 from simcomm.parallelism.stages import Stage, cut_stages
 
 CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
 STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum
-GIB = 1 << 30
 MOST_BATCH = 1 << 24
 
 
@@ -243,15 +242,15 @@ def mlp_share(profile: ModelProfile) -> float:
 
 
 def gpu_memory(gpu: str) -> float:
-    """Return the bytes of a GPU's memory; data sheets call a GiB a GB. Raise InputError for what is not known.
+    """Return the bytes of a GPU's memory. Raise InputError for what is not known.
 
     >>> gpu_memory("RTX 4090") / 2**30
     24.0
     """
-    figures = find_part("GPU", gpu)
-    if "memory" not in figures:
+    found = memory_bytes(gpu)
+    if found is None:
         raise InputError(f"the catalogue does not say how much memory {gpu} has; name it with its size")
-    return float(figures["memory"].value.split()[0]) * GIB
+    return found
 
 
 def check_fit(

@@ -20,7 +20,7 @@ from simcomm.renting.measuring import MEASURED_SPREAD
 from simcomm.renting.nodes import SERIES_GPUS, series_gpu
 from simcomm.renting.uncertain import Uncertain
 from simcomm.scaling.descriptions import Job, find_scaling_gpu
-from simcomm.scaling.models import Layer, ModelProfile
+from simcomm.scaling.models import even_model
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, guess_together, published
 
 SOME_FLOPS = 1e9  # where a search for those of a sample begins
@@ -59,13 +59,13 @@ class OneGpu:
                 boards[name] = find_scaling_gpu(name)
             except InputError as error:
                 self.unknown[name] = str(error)
-        if not self.known and not self.job.model.activations:
-            said = f"nothing is known of {self.job.model.name} but its size: measure one GPU, plan.known_rates"
+        if not self.known and not self.job.model.written_bytes:
+            said = f"nothing is known of {self.job.model.model} but its size: measure one GPU, plan.known_rates"
             self.unknown.update(dict.fromkeys(boards, said))
             return {}
         if not boards:
             return {}
-        job = self.job if self.job.model.activations else self._sized()
+        job = self.job if self.job.model.written_bytes else self._sized()
         yours = [Alone(job, find_scaling_gpu(name), YOURS, rate) for name, rate in self.known.items()]
         asked = [Alone(job, board, YOURS) for board in boards.values()]
         rates, covariance = guess_together([*published(), *yours], asked)
@@ -77,9 +77,9 @@ class OneGpu:
 
     def _sized(self) -> Job:
         """Return the job of a model of unknown layers with as much work as its known rates say."""
-        asked = [(find_scaling_gpu(name), log(rate)) for name, rate in self.known.items()]
-        job = replace(self.job, model=ModelProfile(self.job.model.name, (Layer(0, SOME_FLOPS, SOME_FLOPS / 1e3),)))
+        name = self.job.model.model
+        asked = [(find_scaling_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
+        job = replace(self.job, model=even_model(name, 0, SOME_FLOPS, SOME_FLOPS / 1e3))
         guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in asked])
         times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, asked, strict=True)))
-        layer = Layer(0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times)
-        return replace(self.job, model=ModelProfile(self.job.model.name, (layer,)))
+        return replace(self.job, model=even_model(name, 0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import log
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Question(NamedTuple):
     @property
     def key(self) -> str:
         """What tells this question from all others."""
-        job = {**asdict(self.job), "model": [self.job.model.name, self.job.model.layers]}
+        job = {**vars(self.job), "model": [self.job.model.model, self.job.model.layers]}
         return question_key(
             [job, self.gpu, self.node, self.gpus, self.nodes, self.alone.median, dict(self.alone.causes)]
         )

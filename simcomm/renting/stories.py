@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, find_node, find_scaling_gpu
-from simcomm.scaling.models import Layer, ModelProfile, find_model
+from simcomm.scaling.models import even_model, find_model
 from simcomm.scaling.rates import ScaledRate, predict_rate
 
 FOUR_4090 = (
@@ -54,8 +54,7 @@ def _scaled(job: Job, gpu: ScalingGpu, node: ScalingNode, alone: float) -> Calla
 
 def _four_4090() -> Story:
     parameters, alone = 1_700_000_000, 15.4
-    layers = tuple([Layer(parameters // 100, 1.0, 0.0)] * 100)
-    job = Job(ModelProfile("1.7 billion parameters", layers), 1.0, "bf16", grad_bytes=2)
+    job = Job(even_model("1.7 billion parameters", parameters), 1.0, "bf16", grad_bytes=2)
     on = _scaled(job, find_scaling_gpu("RTX 4090"), find_node("workstation"), alone)
     return Story(
         "Four 4090s: slower than one",

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.buckets import FIRST_BYTES, Bucket, fill_buckets
+from collectives.records.model_profile import ModelProfile
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, Series
-from simcomm.scaling.models import ModelProfile
 
 Floats = NDArray[np.float64]
 LINK_KINDS = ("nvlink", "pcie", "host", "network")

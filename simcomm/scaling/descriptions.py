@@ -14,10 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from collectives.errors import InputError
 from collectives.input_files import read_text
+from collectives.records.model_profile import ModelProfile
 from collectives.suggestions import suggest
 from simcomm.cluster.hardware_parts import find_part
 from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SeriesKeys, Sync, read_keys
-from simcomm.scaling.models import ModelProfile, find_model
+from simcomm.scaling.models import find_model
 
 OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
 FILE_NAME = "series_described.toml"

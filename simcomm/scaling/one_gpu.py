@@ -127,10 +127,10 @@ def _columns(rows: Sequence[Alone]) -> _Columns:
     memory = np.log([one.gpu.memory_GBps / 1200 for one in rows])
     years = np.array([(one.gpu.year - 2019) / 4 for one in rows])
     shader = np.log([one.gpu.fp32 / 35 for one in rows])
-    flops = np.log([max(one.job.model.flops, 1.0) for one in rows])
-    written = np.log([100 * max(one.job.model.activations, 1.0) for one in rows])
+    flops = np.log([max(one.job.model.forward_flops, 1.0) for one in rows])
+    written = np.log([100 * max(one.job.model.written_bytes / one.job.model.item_bytes, 1.0) for one in rows])
     halves = ["half" if is_half(one.job.precision) else "whole" for one in rows]
-    models = [one.job.model.name for one in rows]
+    models = [one.job.model.model for one in rows]
     words = {
         "model": models,
         "family": [name.partition("-")[0].lower() for name in models],

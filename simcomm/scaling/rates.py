@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 
 from collectives.errors import InputError
-from collectives.records.model_profile import ModelProfile as LayerProfile
+from collectives.records.model_profile import ModelProfile
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.predict import predict_seconds
@@ -16,7 +16,7 @@ from simcomm.scaling.cases import Case, make_cases
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, find_node, find_scaling_gpu, read_own
 from simcomm.scaling.families import family_of
 from simcomm.scaling.intervals import log_halfwidth
-from simcomm.scaling.models import ModelProfile, find_model, of_profile
+from simcomm.scaling.models import find_model
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.step import PARTS, step_times
 
@@ -70,7 +70,7 @@ class ScaledRate:
 
 
 def predict_rate(
-    job: str | LayerProfile | ModelProfile | Job,
+    job: str | ModelProfile | Job,
     node: str | ScalingNode,
     gpus: int,
     nodes: int,
@@ -110,12 +110,12 @@ def _check(gpus: int, nodes: int, one_gpu_rate: float) -> None:
         raise InputError(f"one_gpu_rate = {one_gpu_rate!r}; give samples or tokens per second above 0")
 
 
-def _job(job: str | LayerProfile | ModelProfile | Job, batch: float | None) -> Job:
+def _job(job: str | ModelProfile | Job, batch: float | None) -> Job:
     if isinstance(job, Job):
         return job if batch is None else replace(job, batch=batch)
     if batch is None or not 0 < batch < float("inf"):
         raise InputError(f"batch = {batch!r}; give the samples of a GPU between two exchanges of gradients")
-    model = find_model(job) if isinstance(job, str) else of_profile(job) if isinstance(job, LayerProfile) else job
+    model = find_model(job) if isinstance(job, str) else job
     return Job(model, batch)
 
 

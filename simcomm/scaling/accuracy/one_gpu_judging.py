@@ -42,7 +42,7 @@ def judge_one_gpu(series: Sequence[Series]) -> dict[str, OneGpuScore]:
 
 
 def _job(one: Alone) -> tuple[str, str, str]:
-    return one.source, one.job.model.name, one.job.precision
+    return one.source, one.job.model.model, one.job.precision
 
 
 def _score(pairs: Sequence[tuple[Rate, float]]) -> OneGpuScore:
