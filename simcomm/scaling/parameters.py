@@ -12,7 +12,7 @@ FILE = Path(__file__).parent / "parameters.toml"
 def read_parameters() -> Parameters:
     """Return the values that are shipped.
 
-    >>> 0 < read_parameters()["link_eff"] < 2
+    >>> 0 < read_parameters()["eff_nvlink"] < 2
     True
     """
     return Parameters({name: found.value for name, found in read_definitions(FILE).items()})
