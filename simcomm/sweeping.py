@@ -1,6 +1,6 @@
 """Very many predictions in one call: algorithms on clusters at sizes, what they have in common worked out once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -23,6 +23,7 @@ from simcomm.parallel import in_any_order
 from simcomm.schedules import VERIFIED_UP_TO, compact_schedule
 from simcomm.simulate import run
 from simcomm.sweep_file import SweepFile, describe_questions
+from simcomm.sweep_progress import Told, told
 
 MOST_CLUSTERS = 16  # of a block: what one process is given at a time
 
@@ -88,7 +89,7 @@ def sweep(
     trouble: Trouble = NO_TROUBLE,
     executor: Executor | None = None,
     kept: Path | str | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: bool | Told | None = None,
 ) -> Sweep:
     """Predict each algorithm on each cluster at each of ``sizes`` (bytes a rank).
 
@@ -96,7 +97,8 @@ def sweep(
     and proved, and routes found, once for all clusters that differ in speeds only. Where much is left after a second,
     all cores work on it; or ``executor`` does, any of ``concurrent.futures``. What is in the file ``kept``, a line of
     JSON a prediction, is not predicted again, and what is predicted is added to it at once. ``progress(done, total)``
-    is called with numbers of predictions. An interrupt ends the sweep, and what is done by then is the answer.
+    is called with numbers of predictions; True draws a bar on standard error. An interrupt ends the sweep, and what is
+    done by then is the answer.
     Raises InputError, ProgramError and TooLarge as ``run`` does, and KeyboardInterrupt where nothing is done yet.
 
     >>> import simcomm
@@ -116,13 +118,13 @@ def sweep(
     blocks = list(asked.blocks(requests, np.isnan(seconds)))
     interrupted = False
     try:
-        for number, found in in_any_order(predict_block, [block for block, _ in blocks], executor):
-            places = blocks[number][1]
-            seconds.reshape(-1)[places] = found
-            if file is not None:
-                file.add(places, found)
-            if progress is not None:
-                progress(int(np.count_nonzero(~np.isnan(seconds))), seconds.size)
+        with told(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as tell:
+            for number, found in in_any_order(predict_block, [block for block, _ in blocks], executor):
+                places = blocks[number][1]
+                seconds.reshape(-1)[places] = found
+                if file is not None:
+                    file.add(places, found)
+                tell(int(np.count_nonzero(~np.isnan(seconds))), seconds.size)
     except KeyboardInterrupt:
         if np.isnan(seconds).all():
             raise

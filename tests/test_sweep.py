@@ -145,6 +145,24 @@ def interrupt_at(most: int) -> Any:
     return progress
 
 
+@pytest.mark.parametrize(("progress", "drawn"), [(True, True), (False, False), (None, False)])
+def test_a_bar_is_drawn_on_request_and_begins_at_what_is_known(
+    progress: bool | None, drawn: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    ask = {"algorithms": ALGORITHMS[:2], "clusters": STARS, "kept": tmp_path / "kept.jsonl"}
+    simcomm.sweep(**ask, sizes=SIZES[:2])
+    assert capsys.readouterr() == ("", "")
+    found = simcomm.sweep(**ask, sizes=SIZES, progress=progress)
+    out, err = capsys.readouterr()
+    assert not np.isnan(found.seconds).any() and out == ""
+    assert ("predictions" in err and "24/24" in err) if drawn else err == ""
+
+
+def test_progress_is_true_or_a_function():
+    with pytest.raises(InputError, match="progress is 'bar'; give True for a bar, or a function"):
+        simcomm.sweep("all_reduce/ring", STARS, [1 << 10], progress="bar")
+
+
 def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path):
     file, news = tmp_path / "kept.jsonl", list[tuple[int, int]]()
     ask = {"algorithms": ALGORITHMS, "clusters": STARS, "sizes": SIZES, "kept": file}
