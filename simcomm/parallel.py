@@ -10,8 +10,9 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import wait as wait_for
+from multiprocessing.process import BaseProcess
 from threading import Thread
-from time import process_time
+from time import process_time, sleep
 from types import ModuleType
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ Result = TypeVar("Result")
 
 WORTH_PROCESSES_S = 4.0  # of a core that are left: each process takes one to import what it needs
 LOOK_AFTER_S = 1.0  # of a core, after which it is seen how much is left; waiting for a busy machine is no work
+MOST_LOOKS = 10_000  # a millisecond each, at whether a process that was joined is known to have ended
 MOST_PENDING = 64  # parts that an executor is given before the first of them is done
 
 
@@ -85,6 +87,15 @@ def _processes(tasks: Sequence[object]) -> Iterator[Executor]:
             process.kill()
         for process in ours:
             process.join()
+            _wait_until_known(process)
+
+
+def _wait_until_known(process: BaseProcess) -> None:
+    """Wait until it is known here that a process has ended: the pool's thread may have learned it a moment before."""
+    for _ in range(MOST_LOOKS):
+        if not process.is_alive():
+            return
+        sleep(0.001)
 
 
 @contextmanager
