@@ -243,10 +243,14 @@ def _fitting(
         largest = max(too_small, key=lambda gpu: memories[gpu] or 0.0)
         memory = memories[largest] or 0.0
         most = largest_batch(model, alone, memory, optimizer=optimizer, precision=precision)
+        advice = (
+            f"for {most}: give a smaller training.batch_size, or training.accumulate"
+            if most
+            else "for not one: here a GPU has the whole model; `ringlab predict --devices` knows forms that divide it"
+        )
         raise InputError(
             f"a batch of {at_once} of {training.model} takes {format_size(taken)} and fits on no GPU that is for sale; "
-            f"the largest, {largest}, has {format_size(memory)}, for {most}: give a smaller training.batch_size, or "
-            "training.accumulate"
+            f"the largest, {largest}, has {format_size(memory)}, {advice}"
         )
     return fitting, too_small
 
