@@ -218,7 +218,7 @@ def open_candidates(
     Nothing is simulated for that. Raises InputError where there is nothing to choose from.
 
     >>> import simcomm
-    >>> open_candidates(Request(auto("broadcast"), elements=16), simcomm.star(8, "10 Gbit/s", "5 us"))
+    >>> open_candidates(Request(auto("reduce_scatter"), elements=16), simcomm.star(8, "10 Gbit/s", "5 us"))
     []
     """
     estimator = make_estimator(request, cluster, calibration, equal_chunks=True)

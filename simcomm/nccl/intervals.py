@@ -39,7 +39,7 @@ def outside_checked(system: System, version: tuple[int, int] | None = None) -> t
     >>> outside_checked(describe_preset("dgx-h100", 1, 8))
     ()
     >>> outside_checked(describe_preset("dgx-h100", 64, 8))
-    ('64 nodes with ib (up to 4 were)',)
+    ('64 nodes with ib (up to 20 were)',)
     """
     is_mpi = system.gpu.generation == "cpu"
     others = [one for one in _checked() if one.slug != system.slug and (one.gpu.generation == "cpu") == is_mpi]
