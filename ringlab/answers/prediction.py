@@ -256,6 +256,7 @@ class _Simulator:
     calibration: Calibration | None
     engine: str | None
     known: dict[tuple[int, Request | Training], Figures] = field(default_factory=dict)  # of rows that were simulated
+    chosen: dict[tuple[int, Training], Training] = field(default_factory=dict)  # ``auto`` resolved, by place
     refused: list[TooLarge] = field(default_factory=list)  # what is left out
 
     def rows(self, tick: Tick, progress: Progress | None = None) -> list[_Row]:
@@ -270,7 +271,7 @@ class _Simulator:
                 check_sync(training, cluster, self._engine(training), trouble)
             asked: list[Request | Training] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
-                *(resolve_training(training, cluster, self.calibration) for training in trainings),
+                *(self._resolve(training, place, cluster) for training in trainings),
             ]
             announce_building(asked, cluster.world_size, progress)
             seen: set[Request | Training] = set()
@@ -283,6 +284,13 @@ class _Simulator:
                 seen.add(one)
                 rows.append(_Row(place, one, cluster, trouble, *expected))
         return rows
+
+    def _resolve(self, training: Training, place: int, cluster: Cluster) -> Training:
+        """Return the training with the algorithm that the model chooses at a place, which is chosen once."""
+        key = place, training
+        if key not in self.chosen:
+            self.chosen[key] = resolve_training(training, cluster, self.calibration)
+        return self.chosen[key]
 
     def _trainings(self, cluster: Cluster) -> Sequence[Training]:
         """Return the trainings to simulate: torch's own sync only where its overlap was measured, on this machine."""
@@ -344,7 +352,7 @@ class _Simulator:
         ended = [(one.step_s, index) for index, one in enumerate(own.training) if one.step_s is not None]
         if not ended:
             return ""
-        job = resolve_training(jobs[min(ended)[1]], cluster, self.calibration)
+        job = self._resolve(jobs[min(ended)[1]], 0, cluster)
         sync = job.gradient_sync
         if sync is None or sync.is_nccl or job.buckets is not None:
             return ""
