@@ -1,6 +1,5 @@
 """The model that a text names, and what it is fed: torchvision's, a transformer by its dimensions, a user's factory."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,12 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from collectives.errors import InputError, describe_error
+from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import TransformerShape
 from collectives.suggestions import suggest
 from collectives.workload import is_file_reference
 from realcomm.profiling.transformers import EXAMPLE, Transformer, is_transformer, parse_transformer
+from realcomm.training.models import build_from_file
 
 IMAGE = (3, 224, 224)
 SIZES = {"inception_v3": (3, 299, 299)}
@@ -78,22 +78,7 @@ def _from_file(text: str) -> nn.Module:
     path, _, name = text.rpartition(":")
     if not Path(path).is_file():
         raise InputError(f"model {quote(text)}: there is no file {path}; give FILE.py:{name}")
-    spec = importlib.util.spec_from_file_location(f"model_of_{Path(path).stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        build = getattr(module, name, None)
-        if not callable(build):
-            raise InputError(f"model {quote(text)}: {path} has no function {name}")
-        model: object = build()
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"model {quote(text)}: {describe_error(error, Path(path))}") from error
-    if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
-        raise InputError(f"model {quote(text)} returns {type(model).__name__}; return a torch.nn.Module to train")
-    return model
+    return build_from_file(text)
 
 
 def loss_of(found: Any) -> Tensor:

@@ -44,8 +44,17 @@ def build_resnet(training: Training) -> nn.Module:
 
 
 def _build_by_file(training: Training) -> nn.Module:
-    """Return what the function in the user's file returns. Raise InputError unless that is a model to train."""
-    path, _, name = training.model.rpartition(":")
+    """Return the model of the user's file. Raise InputError unless it has as many parameters as the training says."""
+    model = build_from_file(training.model)
+    count = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    if training.parameters not in (None, count):
+        raise InputError(f"parameters is {training.parameters}, but {training.model!r} has {count}; give that number")
+    return model
+
+
+def build_from_file(reference: str) -> nn.Module:
+    """Return what ``FILE.py:NAME`` returns; the file is executed. Raise InputError unless that is a model to train."""
+    path, _, name = reference.rpartition(":")
     spec = importlib.util.spec_from_file_location(f"model_of_{Path(path).stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -53,15 +62,12 @@ def _build_by_file(training: Training) -> nn.Module:
         spec.loader.exec_module(module)
         build = getattr(module, name, None)
         if not callable(build):
-            raise InputError(f"model {training.model!r}: {path} has no function {name}")
+            raise InputError(f"model {reference!r}: {path} has no function {name}")
         model: object = build()
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"model {training.model!r}: {describe_error(error, Path(path))}") from error
+        raise InputError(f"model {reference!r}: {describe_error(error, Path(path))}") from error
     if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
-        raise InputError(f"model {training.model!r} returns {type(model).__name__}; return a torch.nn.Module to train")
-    count = sum(each.numel() for each in model.parameters() if each.requires_grad)
-    if training.parameters not in (None, count):
-        raise InputError(f"parameters is {training.parameters}, but {training.model!r} has {count}; give that number")
+        raise InputError(f"model {reference!r} returns {type(model).__name__}; return a torch.nn.Module to train")
     return model
