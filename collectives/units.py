@@ -108,14 +108,15 @@ def parse_size(text: object) -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Return bytes in binary units, with four digits.
+    """Return bytes in binary units, with four digits or all before the point.
 
-    >>> format_size(65536)
-    '64 KiB'
+    >>> format_size(65536), format_size(20_000 * 2**30)
+    ('64 KiB', '20,000 GiB')
     """
     for unit in ("GiB", "MiB", "KiB"):
         if nbytes >= SIZES[unit]:
-            return f"{nbytes / SIZES[unit]:.4g} {unit}"
+            shown = nbytes / SIZES[unit]
+            return f"{shown:.4g} {unit}" if shown < 9999.5 else f"{shown:,.0f} {unit}"
     return f"{nbytes:.4g} B"
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from page_marks import write_between
+
 from collectives.output_files import write_text
 from collectives.units import format_size
 
@@ -130,9 +132,7 @@ def updated(page: str) -> str:
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     reasons = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
     for name, text in (("measured", measured(found)), ("explained", explained(found, reasons))):
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
+        page = write_between(page, name, text)
     return page
 
 
@@ -141,10 +141,8 @@ def sentence(page: str) -> str:
     scores = json.loads(RESULTS.read_text(encoding="utf-8"))["left_out"]["classes"]
     errors = ", ".join(f"{_percent(scores[c]['median'])} {title}" for c, title in CLASSES.items())
     text = f"NCCL on published systems, each left out of the fit, is predicted with a median error of {errors}\n"
-    begin, end = "<!-- accuracy: begin -->\n", "<!-- accuracy: end -->\n"
-    before, _, rest = page.partition(begin)
     wrapped = fill(text + "(`ringlab accuracy --leave-one-out`, [docs/accuracy.md](docs/accuracy.md)).", 120)
-    return f"{before}{begin}{wrapped}\n{end}{rest.partition(end)[2]}"
+    return write_between(page, "accuracy", f"{wrapped}\n")
 
 
 if __name__ == "__main__":

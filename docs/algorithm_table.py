@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from page_marks import write_between
+
 from collectives import Algorithm, library, verify
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.output_files import write_text
@@ -44,10 +46,7 @@ def winners_table() -> str:
 def updated(page: str) -> str:
     """Return the page with the tables as they are now."""
     for name, made in (("algorithms", table()), ("winners", winners_table())):
-        begin, end = (f"<!-- table of {name}: {where} -->\n" for where in ("begin", "end"))
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
-        page = f"{before}{begin}{made}{end}{after}"
+        page = write_between(page, f"table of {name}", made)
     return page
 
 

@@ -10,11 +10,12 @@ collective, or a step of a training or one of its phases; a sync that has no len
 
 import argparse
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from page_marks import write_between
 
 from collectives.output_files import write_text
 from collectives.units import format_size
@@ -102,8 +103,7 @@ def main() -> None:
     print(lines)
     if options.write:
         write_text(RESULTS, json.dumps(found, indent=1) + "\n")
-        marked = re.compile(r"(<!-- compare: begin -->\n).*(<!-- compare: end -->)", re.DOTALL)
-        write_text(PAGE, marked.sub(lambda old: f"{old[1]}{lines}\n{old[2]}", PAGE.read_text()))
+        write_text(PAGE, write_between(PAGE.read_text(encoding="utf-8"), "compare", f"{lines}\n"))
 
 
 if __name__ == "__main__":

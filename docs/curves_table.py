@@ -6,6 +6,8 @@ from statistics import mean
 from textwrap import fill
 from typing import Any
 
+from page_marks import write_between
+
 from collectives.output_files import write_text
 
 PAGE = Path(__file__).with_name("training.md")
@@ -98,10 +100,8 @@ def updated(page: str) -> str:
         ("ways", ways, "training_curves"),
         ("ranks", ranks, "training_curves"),
     ):
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-        before, _, rest = page.partition(begin)
         found = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
-        page = f"{before}{begin}{make(found)}{end}{rest.partition(end)[2]}"
+        page = write_between(page, name, make(found))
     return page
 
 

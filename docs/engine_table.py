@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from page_marks import write_between
+
 from collectives.output_files import write_text
 
 PAGE = Path(__file__).with_name("engines.md")
@@ -112,10 +114,7 @@ TABLES = {
 def updated(page: str) -> str:
     """Return the page with the tables as they were measured last."""
     for name, (results, table) in TABLES.items():
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-        before, _, rest = page.partition(begin)
-        after = rest.partition(end)[2]
-        page = f"{before}{begin}{table(json.loads((RESULTS / results).read_text(encoding='utf-8')))}{end}{after}"
+        page = write_between(page, name, table(json.loads((RESULTS / results).read_text(encoding="utf-8"))))
     return page
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from page_marks import write_between
+
 from collectives.output_files import write_text
 from collectives.units import format_size
 
 PAGE = Path(__file__).with_name("executor.md")
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "against_gloo.json"
-BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 GOAL = "Goal of the ring for 2 and 4 ranks: a ratio of at most 1 from 1 MiB up, and 1.5 below."
 
 
@@ -66,9 +67,7 @@ def _us(seconds: float) -> str:
 
 def updated(page: str) -> str:
     """Return the page with the figures that were measured last."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{figures(json.loads(RESULTS.read_text(encoding='utf-8')))}{END}{after}"
+    return write_between(page, "figures", figures(json.loads(RESULTS.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

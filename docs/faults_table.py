@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from page_marks import write_between
+
 from collectives.output_files import write_text
 
 PAGE = Path(__file__).with_name("training.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "faults.json"
-BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 
 
 def table(found: dict[str, Any]) -> str:
@@ -45,9 +46,7 @@ def _left(row: dict[str, Any]) -> str:
 
 def updated(page: str) -> str:
     """Return the page with the table as it was measured last."""
-    before, _, rest = page.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}{table(json.loads(RESULTS.read_text(encoding='utf-8')))}{END}{after}"
+    return write_between(page, "faults", table(json.loads(RESULTS.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from textwrap import fill
 from typing import Any
 
 from accuracy_table import CLASSES, RESULTS
+from page_marks import write_between
 
 from collectives.output_files import write_text
 from simcomm.nccl.accuracy.stated_choices import StatedChoice, describe_choices, find_stated_choices
@@ -94,9 +95,7 @@ TABLES = {"errors": errors, "structure": structure, "choices": choices, "paramet
 def updated(page: str) -> str:
     """Return the page with its tables as they are now."""
     for name, table in TABLES.items():
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}{table()}{end}{rest.partition(end)[2]}"
+        page = write_between(page, name, table())
     return page
 
 

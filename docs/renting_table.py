@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 
+from page_marks import write_between
 from rich.console import Console
 
 from collectives.output_files import write_text
@@ -101,10 +102,7 @@ def example() -> str:
 def updated(page: str) -> str:
     """Return the page with stories and measurements as they are now."""
     for name, made in (("example", example()), ("stories", all_stories()), ("speed", measured())):
-        begin, end = (f"<!-- {name}: {where} -->\n" for where in ("begin", "end"))
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
-        page = f"{before}{begin}{made}{end}{after}"
+        page = write_between(page, name, made)
     return page
 
 

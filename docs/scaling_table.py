@@ -7,6 +7,8 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from page_marks import write_between
+
 from collectives.output_files import write_text
 from ringlab.answers.accuracy_training import accuracy_training
 from simcomm.nccl.parameters import read_definitions
@@ -79,9 +81,7 @@ def updated(page: str) -> str:
     """Return the page with its tables as they were measured last."""
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     for name, text in (("errors", errors(found)), ("parameters", parameters())):
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
+        page = write_between(page, name, text)
     return page
 
 

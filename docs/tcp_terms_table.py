@@ -8,13 +8,14 @@ The model was built on the scenarios of ``CHOSEN_ON``; the others were put aside
 
 import argparse
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from page_marks import write_between
 
 import simcomm
 from collectives import Transport
@@ -150,12 +151,6 @@ def cause(row: Row, error: float) -> str:
     return "not known"
 
 
-def write_between(page: Path, name: str, lines: str) -> None:
-    """Replace what stands between the marks of that name on a page."""
-    marked = re.compile(rf"(<!-- {name}: begin -->\n).*(<!-- {name}: end -->)", re.DOTALL)
-    write_text(page, marked.sub(lambda found: f"{found[1]}{lines}\n{found[2]}", page.read_text()))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
@@ -165,8 +160,8 @@ def main() -> None:
     terms, off = ("\n".join(lines) for lines in (table(rows), misses(rows)))
     print(f"{terms}\n\n{off}")
     if options.write:
-        write_between(PAGE, "terms", terms)
-        write_between(MISSES, "misses", off)
+        write_text(PAGE, write_between(PAGE.read_text(encoding="utf-8"), "terms", f"{terms}\n"))
+        write_text(MISSES, write_between(MISSES.read_text(encoding="utf-8"), "misses", f"{off}\n"))
 
 
 if __name__ == "__main__":

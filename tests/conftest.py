@@ -2,12 +2,15 @@
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 from command_line import Ringlab, in_this_process
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "docs"))  # the programs that write pages share a module
 
 gc.set_threshold(100_000)  # what thousands of tests and their imports hold is no garbage
 

@@ -3,24 +3,21 @@
 import csv
 import json
 import re
-import sys
 import tomllib
 from pathlib import Path
 
+import accuracy_table
+import nccl_table
 import pytest
 
+from ringlab.answers.accuracy import accuracy, worst_systems
+from simcomm.nccl.descriptions import OWN_DATA, describe_system, read_systems
+from simcomm.nccl.parameters import read_parameters
+from simcomm.nccl.predict import predict_collective
+from simcomm.nccl.tables import put_aside, read_tables
+from simcomm.nccl.timing import OVERLAP, SHARPNESS
+
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "docs"))
-
-import accuracy_table  # noqa: E402
-import nccl_table  # noqa: E402
-
-from ringlab.answers.accuracy import accuracy, worst_systems  # noqa: E402
-from simcomm.nccl.descriptions import OWN_DATA, describe_system, read_systems  # noqa: E402
-from simcomm.nccl.parameters import read_parameters  # noqa: E402
-from simcomm.nccl.predict import predict_collective  # noqa: E402
-from simcomm.nccl.tables import put_aside, read_tables  # noqa: E402
-from simcomm.nccl.timing import OVERLAP, SHARPNESS  # noqa: E402
 
 FOUND = json.loads(accuracy_table.RESULTS.read_text())
 REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())

@@ -5,11 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from check_docs import problems
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "docs"))
-
-from check_docs import problems  # noqa: E402
 
 
 def test_the_pages_have_no_problems() -> None:

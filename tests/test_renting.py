@@ -194,7 +194,7 @@ def test_the_nearest_is_said_where_nothing_is_within_the_limits() -> None:
     with pytest.raises(InputError) as refused:
         plan_of(*quotes, limits=Limits(deadline=0.5, budget=4.0))
     assert str(refused.value) == (
-        "nothing is done within 0.5 h and for $4: the soonest is Us box at $9.00 in 1 h; "
+        "nothing is done within 30 min and for $4: the soonest is Us box at $9.00 in 1 h; "
         "the cheapest is Us box at $5.00 in 2 h"
     )
     with pytest.raises(InputError, match=r"in that time the cheapest is Us box at \$9.00 in 1 h; for that the soonest"):

@@ -154,7 +154,7 @@ def test_the_command(scenario: str, tmp_path: Path) -> None:
             "training.parameters=99_000_000_000",
             "the largest, B300, has 288 GiB, for not one: here a GPU has the whole",
         ),
-        ("plan.deadline=0.01", "nothing is done within 0.01 h: the soonest is"),
+        ("plan.deadline=0.01", "nothing is done within 0.6 min: the soonest is"),
         ("plan.budget=0.01", r"nothing is done for \$0.01: the cheapest is"),
         ("plan.known_rates={H900 = 1.0}", "plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
         ("plan.providers=['Ours']", "plan.providers: 'Ours' sells nothing here; there are"),

@@ -1,27 +1,24 @@
 """``ringlab accuracy --training``: its JSON, and that what is held out is held out."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scaling_table
 from command_line import Ringlab
 
+from collectives.errors import InputError
+from ringlab.answers.accuracy_training import accuracy_training
+from simcomm.scaling.accuracy import judging
+from simcomm.scaling.accuracy.baselines import NAMES
+from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
+from simcomm.scaling.fit import fit_parameters
+from simcomm.scaling.parameters import read_parameters
+from simcomm.scaling.points import make_points, predict_points
+
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "docs"))
-
-import scaling_table  # noqa: E402
-
-from collectives.errors import InputError  # noqa: E402
-from ringlab.answers.accuracy_training import accuracy_training  # noqa: E402
-from simcomm.scaling.accuracy import judging  # noqa: E402
-from simcomm.scaling.accuracy.baselines import NAMES  # noqa: E402
-from simcomm.scaling.descriptions import OWN_DATA, Point, read_series  # noqa: E402
-from simcomm.scaling.fit import fit_parameters  # noqa: E402
-from simcomm.scaling.parameters import read_parameters  # noqa: E402
-from simcomm.scaling.points import make_points, predict_points  # noqa: E402
 
 
 def test_the_json_has_the_keys_that_are_promised(ringlab: Ringlab, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from collectives.records.model_profile import (
 )
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
+from collectives.units import count
 from collectives.workload import ComputePhases
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
@@ -184,11 +185,11 @@ def _case(
 ) -> tuple[Case, StepPrediction | None]:
     """Return the rows of a value, and the last step that is predicted."""
     rows, refused, last = list[DevicesRow](), list[Refused](), None
-    for count in devices:
+    for number in devices:
         try:
-            found = model.predict(spread.parallelism, count, spread.batch_size)
+            found = model.predict(spread.parallelism, number, spread.batch_size)
         except InputError as error:
-            refused.append(Refused(count, str(error)))
+            refused.append(Refused(number, str(error)))
             continue
         rows.append(_row(found, spread))
         last = found
@@ -253,7 +254,7 @@ def _conclude(answer: DevicesAnswer) -> list[str]:
                 f"without it {gain:.2f} times as fast."
             )
     reasons = dict.fromkeys((one.devices, one.reason) for case in answer.cases for one in case.refused)
-    said += [f"Left out, {devices} devices: {reason}." for devices, reason in reasons]
+    said += [f"Left out, {count(devices, 'device')}: {reason}." for devices, reason in reasons]
     return [sentence[0].upper() + sentence[1:] for sentence in said]
 
 

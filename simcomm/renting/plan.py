@@ -74,7 +74,7 @@ def _nearest(ranked: Sequence[Quote], limits: Limits) -> str:
     asked = []
     said = []
     if limits.deadline < inf:
-        asked.append(f"within {limits.deadline:g} h")
+        asked.append(f"within {_duration(limits.deadline)}")
         soon = [quote for quote in ranked if quote.hours.median <= limits.deadline]
         if soon:
             said.append(f"in that time the cheapest is {_brief(soon[0])}")
@@ -91,7 +91,11 @@ def _nearest(ranked: Sequence[Quote], limits: Limits) -> str:
 
 
 def _brief(quote: Quote) -> str:
-    return f"{quote.choice.instances} at ${quote.cost.median:.2f} in {quote.hours.median:.3g} h"
+    return f"{quote.choice.instances} at ${quote.cost.median:.2f} in {_duration(quote.hours.median)}"
+
+
+def _duration(hours: float) -> str:
+    return f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
 
 
 def _break_evens(
