@@ -138,6 +138,20 @@ def test_what_loses_its_mark_while_it_is_ended_is_waited_for(monkeypatch: pytest
         timer.join()
 
 
+def test_what_is_handed_on_while_its_parent_ends_is_looked_for_again() -> None:
+    """A look at the parent comes after the kernel took its child away, one at ours before it brought it."""
+    code = (
+        "import subprocess; from collectives.programs import keeper;"
+        "child = subprocess.Popen(['sleep', '60']);"
+        "looks, look = [[]], keeper._descendants;"
+        "keeper._descendants = lambda ancestor, kept: looks.pop() if looks else look(ancestor, kept);"
+        "keeper.Keeper(-1, -1).end_strays(set());"
+        "print(keeper._is_alive(child.pid))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_told_like_any_mistake(name: str, tmp_path: Path) -> None:
     body, said, line = REFUSED[name]

@@ -213,23 +213,31 @@ class Keeper:
         guest.close()
 
     def end_strays(self, kept: set[int]) -> None:
-        """End all processes that come from this one but those in ``kept``."""
-        give_up = time.monotonic() + GIVE_UP_S
-        while (strays := _descendants(os.getpid(), kept)) and time.monotonic() < give_up:
+        """End all processes that come from this one but those in ``kept``.
+
+        While one ends, the kernel hands its children on, and a look may find them in neither place. So there are none
+        only when two looks in a row find none and none of ours has ended meanwhile.
+        """
+        give_up, in_vain = time.monotonic() + GIVE_UP_S, 0
+        while in_vain < 2 and time.monotonic() < give_up:
+            strays = _descendants(os.getpid(), kept)
             for process in strays:
                 _kill(process)
-            self._reap()
-        self._reap()
+            has_ended = self._reap()
+            in_vain = 0 if strays or has_ended else in_vain + 1
 
-    def _reap(self) -> None:
-        """Take note of the children that have ended."""
+    def _reap(self) -> bool:
+        """Take note of the children that have ended. Return whether there was one."""
+        found = False
         with suppress(ChildProcessError):
             while True:
                 process, status = os.waitpid(-1, os.WNOHANG)
                 if process == 0:
-                    return
+                    return found
+                found = True
                 if any(process == guest.process for guest in self.guests.values()):
                     self.ended[process] = status
+        return found
 
 
 def _descendants(ancestor: int, kept: set[int]) -> list[int]:
