@@ -1,12 +1,16 @@
-"""How time grows with ranks and with messages, and what a small change of a scenario costs: CPU seconds and memory.
+"""How the compiled engine's work grows with ranks and with messages, and what a small change of a scenario costs.
 
     python benchmarks/growth.py [--parts lockstep messages changes] [--only NAME] [--repetitions 3] [-o FILE]
+        [--add | --missing] [--seconds N]
 
 Each measurement is a process of its own, which loads the code with a few ranks first and then counts from a schedule
 that is not built to its timing: CPU seconds, the least of the repetitions, beside the seconds that passed; and the most
 memory that it held. *Lockstep* is a symmetric star, on which all ranks of an algorithm do the same at the same time; an
 exponent is the slope of log CPU seconds over log ranks. *Messages*: all links have latencies of their own, so that
 nothing happens at the same time; an exponent is over log messages. *Changes* are runs beside the same without them.
+
+All of it takes minutes. In pieces: ``--seconds 90`` begins nothing after so many seconds, and ``--missing`` measures
+what the file lacks. ``--add`` measures anew what is asked for, and keeps the rest of the file.
 """
 
 import argparse
@@ -14,10 +18,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,14 +46,23 @@ APART = {  # ranks by algorithm
     "all_to_all/direct": (32, 64, 128),
     "all_reduce/double_tree": (1024, 4096, 16_384),
 }
-CHANGES = (  # what, ranks, and what goes wrong
-    ("training", 512, ""),
-    ("training", 512, "RankTrouble(3, fails_at=0.2)"),
-    ("training", 512, "LinkTrouble(('h3', 's0'), 0.0, 0.2)"),
-    ("training", 4096, "RankTrouble(3, fails_at=0.2)"),
-    ("collective", 8192, ""),
-    ("collective", 8192, "RankTrouble(3, fails_at=0.005)"),
-    ("collective", 8192, "Jitter('uniform', 1e-6)"),
+RING, DIRECT, JITTER = "all_reduce/ring", "all_to_all/direct", "Jitter('uniform', 1e-6)"
+CHANGES = (  # what, on which cluster, with so many ranks, what goes wrong, and at most how many seconds
+    ("training", "star", 512, "", 0.0),
+    ("training", "star", 512, "RankTrouble(3, fails_at=0.2)", 0.5),
+    ("training", "star", 512, "LinkTrouble(('h3', 's0'), 0.0, 0.2)", 0.5),
+    ("training", "star", 4096, "RankTrouble(3, fails_at=0.2)", 5.0),
+    (RING, "star", 8192, "", 0.0),
+    (RING, "star", 8192, "RankTrouble(3, fails_at=0.005)", 5.0),
+    (RING, "star", 8192, JITTER, 0.0),
+    (RING, "star", 512, JITTER, 0.0),
+    (RING, "star", 256, JITTER, 0.0),
+    (DIRECT, "tree", 256, "", 0.0),
+    (DIRECT, "tree", 256, JITTER, 0.07),
+    (DIRECT, "star", 128, JITTER, 0.02),
+    (DIRECT, "fully_connected", 1024, "", 0.5),
+    ("all_reduce/hierarchical", "star", 1024, "", 0.3),
+    ("all_reduce/hierarchical", "star", 4096, "", 1.5),
 )
 LEAST_S = 0.01  # below it a time is noise, and counts as so much
 MOST_BY_RANKS, MOST_BY_MESSAGES, MOST_MB = 1.2, 1.1, 1000.0
@@ -65,30 +78,34 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.schedules import unverified_schedule
-part, name, ranks, wrong = json.loads(sys.argv[1])
+part, name, kind, ranks, wrong = json.loads(sys.argv[1])
 trouble = eval(wrong) if wrong else None
 kinds = {RankTrouble: "ranks", LinkTrouble: "links"}
 if trouble is not None:
     of = kinds.get(type(trouble))
     trouble = Trouble(**{of: (trouble,)}) if of else Trouble(messages=trouble)
 def cluster_of(ranks):
-    if part != "messages":
+    if kind == "star":
         return simcomm.star(ranks, "100 Gbit/s", "1 us")
+    if kind == "fully_connected":
+        return simcomm.fully_connected(ranks, "100 Gbit/s", "1 us")
     found = simcomm.two_level_tree(max(2, ranks // 16), min(16, ranks // 2), "100 Gbit/s", "1 us", 4.0)
+    if part != "messages":
+        return found
     random, graph = Random(1), found.graph.copy()
     for _, _, link in graph.edges(data=True):
         link["latency"] *= random.uniform(0.5, 1.5)
     return replace(found, graph=graph)
+algorithm = find_algorithm("all_reduce/ring" if name == "training" else name)
 def run(ranks, cluster):
-    ring = find_algorithm("all_reduce/ring" if part == "changes" else name)
     if name == "training":
-        asked = Training(ring, compute=ComputePhases(0.06, 0.12, 0.005))
+        asked = Training(algorithm, compute=ComputePhases(0.06, 0.12, 0.005))
         simcomm.train(asked, cluster, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
         return 3 * 2 * (ranks - 1) * ranks
-    if name == "collective":
-        simcomm.run(ring, cluster, 1 << 26, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
-        return 2 * (ranks - 1) * ranks
-    asked = EngineInput(Request(ring, 1 << 24), unverified_schedule(ring, ranks), cluster, Transport())
+    if part == "changes":
+        simcomm.run(algorithm, cluster, 1 << 26, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
+        return simcomm.schedules.message_count(unverified_schedule(algorithm, ranks))
+    asked = EngineInput(Request(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
     return (by_events if part == "messages" else simulate)(asked).messages
 run(32, cluster_of(32))
 by_events(EngineInput(Request(find_algorithm("all_reduce/ring"), 64),
@@ -102,43 +119,48 @@ print(json.dumps({"messages": messages, "cpu_s": time.process_time() - cpu, "wal
 Row = dict[str, Any]
 
 
-def measure(part: str, name: str, ranks: int, repetitions: int, wrong: str = "") -> Row:
+class Case(NamedTuple):
+    """What is measured once; ``at_most_s`` is the goal in CPU seconds, 0 where there is none."""
+
+    part: str
+    name: str
+    cluster: str
+    ranks: int
+    wrong: str = ""
+    at_most_s: float = 0.0
+
+
+def cases(fewer: int) -> Iterator[Case]:
+    """Yield all cases, with so many times fewer ranks."""
+    for name in LOCKSTEP:
+        yield from (Case("lockstep", name, "star", max(16, ranks // fewer)) for ranks in RANKS)
+    for name, world_sizes in APART.items():
+        yield from (Case("messages", name, "tree", max(4, ranks // fewer)) for ranks in world_sizes)
+    for name, cluster, ranks, wrong, at_most_s in CHANGES:
+        yield Case("changes", name, cluster, max(8, ranks // fewer), wrong, at_most_s)
+
+
+def measure(case: Case, repetitions: int) -> Row:
     """Return the row of the repetition that took the least CPU seconds."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    call = [sys.executable, "-c", MEASURE, json.dumps([part, name, ranks, wrong])]
+    call = [sys.executable, "-c", MEASURE, json.dumps(case[:-1])]
     found = [json.loads(subprocess.check_output(call, env=environment, text=True)) for _ in range(repetitions)]
     best: Row = min(found, key=lambda one: float(one["cpu_s"]))
-    row = {"part": part, "name": name, "ranks": ranks, "wrong": wrong, **best, "most_megabytes": MOST_MB}
-    return row
+    return {**case._asdict(), **best, "most_megabytes": MOST_MB}
 
 
-def exponent(rows: list[Row], over: str, at_most: float) -> Row:
-    """Return the slope of log CPU seconds over the logarithm of a column."""
-    seconds = np.maximum([row["cpu_s"] for row in rows], LEAST_S)
-    slope = float(np.polyfit(np.log([row[over] for row in rows]), np.log(seconds), 1)[0])
-    return {"part": rows[0]["part"], "name": rows[0]["name"], "exponent": slope, "over": over, "at_most": at_most}
-
-
-def lockstep(repetitions: int, fewer: int, only: str) -> Iterator[Row]:
-    for name in (name for name in LOCKSTEP if only in name):
-        rows = [measure("lockstep", name, max(16, ranks // fewer), repetitions) for ranks in RANKS]
-        yield from rows
-        yield exponent(rows, "ranks", MOST_BY_RANKS)
-
-
-def messages(repetitions: int, fewer: int, only: str) -> Iterator[Row]:
-    for name, world_sizes in ((name, ranks) for name, ranks in APART.items() if only in name):
-        rows = [measure("messages", name, max(4, ranks // fewer), repetitions) for ranks in world_sizes]
-        yield from rows
-        yield exponent(rows, "messages", MOST_BY_MESSAGES)
-
-
-def changes(repetitions: int, fewer: int, only: str) -> Iterator[Row]:
-    for name, ranks, wrong in (change for change in CHANGES if only in change[0]):
-        yield measure("changes", name, max(8, ranks // fewer), repetitions, wrong)
-
-
-PARTS = {"lockstep": lockstep, "messages": messages, "changes": changes}
+def fits(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the slope of log CPU seconds over log ranks, or messages, of each name of which all sizes are measured."""
+    by_name: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        by_name.setdefault((row["part"], row["name"]), []).append(row)
+    for (part, name), found in by_name.items():
+        if part == "changes" or len(found) < len(RANKS if part == "lockstep" else APART[name]):
+            continue
+        over, at_most = ("ranks", MOST_BY_RANKS) if part == "lockstep" else ("messages", MOST_BY_MESSAGES)
+        seconds = np.maximum([row["cpu_s"] for row in found], LEAST_S)
+        slope = float(np.polyfit(np.log([row[over] for row in found]), np.log(seconds), 1)[0])
+        yield {"part": part, "name": name, "exponent": slope, "over": over, "at_most": at_most}
 
 
 def describe(row: Row) -> str:
@@ -148,26 +170,54 @@ def describe(row: Row) -> str:
         return f"{row['part']}: {row['name']}: {row['over']}^{row['exponent']:.2f}: {verdict}, goal {row['at_most']}"
     wrong = f" with {row['wrong']}" if row["wrong"] else ""
     times = f"{row['cpu_s']:.3f} s CPU, {row['wall_s']:.3f} s, {row['megabytes']:.0f} MB"
-    return f"{row['part']}: {row['name']}, {row['ranks']:,} ranks{wrong}: {row['messages']:,} messages: {times}"
+    goal = f", goal {row['at_most_s']:g} s" if row["at_most_s"] else ""
+    return f"{row['part']}: {row['name']}, {row['cluster']}, {row['ranks']:,} ranks{wrong}: {times}{goal}"
+
+
+def kept_rows(file: Path) -> dict[Case, Row]:
+    """Return the measurements of a file of results by case; none where it does not exist."""
+    if not file.exists():
+        return {}
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    return {Case(*(row[name] for name in Case._fields)): row for row in rows if "exponent" not in row}
+
+
+def write(file: Path, rows: Iterable[Row]) -> list[Row]:
+    """Write rows and what is fitted to them; return the latter."""
+    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_environment()}
+    rows = list(rows)
+    fitted = list(fits(rows))
+    answer["rows"] = rows + fitted
+    write_text(file, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    return fitted
 
 
 def main() -> None:
+    """Measure what is asked for, a line a row, and write after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=("lockstep", "messages", "changes"), default=[])
     parser.add_argument("--only", default="", help="only algorithms, or kinds of run, with this in their names")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--fewer", type=int, default=1, help="so many times fewer ranks, to try it out")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="begin no measurement after so many")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--add", action="store_true", help="keep what the file has beside what is measured now")
+    which.add_argument("--missing", action="store_true", help="measure what the file lacks, and keep the rest")
     asked = parser.parse_args()
-    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_environment()}
-    rows: dict[str, list[Row]] = {}
-    for part in asked.parts:
-        rows[part] = []
-        for each in PARTS[part](asked.repetitions, asked.fewer, asked.only):
-            rows[part].append(each)
-            print(describe(each), flush=True)
-        answer["rows"] = list(chain.from_iterable(rows.values()))
-        write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    possible, begun = list(cases(asked.fewer)), monotonic()
+    rows = kept_rows(asked.output) if asked.add or asked.missing else {}
+    todo = [case for case in possible if case.part in (asked.parts or [case.part]) and asked.only in case.name]
+    todo = [case for case in todo if not (asked.missing and case in rows)]
+    while todo and monotonic() - begun < asked.seconds:
+        case = todo.pop(0)
+        rows[case] = measure(case, asked.repetitions)
+        print(describe(rows[case]), flush=True)
+        fitted = write(asked.output, (rows[case] for case in possible if case in rows))
+        for row in fitted if not todo else ():
+            print(describe(row), flush=True)
+    if todo:
+        print(f"{len(todo)} measurements are left: go on with --missing", flush=True)
 
 
 if __name__ == "__main__":

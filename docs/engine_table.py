@@ -76,9 +76,11 @@ def growth_table(found: dict[str, Any]) -> str:
         "| where | what | ranks | messages | seconds | memory | grows with | goal |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- | --- |",
     ]
-    rows, fits = found["rows"], {(row["part"], row["name"]): row for row in found["rows"] if "exponent" in row}
-    last = {(row["part"], row["name"]): row for row in rows if "exponent" not in row and not row["wrong"]}
-    return "\n".join([*lines, *(_growth_row(row, fits.get(key)) for key, row in last.items())]) + "\n"
+    timed: list[dict[str, Any]] = []
+    fits = {(row["part"], row["name"]): row for row in found["rows"] if "exponent" in row}
+    for row in (row for row in found["rows"] if "exponent" not in row and row["part"] != "changes"):
+        timed = [each for each in timed if (each["part"], each["name"]) != (row["part"], row["name"])] + [row]
+    return "\n".join([*lines, *(_growth_row(row, fits.get((row["part"], row["name"]))) for row in timed)]) + "\n"
 
 
 def _growth_row(row: dict[str, Any], fit: dict[str, Any] | None) -> str:
@@ -86,8 +88,33 @@ def _growth_row(row: dict[str, Any], fit: dict[str, Any] | None) -> str:
     if fit is not None:
         grows = f"{fit['over']}^{fit['exponent']:.2f}"
         goal = f"at most {fit['at_most']:g}" + (", missed" if fit["exponent"] > fit["at_most"] else "")
-    counts = [f"{row['ranks']:,}", f"{row['messages']:,}", f"{row['cpu_s']:.2g}", f"{row['megabytes']:.0f} MB"]
-    return f"| {' | '.join([row['part'], row['name'], *counts, grows, goal])} |"
+    return f"| {' | '.join([row['part'], row['name'], *_figures(row), grows, goal])} |"
+
+
+def _figures(row: dict[str, Any]) -> list[str]:
+    return [f"{row['ranks']:,}", f"{row['messages']:,}", f"{row['cpu_s']:.2g}", f"{row['megabytes']:.0f} MB"]
+
+
+WRONG = {"RankTrouble": "a rank fails", "LinkTrouble": "a link goes down", "Jitter": "each message late by chance"}
+
+
+def changes_table(found: dict[str, Any]) -> str:
+    """Return one row for each run beside which ``benchmarks/growth.py`` timed one with a change."""
+    lines = [
+        f"{_machine(found)} Seconds of a core.\n",
+        "| what | cluster | what goes wrong | ranks | messages | seconds | memory | goal |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    changes = (row for row in found["rows"] if row["part"] == "changes")
+    return "\n".join([*lines, *(_change_row(row) for row in changes)]) + "\n"
+
+
+def _change_row(row: dict[str, Any]) -> str:
+    wrong = WRONG[row["wrong"].partition("(")[0]] if row["wrong"] else ""
+    most = row["at_most_s"]
+    goal = f"at most {most:g}" + (", missed" if row["cpu_s"] > most else "") if most else ""
+    what = row["name"] if "/" in row["name"] else f"{row['name']}, ring"
+    return f"| {' | '.join([what, row['cluster'].replace('_', ' '), wrong, *_figures(row), goal])} |"
 
 
 def waiting_table(found: dict[str, Any]) -> str:
@@ -107,6 +134,7 @@ TABLES = {
     "measured": ("engine.json", engines_table),
     "methods": ("methods.json", methods_table),
     "growth": ("growth.json", growth_table),
+    "changes": ("growth.json", changes_table),
     "waiting": ("waiting.json", waiting_table),
 }
 

@@ -65,6 +65,16 @@ def test_growth_is_fitted_over_ranks(tmp_path: Path):
     assert [(row["ranks"], row["messages"]) for row in rows] == [(p, p - 1) for p in (16, 64, 256, 1024)]
     assert all(row["cpu_s"] > 0 and row["megabytes"] > 0 for row in rows)
     assert (fitted["name"], fitted["over"], fitted["at_most"]) == ("broadcast/binomial", "ranks", 1.2)
+    lacking = tmp_path / "lacking.json"
+    lacking.write_text(json.dumps({**found, "rows": rows[:1] + rows[2:]}))
+    *again, fitted = measured("growth.py", lacking, *SMALLEST["growth.py"], "--missing")["rows"]
+    assert [rows[0], *rows[2:]] == [again[0], *again[2:]] and again[1]["ranks"] == 64
+    assert fitted["name"] == "broadcast/binomial"
+
+
+def test_growth_ends_in_time_and_says_what_is_left(tmp_path: Path):
+    done = benchmark("growth.py", *SMALLEST["growth.py"], "--seconds", "0", "-o", str(tmp_path / "found.json"))
+    assert done.stdout == "4 measurements are left: go on with --missing\n"
 
 
 def test_overlap_is_measured_beside_torchs_own(tmp_path: Path):
