@@ -3,11 +3,11 @@
 import re
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.checks import check_number
 from collectives.errors import InputError
@@ -149,44 +149,70 @@ def plan(
     from scenarios.plan_form import parse_hours, read_plan_scenario
 
     form, path = read_plan_scenario(str(scenario), overrides)
-    for name, value in (("--target-samples", target_samples), ("--budget", budget)):
-        if value is not None:
-            check_number(name, value, above=0)
-    samples = form.plan.target_samples if target_samples is None else target_samples
-    if samples is None:
-        raise InputError(f"{path}: plan.target_samples is missing; give the samples to train on, or --target-samples")
-    late = form.plan.deadline if deadline is None else parse_hours(deadline)
-    money = form.plan.budget if budget is None else budget
-    limits = Limits(late or inf, money or inf)
+    wanted = _wanted(form, path, target_samples, budget, None if deadline is None else parse_hours(deadline))
     job, rentals = make_job(form), _offered(read_rentals(prices), form.plan, str(path))
     predicting = Predicting(job, OneGpu(job, form.plan.known_rates, {one.gpu for one in rentals}).rate)
     fitting, left_out = _fitting(rentals, job.model, form.training)
     choices, questions, unknown = _questions(fitting, predicting, form.plan, spot)
     interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
-    quotes, interrupted = _predict(choices, questions, samples, interruptions, executor, kept, progress)
-    found = make_plan(quotes, limits, predicting.predict, interruptions)
+    quotes, interrupted = _predict(choices, questions, wanted.samples, interruptions, executor, kept, progress)
+    found = make_plan(quotes, wanted.limits, predicting.predict, interruptions)
     when = today or date.today()
-    rows = tuple(_row(number, one, found, limits, when) for number, one in enumerate(found.quotes, start=1))
-    notes = tuple(_notes(rentals, prices, when, left_out, unknown, found, len(quotes)))
+    notes = _notes(rentals, prices, when, left_out, unknown, found, len(quotes))
+    answer = _answer(form.title or path.stem, path, predicting.job.model.model, wanted, found, when, notes)
+    newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
+    return replace(answer, prices=source, prices_newest=newest, interrupted=interrupted)
+
+
+class _Wanted(NamedTuple):
+    """What a training is to do, and within what; a limit that nobody gave is None."""
+
+    samples: float
+    deadline: float | None  # hours
+    budget: float | None  # dollars
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a plan."""
+        return Limits(self.deadline or inf, self.budget or inf)
+
+
+def _wanted(
+    form: "PlanScenarioForm", path: Path, samples: float | None, budget: float | None, deadline: float | None
+) -> _Wanted:
+    """Return what is wanted: as it is given here, else as the scenario says. Raise InputError without samples."""
+    for name, value in (("--target-samples", samples), ("--budget", budget)):
+        if value is not None:
+            check_number(name, value, above=0)
+    samples = form.plan.target_samples if samples is None else samples
+    if samples is None:
+        raise InputError(f"{path}: plan.target_samples is missing; give the samples to train on, or --target-samples")
+    late = form.plan.deadline if deadline is None else deadline
+    return _Wanted(samples, late, form.plan.budget if budget is None else budget)
+
+
+def _answer(
+    title: str, path: Path, model: str, wanted: _Wanted, found: Plan, today: date, notes: Sequence[str]
+) -> PlanAnswer:
+    """Return a plan as an answer, whose prices are still to be named."""
     return PlanAnswer(
-        form.title or path.stem,
+        title,
         str(path),
-        predicting.job.model.model,
-        samples,
-        late,
-        money,
-        "snapshot" if prices is None else str(prices),
-        newest_date(rentals).isoformat(),
-        rows,
+        model,
+        wanted.samples,
+        wanted.deadline,
+        wanted.budget,
+        "",
+        "",
+        tuple(_row(number, one, found, wanted.limits, today) for number, one in enumerate(found.quotes, start=1)),
         found.beyond,
         found.chance_first,
         found.rival.choice.label if found.rival else None,
         found.chance_rival,
         found.break_evens,
         _measure_first(found),
-        notes,
+        tuple(notes),
         advise(found),
-        interrupted,
     )
 
 

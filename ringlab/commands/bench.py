@@ -2,13 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringlab import INTERRUPTED
 from ringlab.terminal.console import make_console
 from ringlab.terminal.output import check_outputs, write_files, write_json
 from ringlab.terminal.progress import TerminalProgress, is_first_rank
+
+if TYPE_CHECKING:
+    from ringlab.answers.benchmark import Benchmark
+    from ringlab.terminal.bench_table import BenchTable
 
 
 def bench(
@@ -53,6 +58,11 @@ def bench(
     if expected_s is not None:
         rows = len(benchmark.measurements)
         announce(TerminalProgress(), f"{rows} rows to measure, besides the start of their processes", expected_s)
+    _measure(benchmark, table, json_to)
+
+
+def _measure(benchmark: "Benchmark", table: "BenchTable", json_to: str | None) -> None:
+    """Run a benchmark, print its table meanwhile and write the answer. Raise Exit where something is amiss."""
     unshown: list[OSError] = []
 
     def show(print_it: Callable[..., None], *of: object) -> None:
@@ -71,7 +81,7 @@ def bench(
     if is_first_rank():
         write_files(partial(write_json, answer, json_to))
     if answer.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
     if unshown:
         raise unshown[0]
     if answer.wrong:

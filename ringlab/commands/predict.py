@@ -50,11 +50,24 @@ def predict(
         _check_sweep(sweep, plot, trace, report, explain)
         _predict_sweep(scenario, sweep or "", tuple(set_keys or ()), calibration, engine, json_to, plot)
         return
+    _predict_once(scenario, tuple(set_keys or ()), calibration, engine, json_to, trace, report, explain)
+
+
+def _predict_once(
+    scenario: str,
+    set_keys: tuple[str, ...],
+    calibration: Path | None,
+    engine: str | None,
+    json_to: str | None,
+    trace: Path | None,
+    report: Path | None,
+    explain: bool,
+) -> None:
     from ringlab.scenario import load
     from ringlab.terminal.calibration_offer import offer_calibration
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
-    loaded = load(scenario, *(set_keys or ()))
+    loaded = load(scenario, *set_keys)
     if report is not None:
         from viz import check_file
 
