@@ -1,6 +1,7 @@
 """Buckets: gradients that travel together, in the order in which backward makes them."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 FIRST_BYTES = 1 << 20  # what DistributedDataParallel puts into its first bucket at least ...
@@ -19,6 +20,24 @@ class Bucket(NamedTuple):
 
     nbytes: int
     ready: float
+
+
+def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_bytes: int = 4) -> list[Gradient]:
+    """Return the gradients as backward makes them: of the last layer first, and of a layer its last tensor first.
+
+    ``tensors`` are the elements of each parameter of the layers in the order of forward, ``work`` is the layers' share
+    of backward, in any unit.
+
+    >>> gradients_of([(8, 2), (4,)], work=[3.0, 1.0])
+    [Gradient(nbytes=16, ready=0.25), Gradient(nbytes=8, ready=1.0), Gradient(nbytes=32, ready=1.0)]
+    """
+    done = [*accumulate(reversed(work))]
+    whole = (done[-1] if done else 0) or 1
+    return [
+        Gradient(elements * item_bytes, until / whole)
+        for layer, until in zip(reversed(tensors), done, strict=True)
+        for elements in reversed(layer)
+    ]
 
 
 def fill_buckets(

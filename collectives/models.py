@@ -7,8 +7,7 @@ as torchvision builds them; a test holds the parameters against it.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from collectives.buckets import Gradient
-from collectives.elements import ITEM_BYTES
+from collectives.buckets import Gradient, gradients_of
 
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}  # of each of four stages
 EXPANSION = {"resnet18": 1, "resnet34": 1, "resnet50": 4}  # channels out of a block over its width
@@ -16,14 +15,14 @@ WIDTHS = (64, 128, 256, 512)
 STEMS = ("imagenet", "cifar")  # 7x7 with stride 2 and pooling; 3x3 without, for images of 32x32
 
 
-class Layer(NamedTuple):
+class WeightLayer(NamedTuple):
     """A layer with weights: parameters of each of its tensors, and multiplications a forward takes."""
 
     parameters: tuple[int, ...]
     work: int
 
 
-def resnet_layers(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[Layer]:
+def resnet_layers(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[WeightLayer]:
     """Return the layers of a ResNet for images of 3 x ``size`` x ``size``, from the first to the last.
 
     >>> sum(sum(layer.parameters) for layer in resnet_layers("resnet18", classes=10))
@@ -32,11 +31,11 @@ def resnet_layers(name: str, classes: int, stem: str = "imagenet", size: int = 3
     return [*_resnet_layers(name, classes, stem, size)]
 
 
-def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[Layer]:
+def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[WeightLayer]:
     expansion, inputs = EXPANSION[name], 64
     side = size if stem == "cifar" else -(-size // 2)
     yield _convolution(3, 64, 3 if stem == "cifar" else 7, side)
-    yield Layer((64, 64), 0)
+    yield WeightLayer((64, 64), 0)
     side = side if stem == "cifar" else -(-side // 2)
     for stage, (width, blocks) in enumerate(zip(WIDTHS, BLOCKS[name], strict=True)):
         for block in range(blocks):
@@ -44,12 +43,12 @@ def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[La
             yield from _block(inputs, width, expansion, before, side)
             if not block and (stage or expansion > 1):  # where the shape changes, the shortcut is a convolution
                 yield _convolution(inputs, width * expansion, 1, side)
-                yield Layer((width * expansion,) * 2, 0)
+                yield WeightLayer((width * expansion,) * 2, 0)
             inputs = width * expansion
-    yield Layer((inputs * classes, classes), inputs * classes)
+    yield WeightLayer((inputs * classes, classes), inputs * classes)
 
 
-def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> Iterator[Layer]:
+def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> Iterator[WeightLayer]:
     """Yield the convolutions of a block, each with its batch norm; ``before`` and ``side`` are pixels in and out."""
     if expansion == 1:
         kernels = ((inputs, width, 3, side), (width, width, 3, side))
@@ -58,12 +57,12 @@ def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> I
         kernels = ((inputs, width, 1, before), (width, width, 3, side), (width, outputs, 1, side))  # type: ignore[assignment]
     for given, made, kernel, pixels in kernels:
         yield _convolution(given, made, kernel, pixels)
-        yield Layer((made, made), 0)
+        yield WeightLayer((made, made), 0)
 
 
-def _convolution(inputs: int, outputs: int, kernel: int, side: int) -> Layer:
+def _convolution(inputs: int, outputs: int, kernel: int, side: int) -> WeightLayer:
     weights = inputs * outputs * kernel * kernel
-    return Layer((weights,), weights * side * side)
+    return WeightLayer((weights,), weights * side * side)
 
 
 def count_parameters(name: str, classes: int, stem: str = "imagenet") -> int:
@@ -80,10 +79,5 @@ def gradients_in_order(name: str, classes: int, stem: str = "imagenet", size: in
 
     Backward is taken to spend on each layer the share of its multiplications in all.
     """
-    layers = resnet_layers(name, classes, stem, size)[::-1]
-    whole, done, found = sum(layer.work for layer in layers), 0, list[Gradient]()
-    for layer in layers:
-        done += layer.work
-        ready = done / whole
-        found += [Gradient(parameters * ITEM_BYTES["float32"], ready) for parameters in layer.parameters[::-1]]
-    return found
+    layers = resnet_layers(name, classes, stem, size)
+    return gradients_of([layer.parameters for layer in layers], [layer.work for layer in layers])

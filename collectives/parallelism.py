@@ -7,6 +7,8 @@ A mesh has ``data`` x ``tensor`` x ``pipeline`` devices; those of ``tensor`` are
 * ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``);
 * ``zero1``, ``zero2``, ``zero3``: optimizer states, gradients too, parameters too are divided among the devices
   (Rajbhandari et al., https://arxiv.org/abs/1910.02054);
+* ``zero_redundancy``: torch's ZeroRedundancyOptimizer behind DDP: gradients are averaged everywhere as in ``ddp``,
+  optimizer states are divided as in ``zero1``, and each parameter is broadcast by the device that has its states;
 * ``fsdp``: as ``zero3``, a block of the model at a time; ``hsdp``: so within groups of ``shard`` devices, and averaged
   between them (Zhao et al., https://arxiv.org/abs/2304.11277).
 """
@@ -18,7 +20,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.recipe import check_known
 
-FORMS = ("ddp", "data_parallel", "zero1", "zero2", "zero3", "fsdp", "hsdp")
+FORMS = ("ddp", "data_parallel", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 SHARDED = ("zero3", "fsdp", "hsdp")  # forms whose parameters are gathered before they are used
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "naive")
 RECOMPUTED = ("none", "selective", "full")

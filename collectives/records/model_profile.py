@@ -7,12 +7,12 @@ predicts a training reads a profile and needs no torch: ``ringlab profile`` writ
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from collectives.buckets import Gradient
+from collectives.buckets import Gradient, gradients_of
 from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -193,13 +193,8 @@ class ModelProfile:
         >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
         True
         """
-        done = [*accumulate((self.work(is_backward=True) if backward is None else backward)[::-1])]
-        whole = done[-1] or 1.0
-        return [
-            Gradient(elements * item_bytes, until / whole)
-            for layer, until in zip(self.layers[::-1], done, strict=True)
-            for elements in layer.tensors[::-1]
-        ]
+        work = self.work(is_backward=True) if backward is None else backward
+        return gradients_of([layer.tensors for layer in self.layers], work, item_bytes)
 
     def write(self, path: Path | str) -> None:
         """Write it as JSON, whole or not at all."""

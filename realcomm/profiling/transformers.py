@@ -75,7 +75,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the attended values, of the shape of ``x``: (batch, tokens, width)."""
-        batch, tokens, width = x.shape
+        batch, tokens, _ = x.shape
         parts = self.qkv(x).split(self.widths, dim=-1)
         q, k, v = (part.view(batch, tokens, -1, self.head).transpose(1, 2) for part in parts)
         if self.rotary:
@@ -83,7 +83,7 @@ class Attention(nn.Module):
         if k.shape[1] < q.shape[1]:
             k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for each in (k, v))
         found = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out(found.transpose(1, 2).reshape(batch, tokens, width))  # type: ignore[no-any-return]
+        return self.out(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 def _rotate(x: Tensor) -> Tensor:

@@ -59,7 +59,8 @@ class DevicesRow(NamedTuple):
     memory: dict[str, float]  # bytes of the device that keeps most
     bottleneck: str
     bottleneck_share: float
-    sent_bytes: float
+    sent_bytes: float  # in a step, by the device that sends most
+    calls: tuple[dict[str, str | float], ...]  # what this device takes part in, and how often
     epoch_s: float | None
     epoch_interval: tuple[float, float] | None
     epoch_cost: float | None
@@ -216,10 +217,20 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
         name,
         share,
         found.sent_bytes,
+        _calls(found),
         epoch,
         bounds,
         None if epoch is None or hourly is None else epoch * hourly,
         None if bounds is None or hourly is None else (bounds[0] * hourly, bounds[1] * hourly),
+    )
+
+
+def _calls(found: StepPrediction) -> tuple[dict[str, str | float], ...]:
+    """Return the calls of the device that sends most, those that are alike in one."""
+    most = max(found.calls, key=lambda calls: sum(call.sent for call in calls))
+    return tuple(
+        {"collective": call.collective, "bytes": call.nbytes, "ranks": call.group.size, "times": call.times}
+        for call in most
     )
 
 

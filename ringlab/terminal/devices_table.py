@@ -59,6 +59,9 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
     ]
     used = [name for name in PARTS if any(row.parts[name] >= LEAST_S for row in rows)]
     lines += [[f"  {PARTS[name]}", *(_seconds(row.parts[name]) for row in rows)] for name in used]
+    lines.append(
+        ["sent by a device", *(NOTHING if not row.sent_bytes else format_size(round(row.sent_bytes)) for row in rows)]
+    )
     lines.append(["memory of a device", *(format_size(row.memory["total"]) for row in rows)])
     if any(row.epoch_s is not None for row in rows):
         lines.append(["epoch", *(NOTHING if row.epoch_s is None else _hours(row.epoch_s) for row in rows)])

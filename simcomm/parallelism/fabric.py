@@ -1,6 +1,6 @@
 """What a collective among some of the devices takes: by NCCL's model, or as simulated on a cluster's network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -33,6 +33,32 @@ class Group(NamedTuple):
 
     size: int
     stride: int = 1
+
+
+class Call(NamedTuple):
+    """A collective that a device takes part in, so many ``times`` a step: bytes of the whole buffer, and its group."""
+
+    collective: str
+    nbytes: float
+    group: Group
+    times: int = 1
+
+    @property
+    def sent(self) -> float:
+        """Bytes that the device sends."""
+        return self.times * sent_bytes(self.collective, self.nbytes, self.group)
+
+
+def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """Return the calls with those that are alike in one.
+
+    >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
+    (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
+    """
+    found: dict[tuple[str, float, Group], int] = {}
+    for one in calls:
+        found[one[:3]] = found.get(one[:3], 0) + one.times
+    return tuple(Call(*key, times) for key, times in found.items() if key[2].size > 1 and times)
 
 
 class Fabric(Protocol):

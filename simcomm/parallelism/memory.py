@@ -5,21 +5,25 @@ pipeline parallelism leave of activations Korthikanti et al. (https://arxiv.org/
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.parallelism import SHARDED, Parallelism
 from collectives.quoting import quote
-from collectives.records.model_profile import Block, ModelProfile, TransformerShape
+from collectives.records.model_profile import Block, Layer, ModelProfile, TransformerShape
 from collectives.units import format_size
 from simcomm.cluster.hardware_parts import memory_bytes
+from simcomm.parallelism.pipeline import order_of
 from simcomm.parallelism.stages import Stage, cut_stages
 
 CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
 STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum
 MOST_BATCH = 1 << 24
+WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide
+BY_ROWS = (".out", ".down")  # matrices divided by rows
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def memory_of(
     if batch_size % pieces:
         raise InputError(f"batch_size {batch_size} is not divided by {pieces} microbatches; give a multiple of them")
     check_form(profile, parallelism)
-    virtual = parallelism.virtual
+    profile, virtual = tensor_part(profile, parallelism.tensor), parallelism.virtual
     stages = cut_stages(profile, parallelism.pipeline * virtual)
     parts = [[*stages[index :: parallelism.pipeline]] for index in range(parallelism.pipeline)]
     counter = _Counter(profile, parallelism, batch_size // pieces, optimizer, precision)
@@ -146,31 +150,34 @@ class _Counter:
         sharded = form.form in SHARDED
         kept = parameters * each.parameter / (shared if sharded else 1)
         gradients = parameters * each.gradient / (shared if sharded or form.form == "zero2" else 1)
-        states = parameters * each.optimizer / (shared if sharded or form.form in ("zero1", "zero2") else 1)
+        states = parameters * each.optimizer / (shared if form.form not in ("ddp", "data_parallel") else 1)
         return Memory(kept, gradients, states, self._activations(index, part), self._buffers(index, part, parameters))
 
     def _parameters(self, blocks: Sequence[Block]) -> float:
         """Return the parameters of blocks on one device of a tensor group; experts are of their MLPs."""
-        found = sum(block.parameters for block in blocks) / self.form.tensor
+        found = float(sum(block.parameters for block in blocks))
         if self.form.experts:
             of_mlp = mlp_share(self.profile)
-            in_blocks = sum(block.parameters for block in blocks if is_layer(self.profile, block)) / self.form.tensor
+            in_blocks = sum(block.parameters for block in blocks if is_layer(self.profile, block))
             found += in_blocks * of_mlp * (self.form.experts / self.form.expert - 1)
         return found
 
     def _activations(self, index: int, part: Sequence[Stage]) -> float:
         form = self.form
-        several = form.pipeline > 1 and form.schedule != "naive"
-        in_flight = 1.0 if not several else float(form.pieces)
-        if several and form.schedule != "gpipe":
-            ahead = form.pipeline - index
-            if form.schedule == "interleaved":  # of so many stages there are ``virtual`` on the device
-                ahead = form.pipeline * (form.virtual - 1) + 2 * (form.pipeline - index) - 1
-                in_flight = min(form.pieces * form.virtual, ahead) / form.virtual
-            else:
-                in_flight = float(min(form.pieces, ahead))
-        blocks = [block for stage in part for block in stage]
-        return in_flight * self.microbatch * self._kept(blocks) + self._recomputed(blocks)
+        blocks, kept = [block for stage in part for block in stage], [self._kept(stage) for stage in part]
+        if form.pipeline == 1 or form.schedule == "naive":
+            held = sum(kept)
+        elif form.schedule == "interleaved":
+            held = self._most_held(index, kept)
+        else:
+            held = sum(kept) * (form.pieces if form.schedule == "gpipe" else min(form.pieces, form.pipeline - index))
+        return self.microbatch * held + self._recomputed(blocks)
+
+    def _most_held(self, index: int, kept: Sequence[float]) -> float:
+        """Return the most that is held at once in a schedule, where a sample leaves so many bytes in each stage."""
+        form = self.form
+        order = order_of(form.schedule, index, form.pipeline, form.pieces, form.virtual)
+        return max(accumulate((-1 if work.is_backward else 1) * kept[work.chunk] for work in order))
 
     def _kept(self, blocks: Sequence[Block]) -> float:
         """Return the bytes that a sample leaves until its backward."""
@@ -219,10 +226,45 @@ class _Counter:
         if form.form == "data_parallel":  # the first device gathers what all return
             return found + self.microbatch * form.data * blocks[-2 if len(blocks) > 1 else -1].output_bytes
         if form.form in SHARDED:
-            gathered = sorted((block.parameters / form.tensor for block in blocks), reverse=True)
+            gathered = sorted((block.parameters for block in blocks if is_unit(self.profile, block)), reverse=True)
+            root = sum(block.parameters for block in blocks if not is_unit(self.profile, block))
             item = 2 if self.precision != "float32" or form.half_weights else each.parameter
-            return found + sum(gathered[: 1 + form.prefetch]) * item + gathered[0] * item
+            return found + (sum(gathered[: 1 + form.prefetch]) + gathered[0] + 2 * root) * item
+        if form.form == "zero_redundancy":
+            return found + (0.0 if form.bucket_view else parameters * each.gradient)
         return found + 2 * bucket
+
+
+def tensor_part(profile: ModelProfile, tensor: int) -> ModelProfile:
+    """Return what a device of a tensor group has of a transformer's parameters; all else of the profile is the same.
+
+    Matrices and what columns add are divided (Shoeybi et al., https://arxiv.org/abs/1909.08053, section 3): norms,
+    positions, and what is added behind rows, are whole on each. Layers are named as ``realcomm.profiling`` names them.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> round(tensor_part(find_model_profile("gpt2"), 4).parameters / find_model_profile("gpt2").parameters, 3)
+    0.255
+    """
+    if tensor == 1:
+        return profile
+    return replace(profile, layers=tuple(_divide(layer, tensor) for layer in profile.layers))
+
+
+def _divide(layer: Layer, tensor: int) -> Layer:
+    if layer.kind in WHOLE_KINDS or layer.name in WHOLE_NAMES:
+        return layer
+    divided = tuple(-(-elements // tensor) for elements in layer.tensors)
+    if layer.name.endswith(BY_ROWS) and layer.tensors:
+        divided = (divided[0], *layer.tensors[1:])
+    return layer._replace(tensors=divided)
+
+
+def is_unit(profile: ModelProfile, block: Block) -> bool:
+    """Return whether a block's parameters are gathered by themselves; else with the root's, once for a whole step.
+
+    Of a transformer its layers are, as torch's ``fully_shard`` is used; of other models all blocks with parameters.
+    """
+    return block.parameters > 0 and (profile.shape is None or is_layer(profile, block))
 
 
 def is_layer(profile: ModelProfile, block: Block) -> bool:

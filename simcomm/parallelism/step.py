@@ -2,21 +2,26 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import groupby
 from math import exp, sqrt
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
+from collectives.buckets import Gradient, gradients_of
 from collectives.checks import check_whole_number
 from collectives.errors import InputError, TooLarge
 from collectives.parallelism import SHARDED, Parallelism
 from collectives.records.model_profile import ModelProfile
 from simcomm.parallelism.compute import BlockTimes, Compute
-from simcomm.parallelism.fabric import Fabric, Group
-from simcomm.parallelism.memory import Memory, check_fit, check_form, is_layer, memory_of
+from simcomm.parallelism.fabric import Call, Fabric, Group, join_calls
+from simcomm.parallelism.memory import Memory, check_fit, check_form, is_unit, memory_of, tensor_part
 from simcomm.parallelism.pipeline import StageTimes, pipeline_program
 from simcomm.parallelism.stages import Stage, cut_stages
-from simcomm.parallelism.sync import DataGroups, SyncTimes, Unit, data_groups, sync_step
+from simcomm.parallelism.sync import NO_ROOT, DataGroups, SyncTimes, Unit, Work, data_groups, sync_step
+from simcomm.parallelism.within import Within, within_layers
 from simcomm.scaling.intervals import log_halfwidth
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.step import FULL_NIC, USUAL_STEP
@@ -66,7 +71,7 @@ class StepPrediction:
     batch_size: int  # of each device of the data axis
     parts: StepParts
     memory: tuple[Memory, ...]  # of a device of each stage
-    sent_bytes: float  # by a device of the data axis, to its like
+    calls: tuple[tuple[Call, ...], ...]  # in a step, of a device of each stage
     alone: float  # samples a second of one device that has no others
     spread: float  # of the log of the rate of one device
     spans: Spans = ()
@@ -75,6 +80,11 @@ class StepPrediction:
     def rate(self) -> float:
         """Samples a second of all devices."""
         return self.batch_size * self.parallelism.data / self.parts.total
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that the device sends that sends most."""
+        return max(sum(call.sent for call in calls) for calls in self.calls)
 
     @property
     def efficiency(self) -> float:
@@ -144,6 +154,15 @@ def check_tasks(profile: ModelProfile, form: Parallelism) -> None:
         )
 
 
+class _StageWork(NamedTuple):
+    """A stage of a pipeline: its blocks, where they are in the model, and what it sends in a step, on and back."""
+
+    stage: Stage
+    blocks: slice
+    times: StageTimes
+    sends: tuple[Call, ...]
+
+
 @dataclass(frozen=True)
 class _Mesh:
     """A step on one mesh."""
@@ -164,17 +183,25 @@ class _Mesh:
         """Bytes of an element of activations, and of gathered parameters."""
         return 4 if self.model.precision == "float32" and not self.form.half_weights else 2
 
+    @cached_property
+    def profile(self) -> ModelProfile:
+        """What a device of a tensor group has of the model."""
+        return tensor_part(self.model.profile, self.form.tensor)
+
+    @cached_property
+    def within(self) -> Within:
+        """What the layers exchange for a microbatch."""
+        return within_layers(self.profile, self.form, self.samples, self.item, self.fabric)
+
     def predict(self, kept: tuple[Memory, ...]) -> StepPrediction:
         times = self._times()
-        layers, tensor, expert = self._within_layers()
-        parts, sync, spans = (self._pipelined if self.form.pipeline > 1 else self._flat)(times, layers)
-        share = sum(tensor) / (sum(tensor) + sum(expert) or 1.0)
-        inside = parts.tensor
+        parts, calls, spans = (self._pipelined if self.form.pipeline > 1 else self._flat)(times)
+        inside, share = parts.tensor, self.within.tensor_share
         parts = replace(parts, tensor=inside * share, expert=inside * (1 - share))
         parts = self._with_loading(self._less_often(parts))
         alone = self.batch_size / self.model.compute.step(self.batch_size)
         return StepPrediction(
-            self.form, self.devices, self.batch_size, parts, kept, sync, alone, self.model.compute.spread, spans
+            self.form, self.devices, self.batch_size, parts, kept, calls, alone, self.model.compute.spread, spans
         )  # fmt: skip
 
     def _less_often(self, parts: StepParts) -> StepParts:
@@ -201,59 +228,58 @@ class _Mesh:
         )
         return BlockTimes(forward, backward)
 
-    def _within_layers(self) -> tuple[list[float], list[float], list[float]]:
-        """Return for each block the seconds of collectives in forward, those of tensor and those of experts.
-
-        A layer has two all_reduces in forward and two in backward (Shoeybi et al., https://arxiv.org/abs/1909.08053,
-        section 3), with sequence parallelism each an all_gather and a reduce_scatter; its experts two all_to_alls in
-        each (Lepikhin et al., https://arxiv.org/abs/2006.16668). As many in backward as in forward.
-        """
-        shape, blocks = self.model.profile.shape, self.model.profile.blocks
-        tensor, expert = [0.0] * len(blocks), [0.0] * len(blocks)
-        if shape is None:
-            return [0.0] * len(blocks), tensor, expert
-        nbytes = self.samples * shape.context * shape.width * self.item
-        group = Group(self.form.tensor)
-        names = ("all_gather", "reduce_scatter") if self.form.sequence else ("all_reduce",)
-        once = sum(self.fabric.seconds(name, nbytes, group) for name in names) if self.form.tensor > 1 else 0.0
-        routed = 0.0
-        if self.form.expert > 1:
-            among = Group(self.form.expert, self.form.tensor)
-            routed = 2 * self.fabric.seconds("all_to_all", nbytes * self.form.top_k, among)
-        for number, block in enumerate(blocks):
-            if is_layer(self.model.profile, block):
-                tensor[number], expert[number] = 2 * once, routed
-            elif block.parameters and block.forward_flops == 0 and once and number == 0:
-                tensor[number] = once  # the embedding, divided by words
-        return [one + other for one, other in zip(tensor, expert, strict=True)], tensor, expert
-
-    def _units(self, times: BlockTimes, layers: Sequence[float]) -> list[Unit]:
-        """Return what travels together: a block with parameters, and those without behind it."""
-        again = 2 if self.form.recompute == "full" else 1
+    def _work(self, times: BlockTimes) -> Work:
+        """Return what travels: gradients, and blocks with parameters, each with those without behind it."""
+        rows = zip(self.profile.blocks, times.forward, times.backward, self.within.forward, self.within.backward,
+                   strict=True)  # fmt: skip
         found: list[Unit] = []
-        grad = 2 if self.form.half_weights or (self.form.form in SHARDED and self.item == 2) else 4
-        rows = zip(self.model.profile.blocks, times.forward, times.backward, layers, strict=True)
-        for block, forward, backward, inside in rows:
-            count = block.parameters / self.form.tensor
-            weight = self.item if self.form.form in SHARDED else 2 if self.form.half_weights else 4
-            unit = Unit(forward + inside, backward + again * inside, count * weight, count * grad)
+        root = NO_ROOT
+        sharded = self.form.form in SHARDED
+        grad, weight = self._gradient_item, self.item if sharded else 2 if self.form.half_weights else 4
+        for block, forward, backward, ahead, behind in rows:
+            count = block.parameters
+            if sharded and count and not is_unit(self.profile, block):
+                root = Unit(0.0, 0.0, root.parameter_bytes + count * weight, root.gradient_bytes + count * grad)
+                count = 0
+            unit = Unit(forward + ahead, backward + behind, count * weight, count * grad)
             if found and not block.parameters:
                 last = found.pop()
-                unit = Unit(
-                    last.forward + unit.forward, last.backward + unit.backward, last.parameter_bytes,
-                    last.gradient_bytes,
-                )  # fmt: skip
+                unit = replace(last, forward=last.forward + unit.forward, backward=last.backward + unit.backward)
             found.append(unit)
-        return found
+        return Work(found, self._gradients(times), root)
 
-    def _flat(self, times: BlockTimes, layers: Sequence[float]) -> tuple[StepParts, float, Spans]:
-        found = sync_step(self._units(times, layers), self.form, self._groups(), self._steal())
-        inside = self.form.pieces * sum(layers) * (3 if self.form.recompute == "full" else 2)
+    @property
+    def _gradient_item(self) -> int:
+        """Bytes of an element of a gradient as it travels."""
+        return 2 if self.form.half_weights or (self.form.form in SHARDED and self.item == 2) else 4
+
+    def _gradients(self, times: BlockTimes) -> list[Gradient]:
+        """Return the gradients as backward makes them; what a block exchanges is spread over its layers."""
+        compute, again = self.model.compute, self.form.recompute == "full"
+        own = [back + again * ahead for ahead, back in zip(compute.forward, compute.backward, strict=True)]
+        shares, first = list[float](), 0
+        whole = [back + behind for back, behind in zip(times.backward, self.within.backward, strict=True)]
+        for (_, layers), seconds in zip(groupby(layer.block for layer in self.profile.layers), whole, strict=True):
+            count = len([*layers])
+            part = own[first : first + count]
+            shares += [seconds * each / (sum(part) or 1.0) for each in part]
+            first += count
+        return self.profile.gradients(self._gradient_item, shares)
+
+    def _flat(self, times: BlockTimes) -> tuple[StepParts, tuple[tuple[Call, ...], ...], Spans]:
+        found, pieces = sync_step(self._work(times), self.form, self._groups(), self._steal()), self.form.pieces
+        inside = pieces * self.within.seconds(slice(None))
         steal = max(0.0, found.seconds - found.compute - found.exposed)
         parts = self._parts(found.compute - inside, inside, 0.0, found, steal)
-        return parts, found.sent, found.spans
+        return parts, (join_calls([*found.calls, *self._calls_within(slice(None))]),), found.spans
 
-    def _pipelined(self, times: BlockTimes, layers: Sequence[float]) -> tuple[StepParts, float, Spans]:
+    def _calls_within(self, blocks: slice) -> list[Call]:
+        """Return what some blocks exchange in a step."""
+        return [
+            call._replace(times=call.times * self.form.pieces) for one in self.within.calls[blocks] for call in one.all
+        ]
+
+    def _pipelined(self, times: BlockTimes) -> tuple[StepParts, tuple[tuple[Call, ...], ...], Spans]:
         """Return a pipeline's step; each stage exchanges its gradients when it has them all, and no other is kept."""
         form = self.form
         if form.form in SHARDED:
@@ -261,53 +287,59 @@ class _Mesh:
                 f"form {form.form} gathers parameters for each microbatch, and no pipeline ({form.pipeline} stages) is "
                 "predicted with it; take zero1, or pipeline = 1"
             )
-        stages = cut_stages(self.model.profile, form.pipeline * form.virtual)
-        again, first = (2 if form.recompute == "full" else 1), 0
-        rows: list[StageTimes] = []
-        within: list[float] = []  # of each stage, seconds of a microbatch's collectives
-        for number, stage in enumerate(stages):
-            part = slice(first, first + len(stage))
-            inside = sum(layers[part])
-            nbytes = stage[-1].output_bytes * self.samples * self.item / self.model.profile.item_bytes
-            nbytes /= form.tensor if form.sequence else 1
-            send = self._send_seconds(nbytes) if number + 1 < len(stages) else 0.0
-            forward, backward = sum(times.forward[part]) + inside, sum(times.backward[part]) + again * inside
-            rows.append(StageTimes(forward, backward, send))
-            within.append((1 + again) * inside)
-            first += len(stage)
+        stages = self._stages(times)
         schedule = "gpipe" if form.schedule == "naive" else form.schedule
-        program = pipeline_program(schedule, rows, form.pipeline, form.pieces)
+        program = pipeline_program(schedule, [one.times for one in stages], form.pipeline, form.pieces)
         intervals = program.intervals()
         ends = [max(i.end for t, i in zip(program.tasks, intervals, strict=True) if t.stream[0] == device)
                 for device in range(form.pipeline)]  # fmt: skip
         groups = self._groups()
-        syncs = [self._stage_sync(stages[device :: form.pipeline], groups) for device in range(form.pipeline)]
+        of_device = [stages[device :: form.pipeline] for device in range(form.pipeline)]
+        syncs = [self._stage_sync(part, groups) for part in of_device]
         finished = max(end + sync.seconds for end, sync in zip(ends, syncs, strict=True))
-        busy = [form.pieces * sum(row.forward + row.backward for row in rows[device :: form.pipeline])
-                for device in range(form.pipeline)]  # fmt: skip
+        busy = [form.pieces * sum(one.times.forward + one.times.backward for one in part) for part in of_device]
         most = max(range(form.pipeline), key=lambda device: busy[device])
-        inside = form.pieces * sum(within[most :: form.pipeline])
+        inside = form.pieces * sum(self.within.seconds(one.blocks) for one in of_device[most])
         waited = max(ends) - busy[most]
         exposed = finished - max(ends)
-        found = SyncTimes(finished, busy[most], exposed, 0.0, max(sync.sent for sync in syncs))
+        found = SyncTimes(finished, busy[most], exposed, 0.0)
         spans = tuple(
             (task.name.split()[0], f"{task.stream[1]} {task.stream[0]}", *interval)
             for task, interval in zip(program.tasks, intervals, strict=True)
         )
-        return self._parts(busy[most] - inside, inside, waited, found, 0.0), found.sent, spans
+        calls = tuple(
+            join_calls([*sync.calls, *(call for one in part for call in [*one.sends, *self._calls_within(one.blocks)])])
+            for part, sync in zip(of_device, syncs, strict=True)
+        )
+        return self._parts(busy[most] - inside, inside, waited, found, 0.0), calls, spans
 
-    def _send_seconds(self, nbytes: float) -> float:
-        stride = self.form.tensor * self.form.data
-        return self.fabric.seconds("send_recv", nbytes, Group(2, stride))
+    def _stages(self, times: BlockTimes) -> list["_StageWork"]:
+        """Return the stages of a pipeline, with the messages that each sends on and back in a step."""
+        form, rows, first = self.form, list[_StageWork](), 0
+        stages, back = cut_stages(self.profile, form.pipeline * form.virtual), list[Call]()
+        for number, stage in enumerate(stages):
+            part = slice(first, first + len(stage))
+            nbytes = stage[-1].output_bytes * self.samples * self.item / self.profile.item_bytes
+            nbytes /= form.tensor if form.sequence else 1
+            on = [Call("send_recv", nbytes, Group(2, form.tensor * form.data), form.pieces)] * (
+                number + 1 < len(stages)
+            )
+            send = self.fabric.seconds(*on[0][:3]) if on else 0.0
+            forward = sum(times.forward[part]) + sum(self.within.forward[part])
+            backward = sum(times.backward[part]) + sum(self.within.backward[part])
+            rows.append(_StageWork(stage, part, StageTimes(forward, backward, send), (*on, *back)))
+            first, back = part.stop, on
+        return rows
 
-    def _stage_sync(self, part: Sequence[Stage], groups: DataGroups) -> SyncTimes:
+    def _stage_sync(self, part: Sequence["_StageWork"], groups: DataGroups) -> SyncTimes:
         """Return what the data axis exchanges of a device's stages, behind its last backward."""
-        blocks = [block for stage in part for block in stage]
-        grad = 2 if self.form.half_weights else 4
-        units = [Unit(0.0, 0.0, count * grad, count * grad) for block in blocks
-                 if (count := block.parameters / self.form.tensor)]  # fmt: skip
+        blocks = {block.name: block for one in part for block in one.stage}
+        item = 2 if self.form.half_weights else 4
+        units = [Unit(0.0, 0.0, block.parameters * item, block.parameters * item) for block in blocks.values()]
+        layers = [layer for layer in self.profile.layers if layer.block in blocks]
+        gradients = gradients_of([layer.tensors for layer in layers], [0.0] * len(layers), item)
         alone = replace(self.form, microbatches=1, pipeline=1, schedule="1f1b", virtual=1)
-        return sync_step(units, alone, groups, 0.0)
+        return sync_step(Work(units, gradients), alone, groups, 0.0)
 
     def _groups(self) -> DataGroups:
         return data_groups(self.fabric, self.form)
@@ -331,7 +363,7 @@ class _Mesh:
         copies = stragglers = 0.0
         if self.model.memory_bandwidth and self.devices > 1:
             values = read_parameters()
-            gradients = 4 * self.model.profile.parameters / (form.tensor * form.pipeline)
+            gradients = 4 * self.profile.parameters / form.pipeline
             if form.data > 1:
                 copies = values["copy_passes"] * gradients / shared / self.model.memory_bandwidth
                 copies += values["fixed_ms"] / 1e3

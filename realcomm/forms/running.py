@@ -1,0 +1,75 @@
+"""Steps of several forms of parallelism in one launch: what each rank sends, keeps, and how long it takes."""
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from collectives.parallelism import Parallelism
+from realcomm.forms.counting import CountedCall, CountedCalls
+from realcomm.forms.held import HeldActivations, HeldBytes, held_bytes
+from realcomm.forms.spreading import Spread
+from realcomm.launching.status import set_status
+from realcomm.profiling.model_sources import find_model
+from realcomm.profiling.transformers import Transformer
+
+COUNTED, COUNTED_DDP = 2, 3  # the step that counts: torch has agreed on the shapes of messages, on DDP's buckets
+
+
+class FormPlan(NamedTuple):
+    """A model, and the form in which so many ranks train on it; for all of them ``batch_size`` samples a step."""
+
+    model: str  # a llama, by its dimensions
+    form: Parallelism
+    batch_size: int
+    stages: tuple[tuple[str, ...], ...] = ()  # of a pipeline, the names of blocks
+    steps: int = 0  # that are timed, behind those that are counted
+
+
+class FormResult(NamedTuple):
+    """What a rank did. Losses are of its own samples, of a pipeline on its last stage only."""
+
+    calls: list[CountedCall]  # of one step
+    held: HeldBytes
+    activations: int  # the most bytes that autograd kept at once
+    losses: list[float]
+    step_s: list[float]
+
+
+def run_forms(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[FormResult]:
+    """Carry out each plan as one rank of the default group."""
+    return [_run_form(plan) for plan in plans]
+
+
+def _run_form(plan: FormPlan) -> FormResult:
+    set_status(f"a step of {plan.form.label}")
+    source = find_model(plan.model)
+    torch.manual_seed(0)
+    model = source.build()
+    assert isinstance(model, Transformer)
+    spread = Spread(model, plan.form, plan.stages)
+    made, replica, data = torch.Generator().manual_seed(1), spread.place["data"], plan.form.data
+    whole = torch.randint(source.vocabulary or 1, (plan.batch_size, *source.sample), generator=made)
+    batch = whole.chunk(data)[replica]
+    losses, calls, most = list[float](), list[CountedCall](), 0
+    for _ in range(COUNTED_DDP if isinstance(spread.model, DistributedDataParallel) else COUNTED):
+        count, kept = CountedCalls(), HeldActivations(spread.model)
+        spread.optimizer.zero_grad()
+        with count:
+            with kept:
+                loss = spread.forward(batch)
+            spread.optimizer.step()
+        losses += [] if loss is None else [loss]
+        calls, most = count.calls, kept.most
+    held, seconds = held_bytes(spread.model, spread.optimizer), list[float]()
+    for _ in range(plan.steps):
+        dist.barrier()
+        begin = perf_counter()
+        spread.optimizer.zero_grad()
+        spread.forward(batch)
+        spread.optimizer.step()
+        seconds.append(perf_counter() - begin)
+    return FormResult(calls, held, most, losses, seconds)
