@@ -4,7 +4,7 @@ import gc
 
 from ringlab.terminal.shutdown import Signals, end_now, leave_soon, watch_interrupts
 
-GARBAGE_EVERY = 100_000  # new objects: what is imported is no garbage, and looking through it is a tenth of the start
+GARBAGE_EVERY = 400_000  # new objects: what is imported is no garbage, and looking through it is a tenth of the start
 
 
 def main() -> None:

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Algorithm, Kind, Transport, find_algorithm, library, verify
+from collectives.algorithms.double_tree import in_order_tree
 from collectives.costs.bounds import bus_factor, least_sent_share, least_steps
-from collectives.costs.closed_forms import FORMS, UPPER_BOUNDS, CostModel, closed_form, least_seconds
+from collectives.costs.closed_forms import (
+    FORMS,
+    UPPER_BOUNDS,
+    CostModel,
+    closed_form,
+    double_tree_broadcast,
+    double_tree_reduce,
+    least_seconds,
+)
 from collectives.proof.completion import completion_order
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
@@ -74,6 +83,21 @@ def test_no_run_exceeds_a_bound_or_beats_it_by_far(name: str, p: int) -> None:
         nbytes = divisible(found, p) * times
         ratio = (formula(found, p, nbytes, latency) or 1) / (simulated(found, p, nbytes, latency) or 1)
         assert 1 - 1e-9 <= ratio < 1.5
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 5, 8, 9, 31, 32, 33, 511, 512, 513])
+def test_a_tree_in_order_is_as_deep_as_the_forms_say(p: int) -> None:
+    model = CostModel(p, 1.0, 1.0, 0.0, 0.0)  # a second a message: a slice goes down the tree, or up in steps
+
+    def depth(position: int) -> int:
+        return max((1 + depth(child) for child in in_order_tree(position, p).children), default=0)
+
+    def begins(position: int, most: int) -> int:
+        children = enumerate(in_order_tree(position, p).children)
+        return max((most + begins(child, most) - number for number, child in children), default=-most)
+
+    assert double_tree_broadcast(model, slices=1) == depth(0)
+    assert double_tree_reduce(model, slices=1) == begins(0, 1 if p < 4 else 2) + 1
 
 
 @pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from random import Random
+from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -18,6 +19,7 @@ from collectives.step import Program, recv, send
 from simcomm import Cluster, ring
 from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.shortcuts import max_plus
 from simcomm.compiled.timing import Timing
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble
@@ -84,12 +86,16 @@ def assert_equal(short: Timing | None, asked: EngineInput) -> None:
     n=st.integers(1, 3000),
     random=st.none() | st.randoms(use_true_random=False),
     trouble=st.sampled_from(NOISES),
+    plain=st.booleans(),
 )
 @settings(max_examples=15, deadline=None)
-def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Random | None, trouble: Trouble):
+def test_the_recursion_by_step_is_exact(
+    name: str, p: int, n: int, random: Random | None, trouble: Trouble, plain: bool
+):
     program = build_cyclic(library()[name], p)
     asked = inputs(program, racks(p, p, 1e12, random), n, trouble)
-    assert_equal(by_max_plus(asked), asked)
+    with patch.object(max_plus, "PLAIN_UP_TO", max_plus.PLAIN_UP_TO if plain else 0):  # in Python, or in machine code
+        assert_equal(by_max_plus(asked), asked)
     assert_equal(by_max_plus(asked), inputs(build_table(library()[name], p), asked.cluster, n, trouble))
 
 

@@ -9,8 +9,9 @@ import numba
 import pytest
 
 from simcomm import machine_code
-from simcomm.compiled.kernel.jit import KNOWN_INSIDE, compiled_sources, source_hash
+from simcomm.compiled.kernel.jit import compiled_sources, source_hash
 from simcomm.compiling import NOTE, tell_of_compiling
+from simcomm.kept_code import KNOWN_INSIDE
 
 SIMCOMM = Path(__file__).parent.parent / "simcomm"
 
@@ -38,7 +39,7 @@ def test_every_entry_to_the_machine_code_is_called():
     """
     done = subprocess.run([sys.executable, "-c", code], cwd=SIMCOMM.parent, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert entries() | {"_measure", "_descend"} <= {*done.stdout.split()}
+    assert entries() <= {*done.stdout.split()}
 
 
 @pytest.mark.skipif(numba.version_info.short not in KNOWN_INSIDE, reason="a release of numba not looked into")
@@ -49,7 +50,6 @@ def test_code_that_lies_on_disk_is_loaded_without_what_compiles() -> None:
         filled = []
         CPUContext.load_additional_registries, before = lambda context: (filled.append(1), before(context)), \\
             CPUContext.load_additional_registries
-        machine_code.USES.pop("routes of many pairs")  # found in plain numba
         machine_code.main()
         print(len(filled))
     """

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from command_line import Ringlab
@@ -14,6 +15,7 @@ from ringlab.answers.prediction import predict
 from ringlab.answers.reasons import reasons
 from ringlab.answers.repeated_runs import repeat
 from scenarios import load
+from simcomm import simulate
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
@@ -197,3 +199,14 @@ def test_compare_refuses_trouble(tmp_path: Path, ringlab: Ringlab):
     done = ringlab("compare", scenario(tmp_path, text + 'distribution = "uniform"\nmean = 0.1\n'))
     assert done.status == 2
     assert "cannot be brought about" in done.err
+
+
+@pytest.mark.parametrize(("repetitions", "loads"), [(1, False), (300, True)])
+def test_rows_beside_one_that_needs_machine_code_use_it_too(tmp_path: Path, repetitions: int, loads: bool) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(f"{STAR}\n[[what_if]]\ntitle = 'noise'\n[what_if.trouble]\nrepetitions = {repetitions}\n"
+                    "messages = { distribution = 'exponential', mean = '1 ns' }\n")  # fmt: skip
+    with patch("simcomm.simulate._on_reference", wraps=simulate._on_reference) as by_simpy:
+        found = predict(load(file))
+    assert bool(by_simpy.call_count) is not loads
+    assert found.collectives[0].time_s == pytest.approx(predict(load(file), engine="simpy").collectives[0].time_s)

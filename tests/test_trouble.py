@@ -21,7 +21,8 @@ from collectives.step import Program, recv, send
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 from simcomm import Cluster, star
-from simcomm.model.jitter import Jitter, uniform
+from simcomm.hashing import UNIT
+from simcomm.model.jitter import MANY, Jitter, uniform
 from simcomm.model.sharing import fifo
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.reference.network import Flow
@@ -196,6 +197,15 @@ def test_a_distribution_has_its_mean(jitter: Jitter):
     assert drawn.mean() == pytest.approx(jitter.mean, rel=0.01)
     if jitter.deviation:
         assert drawn.std() == pytest.approx(jitter.deviation, rel=0.02)
+
+
+def test_few_numbers_are_drawn_as_many_are():
+    jitter, shares = Jitter("lognormal", 2.0, 1.0), uniform(7, np.arange(MANY + 1))
+    few = np.concatenate([jitter.quantile(shares[:MANY]), [jitter.quantile(shares[MANY])]])
+    np.testing.assert_allclose(few, jitter.quantile(shares), rtol=1e-12)
+    ends = np.array([0.0, 1 - UNIT])  # the least and the largest share that is drawn
+    assert np.isfinite(jitter.quantile(ends)).all()
+    assert np.isfinite(jitter.quantile(np.resize(ends, MANY + 2))).all()
 
 
 def test_the_same_seed_gives_the_same_run_to_the_last_bit():

@@ -13,7 +13,6 @@ for the ring; Sanders, Speck, Träff (2009) for the two trees; the rest follows 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from collectives.algorithms.double_tree import in_order_tree
 from collectives.algorithms.hierarchical import choose_width
 from collectives.costs.shared_link import StepShares, seconds_on_shared_link
 from collectives.declaration import Algorithm
@@ -172,14 +171,11 @@ def dissemination_barrier(m: CostModel) -> float:
 
 
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound: no link carries more than two of the messages, of n / 2s bytes, at once."""
-    if m.p == 1:
-        return 0.0
+    """Return an upper bound: no link carries more than two of the messages, of n / 2s bytes, at once.
 
-    def depth(position: int) -> int:
-        return max((1 + depth(child) for child in in_order_tree(position, m.p).children), default=0)
-
-    return m.messages(depth(0) + slices - 1, 1 / slices)
+    Each tree is ceil(log2 p) deep: below the root hangs a full one, and others to the right, which are no deeper.
+    """
+    return m.messages(m.doublings + slices - 1, 1 / slices) if m.p > 1 else 0.0
 
 
 def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
@@ -187,13 +183,7 @@ def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
     if m.p == 1:
         return 0.0
     most_children = 1 if m.p < 4 else 2
-
-    def begins(position: int) -> int:
-        children = in_order_tree(position, m.p).children
-        steps = (most_children + begins(child) - number for number, child in enumerate(children))
-        return max(steps, default=-most_children)
-
-    steps = begins(0) + most_children * (slices - 1) + 1
+    steps = most_children * (m.doublings + slices - 2) + 1
     return m.messages(steps, 1 / slices) + m.work(steps / (2 * slices))
 
 
@@ -203,15 +193,11 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
     The last slice of each tree goes all the way, after the others; the root's link carries all of the buffer; and a
     rank with two children, which there is from four ranks on, receives from one after the other.
     """
-
-    def depth(position: int) -> int:
-        return max((1 + depth(child) for child in in_order_tree(position, m.p).children), default=0)
-
     hop = m.messages(1, 1 / (2 * slices))
-    one_way = max((depth(0) + slices - 1) * hop, m.messages(1, 1) + (depth(0) - 1) * hop)
+    one_way = max((m.doublings + slices - 1) * hop, m.messages(1, 1) + (m.doublings - 1) * hop)
     if collective != "all_reduce":
         return max(one_way, 2 * slices * hop) if collective == "reduce" and m.p >= 4 else one_way
-    there_and_back = one_way + (depth(0) + slices - 1) * hop
+    there_and_back = one_way + (m.doublings + slices - 1) * hop
     return max(there_and_back, 2 * slices * hop + m.messages(slices, 1 / slices)) if m.p >= 4 else there_and_back
 
 

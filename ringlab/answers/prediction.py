@@ -1,6 +1,7 @@
 """``Prediction``: a scenario simulated, with its what-ifs."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -34,9 +35,10 @@ from ringlab.answers.workload import predictable, resolve_requests, resolve_trai
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import MOST_MESSAGES
+from simcomm.engine_choice import FEW, machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
-from simcomm.training import check_sync
+from simcomm.training import STEPS, check_sync
 
 if TYPE_CHECKING:
     from simcomm.nccl.clusters import NcclCluster
@@ -79,9 +81,10 @@ def predict(
     """
     age_s = calibration.age_s if calibration is not None and not in_turns else 0.0
     simulator = _Simulator(scenario, calibration, engine)
-    with computing(progress, f"simulating {scenario.title}") as tick:
+    with computing(progress, f"simulating {scenario.title}") as tick, ExitStack() as stack:
         rows = simulator.rows(tick, progress)
         _announce(rows, progress)
+        stack.enter_context(machine_code_at_hand(any(row.needs_machine_code for row in rows)))
         found, interrupted = _simulate(simulator, rows, tick)
         if simulator.refused and not found:
             raise simulator.refused[0]
@@ -241,6 +244,11 @@ class _Row(NamedTuple):
     def may_be_too_large(self) -> bool:
         """Whether it can only be simulated where a shortcut applies, which is found out then."""
         return self.messages > MOST_MESSAGES * self.runs
+
+    @property
+    def needs_machine_code(self) -> bool:
+        """Whether it has too many messages for the simpy engine, as it is or repeated."""
+        return self.messages > FEW * (1 if isinstance(self.asked, Request) else STEPS)
 
     @property
     def runs(self) -> int:

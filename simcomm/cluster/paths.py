@@ -281,10 +281,7 @@ PLAIN = PathFinder(_measure, _descend)
 
 @cache
 def _compiled() -> PathFinder:
-    """Return the search in machine code, which is kept on disk where a folder can be written."""
-    import numba  # slow to import, and worth it for large networks only
+    """Return the search in machine code."""
+    from simcomm.kept_code import compile_and_cache  # numba is slow to import, and worth it for large networks only
 
-    try:
-        return PathFinder(*(numba.njit(kernel, nogil=True, cache=True) for kernel in PLAIN))
-    except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
-        return PathFinder(*(numba.njit(kernel, nogil=True) for kernel in PLAIN))
+    return PathFinder(compile_and_cache(_measure), compile_and_cache(_descend))

@@ -5,6 +5,7 @@ So the numbers are the same in every run and in both engines, whatever the order
 
 from dataclasses import dataclass
 from math import inf
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from simcomm.hashing import UNIT, hash_name, to_fraction
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
 MOST_SEED = 2**64 - 1
 HALF = UNIT / 2  # added to a number from 0 on, so that its quantile is finite
+LAST = 1 - UNIT  # the largest number below 1, to which HALF cannot be added
+MANY = 1_000  # quantiles; scipy finds more of them sooner than Python, its import included where that is done often
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,18 @@ class Jitter:
             return np.zeros_like(uniform)
         ratio = np.log(self.deviation) - np.log(self.mean)  # as a logarithm, which no deviation makes too large
         variance = np.logaddexp(0.0, 2 * ratio)
-        from scipy.special import ndtri  # takes a fifth of a second to import, and most predictions do not need it
+        return np.exp(np.log(self.mean) - variance / 2 + np.sqrt(variance) * _normal_quantile(uniform))
 
-        return np.exp(np.log(self.mean) - variance / 2 + np.sqrt(variance) * ndtri(uniform + HALF))
+
+def _normal_quantile(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the standard normal quantiles, all finite, of numbers from 0 to 1 in an array of any shape."""
+    inside = np.minimum(shares + HALF, LAST)
+    if inside.size > MANY:
+        from scipy.special import ndtri  # takes a tenth of a second to import; the same numbers to 16 digits
+
+        return np.asarray(ndtri(inside))
+    quantile = NormalDist().inv_cdf
+    return np.array([quantile(share) for share in inside.ravel().tolist()]).reshape(inside.shape)
 
 
 def uniform(seed: int, *name: Any) -> npt.NDArray[np.float64]:

@@ -75,8 +75,7 @@ def private_links(one: SingleMessages, pairs: Pairs, routes: Routes) -> Bools:
 def _crossed_by_one(ends: Ints, single: Bools, routes: Routes) -> Bools:
     """Return the links whose routes all have the same one of these ends, one that has one message at a time."""
     end = np.repeat(ends, np.diff(routes.first_hop))
-    lowest, highest = np.full(len(routes.alone), len(single)), np.full(len(routes.alone), -1)
-    np.minimum.at(lowest, routes.hop_link, end)
-    np.maximum.at(highest, routes.hop_link, end)
-    same = (lowest == highest) & (highest >= 0)
-    return same & np.append(single, False)[np.where(same, highest, -1)]
+    one = np.full(len(routes.alone), -1)
+    one[routes.hop_link] = end  # of several, any
+    several = np.bincount(routes.hop_link[end != one[routes.hop_link]], minlength=len(one)) > 0
+    return ~several & np.append(single, False)[one]

@@ -49,8 +49,7 @@ def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Route
 def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport) -> Routes:
     alone, shared, latency = _link_figures(cluster)
     counts = np.diff(first)
-    seconds = np.zeros(len(counts))
-    np.add.at(seconds, np.repeat(np.arange(len(counts)), counts), latency[link])
+    seconds = np.bincount(np.repeat(np.arange(len(counts)), counts), weights=latency[link], minlength=len(counts))
     return Routes(
         first, link, np.ones(len(link), np.int32), transport.overhead + seconds,
         alone * transport.goodput, shared * transport.goodput, latency,

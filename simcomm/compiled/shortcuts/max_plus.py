@@ -25,6 +25,7 @@ from simcomm.compiled.planning.schedule_plan import ChunkSizes
 from simcomm.model.same_time import SAME_STEP
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
+PLAIN_UP_TO = 10_000  # messages of all ranks: up to so many, plain Python takes less time than importing numba
 STEPS_PER_LOOK = 16  # after which it is seen whether a step takes all ranks the same
 
 
@@ -103,7 +104,8 @@ def _channel_ends(
             _compiled_advance()(times, rows, costs, step, step + 1, late, slower)
     else:
         slower = trouble.slowdown(index, np.arange(p), channel, 0)
-        _compiled_advance()(times, rows, costs, 0, len(rows.first) - 1, np.zeros((0, p)), slower)
+        advance = _advance if len(rows.step) * p <= PLAIN_UP_TO else _compiled_advance()
+        advance(times, rows, costs, 0, len(rows.first) - 1, np.zeros((0, p)), slower)
     return times
 
 
@@ -270,6 +272,6 @@ def _advance(times: Any, rows: Rows, costs: RingCosts, begin: int, end: int, lat
 @cache
 def _compiled_advance() -> Callable[..., int]:
     """Return ``_advance`` in machine code, which other threads do not wait for."""
-    from simcomm.compiled.kernel.jit import compile_and_cache  # numba is slow to import; uniform ranks do without
+    from simcomm.kept_code import compile_and_cache  # numba is slow to import; uniform ranks do without
 
     return compile_and_cache(_advance)
