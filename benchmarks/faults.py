@@ -45,7 +45,7 @@ from ringlab.cli import main as main_of_ringlab
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
 STEPS, EVERY, FAULT_STEP = 12, 5, 7  # in all, from one checkpoint to the next, and of the fault, from 0 on
-TIMEOUT = 90.0  # seconds of a run that hangs
+TIMEOUT = 40.0  # seconds without a step of a run that hangs
 PATIENCE = 300.0
 DISK = "150m"  # holds one checkpoint, and no second
 SCENARIO = f"""
@@ -221,21 +221,25 @@ class Left(NamedTuple):
     files: int
 
 
-def count_left(before: Left) -> Left:
-    """Return how many processes and files are there now beside those before, a moment after a run."""
+def count_left(before: Left, folder: Path) -> Left:
+    """Return how many processes and files are there now beside those before, a moment after a run in a folder."""
     deadline = time.monotonic() + 5.0
-    while (now := count()).processes > before.processes and time.monotonic() < deadline:
+    while (now := count(folder)).processes > before.processes and time.monotonic() < deadline:
         time.sleep(0.05)
     return Left(max(0, now.processes - before.processes), max(0, now.files - before.files))
 
 
-def count() -> Left:
-    """Return how many processes of this benchmark run, and how many temporary files there are."""
+def count(folder: Path) -> Left:
+    """Return how many processes of this benchmark run, and how many temporary files there are but for the folder's.
+
+    That is a temporary one itself where a disk is mounted in it, and has the checkpoints.
+    """
     mark, processes = f"{MARK}={os.environ[MARK]}".encode(), 0
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             processes += mark in (path / "environ").read_bytes().split(b"\0")
-    return Left(processes, sum(path.is_file() for path in Path(tempfile.gettempdir()).rglob("*")))
+    files = [path for path in Path(tempfile.gettempdir()).rglob("*") if folder not in path.parents]
+    return Left(processes, sum(path.is_file() for path in files))
 
 
 def prepare(folder: Path) -> Path:
@@ -261,9 +265,9 @@ def train_to_the_end(folder: Path) -> dict[str, torch.Tensor]:
 
 def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> Row:
     """Try a case in a folder and return its row."""
-    before, kept = count(), folder / "kept" / "ring"
+    before, kept = count(folder), folder / "kept" / "ring"
     ended = command(folder, case)
-    left, remains = count_left(before), len(unfinished(kept))
+    left, remains = count_left(before, folder), len(unfinished(kept))
     if case.spoil is not None:
         case.spoil(kept)
     newest, passed_over = find_newest(kept)

@@ -66,10 +66,10 @@ class Scenario(scenarios.Scenario):
     ) -> "RunAnswer":
         """Run the scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
-        The calibration is for algorithms named ``auto`` only, and made where it is missing. ``backend`` is "gloo" or
-        "nccl". With ``emulate`` they run on the scenario's network, built on this machine. With ``resume`` a training
-        goes on from that checkpoint, or with "auto" each from its newest whole one. ``watch`` says what is kept of
-        trainings while they run. Raises InputError and RunFailed.
+        A training ends after so long without a step. The calibration is for algorithms named ``auto`` only, and made
+        where it is missing. ``backend`` is "gloo" or "nccl". With ``emulate`` they run on the scenario's network, built
+        on this machine. With ``resume`` a training goes on from that checkpoint, or with "auto" each from its newest
+        whole one. ``watch`` says what is kept of trainings while they run. Raises InputError and RunFailed.
 
         >>> run = load("here.toml").run(timeout=60)  # doctest: +SKIP
         >>> run.collectives[0].algorithm, run.collectives[0].time_s > 0  # doctest: +SKIP
@@ -171,9 +171,9 @@ class Scenario(scenarios.Scenario):
 
         With a ``calibration`` of before, the scenario is predicted from that and run by itself. With ``emulate`` its
         network is built on this machine, and the calibration is of two hosts of such a network. ``backend`` is "gloo"
-        or "nccl"; each launch ends after ``timeout`` seconds. With "nccl" one host with this machine's GPUs will do
-        too, and the algorithm "nccl" is measured as NCCL's own collective. Raises InputError, also for another cluster
-        and for trouble; RunFailed.
+        or "nccl"; a launch ends after ``timeout`` seconds, with trainings after so long without a step. With "nccl" one
+        host with this machine's GPUs will do too, and the algorithm "nccl" is measured as NCCL's own collective. Raises
+        InputError, also for another cluster and for trouble; RunFailed.
 
         >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
         >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from collectives.buckets import Bucket, Gradient, fill_buckets
 from collectives.errors import InputError
@@ -13,7 +14,7 @@ from collectives.request import Request
 from collectives.workload import Buckets, ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.hop_times import METHOD, make_trace, time_hops
-from simcomm.overlap import overlap
+from simcomm.overlap import Overlap, overlap
 
 
 def train_by_hops(
@@ -84,6 +85,59 @@ def train_overlapped(
     a calibration of the overlap gradients are there by their shares of the multiplications, and what travels takes
     nothing from backward. Raises InputError where that is not known and the computing is calibrated.
     """
+    ranks, begin, spans = cluster.world_size, 0.0, list[Span]()
+    timeline = _time_overlapped(training, cluster, calibration, phases, carry)
+    for step in range(steps):
+        _, _, optimizer = _of_ranks(phases, timeline.together, ranks, step % ranks)
+        one = timeline.phases_from(begin)
+        _, end = one["sync"]
+        for rank in range(ranks):
+            of_rank = one | {"optimizer": (end, end + optimizer[rank])}
+            spans += [Span(rank, name, step, *of_name, collective=step) for name, of_name in of_rank.items()]
+        begin = end + max(optimizer)
+    hosts = list(cluster.hosts)
+    return Trace(
+        f"training/{training.sync_name}",
+        "predicted",
+        ranks,
+        begin,
+        spans=Spans.of(spans).sorted(),
+        nodes=list(dict.fromkeys(hosts)),
+        hosts=hosts,
+        facts={"exposed_s": timeline.exposed},
+        engine="measured",
+        method=METHOD,
+    )
+
+
+class _OverlappedStep(NamedTuple):
+    """One step whose gradients travel while backward goes on, up to the optimizer; seconds."""
+
+    overlap: Overlap
+    forward: float  # with torch's broadcast of the model's buffers
+    exposed: float  # what is left of the sync behind what backward computed
+    is_torchs: bool  # buckets that torch starts are part of backward
+    together: ComputePoint | None  # how the ranks differ
+
+    def phases_from(self, begin: float) -> dict[str, tuple[float, float]]:
+        """Return begin and end of each phase and bucket of a step that begins then."""
+        forward = begin + self.forward
+        computed, end = forward + self.overlap.computed, forward + self.overlap.computed + self.exposed
+        backward = end if self.is_torchs else computed
+        found = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, end)}
+        for number, (since, until) in enumerate(self.overlap.buckets):
+            found[f"bucket {number}"] = (forward + since, forward + until)
+        return found
+
+
+def _time_overlapped(
+    training: Training,
+    cluster: Cluster,
+    calibration: Calibration | None,
+    phases: ComputePhases,
+    carry: Callable[[int], float] | None,
+) -> _OverlappedStep:
+    """Return the timeline of a step. Raise InputError as ``train_overlapped`` does."""
     ranks, turns, point, together = cluster.world_size, 1.0, None, None
     if calibration is not None:
         measured = measured_ranks(training, cluster, calibration)
@@ -102,33 +156,7 @@ def train_overlapped(
     is_torchs = training.buckets is None or training.buckets.hook == "ddp"
     broadcast_s, copies_s = (turns * point.broadcast_s, turns * point.copies_s) if point and is_torchs else (0.0, 0.0)
     exposed = found.finished - found.computed + copies_s + (together.wait_s if together else 0.0)
-    begin, spans = 0.0, list[Span]()
-    for step in range(steps):
-        _, _, optimizer = _of_ranks(phases, together, ranks, step % ranks)
-        forward = begin + phases.forward + broadcast_s
-        computed, end = forward + found.computed, forward + found.computed + exposed
-        backward = end if is_torchs else computed
-        times = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, end)}
-        buckets_at = {
-            f"bucket {k}": (forward + since, forward + until) for k, (since, until) in enumerate(found.buckets)
-        }
-        for rank in range(ranks):
-            of_rank = times | {"optimizer": (end, end + optimizer[rank])} | buckets_at
-            spans += [Span(rank, name, step, *of_name, collective=step) for name, of_name in of_rank.items()]
-        begin = end + max(optimizer)
-    hosts = list(cluster.hosts)
-    return Trace(
-        f"training/{training.sync_name}",
-        "predicted",
-        ranks,
-        begin,
-        spans=Spans.of(spans).sorted(),
-        nodes=list(dict.fromkeys(hosts)),
-        hosts=hosts,
-        facts={"exposed_s": exposed},
-        engine="measured",
-        method=METHOD,
-    )
+    return _OverlappedStep(found, phases.forward + broadcast_s, exposed, is_torchs, together)
 
 
 def _carried(

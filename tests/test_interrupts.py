@@ -131,7 +131,7 @@ def test_what_others_have_registered_for_the_end_is_done():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_is_not_taken_for_the_end_of_a_users_program(number: int) -> None:
+def test_a_signal_is_not_taken_for_the_end_of_a_users_program(number: int, capfd: pytest.CaptureFixture) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, which stays so
     try:
         with pytest.raises(SystemExit) as ended, exit_on_signals(), suppress(Exception, SystemExit):
@@ -140,3 +140,4 @@ def test_a_signal_is_not_taken_for_the_end_of_a_users_program(number: int) -> No
     finally:
         signal.signal(number, before)
     assert ended.value.code == 128 + number
+    assert capfd.readouterr().err == f"ringlab: ended by {signal.Signals(number).name}\n"

@@ -21,10 +21,12 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores, threads_per_rank
 from realcomm.launching import server
 from realcomm.launching.failures import RankFailed, TimedOut
-from realcomm.launching.launcher import launch
+from realcomm.launching.interrupts import HeldInterrupts
+from realcomm.launching.launcher import _Processes, launch
 from realcomm.launching.server import server_folder
 from realcomm.launching.status import report_progress, set_status
 from realcomm.launching.torchrun import under_torchrun
+from realcomm.launching.worker import PROGRESS
 
 TESTS = Path(__file__).parent
 
@@ -170,6 +172,17 @@ def test_a_hang_ends_in_time_and_tells_what_all_were_doing():
         launch(real_workers.hang_on, 3, 1, timeout=timeout)
     assert timeout <= time.monotonic() - begin
     assert isinstance(caught.value, RunFailed)
+
+
+def test_progress_begins_the_timeout_of_a_training_anew(tmp_path: Path):
+    """So a night's training needs no timeout of a night, and one that hangs is found all the same."""
+    for renews, said in ((True, "no progress for 60 s; rank 0: starting"), (False, "not done after 60 s; rank 0: sta")):
+        processes = _Processes(tmp_path, 1, 60.0, None, HeldInterrupts(), None, renews)
+        processes.deadline = 0.0
+        processes._store(0, PROGRESS, 3, 10, "a step")
+        assert (processes.deadline > 0) == renews
+        assert processes._describe_all().startswith(said)
+        processes.end()
 
 
 def test_starting_too_many_processes_ends_in_time_too():

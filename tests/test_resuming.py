@@ -1,7 +1,10 @@
 """A training that goes on from a checkpoint as if it had never stopped, and what is said where it cannot."""
 
 import re
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +14,15 @@ from training_workers import BATCH, RECIPES, STEPS_PER_EPOCH, faulty, small
 
 from collectives import InputError
 from collectives.errors import RunFailed
+from collectives.output_files import TEMPORARY
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
-from realcomm.training.checkpointing import check_finite, describe_training, find_start
+from realcomm.training.checkpointing import AFRESH, Checkpointing, check_finite, describe_training, find_start
 from realcomm.training.checkpoints.content import to_bytes
 from realcomm.training.checkpoints.folder import CheckpointFolder, find_newest
+from realcomm.training.observing import Observer
+from realcomm.training.trainer import train
+from simcomm import this_machine
 
 RING = RECIPES["ring"]["gradient_sync"]
 
@@ -87,6 +94,48 @@ def test_after_a_fault_the_rank_step_and_phase_are_named_and_the_last_checkpoint
     assert re.fullmatch(r"ring: goes on from .*ring/step-00000003\.pt \(step 3, epoch 2\)", *start.notes)
     CheckpointFolder(tmp_path / "ring").close()
     assert [path.name for path in tmp_path.glob("ring/.*")] == [".lock"], "nothing is left of the one not written"
+
+
+def test_what_is_kept_of_a_step_or_an_epoch_is_written_before_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A resumed training does not do them again, so their rows would be missing after a kill in between."""
+    given: list[Sequence[Observer]] = []
+    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *arguments, **named: given.append(arguments[-1]))
+    looking_on, training = Observer(), small(gradient_sync=RING, checkpoints=tmp_path, checkpoint_every=3)
+    with suppress(TypeError):  # there is no result
+        train(training, this_machine(2), observers=[looking_on])
+    [(first, last)] = given
+    assert first is looking_on and isinstance(last, Checkpointing)
+    written: list[int] = []
+    monkeypatch.setattr(Checkpointing, "_write", lambda self, running, step: written.append(step))
+    for step in range(6):  # two epochs of four steps and two
+        running, told = SimpleNamespace(done=step + 1, at_epoch_end=step in (3, 5)), SimpleNamespace(step=step)
+        last.step_done(running, told)
+        assert written == [2, 3][: (step > 1) + (step > 3)]
+        if running.at_epoch_end:
+            last.epoch_done(running, told)
+    assert written == [2, 3, 5]
+
+
+def test_a_launch_that_is_interrupted_in_a_checkpoint_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    last = keep(tmp_path / "ring", 10)
+    alone, unfinished = tmp_path / "ring" / "step-00000020.json", tmp_path / "ring" / f"{TEMPORARY}step-00000020.pt"
+
+    def interrupted(*given: object, **named: object) -> None:
+        for path in (alone, unfinished):
+            path.write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("realcomm.training.trainer.launch", interrupted)
+    for other_run in (True, False):
+        with CheckpointFolder(tmp_path / "ring") if other_run else nullcontext(), pytest.raises(KeyboardInterrupt):
+            train(small(gradient_sync=RING, batch_size=8, checkpoints=tmp_path), this_machine(2), resume=AFRESH)
+        assert alone.exists() == unfinished.exists() == other_run
+    newest = find_newest(tmp_path / "ring").newest
+    assert newest is not None and newest.path == last
 
 
 def test_weights_that_are_not_finite_replace_no_checkpoint():

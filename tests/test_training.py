@@ -19,7 +19,7 @@ from realcomm.training.compute_phases import LoneTraining
 from realcomm.training.gradient_sync import make_sync, no_sync
 from realcomm.training.models import build_model, build_resnet
 from realcomm.training.observing import Observer
-from realcomm.training.replica import make_replica, take_step
+from realcomm.training.replica import load_schedule, make_replica, take_step
 from realcomm.training.running import RankResult, RunningTraining, make_replica_and_sync
 from realcomm.training.shard import Shard, held_out_batches
 from realcomm.training.stopwatch import Stopwatch
@@ -243,6 +243,19 @@ def learning_rate_of(rank, world_size, training):
 def test_the_learning_rate_grows_with_the_ranks_only_when_asked():
     assert launch(learning_rate_of, 2, small(RING, learning_rate=0.25)) == [0.25, 0.25]
     assert launch(learning_rate_of, 2, small(RING, learning_rate=0.25, scale_learning_rate=True)) == [0.5, 0.5]
+
+
+def test_more_epochs_go_on_with_the_learning_rate_of_their_own_schedule():
+    """A cosine that has come to its end is at zero; the first step after a resume is not lost to that."""
+    recipe = small(RING, learning_rate=0.1, schedule="cosine", warm_up=2)
+    short, long = (make_replica(tiny_model(), recipe, steps=steps) for steps in (6, 12))
+    for replica in (short, short, short, short, short, short, *[long] * 6):
+        replica.optimizer.step()
+        replica.scheduler.step()
+    again = make_replica(tiny_model(), recipe, steps=12)
+    load_schedule(again, short.optimizer.state_dict(), short.scheduler.state_dict())
+    assert short.optimizer.param_groups[0]["lr"] == 0
+    assert again.optimizer.param_groups[0]["lr"] == long.optimizer.param_groups[0]["lr"] > 0.05
 
 
 def test_gradients_live_in_one_buffer_in_the_order_of_the_parameters():

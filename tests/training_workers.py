@@ -20,7 +20,12 @@ BATCH, STEPS_PER_EPOCH = 4, 3
 RECIPES: dict[str, dict[str, Any]] = {
     "ring": {"gradient_sync": find_algorithm("all_reduce/ring")},
     "ddp": {"gradient_sync": None, "optimizer": "adamw", "precision": "bf16", "warm_up": 5},
-    "overlapped": {"gradient_sync": find_algorithm("all_reduce/ring"), "buckets": Buckets()},
+    "overlapped": {
+        "gradient_sync": find_algorithm("all_reduce/ring"),
+        "buckets": Buckets(),
+        "accumulate": 2,
+        "clip_norm": 0.5,
+    },
     "local": {"gradient_sync": find_algorithm("all_reduce/naive"), "sync_every": 4},
 }
 

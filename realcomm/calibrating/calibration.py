@@ -68,14 +68,17 @@ def run_in_turns(
 ) -> Turns:
     """Calibrate and run in one launch, in turns of a few seconds, and return what both kinds of block measured.
 
-    Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    With trainings ``timeout`` is of the seconds without progress. Raise InputError, RankFailed and TimedOut as
+    ``launch`` does.
     """
     check_cluster(cluster, Ranks)
     _check_images(trainings)
     ranks = cluster.world_size
     plan = make_plan(ranks, requests, trainings, runs=True)
     with watch_load() as load:
-        found = launch(_worker, ranks, plan, backend=backend, timeout=timeout, progress=progress)
+        found = launch(
+            _worker, ranks, plan, backend=backend, timeout=timeout, progress=progress, renews=bool(trainings)
+        )
     collectives = [
         make_collective_trace(cluster, measurement, [rank.collectives[number] for rank in found])
         for number, measurement in enumerate(plan.measurements)

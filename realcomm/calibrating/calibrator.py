@@ -24,6 +24,7 @@ STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
 LEAST_STEPS = 6  # training steps of a block
 BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
 LONE_STEPS = 3  # of one rank by itself, in a block
+MOST_PAUSES = 2  # of running in a turn, in which a block is calibrated: more trainings share them
 
 
 @dataclass
@@ -80,12 +81,12 @@ def _train_in_turns(
     running = [RunningTraining(rank, world_size, training) for training in plan.runs]
     calibrator.warm_up()
     blocks = [calibrator.take_block()]
+    pauses = min(MOST_PAUSES, max(1, len(running)))
     for turn in range(turns):
-        for training in running:
-            left = training.shard.steps - training.done
-            training.take_steps(-(-left // (turns - turn)))
-            blocks.append(calibrator.take_block())
-        if not running:
+        for pause in range(pauses):
+            for training in running[pause * len(running) // pauses : (pause + 1) * len(running) // pauses]:
+                left = training.shard.steps - training.done
+                training.take_steps(-(-left // (turns - turn)))
             blocks.append(calibrator.take_block())
     return blocks, [training.finish() for training in running]
 

@@ -15,7 +15,7 @@ from realcomm.measuring.measurement import Measurement
 SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages and reductions, whatever is asked for
 LINE_SIZES = (4096, 2 << 20)  # of those that are timed in any case
 MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
-TURNS = 6  # blocks of running a training, each between two of calibrating
+TURNS = 6  # blocks of running a training, between blocks of calibrating
 HOP_TURNS = 12  # of running collectives: the same time in shorter blocks halves the error (docs/predictions.md)
 PROBE_S = 0.035  # of a probe in a block
 RUN_S = 0.08  # of a collective in a block

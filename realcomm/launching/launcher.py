@@ -42,6 +42,7 @@ def launch(
     timeout: float = 600.0,
     progress: Progress | None = None,
     network: Network | None = None,
+    renews: bool = False,
 ) -> list[Any]:
     """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes of this machine; return the results by rank.
 
@@ -49,7 +50,8 @@ def launch(
     default their share of the cores), and are gone when this returns. Under torchrun this process works as its rank
     instead, and every rank returns all results. ``worker``, ``args`` and the results must be picklable.
     ``progress(rank, done, total, text)`` is called here for every ``report_progress`` of a worker. ``timeout`` is in
-    seconds. With a ``network``, of ``realcomm.emulate``, each rank works on its host there.
+    seconds; with ``renews`` each report of progress begins it anew. With a ``network``, of ``realcomm.emulate``, each
+    rank works on its host there.
 
     Raise RankFailed, which names the rank that failed first and what it was doing; TimedOut, which says what all ranks
     were doing; RunFailed, if the network lost packets meanwhile; and InputError, for a backend or number of ranks that
@@ -71,7 +73,7 @@ def launch(
     with HeldInterrupts() as interrupts:
         start_server()
         with _temporary_folder() as folder:
-            processes = _Processes(folder, world_size, timeout, progress, interrupts, network)
+            processes = _Processes(folder, world_size, timeout, progress, interrupts, network, renews)
             try:
                 processes.start(payload, backend, threads or threads_per_rank(world_size))
                 results = processes.results()
@@ -136,11 +138,12 @@ class _Processes:
         progress: Progress | None,
         interrupts: HeldInterrupts,
         network: Network | None,
+        renews: bool,
     ) -> None:
         self.folder, self.world_size, self.timeout, self.progress = folder, world_size, timeout, progress
         self.interrupts = interrupts  # take effect at waits only: all processes that run are in the list
         self.namespaces = network.namespaces if network else [None] * world_size
-        self.deadline = time.monotonic() + timeout
+        self.deadline, self.renews = time.monotonic() + timeout, renews
         self.board = Board(folder / "board", world_size)
         self.slots: list[Slot] = [self.board.slot(rank) for rank in range(world_size)]
         self.processes: list[ForkServerProcess] = []
@@ -159,7 +162,12 @@ class _Processes:
                 self._check_time()
                 here, there = context.Pipe()
                 self.connections[rank] = here
-                arguments = (self._assignment(rank, backend, threads), payload, there, self.progress is not None)
+                arguments = (
+                    self._assignment(rank, backend, threads),
+                    payload,
+                    there,
+                    self.renews or self.progress is not None,
+                )
                 process = context.Process(target=run_worker, args=arguments, name=f"ringlab rank {rank}", daemon=True)
                 process.start()
                 self.processes.append(process)
@@ -214,8 +222,11 @@ class _Processes:
             self.failures[rank] = failure_by_exit(rank, process.exitcode, self.slots[rank].get())
 
     def _store(self, rank: int, kind: str, *content: Any) -> None:
-        if kind == PROGRESS and self.progress is not None:
-            self.progress(rank, *content)
+        if kind == PROGRESS:
+            if self.renews:
+                self.deadline = time.monotonic() + self.timeout
+            if self.progress is not None:
+                self.progress(rank, *content)
         elif kind == RESULT:
             self.done[rank] = content[0]
         elif kind == FAILURE:
@@ -245,7 +256,8 @@ class _Processes:
 
     def _describe_all(self) -> str:
         lines = [f"rank {rank}: {self._describe(rank)}" for rank in range(self.world_size)]
-        return f"not done after {self.timeout:g} s; " + "; ".join(lines)
+        what = "no progress for" if self.renews else "not done after"
+        return f"{what} {self.timeout:g} s; " + "; ".join(lines)
 
     def _describe(self, rank: int) -> str:
         """Return what a rank is doing, and whether a signal has stopped it, so that it does nothing."""

@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +16,9 @@ from collectives.errors import InputError, RunFailed, describe_error
 from collectives.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
-from realcomm.launching.torchrun import is_first_rank
+from realcomm.launching.torchrun import is_first_rank, under_torchrun
 from realcomm.training.checkpoints.content import from_bytes, to_bytes
-from realcomm.training.checkpoints.folder import CheckpointFolder, check_folder, find_newest
+from realcomm.training.checkpoints.folder import CheckpointFolder, check_folder, find_newest, remove_remains
 from realcomm.training.checkpoints.manifest import Checkpoint, Value, open_checkpoint
 from realcomm.training.observing import EpochRecord, Observed, Observer, State, StepRecord
 from realcomm.training.shard import Shard
@@ -116,15 +118,30 @@ def folder_of(training: Training) -> Path | None:
     return Path(training.checkpoints) / (re.sub(r"[^\w.-]+", "_", training.sync_name).strip("._") or "sync")
 
 
+@contextmanager
+def removing_remains(training: Training) -> Iterator[None]:
+    """Within the context, a launch that breaks or is interrupted leaves nothing of an unfinished checkpoint."""
+    try:
+        yield
+    except BaseException:
+        folder = folder_of(training)
+        if folder is not None and not under_torchrun():  # there the writer may live yet
+            remove_remains(folder)
+        raise
+
+
 class Checkpointing(Observer):
-    """Loads a training from a checkpoint before its first step, and writes one every so many steps and each epoch."""
+    """Loads a training from a checkpoint before its first step, and writes one every so many steps and each epoch.
+
+    It is to be the last observer, so that what others write of a step is there before a checkpoint from which the step
+    is not done again.
+    """
 
     def __init__(self, training: Training, start: Path | None = None) -> None:
         self._path, self._every, self._start = folder_of(training), training.checkpoint_every, start
         self._folder: CheckpointFolder | None = None  # of rank 0
-        self._written = -1  # the number of steps of the latest checkpoint
 
-    def begin(self, running: Observed) -> None:
+    def load(self, running: Observed) -> None:
         """Take the folder, and go on from the checkpoint if there is one."""
         set_status("opening the folder of checkpoints")
         if running.rank == 0 and self._path is not None:
@@ -136,14 +153,13 @@ class Checkpointing(Observer):
             _load(running, content, self._start or Path("the checkpoint"))
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
-        """Write a checkpoint if so many steps are done."""
-        if self._every and running.done % self._every == 0:
+        """Write a checkpoint if so many steps are done; at the end of an epoch only when that was evaluated."""
+        if self._every and running.done % self._every == 0 and not running.at_epoch_end:
             self._write(running, record.step)
 
     def epoch_done(self, running: Observed, record: EpochRecord) -> None:
-        """Write a checkpoint unless the last step did."""
-        if self._written != running.done:
-            self._write(running, record.step)
+        """Write a checkpoint."""
+        self._write(running, record.step)
 
     def end(self, running: Observed, error: BaseException | None) -> None:
         """Let other runs have the folder."""
@@ -154,7 +170,7 @@ class Checkpointing(Observer):
         """Gather what is each rank's own on rank 0, which writes it with what they share."""
         if self._path is None:
             return
-        running.watch.current, self._written = PHASE, running.done
+        running.watch.current = PHASE
         set_status(f"training step {step}, {PHASE}")
         state, world_size = running.state_dict(), running.world_size
         # With local SGD each rank has weights and an optimizer of its own.

@@ -36,6 +36,10 @@ class Observed(Protocol):
     def steps(self) -> int:
         """How many steps the whole training has."""
 
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether the last step ended an epoch, or the training."""
+
     def state_dict(self) -> State:
         """Return what a restart needs: ``shared``, the same on all ranks, and ``own``, of this rank."""
 
@@ -75,8 +79,11 @@ class Observer:
     so a method that is called on all ranks may run a collective. What an observer does belongs to no phase.
     """
 
+    def load(self, running: Observed) -> None:
+        """Be called once before any observer begins; the training may be loaded with a state here."""
+
     def begin(self, running: Observed) -> None:
-        """Be called once before the first step; the training may be loaded with a state here."""
+        """Be called once before the first step."""
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
         """Be called after each step, on all ranks."""

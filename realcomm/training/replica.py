@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,6 +45,18 @@ def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: i
     scheduler = LambdaLR(optimizer, lambda step: recipe.learning_rate_factor(step, steps))
     scaler = torch.amp.GradScaler(own_device().type, enabled=recipe.precision == "fp16")
     return Replica(model, flat_gradients(model), optimizer, scheduler, scaler, recipe)
+
+
+def load_schedule(replica: Replica, optimizer: dict[str, Any], scheduler: dict[str, Any]) -> None:
+    """Go on from the states of an optimizer and its schedule.
+
+    The learning rate is that of this replica's schedule, which may have another last step.
+    """
+    replica.optimizer.load_state_dict(optimizer)
+    replica.scheduler.load_state_dict(scheduler)
+    done, base_rates, factors = replica.scheduler.last_epoch, replica.scheduler.base_lrs, replica.scheduler.lr_lambdas
+    for group, base, factor in zip(replica.optimizer.param_groups, base_rates, factors, strict=True):
+        group["lr"] = base * factor(done)
 
 
 def flat_gradients(model: nn.Module) -> torch.Tensor:

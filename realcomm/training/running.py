@@ -25,7 +25,7 @@ from realcomm.training.models import build_model
 from realcomm.training.observing import EpochRecord, Observer, RankGradients, State, StepRecord
 from realcomm.training.overlapped import DuringBackward
 from realcomm.training.random_states import get_random_states, set_random_states
-from realcomm.training.replica import WARM_UP_STEPS, Replica, make_replica, take_step
+from realcomm.training.replica import WARM_UP_STEPS, Replica, load_schedule, make_replica, take_step
 from realcomm.training.replica_checks import check_equal_steps, describe_what_is_not_finite, make_checks
 from realcomm.training.shard import Shard, held_out_batches
 from realcomm.training.stopwatch import Stopwatch
@@ -74,6 +74,8 @@ class RunningTraining:
         self.batch, self.inspected = (torch.empty(0), torch.empty(0)), list[RankGradients]()
         self._observers: list[Observer] = [*make_checks(training), *observers]
         for observer in self._observers:
+            observer.load(self)
+        for observer in self._observers:
             observer.begin(self)
 
     def take_steps(self, count: int | None = None) -> None:
@@ -103,7 +105,7 @@ class RunningTraining:
         self.batch, self.inspected = (images, labels), []
         self._loss = take_step(self.replica, images, labels, self.sync, self.watch, self._check_loss)
         self._seen, self.done = self._seen + len(labels), step + 1
-        if isinstance(self.sync, LocalSteps) and (self.done % every == 0 or self.shard.ends_epoch(step)):
+        if isinstance(self.sync, LocalSteps) and (self.done % every == 0 or self.at_epoch_end):
             with self.watch.phase("sync"):
                 self.sync.average_weights(self.replica.gradients)
         if self.rank == 0:
@@ -111,7 +113,7 @@ class RunningTraining:
         if self._observers:
             self.watch.pause()
             self._tell_step(step, learning_rate)
-            if self.shard.ends_epoch(step):
+            if self.at_epoch_end:
                 self._tell_epoch(step)
             self.watch.resume()
 
@@ -119,6 +121,11 @@ class RunningTraining:
     def steps(self) -> int:
         """How many steps the whole training has."""
         return self.shard.steps
+
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether the last step ended an epoch, or the training."""
+        return self.done > 0 and self.shard.ends_epoch(self.done - 1)
 
     @property
     def learning_rate(self) -> float:
@@ -221,8 +228,7 @@ class RunningTraining:
         own, replica = state["own"], self.replica
         shared = state["shared"] | {name: own[name] for name in LOCAL if name in own}
         self.model.load_state_dict(shared["model"])
-        replica.optimizer.load_state_dict(shared["optimizer"])
-        replica.scheduler.load_state_dict(shared["scheduler"])
+        load_schedule(replica, shared["optimizer"], shared["scheduler"])
         replica.scaler.load_state_dict(shared["scaler"])
         self.sync.load_state_dict(shared["sync"])
         self.done = self._first = shared["step"]

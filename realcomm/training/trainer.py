@@ -13,7 +13,7 @@ from collectives.workload import Training, check_training
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Network, Progress, Ranks
 from realcomm.training.broken_training import tracing_what_breaks
-from realcomm.training.checkpointing import Checkpointing, Start, find_start
+from realcomm.training.checkpointing import Checkpointing, Start, find_start, removing_remains
 from realcomm.training.datasets import load_images
 from realcomm.training.models import check_model
 from realcomm.training.observing import Observer
@@ -46,6 +46,8 @@ def train(
     ``warmup_steps`` (first steps to leave out of medians), ``single_rank_step_s`` (of one rank alone with the same
     threads) and ``replicas_identical`` (1.0 if all ranks ended with the same bits, else 0.0).
 
+    ``timeout`` is of the seconds without a step, so that a training may take as long as it does.
+
     Every rank has ``observers`` of its own, which look on after each step and epoch. With ``resume`` the training goes
     on from that checkpoint, or with "auto" from the newest whole one in its folder if there is one, and the trace is of
     the steps that remain.
@@ -67,10 +69,11 @@ def train(
     weights = None if weights_file is None else check_path("weights_file", weights_file)
     start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
     if training.checkpoints is not None or resume is not None:
-        observers = (Checkpointing(training, start.checkpoint), *observers)
+        observers = (*observers, Checkpointing(training, start.checkpoint))
     given = (training, steps, weights, tuple(observers))
     options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress, "network": network}
-    with tracing_what_breaks(training, cluster):
+    options["renews"] = True
+    with tracing_what_breaks(training, cluster), removing_remains(training):
         ranks = launch(train_rank, cluster.world_size, *given, **options)
     return make_trace(training, cluster, ranks)
 
@@ -92,9 +95,8 @@ def train_each(
     """
     for training in trainings:
         _check(training, cluster.world_size, steps, "gloo")
-    found = launch(
-        _train_each, cluster.world_size, trainings, steps, timeout=timeout, progress=progress, network=network
-    )
+    options: dict[str, Any] = {"timeout": timeout, "progress": progress, "network": network, "renews": True}
+    found = launch(_train_each, cluster.world_size, trainings, steps, **options)
     return [
         make_trace(training, cluster, [*of]) for training, of in zip(trainings, zip(*found, strict=True), strict=True)
     ]

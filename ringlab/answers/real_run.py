@@ -72,10 +72,10 @@ def run(
 ) -> RunAnswer:
     """Run a scenario on real processes of this machine; each run ends after ``timeout`` seconds.
 
-    Trainings go on from the checkpoint ``resume``, or with "auto" each from its newest whole one, and ``watch`` says
-    what is kept of them. The ranks meet on
-    ``network``, if one is given: the scenario's cluster, emulated. ``auto`` is resolved before, as ``predict`` does
-    with the same calibration. Raises RunFailed, and ProgramError before anything is measured.
+    A training ends after so long without a step. Trainings go on from the checkpoint ``resume``, or with "auto" each
+    from its newest whole one, and ``watch`` says what is kept of them. The ranks meet on ``network``, if one is given:
+    the scenario's cluster, emulated. ``auto`` is resolved before, as ``predict`` does with the same calibration. Raises
+    RunFailed, and ProgramError before anything is measured.
     """
     import realcomm  # torch comes with it
 

@@ -17,7 +17,12 @@ TraceOpt = Annotated[
 CalibrationOpt = Annotated[
     Path | None, typer.Option("--calibration", metavar="FILE", help="Use this calibration, not the cached one.")
 ]
-TimeoutOpt = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End each real run after so long.")]
+TimeoutOpt = Annotated[
+    float,
+    typer.Option(
+        min=1, metavar="SECONDS", help="End a real run after so long, a training after so long without a step."
+    ),
+]
 BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")]
 EmulateOpt = Annotated[
     bool, typer.Option("--emulate", help="Build the scenario's network on this machine and run on it.")

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from types import FrameType
 
@@ -24,7 +24,7 @@ class Terminated(BaseException):
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.status = 128 + number
+        self.status, self.name = 128 + number, signal.Signals(number).name
 
 
 class Signals:
@@ -56,7 +56,7 @@ def end_now() -> None:
 def exit_on_signals() -> Iterator[None]:
     """Have SIGTERM, SIGHUP and SIGINT end the block, and the command with status 128 and the signal's number.
 
-    Of SIGINT there is a word besides.
+    What came is said on standard error.
     """
     handlers = {signal.SIGINT: interrupt}
     if "RANK" not in os.environ:  # torchrun's ranks have none: these signals may reach all our processes at once
@@ -69,6 +69,8 @@ def exit_on_signals() -> Iterator[None]:
     try:
         yield
     except Terminated as end:
+        with suppress(OSError):  # the terminal may be gone
+            os.write(2, f"ringlab: ended by {end.name}\n".encode())
         sys.exit(end.status)
     except BaseException:
         if not Signals.interrupted:

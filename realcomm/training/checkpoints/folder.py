@@ -2,7 +2,7 @@
 
 A checkpoint is there as soon as its ``.pt`` has its name, which is the last thing that happens: its manifest is there
 before, and both are on the disk. What a writer that was killed leaves is a file whose name begins with ``.ringlab-``,
-or a manifest alone; the next writer removes it. No file is ever written over.
+or a manifest alone; who started it removes that, and the next writer does. No file is ever written over.
 """
 
 import fcntl
@@ -191,6 +191,20 @@ def _lock(folder: Path) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def remove_remains(folder: Path) -> None:
+    """Remove what a writer that was killed has left in a folder, which need not be there, unless another run has it.
+
+    >>> remove_remains(Path("nowhere"))
+    """
+    with suppress(InputError, OSError):
+        if folder.is_dir():
+            handle = _lock(folder)
+            try:
+                _remove_remains(folder)
+            finally:
+                os.close(handle)
 
 
 def _remove_remains(folder: Path) -> None:
