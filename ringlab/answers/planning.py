@@ -15,6 +15,7 @@ from collectives.parallelism import Parallelism
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile
 from collectives.units import format_size
+from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.hardware_parts import memory_bytes, parts
@@ -31,9 +32,6 @@ from simcomm.scaling.models import even_model, find_model, models
 
 if TYPE_CHECKING:
     from scenarios.plan_form import PlanForm, PlanScenarioForm, PlanTrainingForm
-
-SHARE = 0.8  # of the intervals
-UNSURE = 0.9  # of the first being cheaper than its rival: below it the advice is to measure first
 
 
 @dataclass(frozen=True)
@@ -386,25 +384,3 @@ def _measure_first(found: Plan) -> MeasureFirst | None:
         half_width(best.before),
         half_width(best.after),
     )
-
-
-def advise(found: Plan) -> str:
-    """Return one sentence: what to rent, for what, how sure that is, and what to measure before."""
-    first = found.first
-    low, high = first.cost.interval(SHARE)
-    said = (
-        f"Rent {first.choice.instances} ({first.choice.label}): ${first.cost.median:.2f} (${low:.2f} to ${high:.2f}) "
-        f"in {first.hours.median:.3g} h"
-    )
-    if found.rival is not None:
-        chance = "over 99%" if found.chance_rival > 0.99 else f"{found.chance_rival:.0%}"
-        said += f", cheaper than {found.rival.choice.instances} with a probability of {chance}"
-    if found.measure is not None and found.chance_rival < UNSURE:
-        run = found.measure
-        each = " each" if len(run.measurement.runs) > 1 else ""
-        said += (
-            f"; but first run {run.measurement.what} for {MINUTES:.0f} minutes{each} (${run.measurement.price:.2f}), "
-            f"which takes the uncertainty between the two from {half_width(run.before):.0%} to "
-            f"{half_width(run.after):.0%} and is expected to save ${run.saves:.2f}"
-        )
-    return f"{said}."

@@ -33,7 +33,10 @@ def second_node(quote: Quote, predict: Predict) -> list[BreakEven]:
     alone = predict(single).rate.median
     now = single.rental.nic_bandwidth
     found = []
-    for share, text in ((0.5, "is done sooner than one"), (PAYS_OFF, f"does {PAYS_OFF:.0%} of twice the work")):
+    for share, text in (
+        (0.5, "two nodes are slower than one below {} between them"),
+        (PAYS_OFF, f"a second node pays off above {{}} between the two: they do {PAYS_OFF:.0%} of twice the work"),
+    ):
 
         def gain(bandwidth: float, share: float = share) -> float:
             rental = replace(single.rental, nic_bandwidth=bandwidth)
@@ -41,16 +44,25 @@ def second_node(quote: Quote, predict: Predict) -> list[BreakEven]:
 
         value = _bisect(gain)
         if value is not None:
-            words = f"a second {single.rental.name} {text} above {format_bandwidth(value)} between them"
-            found.append(BreakEven("second node", value, "B/s", now, words))
+            theirs = "" if now is None else f" (theirs: {format_bandwidth(now)})"
+            found.append(BreakEven("second node", value, "B/s", now, text.format(_about(value)) + theirs))
     return found
+
+
+def _about(bandwidth: float) -> str:
+    """Return a bandwidth with two digits: more is not known.
+
+    >>> _about(4.215e9 / 8)
+    '4.2 Gbit/s'
+    """
+    return format_bandwidth(float(f"{8 * bandwidth:.1e}") / 8)
 
 
 def price_of_other(first: Quote, other: Quote) -> BreakEven:
     """Return the price an hour below which another quote is as cheap as the first."""
     price = other.choice.price
     value = price * first.cost.median / other.cost.median
-    words = f"{other.choice.instances} would be the cheapest below ${value:.2f} an hour; it is ${price:.2f}"
+    words = f"{other.choice.label} would be the cheapest below ${value:.2f} an hour, and costs ${price:.2f}"
     return BreakEven("price", value, "$/h", price, words)
 
 
@@ -61,7 +73,7 @@ def interruptions(on_demand: Quote, spot: Quote, given: Interruptions) -> BreakE
         return None
     value = 24 * (1 - share) / (given.lost_hours * spot.choice.nodes)
     words = (
-        f"{spot.choice.instances} is cheaper than on demand up to {value:.0f} interruptions a day of "
+        f"{spot.choice.label} stays cheaper than on demand up to {value:.0f} interruptions a day of "
         f"{60 * given.lost_hours:.0f} minutes each"
     )
     return BreakEven("interruptions", value, "1/day", given.per_day, words)
