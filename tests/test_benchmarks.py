@@ -1,5 +1,6 @@
 """Every benchmark starts, and what it writes makes sense; the figures themselves are not for a test to judge."""
 
+import importlib
 import json
 import os
 import runpy
@@ -40,6 +41,14 @@ def benchmark(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=600)
 
 
+def measured_here(monkeypatch: pytest.MonkeyPatch, name: str, file: Path, *options: str) -> Any:
+    """What a benchmark of real ranks writes, run in this process, which has torch and its server of ranks."""
+    monkeypatch.syspath_prepend(FOLDER)  # where ranks find the functions that they are to call
+    monkeypatch.setattr(sys, "argv", [name, *options, "-o", str(file)])
+    importlib.import_module(name.removesuffix(".py")).main()
+    return json.loads(file.read_text())
+
+
 def measured(name: str, file: Path, *options: str) -> Any:
     done = benchmark(name, *options, "-o", str(file))
     assert done.returncode == 0, done.stderr
@@ -51,6 +60,9 @@ def test_make_bench_runs_them_all_and_each_is_tried_here():
     (line,) = [line for line in (FOLDER.parent / "Makefile").read_text().splitlines() if "for program in" in line]
     named = set(line.replace(";", " ").split())
     assert {name for name in SMALLEST if f"benchmarks/{name}" not in named} == {"side_by_side.py"}
+    for name in SMALLEST:  # some are run by their ``main``, all are programs
+        _, begins, last = (FOLDER / name).read_text().partition('\nif __name__ == "__main__":\n')
+        assert begins and last.endswith("    main()\n")
 
 
 def assert_says_where_it_ran(found: Any) -> None:
@@ -77,15 +89,15 @@ def test_growth_ends_in_time_and_says_what_is_left(tmp_path: Path):
     assert done.stdout == "4 measurements are left: go on with --missing\n"
 
 
-def test_overlap_is_measured_beside_torchs_own(tmp_path: Path):
-    found = measured("overlap.py", tmp_path / "found.json", *SMALLEST["overlap.py"])
+def test_overlap_is_measured_beside_torchs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = measured_here(monkeypatch, "overlap.py", tmp_path / "found.json", *SMALLEST["overlap.py"])
     assert_says_where_it_ran(found)
     assert [row["way"] for row in found["steps"]] == ["ddp", "ring[overlap]"]
     assert found["steps"][0]["ratio"] == 1.0 and all(row["step_s"] > 0 for row in found["steps"])
 
 
-def test_curves_of_two_ways_are_the_same(tmp_path: Path):
-    found = measured("training_curves.py", tmp_path / "found.json", *SMALLEST["training_curves.py"])
+def test_curves_of_two_ways_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = measured_here(monkeypatch, "training_curves.py", tmp_path / "found.json", *SMALLEST["training_curves.py"])
     assert_says_where_it_ran(found)
     assert [(row["ranks"], len(row["losses"])) for row in [*found["ways"], *found["ranks"]]] == [(2, 2), (2, 2), (1, 2)]
     assert found["ways"][1]["furthest"] < 1e-3
@@ -193,12 +205,12 @@ def test_the_executors_page_shows_what_was_measured():
     assert all(f"{row['ratio']:.2f} ({row['ratio_low']:.2f}" in page for row in found["all_reduce"])
 
 
-def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path):
+def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "found.json"
-    first = measured("against_gloo.py", file, *SMALLEST["against_gloo.py"])
+    first = measured_here(monkeypatch, "against_gloo.py", file, *SMALLEST["against_gloo.py"])
     assert_says_where_it_ran(first)
     options = ["--ranks", "2", "3", "--sizes", "1K", "--repetitions", "2", "--add"]
-    both = measured("against_gloo.py", file, *options)
+    both = measured_here(monkeypatch, "against_gloo.py", file, *options)
     rows = {(row["ranks"], row["bytes"]): row for row in both["all_reduce"]}
     assert list(rows) == [(2, 1024), (2, 4 << 20), (3, 1024)]
     assert [row["pairs"] for row in rows.values()] == [2, 3, 2]
