@@ -1,10 +1,11 @@
 """A data-parallel training: its model, its data, its gradient sync, and how long a rank computes in a step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from collectives.buckets import Gradient
+from collectives.buckets import FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.checks import check_number, check_path, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.elements import ITEM_BYTES
@@ -26,7 +27,8 @@ HOOKS = ("own", "ddp")
 class Buckets:
     """Gradients travel in buckets while backward goes on: a first one of 1 MiB, then of ``mb`` MiB.
 
-    ``hook`` is who starts them: our own hooks of the gradients, or torch's DistributedDataParallel.
+    ``hook`` is who starts them: our own hooks of the gradients, or torch's DistributedDataParallel, whose first bucket
+    is as large as the others unless these have its usual size.
     """
 
     mb: float = 25.0
@@ -178,6 +180,22 @@ class Training(Recipe):
         count, item = self.parameter_count, ITEM_BYTES["float32"]
         ends = [number * count // 100 for number in range(101)]
         return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]
+
+    def fill_buckets(self, gradients: Sequence[Gradient]) -> list[Bucket]:
+        """Return the buckets in which gradients travel that come in this order.
+
+        DistributedDataParallel begins with one of 1 MiB only where its ``bucket_cap_mb`` is not given.
+
+        >>> gradients = [Gradient(1 << 20, share / 4) for share in range(1, 5)]
+        >>> [len(Training(None, buckets=Buckets(mb)).fill_buckets(gradients)) for mb in (2, Buckets.mb)]
+        [2, 2]
+        >>> [bucket.nbytes >> 20 for bucket in Training(None).fill_buckets(gradients)]
+        [1, 3]
+        """
+        buckets = self.buckets or Buckets()
+        is_torchs = self.gradient_sync is None or buckets.hook == "ddp"
+        size = int(buckets.mb * 2**20)
+        return fill_buckets(gradients, size, size if is_torchs and buckets.mb != Buckets.mb else FIRST_BYTES)
 
     @property
     def overlaps(self) -> bool:

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from collectives.buckets import Bucket, Gradient, fill_buckets
+from collectives.buckets import Bucket, Gradient
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint, read_curve
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.workload import Buckets, ComputePhases, Training
+from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.hop_times import METHOD, make_trace, time_hops
 from simcomm.overlap import Overlap, overlap
@@ -150,7 +150,7 @@ def _time_overlapped(
             f"{training.batch_size}, with {ranks} ranks; make one with `ringlab calibrate SCENARIO`"
         )
     gradients = [Gradient(*each) for each in point.gradients] if point else training.gradients
-    buckets = fill_buckets(gradients, int((training.buckets or Buckets()).mb * 2**20))
+    buckets = training.fill_buckets(gradients)
     seconds, steal = _carried(buckets, point, carry, turns)
     found = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, steal)
     is_torchs = training.buckets is None or training.buckets.hook == "ddp"

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from collectives import InputError, find_algorithm
+from collectives.buckets import Gradient
 from collectives.errors import RunFailed
 from collectives.workload import Buckets, Training
 from realcomm.launching.launcher import launch
@@ -75,6 +76,19 @@ def train_alone(way: dict, model: nn.Module | None = None) -> list[torch.Tensor]
     return steps_of(make_replica(model or tiny_model(), training, steps=8), no_sync, 0, 1)
 
 
+def torchs_buckets(rank: int, world_size: int, mb: float) -> tuple[int, int]:
+    """How many buckets torch fills with a model of four gradients, two of them above 1 MiB; and how many we say."""
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(8, 40_000), nn.ReLU(), nn.Linear(40_000, 10))
+    training = Training(None, batch_size=12, buckets=Buckets(mb))
+    replica, sync = make_replica_and_sync(model, training, rank, world_size)
+    watch = Stopwatch(rank)
+    sync.record_buckets(watch)
+    steps_of(replica, sync, rank, world_size)
+    gradients = [Gradient(each.nbytes, 1.0) for each in reversed(list(model.parameters()))]
+    return len({span.name for span in watch.spans}), len(training.fill_buckets(gradients))
+
+
 def all_ways(rank: int, world_size: int):
     """Weights by way; of the overlapped one also its order, its buckets and the parameters without a gradient."""
     found, overlapped = {}, None
@@ -83,17 +97,19 @@ def all_ways(rank: int, world_size: int):
         overlapped = sync if name == "ring[overlap]" else overlapped
     norm = synchronise_batch_norm(tiny_model(nn.BatchNorm1d(16)))
     found["norm"] = train_tiny(rank, world_size, {"buckets": Buckets()}, norm)[0]
-    return found, overlapped.order, [len(each.parameters) for each in overlapped._buckets], overlapped.unused
+    filled = [torchs_buckets(rank, world_size, mb) for mb in (Buckets.mb, 10)]
+    return found, overlapped.order, [len(each.parameters) for each in overlapped._buckets], overlapped.unused, filled
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_every_way_leads_to_the_weights_of_one_process_on_the_joined_batch(world_size):
     expected = {name: train_alone(way) for name, way in WAYS.items()}
     expected["norm"] = train_alone({}, tiny_model(nn.BatchNorm1d(16)))
-    for found, order, buckets, unused in launch(all_ways, world_size):
+    for found, order, buckets, unused, filled in launch(all_ways, world_size):
         for name, weights in expected.items():
             torch.testing.assert_close(found[name], weights, rtol=1e-4, atol=1e-6, msg=f"{name} differs")
         assert (sorted(order), unused, buckets) == ([0, 1, 2, 3], [], [2, 2])
+        assert filled == [(2, 2), (1, 1)], "torch begins with a bucket of 1 MiB only where it is told no size"
     assert not torch.equal(expected["ring"][0], expected["ring, two pieces"][0]), "the gradients are clipped"
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collectives.buckets import fill_buckets
 from collectives.costs.hops import request_hops
 from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of
 from collectives.records.environment import cores, threads_per_rank
@@ -113,7 +112,7 @@ def _synchronised(training: Training) -> list[int]:
     """Return the bytes of each sync of a step: of all gradients, or of each bucket."""
     if training.buckets is None:
         return [training.gradient_bytes]
-    return [bucket.nbytes for bucket in fill_buckets(training.gradients, int(training.buckets.mb * 2**20))]
+    return [bucket.nbytes for bucket in training.fill_buckets(training.gradients)]
 
 
 def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> TrainingPlan:

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.declaration import Algorithm
 from collectives.request import Request
+from collectives.workload import Buckets
 from realcomm.execution.own_collective import Runner, make_runner
 from realcomm.functions.work import start_work
 from realcomm.training.stopwatch import Stopwatch
@@ -75,11 +76,13 @@ class LocalSteps(GradientSync):
 class TorchsOwn(GradientSync):
     """torch's DistributedDataParallel, which averages the gradients during backward; by an algorithm of ours if given.
 
-    ``model`` is to be called in the place of the one that it wraps.
+    ``model`` is to be called in the place of the one that it wraps. The first bucket is as large as the others where
+    torch is told how large they are; only torch's own choice begins with one of 1 MiB.
     """
 
     def __init__(self, model: nn.Module, bucket_mb: float, algorithm: Algorithm | None = None) -> None:
-        self.model = DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
+        cap = None if bucket_mb == Buckets.mb else bucket_mb
+        self.model = DistributedDataParallel(model, bucket_cap_mb=cap)
         self._algorithm = algorithm
         self._watch: Stopwatch | None = None
         self._ours: dict[int, tuple[torch.Tensor, Runner]] = {}
