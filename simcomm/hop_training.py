@@ -67,6 +67,14 @@ def measured_ranks(training: Training, cluster: Cluster, calibration: Calibratio
     return max(known, default=local)
 
 
+def shared_cores(training: Training, cluster: Cluster, calibration: Calibration | None) -> int | None:
+    """Return how many cores the ranks take turns on; None where each rank's computing was measured, or is given."""
+    if calibration is None or training.compute is not None:
+        return None
+    measured = measured_ranks(training, cluster, calibration)
+    return measured if measured < cluster.local_ranks else None
+
+
 def train_overlapped(
     training: Training,
     cluster: Cluster,

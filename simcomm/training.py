@@ -26,7 +26,7 @@ from simcomm.cluster.calibrated import (
 )
 from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import choose_engine
-from simcomm.hop_training import measured_ranks, train_by_hops, train_overlapped
+from simcomm.hop_training import measured_ranks, shared_cores, train_by_hops, train_overlapped
 from simcomm.model.trouble import (
     BACKWARD,
     DIVISION,
@@ -37,6 +37,7 @@ from simcomm.model.trouble import (
     check_tcp_trouble,
     check_trouble,
 )
+from simcomm.reference.computing import SharedCores
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.tcp_engine import make_simulation
 from simcomm.reference.traces import make_trace
@@ -135,11 +136,14 @@ def _find_steps(
     check_trouble(trouble, cluster.graph, cluster.world_size)
     if transport.tcp is not None:
         check_tcp_trouble(trouble)
-    if choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
+    cores = shared_cores(training, cluster, calibration) if transport.tcp is not None else None
+    if cores is not None:  # only the reference engine knows them
+        compute = compute.times(cores / cluster.world_size)  # of a rank that does not wait for a core
+    elif choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
         found = _on_compiled(training, cluster, transport, compute, steps, record=record, trouble=trouble)
         if found is not None:
             return found
-    return _on_reference(training, cluster, transport, compute, steps, trouble)
+    return _on_reference(training, cluster, transport, compute, steps, trouble, cores)
 
 
 def _reduced_by(algorithm: Algorithm, cluster: Cluster, calibration: Calibration | None, nbytes: int) -> float:
@@ -210,13 +214,21 @@ def _on_compiled(
 
 
 def _on_reference(
-    training: Training, cluster: Cluster, transport: Transport, compute: ComputePhases, steps: int, trouble: Trouble
+    training: Training,
+    cluster: Cluster,
+    transport: Transport,
+    compute: ComputePhases,
+    steps: int,
+    trouble: Trouble,
+    cores: int | None,
 ) -> Trace:
-    """Simulate all steps in one run of the reference engine."""
+    """Simulate all steps in one run of the reference engine; ranks compute on ``cores`` that they share, if any."""
     assert training.gradient_sync is not None
     schedule = verified_schedule(training.gradient_sync, cluster.world_size)
     request = Request(training.gradient_sync, training.gradient_bytes // 4)
     simulation = make_simulation(request, cluster, transport, trouble)
+    if cores is not None:
+        simulation.shared_cores = SharedCores(simulation.env, cores)
     elapsed = simulation.run(
         _rank(simulation, rank, schedule, compute, training.gradient_bytes, steps) for rank in range(cluster.world_size)
     )

@@ -95,6 +95,24 @@ def test_a_calibration_of_another_number_of_ranks_is_refused():
         simcomm.run("all_reduce/ring", simcomm.this_machine(3), 8, calibration=calibration(2, []))
 
 
+def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
+    """All begin at once and share two cores; naive lets them go on one after the other, each on a core of its own."""
+    for module in ("simcomm.hop_training", "simcomm.training"):
+        monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
+    monkeypatch.setattr("simcomm.hop_training.cores", lambda: 2)
+    training = Training(find_algorithm("all_reduce/naive"), model="my.py:build", parameters=100_000)
+    hop, kind = Line(2e-5, 1e-9, 0.0), (training.model_kind, training.dataset, training.batch_size)
+    compute = [ComputePoint(*kind, processes, 1, ComputePhases(0.1, 0.2, 0.05), 0.0) for processes in (1, 2)]
+    found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute)
+    cluster = simcomm.star(4, "4 Mbit/s", "0 us", None)
+    cluster = replace(cluster, is_emulated=True, tcp_terms={"window": 65e3, "send_buffer": 0.0})
+    trace = simcomm.train(training, cluster, steps=2, calibration=found)
+    lengths = {(span.name, span.rank, span.step): span.end - span.begin for span in trace.spans}
+    assert [lengths["forward", rank, 0] for rank in range(4)] == pytest.approx([0.2] * 4)
+    assert [lengths["backward", rank, 0] for rank in range(4)] == pytest.approx([0.4] * 4)
+    assert [lengths["forward", rank, 1] for rank in (1, 2, 3)] == pytest.approx([0.1] * 3)
+
+
 @pytest.mark.parametrize("sync", [None, find_algorithm("all_reduce/ring")])
 def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monkeypatch):
     """Measured in two processes on two cores, and predicted for four hosts of the same machine."""
