@@ -43,7 +43,7 @@ def test_errors_are_relative_to_what_was_measured_and_grouped():
 
 def test_the_command_shows_writes_and_draws(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     answer = AccuracyHere(ROWS, {"star8": "TCP on h0 timed out 3 times"}, 12.0)
-    monkeypatch.setattr(accuracy, "accuracy_here", lambda **options: answer)
+    monkeypatch.setattr(accuracy, "accuracy_here", lambda names, **options: answer)
     done = ringlab("accuracy", "--here", "--plot", tmp_path / "here.png", "--json", tmp_path / "here.json")
     assert done.status == 0 and "star8 was not measured: TCP on h0 timed out" in done.out
     assert "4 rows in 12 s" in done.out and (tmp_path / "here.png").stat().st_size > 1000
@@ -55,7 +55,7 @@ def test_a_busy_machine_is_named_and_its_rows_are_marked(ringlab: Ringlab, monke
     loads = {"star4": MachineLoad(0.31, 0.0, ["cc1plus"]), "star8": MachineLoad(0.01, 0.0)}
     rows = (*(replace(row, is_busy=True) for row in ROWS), replace(ROWS[0], scenario="star8"))
     answer = AccuracyHere(rows, {}, 12.0, loads=loads)
-    monkeypatch.setattr(accuracy, "accuracy_here", lambda **options: answer)
+    monkeypatch.setattr(accuracy, "accuracy_here", lambda names, **options: answer)
     said = "busy during star4: other processes took 31% of this machine's cores (cc1plus). 4 of 5 rows are marked"
     assert said in ringlab("accuracy", "--here").out
     assert [row["is_busy"] for row in answer.to_dict()["rows"]] == [True] * 4 + [False]
@@ -77,6 +77,14 @@ def test_each_rate_and_all_computing_are_measured_once(monkeypatch: pytest.Monke
 
 def test_options_of_the_other_accuracy_do_not_go_with_it(ringlab: Ringlab):
     assert "--here emulates clusters" in ringlab("accuracy", "--here", "--put-aside").err
+    assert "--only says which clusters --here emulates" in ringlab("accuracy", "--only", "star8").err
+
+
+def test_only_some_clusters_are_emulated_where_they_are_named(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):
+    answered = Mock(return_value=AccuracyHere(ROWS, {}, 12.0))
+    monkeypatch.setattr(accuracy, "accuracy_here", answered)
+    ringlab("accuracy", "--here", "--only", "star8", "--only", "mine.toml")
+    assert answered.call_args.args == (["emulated/star8", "mine.toml"],)
 
 
 def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
@@ -92,11 +100,11 @@ def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_no
     scenario, answers = load("emulated/training8"), [RunFailed("h3 timed out"), ["traces"]]
     network = Mock(complaints=lambda: ["TCP on h3 timed out"])
     monkeypatch.setattr(here_rows, "train_each", Mock(side_effect=answers))
-    assert here_rows._train_undisturbed(scenario, network, NoProgress()) == (["traces"], 2)
+    assert here_rows._train_undisturbed(scenario, [3], network, NoProgress()) == (["traces"], 2)
     broken = Mock(side_effect=RunFailed("rank 3 ran out of memory"))
     monkeypatch.setattr(here_rows, "train_each", broken)
     with pytest.raises(RunFailed, match="out of memory"):
-        here_rows._train_undisturbed(scenario, Mock(complaints=list), NoProgress())
+        here_rows._train_undisturbed(scenario, [3], Mock(complaints=list), NoProgress())
     assert broken.call_count == 1
 
 

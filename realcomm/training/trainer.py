@@ -82,28 +82,29 @@ def train_each(
     trainings: Sequence[Training],
     cluster: Ranks,
     *,
-    steps: int,
+    steps: int | Sequence[int],
     timeout: float = 600.0,
     progress: Progress | None = None,
     network: Network | None = None,
 ) -> list[Trace]:
-    """Train so many steps of one training after the other with the same processes; return the trace of each.
+    """Train one training after the other with the same processes, so many steps each; return the trace of each.
 
     Raise as ``train`` does; what breaks one of them ends all.
 
     >>> [trace] = train_each([Training(None)], simcomm.this_machine(ranks=2), steps=2)  # doctest: +SKIP
     """
-    for training in trainings:
-        _check(training, cluster.world_size, steps, "gloo")
+    counts = [steps] * len(trainings) if isinstance(steps, int) else list(steps)
+    for training, count in zip(trainings, counts, strict=True):
+        _check(training, cluster.world_size, count, "gloo")
     options: dict[str, Any] = {"timeout": timeout, "progress": progress, "network": network, "renews": True}
-    found = launch(_train_each, cluster.world_size, trainings, steps, **options)
+    found = launch(_train_each, cluster.world_size, trainings, counts, **options)
     return [
         make_trace(training, cluster, [*of]) for training, of in zip(trainings, zip(*found, strict=True), strict=True)
     ]
 
 
-def _train_each(rank: int, world_size: int, trainings: Sequence[Training], steps: int) -> list[RankResult]:
-    return [train_rank(rank, world_size, training, steps) for training in trainings]
+def _train_each(rank: int, world_size: int, trainings: Sequence[Training], steps: Sequence[int]) -> list[RankResult]:
+    return [train_rank(rank, world_size, training, count) for training, count in zip(trainings, steps, strict=True)]
 
 
 def train_rank(

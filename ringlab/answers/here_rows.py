@@ -30,7 +30,7 @@ from scenarios import Scenario
 
 BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all_reduce
 PHASES = ("step_s", "sync_s", "forward_s", "backward_s", "optimizer_s")
-TRAINING_STEPS = 3  # of which the first does not count
+WARM_UP, COUNTED_S, MOST_COUNTED = 3, 9.0, 5  # of a training: first steps, seconds of those that count, most of these
 TOTAL_S = 0.4  # of the repetitions of a row ...
 LONG_S = 1.0  # of one that is run once; others were run once before they count
 ATTEMPTS = 3  # of a row, or of a scenario's trainings, during which TCP times out
@@ -186,7 +186,8 @@ def _train(
     """Yield the phases of each training's step, predicted before they are measured."""
     predict = partial(simcomm.train, cluster=scenario.cluster, calibration=calibration, record=False)
     simulated = [training_figures(predict(training), training) for training in scenario.trainings]
-    traces, attempts = _train_undisturbed(scenario, network, progress)
+    steps = [training_steps(one.step_s or COUNTED_S) for one in simulated]
+    traces, attempts = _train_undisturbed(scenario, steps, network, progress)
     for training, predicted, trace in zip(scenario.trainings, simulated, traces, strict=True):
         measured = training_figures(trace, training)
         for phase in PHASES:
@@ -196,24 +197,38 @@ def _train(
                 yield HereRow(name_of(scenario), what, measured.world_size, None, known, seconds, attempts)
 
 
-def _train_undisturbed(scenario: Scenario, network: EmulatedNetwork, progress: Progress) -> tuple[list[Trace], int]:
+def training_steps(predicted: float) -> int:
+    """Return how many steps of a training are taken, one of which should take so many seconds.
+
+    The first three do not count, of a training with long steps the first two.
+
+    >>> training_steps(0.7), training_steps(2.1), training_steps(10.3)
+    (8, 7, 3)
+    """
+    counted = min(int(COUNTED_S / predicted), MOST_COUNTED)
+    return WARM_UP + counted if counted > 1 else WARM_UP
+
+
+def _train_undisturbed(
+    scenario: Scenario, steps: Sequence[int], network: EmulatedNetwork, progress: Progress
+) -> tuple[list[Trace], int]:
     """Return the traces of a scenario's trainings, and the attempts that they took. Raise RunFailed."""
     names = ", ".join(training.sync_name for training in scenario.trainings)
     for attempt in range(1, ATTEMPTS):
         with progress.task(f"training with {names} on {name_of(scenario)}") as tick:
             try:
-                return _train_once(scenario, network, tick), attempt
+                return _train_once(scenario, steps, network, tick), attempt
             except RunFailed as error:
                 if not network.complaints():  # what failed is not the network
                     raise
                 progress.note(f"warning: {error}; once more")
     with progress.task(f"training with {names} on {name_of(scenario)}, for the last time") as tick:
-        return _train_once(scenario, network, tick), ATTEMPTS
+        return _train_once(scenario, steps, network, tick), ATTEMPTS
 
 
-def _train_once(scenario: Scenario, network: EmulatedNetwork, tick: Tick) -> list[Trace]:
+def _train_once(scenario: Scenario, steps: Sequence[int], network: EmulatedNetwork, tick: Tick) -> list[Trace]:
     return train_each(
-        scenario.trainings, scenario.cluster, steps=TRAINING_STEPS, timeout=TIMEOUT_S, progress=tick, network=network
+        scenario.trainings, scenario.cluster, steps=steps, timeout=TIMEOUT_S, progress=tick, network=network
     )
 
 

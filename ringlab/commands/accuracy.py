@@ -28,6 +28,10 @@ def accuracy(
     here: Annotated[
         bool, typer.Option("--here", help="Instead, emulate the scenarios under emulated/ and compare (ten minutes).")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SCENARIO", help="With --here: this one under emulated/, or a file; may be repeated."),
+    ] = None,
     training: Annotated[
         bool, typer.Option("--training", help="Instead, predict published trainings on many GPUs.")
     ] = False,
@@ -53,8 +57,10 @@ def accuracy(
     if here:
         if data is not None or only_put_aside or leave_one_out or calibrate:
             raise InputError("--here emulates clusters on this machine; the other options are about NCCL's tables")
-        _show_here(plot, json_to)
+        _show_here([name_of_emulated(name) for name in only or ()], plot, json_to)
         return
+    if only:
+        raise InputError("--only says which clusters --here emulates; give both")
     answer = accuracy_answer.accuracy(
         data,
         only_put_aside=only_put_aside,
@@ -77,11 +83,22 @@ def _show_training(data: Path | None, only_put_aside: bool, plot: Path | None, j
         answer.draw(plot)
 
 
-def _show_here(plot: Path | None, json_to: str | None) -> None:
+def name_of_emulated(name: str) -> str:
+    """Return a scenario by what says which: a file, a bundled one, or one under ``emulated/`` by its own name.
+
+    >>> name_of_emulated("star8"), name_of_emulated("emulated/star8"), name_of_emulated("my.toml")
+    ('emulated/star8', 'emulated/star8', 'my.toml')
+    """
+    from scenarios import shipped
+
+    return f"emulated/{name}" if f"emulated/{name}" in shipped() else name
+
+
+def _show_here(names: list[str], plot: Path | None, json_to: str | None) -> None:
     from ringlab.answers.accuracy_here import accuracy_here
     from ringlab.terminal.accuracy_here_tables import show_accuracy_here
 
-    answer = accuracy_here(progress=TerminalProgress())
+    answer = accuracy_here(names, progress=TerminalProgress())
     write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy_here)
     if plot is not None:  # after what took ten minutes is told and kept
         answer.draw(plot)
