@@ -27,9 +27,11 @@ class TcpTerms:
     cores: float = inf  # that all ranks share: what software does waits for one of them; off: infinite
     post_cpu: float = 0.0  # seconds of a core in which a rank posts a send or a receive, one after the other
     arrival_cpu: float = 0.0  # seconds of a core between the last byte of a message or notice and that a rank knows
+    follow_cpu: float = inf  # of what comes while the rank is at what came before: no more than that; off: infinite
     own_share: float = 1.0  # of both, that gloo's own collectives take, which post in C++ and not in Python; off: 1
     send_buffer: float = inf  # bytes that a send may leave behind when it returns; off: 0, it returns when all is there
     window: float = inf  # bytes of a connection under way; off: infinite
+    piece: float = inf  # bytes of a connection that wait for its first link or are on it; off: infinite
     payload: float = 1448.0  # bytes of data in a packet
     header: float = 66.0  # bytes beside them; off: 0
     burst: float = 0.0  # bytes that a link lets through at once after idle; off: 0
@@ -43,7 +45,7 @@ class TcpTerms:
                     raise InputError(f"{field.name} is {quote(getattr(self, field.name))}; give true or false")
             elif getattr(self, field.name) != inf:
                 check_number(field.name, getattr(self, field.name), at_least=0)
-        for name in ("window", "payload", "packets_acknowledged"):
+        for name in ("window", "piece", "payload", "packets_acknowledged"):
             check_number(name, min(getattr(self, name), 1e300), above=0)
         if self.cores != inf:
             check_whole_number("cores", self.cores, at_least=1)
@@ -89,5 +91,6 @@ class Transport:
         if self.tcp is None:
             return self
         share = self.tcp.own_share
-        own = replace(self.tcp, post_cpu=share * self.tcp.post_cpu, arrival_cpu=share * self.tcp.arrival_cpu)
-        return replace(self, tcp=own)
+        post, arrival = share * self.tcp.post_cpu, share * self.tcp.arrival_cpu
+        follow = share * min(self.tcp.arrival_cpu, self.tcp.follow_cpu)
+        return replace(self, tcp=replace(self.tcp, post_cpu=post, arrival_cpu=arrival, follow_cpu=follow))

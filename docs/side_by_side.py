@@ -63,7 +63,8 @@ def main() -> None:
     with realcomm.emulate(scenario.cluster) as network:
         measured = realcomm.run(options.algorithm, scenario.cluster, nbytes, network=network)
         built = as_built(scenario, network).cluster
-    predicted = simcomm.run(options.algorithm, replace(built, transport=fit_pair(PairProbes(**pair))), nbytes)
+    transport = fit_pair(PairProbes(**pair), built.world_size)
+    predicted = simcomm.run(options.algorithm, replace(built, transport=transport), nbytes)
     print("\n".join(compare(predicted, measured)))
 
 

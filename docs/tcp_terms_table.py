@@ -18,7 +18,6 @@ from typing import Any
 from page_marks import write_between
 
 import simcomm
-from collectives import Transport
 from collectives.output_files import write_text
 from collectives.records.pair_probes import PairProbes
 from collectives.units import format_size
@@ -34,16 +33,19 @@ MISSES = ROOT / "docs" / "predictions.md"
 SMALL = 4096  # bytes up to which ranks wait for cores more than for links
 RACKS = ("bad-order", "two-racks", "three-racks")
 CHOSEN_ON = ("star4", "bad-order", "three-racks")
-POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction", "at_once", "crowd", "own")
+CROWD = ("crowd", "crowd_many", "waking", "own")
+POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction", "at_once", *CROWD)
 OFF: dict[str, dict[str, Any]] = {
     "the executor's pipeline": {"pipeline": False},
     "notices": {"notices": False},
     "send buffer": {"send_buffer": 0.0},
     "window": {"window": inf},
+    "piece": {"piece": inf},
     "headers": {"header": 0.0},
     "burst": {"burst": 0.0},
     "acknowledgements": {"acknowledgement": 0.0},
     "shared cores": {"cores": inf},
+    "what follows at once": {"follow_cpu": inf},
     "gloo's own posts": {"own_share": 1.0},
     "shared cores and processor time": {"cores": inf, "post_cpu": 0.0, "arrival_cpu": 0.0},
 }
@@ -56,7 +58,7 @@ class Rows:
     def __init__(self, found: dict[str, Any]) -> None:
         self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
         self.trained: list[Row] = [row for row in found["rows"] if row["bytes"] is None]
-        self._transports = {pair["bandwidth"]: _fit(pair) for pair in found["pairs"]}
+        self._pairs = {pair["bandwidth"]: _probes(pair) for pair in found["pairs"]}
         self._clusters = {name: without_latencies(load(f"emulated/{name}").cluster) for name in self.scenarios}
 
     @property
@@ -72,7 +74,7 @@ class Rows:
     def predict(self, row: Row, off: dict[str, Any] | None) -> float:
         """Return the seconds of a row with some fields of the terms changed."""
         cluster = self._clusters[row["scenario"]]
-        transport = self._transports[hosts_bandwidth(cluster)]
+        transport = fit_pair(self._pairs[hosts_bandwidth(cluster)], cluster.world_size)
         terms = transport.tcp
         assert terms is not None
         if off is None:
@@ -85,9 +87,9 @@ class Rows:
         return simcomm.run(name, cluster, row["bytes"], engine="compiled", record=False).elapsed
 
 
-def _fit(pair: dict[str, Any]) -> Transport:
-    """Return the transport of a pair as JSON has it."""
-    return fit_pair(PairProbes(**pair | {key: [tuple(point) for point in pair.get(key, ())] for key in POINTS}))
+def _probes(pair: dict[str, Any]) -> PairProbes:
+    """Return a pair as JSON has it."""
+    return PairProbes(**pair | {key: [tuple(point) for point in pair.get(key, ())] for key in POINTS})
 
 
 def summary(errors: Sequence[float]) -> str:

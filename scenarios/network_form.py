@@ -92,6 +92,7 @@ class TermsForm(Section):
     acknowledgements: bool | None = None
     send_buffer: SizeOrOff | None = None
     window: SizeOrOff | None = None
+    piece: SizeOrOff | None = None
     burst: SizeOrOff | None = None
     cores: CoresOrOff | None = None
 
@@ -104,7 +105,7 @@ class TermsForm(Section):
         for key, field in (("headers", "header"), ("acknowledgements", "acknowledgement")):
             if getattr(self, key) is False:
                 found[field] = 0.0
-        for key, off in (("send_buffer", 0.0), ("window", inf), ("burst", 0.0)):
+        for key, off in (("send_buffer", 0.0), ("window", inf), ("piece", inf), ("burst", 0.0)):
             value = getattr(self, key)
             if value is not None:
                 found[key] = off if value == inf else value

@@ -70,6 +70,7 @@ def test_each_rate_and_all_computing_are_measured_once(monkeypatch: pytest.Monke
     calibrator = here_rows.HereCalibrator(scenarios, NoProgress())
     found = [calibrator.calibrate(one) for one in scenarios]
     assert [call.args[0] for call in pair.call_args_list] == [6.25e6, 12.5e6]
+    assert [call.kwargs["crowd"] for call in pair.call_args_list] == [None, PAIR]  # the cores are the same
     [call] = computing.call_args_list
     assert call.args[1] == [*scenarios[1].trainings, *scenarios[3].trainings]
     assert all(one.pair == PAIR for one in found)

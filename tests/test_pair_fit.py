@@ -43,7 +43,7 @@ def test_the_fit_finds_what_the_pair_was_made_of():
     assert (terms.notice_overhead, terms.start) == (pytest.approx(130e-6), pytest.approx(450e-6 - 40e-6 - 130e-6))
     assert terms.exchange_overhead == pytest.approx(450e-6 - 200e-6 - 70e-6)
     assert terms.send_buffer == pytest.approx(1e6)
-    assert (terms.window, terms.burst, terms.packet) == (45 * 1448.0, 4096.0, 1514.0)  # of 147 kB, one piece
+    assert (terms.window, terms.piece, terms.burst, terms.packet) == (147e3, 45 * 1448.0, 4096.0, 1514.0)
 
 
 def test_the_model_predicts_the_pair_that_it_was_fitted_to():
@@ -71,11 +71,24 @@ def test_what_gloo_posts_itself_costs_its_share_in_its_own_collectives_only():
     assert ring == simcomm.run("all_reduce/ring", whole, 4096, engine="simpy").elapsed
 
 
-def test_ranks_that_slept_take_longer_to_start():
-    asleep = fit_pair(replace(PAIR, waking=8 * 500e-6 / 2)).tcp  # eight ranks of 500 us each, on two cores
-    awake, brief = fit_pair(PAIR).tcp, fit_pair(replace(PAIR, waking=1e-6)).tcp
-    assert asleep is not None and awake is not None and brief == awake
-    assert asleep.start == pytest.approx(500e-6) and awake.start < 400e-6
+def test_ranks_that_slept_take_longer_to_start_the_more_of_them_there_are():
+    slept = replace(PAIR, waking=[(4, 4 * 400e-6 / 2), (8, 8 * 500e-6 / 2)])  # of 400 and 500 us each, on two cores
+    starts = [terms.start for ranks in (2, 4, 6, 8, 16, None) if (terms := fit_pair(slept, ranks).tcp) is not None]
+    awake, brief = fit_pair(PAIR).tcp, fit_pair(replace(PAIR, waking=[(8, 1e-6)])).tcp
+    assert awake is not None and brief == awake and awake.start < 400e-6
+    assert starts == pytest.approx([awake.start, 400e-6, 450e-6, 500e-6, 500e-6, 500e-6])
+
+
+def test_what_follows_at_once_takes_what_more_messages_take_of_busy_cores():
+    step = PAIR.crowd[-1][1]
+    further = [(messages, step + (messages - 1) * 8 * 2 * 45e-6 / 2) for messages in (1, 7)]  # 45 us, as step is of 70
+    terms = fit_pair(replace(PAIR, crowd_many=further)).tcp
+    assert terms is not None
+    assert (terms.post_cpu, terms.arrival_cpu, terms.follow_cpu) == pytest.approx((30e-6, 40e-6, 15e-6))
+    cheap = [(1, step), (7, step + 6 * 8 * 2 * 20e-6 / 2)]  # less than posting takes one rank alone: then it is posting
+    least = fit_pair(replace(PAIR, crowd_many=cheap)).tcp
+    assert least is not None
+    assert (least.post_cpu, least.arrival_cpu, least.follow_cpu) == pytest.approx((20e-6, 50e-6, 0.0))
 
 
 def test_a_chain_that_was_disturbed_counts_less_than_those_that_were_not():
@@ -88,7 +101,7 @@ def test_jumbo_frames_have_less_headers():
     arrived = [(nbytes, nbytes / jumbo) for nbytes in SIZES]
     found = fit_pair(replace(PAIR, mtu=9000, arrived=arrived)).tcp
     assert found is not None
-    assert (found.payload, found.packet, found.window) == (8948.0, 9014.0, 7 * 8948.0)
+    assert (found.payload, found.packet, found.piece) == (8948.0, 9014.0, 7 * 8948.0)
 
 
 def test_a_pair_that_something_else_limits_is_refused():

@@ -124,6 +124,16 @@ def test_messages_much_larger_than_the_window_share_the_link():
     assert [found[0, peer, 0] for peer in (1, 2, 3)] == pytest.approx([3 * 1.448] * 3, rel=0.03)
 
 
+def test_of_a_connection_a_piece_at_a_time_is_on_the_first_link():
+    """Two messages share the link by pieces. One alone goes on as its pieces leave, whatever the link's latency."""
+    found = times(from_0_to(1, 2), star(3, replace(OFF, piece=30_000.0)))
+    assert [found[0, peer, 0] for peer in (1, 2)] == pytest.approx([2 * 1.448] * 2, rel=0.02)
+    alone = times(from_0_to(1), star(2, replace(OFF, piece=16 * 1448.0), latency="1 s"))
+    assert alone[0, 1, 0] == pytest.approx(2 + 1.448)  # as fast as without, where acknowledgements take 2 s more
+    small = times(from_0_to(1), star(2, replace(OFF, piece=1.0)))
+    assert small[0, 1, 0] == pytest.approx(1.448)  # one segment may always be on the link
+
+
 def test_a_window_is_sent_once_a_round_trip():
     """Ten packets of window and a round trip of 4 s take 100 round trips, less the way back of the last."""
     window = 16 * 1448.0
@@ -186,6 +196,21 @@ def test_posting_and_arriving_take_a_core():
     assert [own[0, peer, 0] for peer in (1, 2)] == pytest.approx([0.25 + 1.448 + 0.5, 0.25 + 2 * 1.448 + 0.5])
 
 
+def test_what_comes_while_a_rank_is_at_others_takes_less():
+    """Three messages come to rank 0 at once: it is there for the first, and goes on with the others."""
+
+    def program(rank: int, world_size: int) -> Program:
+        yield tuple(recv(peer, peer) for peer in (1, 2, 3)) if rank == 0 else (send(0, rank),)
+
+    fan_in, tiny = one_program(program, chunks=4), 16
+    terms = replace(OFF, arrival_cpu=0.5, cores=1)
+    whole = times(fan_in, star(4, terms), tiny)
+    assert max(whole.values()) == pytest.approx(3 * 0.5, rel=1e-3)
+    follow = times(fan_in, star(4, replace(terms, follow_cpu=0.125)), tiny)
+    assert sorted(follow.values()) == pytest.approx([0.5, 0.625, 0.75], rel=1e-3)
+    assert times(fan_in, star(4, replace(terms, follow_cpu=2.0)), tiny) == whole  # never more than the first
+
+
 def test_reductions_of_ranks_that_share_a_core_follow_each_other():
     exchange = one_program(lambda rank, world_size: iter([(send(1 - rank, 0), recv_reduce(1 - rank, 0))]))
     cluster = star(2, OFF)
@@ -214,8 +239,10 @@ def random_terms(random: Random) -> TcpTerms:
         cores=random.choice([1, 2, 3, float("inf")]),
         post_cpu=random.choice([0.0, 2e-5]),
         arrival_cpu=random.choice([0.0, 3e-5, 1e-4]),
+        follow_cpu=random.choice([0.0, 1e-5, float("inf")]),
         send_buffer=random.choice([0.0, 5e4, 1e6, float("inf")]),
         window=random.choice([2e4, 1.5e5, float("inf")]),
+        piece=random.choice([2e4, 7e4, float("inf")]),
         header=random.choice([0.0, 66.0]),
         burst=random.choice([0.0, 4096.0]),
         acknowledgement=random.choice([0.0, 66.0]),

@@ -28,7 +28,8 @@ class PairProbes:
     reduction: Points  # one addition by each rank at once
     at_once: Points = field(default_factory=list)  # (messages of the smallest size, one way): posted in one step
     crowd: Points = field(default_factory=list)  # (pairs of ranks): an exchange of the smallest size by all at once
-    waking: float = 0.0  # seconds that the largest crowd's first step takes more than a later one: its ranks slept
+    crowd_many: Points = field(default_factory=list)  # (messages at once): the same of the largest crowd, by messages
+    waking: Points = field(default_factory=list)  # (ranks): what a crowd's first step takes more, whose ranks slept
     own: Points = field(default_factory=list)  # (messages of all ranks): gloo's own barrier and all_gather, by as many
     cores: int = 0  # of the machine, which all ranks share; 0 where that was not measured
 

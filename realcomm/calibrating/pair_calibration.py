@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
 from collectives.records.calibration import Calibration
 from collectives.records.environment import threads_per_rank
-from collectives.records.pair_probes import PairProbes, Points
+from collectives.records.pair_probes import PairProbes
 from collectives.workload import Training
 from realcomm.calibrating.blocks import fit_line
 from realcomm.calibrating.calibration import calibrate
@@ -17,14 +17,21 @@ from realcomm.emulation.network import emulate
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Progress
 
-CROWD_RANKS = 8  # on two hosts, four on each
+if TYPE_CHECKING:
+    from realcomm.calibrating.pair_worker import Crowd
+
+CROWDS = (4, 8)  # ranks on two hosts, half of them on each
+CROWD_BANDWIDTH = 100e6 / 8  # bytes/s, at least: what a crowd takes of the cores is not to wait for its links
 
 
-def calibrate_pair(bandwidth: float, *, timeout: float = 300.0, progress: Progress | None = None) -> PairProbes:
+def calibrate_pair(
+    bandwidth: float, *, crowd: PairProbes | None = None, timeout: float = 300.0, progress: Progress | None = None
+) -> PairProbes:
     """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure messages between them, remove all.
 
-    Takes some ten seconds at 50 Mbit/s. Raise RunFailed where nothing can be emulated here or the network lost packets,
-    and RankFailed and TimedOut as ``launch`` does.
+    What more ranks than cores take is that of ``crowd``, if that is given: of another pair measured before. Takes some
+    twenty seconds at 50 Mbit/s, and forty with a crowd. Raise RunFailed where nothing can be emulated here or the
+    network lost packets, and RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
@@ -32,9 +39,21 @@ def calibrate_pair(bandwidth: float, *, timeout: float = 300.0, progress: Progre
     asked = PairProbes(bandwidth, MTU, BURST, [], [], [], [], [], 0, 0, 0.0, 0, [])
     with emulate(_Pair(bandwidth, 2)) as network:
         found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
-    with emulate(_Pair(bandwidth, CROWD_RANKS)) as network:
-        crowd, waking, own = launch(_crowd, CROWD_RANKS, timeout=timeout, progress=progress, network=network)[0]
-    return replace(found, crowd=crowd, waking=waking, own=own)
+    if crowd is not None:
+        known = {name: getattr(crowd, name) for name in ("crowd", "crowd_many", "waking", "own")}
+        return replace(found, **known)
+    crowds: dict[int, Crowd] = {}
+    for ranks in CROWDS:
+        with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
+            crowds[ranks] = launch(_crowd, ranks, timeout=timeout, progress=progress, network=network)[0]
+    largest = crowds[max(CROWDS)]
+    return replace(
+        found,
+        crowd=[(ranks // 2, one.step) for ranks, one in crowds.items()],
+        crowd_many=largest.many,
+        waking=[(ranks, one.waking) for ranks, one in crowds.items()],
+        own=largest.own,
+    )
 
 
 def calibrate_emulated(
@@ -73,7 +92,7 @@ def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
     return probe_pair(rank, world_size, asked)
 
 
-def _crowd(rank: int, world_size: int) -> tuple[Points, float, Points]:
+def _crowd(rank: int, world_size: int) -> "Crowd":
     from realcomm.calibrating.pair_worker import probe_crowd  # torch comes with it
 
     return probe_crowd(rank, world_size)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median_low
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -36,8 +37,9 @@ TINY_HOPS = (1, 5, 13)
 LONG_SIZE = 1024 * KIB  # of one hop and of two only
 EXCHANGES = (1, 4)  # steps that depend on each other ...
 TINY_EXCHANGES = (4, 16)  # ... and of the smallest size
+ROUNDS = 2  # of what a crowd exchanges: other processes only add time, so that the quickest counts
 AT_ONCE = (1, 4, 12)  # messages that are posted in one step
-CROWD = (1, 2, 4)  # pairs of ranks that exchange messages at once, between the same two hosts
+CROWD_MANY = (1, 7)  # messages that each rank of a crowd sends at once
 SENT_SIZES = tuple(KIB * 4**k for k in range(3, 8))  # 64 KiB to 16 MiB
 LONGEST_S = 4.0  # that a message may take
 REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
@@ -54,10 +56,12 @@ def chain(hops: int, rank: int, world_size: int) -> Program:
         yield (send(1 - rank, 0),) if rank == hop % 2 else (recv(1 - rank, 0),)
 
 
-def exchange(steps: int, pairs: int, rank: int, world_size: int) -> Program:
-    """Let the two ranks of each pair send and receive at once, each step what the one before brought."""
-    for step in range(steps if rank < 2 * pairs else 0):
-        yield send(rank ^ 1, step % 2), recv(rank ^ 1, 1 - step % 2)
+def exchange(steps: int, messages: int, rank: int, world_size: int) -> Program:
+    """Let the two ranks of each pair send and receive so many chunks at once, each step what the one before brought."""
+    for step in range(steps):
+        ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
+        sends = (send(rank ^ 1, ours + chunk) for chunk in range(messages))
+        yield *sends, *(recv(rank ^ 1, theirs + chunk) for chunk in range(messages))
 
 
 def at_once(messages: int, rank: int, world_size: int) -> Program:
@@ -97,18 +101,21 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
     )
 
 
-def probe_crowd(rank: int, world_size: int) -> tuple[Points, float, Points]:
-    """Return what more ranks than cores measure; all ranks call this.
+class Crowd(NamedTuple):
+    """What more ranks than cores measure, in seconds."""
 
-    The seconds of one more exchange of the smallest size by each number of pairs; what the first of all pairs takes
-    more, whose ranks slept until then; and ``_own``.
-    """
-    crowd, waking = list[tuple[int, float]](), 0.0
-    for pairs in CROWD:
-        few, further = _exchanges(TINY, pairs)
-        crowd.append((pairs, further))
-        waking = max(0.0, few - TINY_EXCHANGES[0] * further)
-    return crowd, waking, _own(world_size)
+    step: float  # one more exchange of the smallest size by all pairs at once
+    waking: float  # what the first one takes more, whose ranks slept until then
+    many: Points  # (messages at once): one more exchange, by how many messages each rank sends in it
+    own: Points  # ``_own``
+
+
+def probe_crowd(rank: int, world_size: int) -> Crowd:
+    """Return what ranks measure that form pairs; all ranks call this."""
+    rounds = [[_exchanges(TINY, messages) for messages in CROWD_MANY] for _ in range(ROUNDS)]
+    few, further = (min(one[0][which] for one in rounds) for which in (0, 1))
+    many = [(messages, min(one[at][1] for one in rounds)) for at, messages in enumerate(CROWD_MANY)]
+    return Crowd(further, max(0.0, few - TINY_EXCHANGES[0] * further), many, _own(world_size))
 
 
 def _own(world_size: int) -> Points:
@@ -159,10 +166,10 @@ def _exchange(size: int) -> float:
     return _exchanges(size)[1]
 
 
-def _exchanges(size: int, pairs: int = 1) -> tuple[float, float]:
+def _exchanges(size: int, messages: int = 1) -> tuple[float, float]:
     """Return the seconds of a few steps of exchanges, and of one more."""
     counts = TINY_EXCHANGES if size == TINY else EXCHANGES
-    few, many = (_seconds(partial(exchange, steps, pairs), size, 2) for steps in counts)
+    few, many = (_seconds(partial(exchange, steps, messages), size, 2 * messages) for steps in counts)
     return few, (many - few) / (counts[1] - counts[0])
 
 

@@ -73,7 +73,8 @@ class HereCalibrator:
         bandwidth = hosts_bandwidth(scenario.cluster)
         if bandwidth not in self.pairs:
             with self._progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
-                self.pairs[bandwidth] = calibrate_pair(bandwidth, timeout=TIMEOUT_S, progress=tick)
+                crowd = next(iter(self.pairs.values()), None)  # of the cores, which no link's rate changes
+                self.pairs[bandwidth] = calibrate_pair(bandwidth, crowd=crowd, timeout=TIMEOUT_S, progress=tick)
         if not scenario.trainings:
             return from_pair(self.pairs[bandwidth], cores())
         if self._computing is None:

@@ -58,7 +58,7 @@ def _borrowed_transport(cluster: Cluster, calibration: Calibration) -> Transport
     """Return the costs of this machine's software for a cluster of other machines, with the terms that it asks for."""
     given = cluster.tcp_terms or {}
     if calibration.pair is not None:
-        measured = fit_pair(calibration.pair)
+        measured = fit_pair(calibration.pair, cluster.world_size)
         assert measured.tcp is not None
         return replace(measured, tcp=replace(measured.tcp, **given), source=f"calibrated {calibration.created}")
     if not given:

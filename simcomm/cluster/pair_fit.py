@@ -1,16 +1,17 @@
 """The terms of TCP as a pair of hosts shows them, and never the collective that they predict.
 
 Each number comes from one kind of probe: overheads and processor time from the smallest messages, which a link's burst
-lets through, the send buffer from when large sends return, the window from what TCP says is under way, but not more
-than Linux hands to a link in one piece: what is left of a message then waits behind what others have handed over
-meanwhile ("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not
-fitted: headers and the link's bandwidth give it, and where what was measured is further from it than ``MOST_OFF``,
-something else limits the pair and nothing is predicted from it.
+lets through, the send buffer from when large sends return, the window from what TCP says is under way. What Linux hands
+to a link in one piece is known: what is left of a message then waits behind what others have handed over meanwhile
+("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted:
+headers and the link's bandwidth give it, and where what was measured is further from it than ``MOST_OFF``, something
+else limits the pair and nothing is predicted from it.
 """
 
 from math import ceil, inf
 
 from collectives.errors import InputError
+from collectives.records.calibration import read_curve
 from collectives.records.pair_probes import PairProbes, Points
 from collectives.transport import TcpTerms, Transport
 
@@ -21,12 +22,14 @@ INSIDE_MTU = 52.0  # of those, what counts as part of the MTU
 PIECE = 65536 - 320  # bytes that Linux hands to a link in one piece: GSO_LEGACY_MAX_SIZE less MAX_TCP_HEADER
 
 
-def fit_pair(probes: PairProbes) -> Transport:
-    """Return the transport of a pair of hosts. Raise InputError where its goodput is not what its links should give.
+def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
+    """Return the transport of a pair of hosts for so many ranks in all, or for as many as the largest crowd had.
 
     One of the smallest messages in a chain takes the overhead, being posted, and a core at its arrival; a chain of one
     takes ``start`` and a notice more; a step in which both sides send takes ``exchange_overhead`` more. What a send
     leaves behind when it returns is what arrives later than that.
+
+    Raises InputError where the pair's goodput is not what its links should give.
     """
     payload = probes.mtu - INSIDE_MTU
     rate = probes.bandwidth * payload / (payload + HEADER)
@@ -35,19 +38,21 @@ def fit_pair(probes: PairProbes) -> Transport:
     hop, first = _chain(probes, small)
     on_wire = small + ceil(small / payload) * HEADER
     hop = max(0.0, hop - max(0.0, on_wire - probes.burst) / probes.bandwidth)
-    post, arrival = _processor(probes, hop)
+    post, arrival, follow = _processor(probes, hop)
     overhead = hop - post - arrival
     notice = min(overhead, max(0.0, first - hop - arrival))
     terms = TcpTerms(
-        start=_start(probes, first - hop - arrival - notice),
+        start=_start(probes, first - hop - arrival - notice, ranks),
         notice_overhead=notice,
         exchange_overhead=max(0.0, _at(probes.exchange, small) - hop - post - arrival),
         cores=probes.cores or inf,
         post_cpu=post,
         arrival_cpu=arrival,
+        follow_cpu=follow,
         own_share=_own_share(probes, post + arrival),
         send_buffer=_left_behind(probes, rate),
-        window=min(float(probes.in_flight or probes.window), PIECE // payload * payload),
+        window=float(probes.in_flight or probes.window),
+        piece=PIECE // payload * payload,
         payload=payload,
         header=HEADER,
         burst=float(probes.burst),
@@ -78,30 +83,40 @@ def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
     return min(found for found in further if found > 0), seconds[1]
 
 
-def _processor(probes: PairProbes, hop: float) -> tuple[float, float]:
-    """Return the seconds of a core for posting a message, and for its arrival; none where that was not measured.
+def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
+    """Return the seconds of a core for posting a message, for its arrival, and for that of one which follows another.
 
     Of ``cores`` that are never idle n pairs of ranks take 2 n messages a step, each of which is posted by both sides,
-    as is its notice, and arrives, as does its notice. Of many messages that are posted at once one more takes either
-    what it takes to post it or, if that is more, its share of all.
+    as is its notice, and arrives, as does its notice. Of several messages that each rank sends at once one more takes
+    being posted and following. Of many messages that are posted at once, by one rank alone, one more takes either what
+    it takes to post it or, if that is more, its share of all. None of it was measured where there is no crowd.
     """
     if not probes.crowd or not probes.cores:
-        return 0.0, 0.0
+        return 0.0, 0.0, inf
     pairs, step = max(probes.crowd)
     both = min(probes.cores * step / (2 * pairs) / 2, hop)
+    further = both
+    if len(probes.crowd_many) > 1:
+        (one, alone), *_, (several, together) = sorted(probes.crowd_many)
+        each = probes.cores * (together - alone) / (several - one) / (2 * pairs) / 2
+        further = min(max(0.0, each), both)
     (few, sooner), *_, (many, later) = sorted(probes.at_once)
-    post = min(max(0.0, (later - sooner) / (many - few)), both)
-    return post, both - post
+    post = min(max(0.0, (later - sooner) / (many - few)), further)
+    return post, both - post, further - post
 
 
-def _start(probes: PairProbes, awake: float) -> float:
-    """Return the seconds of a core before a rank's first message.
+def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
+    """Return the seconds of a core before a rank's first message, of so many ranks.
 
-    Of two ranks that wait for their start awake it is ``awake``. In a crowd, and on clusters of more ranks than cores,
-    they sleep until then: all of them wake at once and take turns on the cores.
+    Of no more ranks than cores, which wait for their start awake, it is ``awake``. Others sleep until then: all of them
+    wake at once and take turns on the cores. Between two crowds that were measured it is on the line between them.
     """
-    ranks = 2 * max((pairs for pairs, _ in probes.crowd), default=0)
-    return max(0.0, awake, probes.cores * probes.waking / ranks if ranks else 0.0)
+    awake = max(0.0, awake)
+    asleep = [(crowd, max(awake, probes.cores * seconds / crowd)) for crowd, seconds in sorted(probes.waking)]
+    if not asleep:
+        return awake
+    ranks = asleep[-1][0] if ranks is None else ranks
+    return read_curve([(float(probes.cores), awake), *asleep], min(ranks, asleep[-1][0]))
 
 
 def _own_share(probes: PairProbes, both: float) -> float:

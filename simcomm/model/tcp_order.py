@@ -1,15 +1,18 @@
 """Who is first of what happens on TCP connections at one instant, the same in both engines; and how large segments are.
 
 Each event has a whole number, lower ones first: ranks that ask for a core; messages and notices that come into their
-streams, in the order in which their rank was ready for them; segments, by stream and by their number in it; and items
-that a rank gets to know of, by their last segment.
+streams, in the order in which their rank was ready for them; segments that leave their first link, and segments, by
+stream and by their number in it; and items that a rank gets to know of, by their last segment.
 """
 
 from collections.abc import MutableSequence
 
+from collectives.transport import TcpTerms
+
 MESSAGE_HEADER = 48.0  # bytes before each message, and of a notice: six words of gloo (transport/tcp/pair.h)
 SEGMENT_PACKETS = 8  # packets that links serve together: so large a share of a window hides no interleaving
-CORE, ENTRY, SEGMENT, ARRIVAL = 1 << 20, 1 << 40, 1 << 61, 1 << 62  # above simpy's own, and each above those before
+# Above simpy's own, and each above those before.
+CORE, ENTRY, PASSING, SEGMENT, ARRIVAL = 1 << 20, 1 << 40, 1 << 60, 1 << 61, 1 << 62
 MOST_ENTRIES = 1 << 32  # of a rank
 MOST_SEGMENTS = 1 << 40  # of a stream
 
@@ -32,6 +35,15 @@ def entry_order(rank: int, number: int) -> int:
     return ENTRY + rank * MOST_ENTRIES + number
 
 
+def passing_order(stream: int, number: int) -> int:
+    """Return the order in which the ``number``-th segment of a stream has left its first link.
+
+    >>> entry_order(0, 1) < passing_order(0, 9) < segment_order(0, 1)
+    True
+    """
+    return PASSING + stream * MOST_SEGMENTS + number
+
+
 def segment_order(stream: int, number: int) -> int:
     """Return the order of the ``number``-th segment of a stream, and of what acknowledges it.
 
@@ -48,6 +60,15 @@ def arrival_order(stream: int, number: int) -> int:
     True
     """
     return ARRIVAL + stream * MOST_SEGMENTS + number
+
+
+def arrival_seconds(terms: TcpTerms, is_at_others: bool) -> float:
+    """Return the seconds of a core for an item that comes; ``is_at_others`` where its rank is at what came before.
+
+    >>> [arrival_seconds(TcpTerms(arrival_cpu=3e-5, follow_cpu=1e-5), busy) for busy in (False, True)]
+    [3e-05, 1e-05]
+    """
+    return min(terms.arrival_cpu, terms.follow_cpu) if is_at_others else terms.arrival_cpu
 
 
 def serve_core(free_at: MutableSequence[float], now: float, seconds: float) -> float:

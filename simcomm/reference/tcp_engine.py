@@ -56,6 +56,7 @@ class TcpSimulation(Simulation):
             for link, (alone, _) in self.network.full_capacities.items()
         }
         self._cores = [0.0] * (0 if self.terms.cores == inf else int(self.terms.cores))
+        self._at_until = [-inf] * cluster.world_size  # until when each rank is at what has come to it
         self._streams: dict[Pair, Stream] = {}
         self._sends: defaultdict[Lane, deque[TcpHalf]] = defaultdict(deque)  # that no notice has come for
         self._notices: defaultdict[Lane, int] = defaultdict(int)  # that have come before their sends
@@ -186,7 +187,8 @@ class TcpSimulation(Simulation):
             src, dst = (self.cluster.hosts[rank] for rank in pair)
             way, back = (self._shaped(self.network.route(*ends).links) for ends in ((src, dst), (dst, src)))
             number = pair[0] * self.cluster.world_size + pair[1]
-            self._streams[pair] = Stream(self.env, number, self.terms, way, back, self._cores)
+            shared = self._cores, self._at_until
+            self._streams[pair] = Stream(self.env, number, self.terms, way, back, *shared, pair[1])
         return self._streams[pair]
 
     def _shaped(self, links: Iterable[Link]) -> list[ShapedLink]:

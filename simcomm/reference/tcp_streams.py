@@ -16,7 +16,14 @@ import simpy
 from simpy.events import EventPriority
 
 from collectives.transport import TcpTerms
-from simcomm.model.tcp_order import SEGMENT_PACKETS, arrival_order, segment_order, serve_core
+from simcomm.model.tcp_order import (
+    SEGMENT_PACKETS,
+    arrival_order,
+    arrival_seconds,
+    passing_order,
+    segment_order,
+    serve_core,
+)
 
 
 class Alarm(simpy.Event):
@@ -73,7 +80,7 @@ class Stream:
     """One direction of a connection: items in line, sent as its window allows.
 
     ``way`` and ``back`` are the links from the sender to the receiver and those that acknowledgements take, ``cores``
-    say when each that all ranks share is free.
+    say when each that all ranks share is free, and ``at_until[receiver]`` until when a rank is at what has come.
     """
 
     def __init__(
@@ -84,9 +91,12 @@ class Stream:
         way: list[ShapedLink],
         back: list[ShapedLink],
         cores: list[float],
+        at_until: list[float],
+        receiver: int,
     ) -> None:
         self.env, self.number, self.terms, self.way, self.back, self.cores = env, number, terms, way, back, cores
-        self._put, self._sent, self._acknowledged = 0.0, 0.0, 0.0  # bytes
+        self.at_until, self.receiver = at_until, receiver
+        self._put, self._sent, self._passed, self._acknowledged = 0.0, 0.0, 0.0, 0.0  # bytes
         self._to_send: deque[Item] = deque()
         self._to_write: deque[Item] = deque()
         self._segments = 0
@@ -123,6 +133,9 @@ class Stream:
             under_way = self._sent - self._acknowledged
             if under_way > 0 and under_way + nbytes > self.terms.window:
                 return
+            leaving = self._sent - self._passed
+            if leaving > 0 and leaving + nbytes > self.terms.piece:
+                return
             self._sent += nbytes
             item.left -= nbytes
             if item.left <= 0:
@@ -134,7 +147,8 @@ class Stream:
         """Carry a segment over its links, and its acknowledgement back. A simpy process."""
         terms, order = self.terms, segment_order(self.number, number)
         packets = ceil(nbytes / terms.payload)
-        yield from self._cross(self.way, nbytes + packets * terms.header, order)
+        on_wire = nbytes + packets * terms.header
+        yield from self._cross(self.way, on_wire, order, lambda tail: self._leave(nbytes, tail, number))
         if is_last:
             self._arrive(item, number)
         acknowledgements = packets / terms.packets_acknowledged * terms.acknowledgement
@@ -143,20 +157,41 @@ class Stream:
         self._write()
         self._send()
 
+    def _leave(self, nbytes: float, tail: float, number: int) -> None:
+        """Let the last byte of a segment leave the first link at ``tail``: others of the connection may follow."""
+        if self.terms.piece == inf:
+            return
+
+        def passed(_: object) -> None:
+            self._passed += nbytes
+            self._send()
+
+        left = Alarm(self.env, max(tail - self.env.now, 0.0), passing_order(self.number, number))
+        left.callbacks.append(passed)
+
     def _arrive(self, item: Item, number: int) -> None:
         """Let the receiver know of an item when a core has had time for it, in the order in which items came."""
         if self.terms.arrival_cpu == 0:
             item.arrived()
             return
-        self._known_at = max(self._known_at, serve_core(self.cores, self.env.now, self.terms.arrival_cpu))
+        seconds = arrival_seconds(self.terms, self.env.now < self.at_until[self.receiver])
+        self._known_at = max(self._known_at, serve_core(self.cores, self.env.now, seconds))
+        self.at_until[self.receiver] = max(self.at_until[self.receiver], self._known_at)
         known = Alarm(self.env, self._known_at - self.env.now, arrival_order(self.number, number))
         known.callbacks.append(lambda _: item.arrived())
 
-    def _cross(self, links: list[ShapedLink], nbytes: float, order: int) -> Generator[simpy.Event, None, None]:
-        """Cross links one after the other, each joined when the first byte comes, and the last left with the last."""
+    def _cross(
+        self, links: list[ShapedLink], nbytes: float, order: int, leave: Callable[[float], None] | None = None
+    ) -> Generator[simpy.Event, None, None]:
+        """Cross links one after the other, each joined when the first byte comes, and the last left with the last.
+
+        ``leave`` is told when the last byte is on its way on the first of them.
+        """
         head = tail = self.env.now
-        for link in links:
+        for place, link in enumerate(links):
             if head > self.env.now:
                 yield Alarm(self.env, head - self.env.now, order)
             head, tail = link.serve(head, tail, nbytes)
+            if place == 0 and leave is not None:
+                leave(tail - link.latency)
         yield Alarm(self.env, max(tail - self.env.now, 0.0), order)

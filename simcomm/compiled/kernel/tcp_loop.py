@@ -11,6 +11,7 @@ from simcomm.compiled.kernel.tcp_world import (
     AWAIT_RECEIVE,
     AWAIT_SEND,
     EVENTS,
+    FOLLOW_CPU,
     FREE_SEGMENTS,
     HEADER,
     NOTICE_OVERHEAD,
@@ -18,6 +19,7 @@ from simcomm.compiled.kernel.tcp_world import (
     OVERHEAD,
     PAYLOAD,
     PER_ACKNOWLEDGEMENT,
+    PIECE,
     POST_RECEIVE,
     POST_SEND,
     READY_RANKS,
@@ -26,11 +28,20 @@ from simcomm.compiled.kernel.tcp_world import (
     WINDOW,
     TcpWorld,
 )
-from simcomm.model.tcp_order import ARRIVAL, CORE, ENTRY, MOST_ENTRIES, MOST_SEGMENTS, SEGMENT, SEGMENT_PACKETS
+from simcomm.model.tcp_order import (
+    ARRIVAL,
+    CORE,
+    ENTRY,
+    MOST_ENTRIES,
+    MOST_SEGMENTS,
+    PASSING,
+    SEGMENT,
+    SEGMENT_PACKETS,
+)
 
 # In EVENT.what, above the numbers of segments: ranks that go on, items that come into their streams, ranks that ask for
-# a core, and items that a rank gets to know of.
-RANKS_FROM, ITEMS_FROM, CORES_FROM, KNOWN_FROM = 1 << 40, 1 << 41, 1 << 42, 1 << 43
+# a core, items that a rank gets to know of, and segments that have left their first link.
+RANKS_FROM, ITEMS_FROM, CORES_FROM, KNOWN_FROM, PASSED_FROM = 1 << 40, 1 << 41, 1 << 42, 1 << 43, 1 << 44
 THROUGH = 1 << 30  # in place of a hop: nothing is left but the wait for the last byte
 
 
@@ -154,6 +165,10 @@ def _cross(w: TcpWorld, segment: int) -> None:
         w.links[link].free_at = begin + service
         w.segments[segment].head = max(begin, head) + w.links[link].latency
         w.segments[segment].tail = max(w.links[link].free_at, tail) + w.links[link].latency
+        if w.segments[segment].hop == 0 and not w.segments[segment].is_back and w.terms[PIECE] < np.inf:
+            order = PASSING + w.streams[stream].number * MOST_SEGMENTS + w.segments[segment].number
+            tail = w.segments[segment].tail - w.links[link].latency
+            _push(w, now + max(tail - now, 0.0), order, PASSED_FROM + segment)
         w.segments[segment].hop += 1
     w.segments[segment].hop = THROUGH
     _sleep(w, segment, max(w.segments[segment].tail - now, 0.0))
@@ -196,6 +211,9 @@ def _send(w: TcpWorld, stream: int) -> None:
         under_way = w.streams[stream].sent - w.streams[stream].acknowledged
         if under_way > 0 and under_way + nbytes > w.terms[WINDOW]:
             return
+        leaving = w.streams[stream].sent - w.streams[stream].passed
+        if leaving > 0 and leaving + nbytes > w.terms[PIECE]:
+            return
         _launch(w, stream, item, nbytes)
 
 
@@ -236,9 +254,11 @@ def _come(w: TcpWorld, segment: int) -> None:
     if w.terms[ARRIVAL_CPU] == 0:
         _arrive(w, item)
         return
-    now = w.clock[0]
-    known_at = max(w.streams[stream].known_at, _serve_core(w, w.terms[ARRIVAL_CPU]))
+    now, rank = w.clock[0], np.int64(w.streams[stream].receiver)
+    seconds = w.terms[FOLLOW_CPU] if now < w.ranks[rank].at_until else w.terms[ARRIVAL_CPU]
+    known_at = max(w.streams[stream].known_at, _serve_core(w, seconds))
     w.streams[stream].known_at = known_at
+    w.ranks[rank].at_until = max(w.ranks[rank].at_until, known_at)
     order = ARRIVAL + w.streams[stream].number * MOST_SEGMENTS + w.segments[segment].number
     _push(w, now + (known_at - now), order, KNOWN_FROM + item)
 
@@ -302,7 +322,11 @@ def _run_rank(w: TcpWorld, rank: int) -> None:
 @inline
 def _happen(w: TcpWorld, what: int) -> None:
     """Let one event happen, and then the ranks go on that it lets go on."""
-    if what >= KNOWN_FROM:
+    if what >= PASSED_FROM:
+        segment = what - PASSED_FROM
+        w.streams[w.segments[segment].stream].passed += w.segments[segment].nbytes
+        _send(w, np.int64(w.segments[segment].stream))
+    elif what >= KNOWN_FROM:
         _arrive(w, what - KNOWN_FROM)
     elif what >= CORES_FROM:
         now, rank = w.clock[0], what - CORES_FROM

@@ -12,7 +12,14 @@ import numpy as np
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 
 POST_SEND, POST_RECEIVE, AWAIT_SEND, AWAIT_RECEIVE, SPEND, OCCUPY = range(6)  # what a rank does; see ``seconds``
-RANK = np.dtype([("at", "i8"), ("entries", "i8"), ("finished", "f8"), ("ready", "i4"), ("is_ready", "i4")], align=True)
+RANK = np.dtype(
+    [
+        ("at", "i8"), ("entries", "i8"), ("finished", "f8"),
+        ("at_until", "f8"),  # seconds until which it is at what has come to it
+        ("ready", "i4"), ("is_ready", "i4"),
+    ],
+    align=True,
+)  # fmt: skip
 TCP_MESSAGE = np.dtype(
     [
         ("src", "i4"), ("dst", "i4"),
@@ -28,9 +35,10 @@ ITEM = np.dtype([("nbytes", "f8"), ("left", "f8"), ("end", "f8"), ("after", "i4"
 STREAM = np.dtype(
     [
         ("number", "i8"), ("segments", "i8"),
-        ("put", "f8"), ("sent", "f8"), ("acknowledged", "f8"), ("entered_at", "f8"), ("known_at", "f8"),
+        ("put", "f8"), ("sent", "f8"), ("passed", "f8"), ("acknowledged", "f8"),
+        ("entered_at", "f8"), ("known_at", "f8"),
         ("to_send", "i4"), ("to_write", "i4"), ("last", "i4"),  # items, -1 for none
-        ("route", "i4"), ("back", "i4"),
+        ("route", "i4"), ("back", "i4"), ("receiver", "i4"),
     ],
     align=True,
 )  # fmt: skip
@@ -45,7 +53,7 @@ SHAPED_LINK = np.dtype([("rate", "f8"), ("latency", "f8"), ("burst", "f8"), ("fr
 EVENT = np.dtype([("time", "f8"), ("order", "i8"), ("what", "i8")], align=True)
 FREE_SEGMENTS, EVENTS, READY_RANKS, COUNTS = range(4)  # indices of TcpWorld.sizes
 SENDS, WINDOW, PAYLOAD, HEADER, ACKNOWLEDGEMENT, PER_ACKNOWLEDGEMENT, OVERHEAD, NOTICE_OVERHEAD = range(8)
-ARRIVAL_CPU, NUMBERS = 8, 9
+ARRIVAL_CPU, FOLLOW_CPU, PIECE, NUMBERS = 8, 9, 10, 11
 
 
 class TcpPlan(NamedTuple):

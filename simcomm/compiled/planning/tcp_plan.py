@@ -188,7 +188,7 @@ def _records(numbering: _Numbering) -> tuple[Records, Records, Records]:
     items["stream"] = np.append(messages["data"], messages["notice"])
     streams["to_send"] = streams["to_write"] = streams["last"] = -1
     for (src, dst), number in numbering.streams.items():
-        streams["number"][number] = src * numbering.world_size + dst
+        streams["number"][number], streams["receiver"][number] = src * numbering.world_size + dst, dst
         streams["route"][number], streams["back"][number] = number, numbering.streams[dst, src]
     return messages, items, streams
 
