@@ -90,7 +90,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab animate $(OUT)/pipeline.json -o docs/pictures/pipeline.png
 
 .PHONY: tables
-tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor, of faults and of trainings into docs
+tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor, of faults, of trainings and of parallelism into docs
 	$(BIN)/python docs/accuracy_table.py
 	$(BIN)/python docs/nccl_table.py
 	$(BIN)/python docs/scaling_table.py
@@ -100,11 +100,12 @@ tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of 
 	$(BIN)/python docs/executor_table.py
 	$(BIN)/python docs/faults_table.py
 	$(BIN)/python docs/curves_table.py
+	$(BIN)/python docs/parallelism_table.py
 	$(BIN)/python docs/tcp_terms_table.py --write
 
 .PHONY: bench
 bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
-	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/engine.py benchmarks/faults.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_structure.py benchmarks/renting.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
+	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/engine.py benchmarks/faults.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_structure.py benchmarks/parallelism.py benchmarks/renting.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
 
 .PHONY: reality
 reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)
@@ -116,6 +117,13 @@ compared: $(COMPILED) ## compare the quickstart with its prediction three times,
 	mkdir -p $(OUT)
 	for run in 1 2 3; do $(BIN)/ringlab compare scenarios/quickstart.toml --json $(OUT)/compared$$run.json || exit 1; done
 	$(BIN)/python docs/compare_table.py $(OUT)/compared1.json $(OUT)/compared2.json $(OUT)/compared3.json --write
+
+.PHONY: one-rank
+one-rank: $(COMPILED) ## profile one rank, predict 2, 4 and 8 emulated hosts from it, measure them, and write the table (two minutes, on an idle machine)
+	mkdir -p $(OUT)
+	$(BIN)/ringlab profile scenarios/emulated/small_network.py:build --shape 3,32,32 --batch-size 60 --threads 1 --steps 15 -o $(OUT)/one_rank.json
+	$(BIN)/ringlab compare examples/emulated_hosts.toml --emulate --devices 2,4,8 --profile $(OUT)/one_rank.json --json benchmarks/results/one_rank.json
+	$(BIN)/python docs/parallelism_table.py
 
 .PHONY: bench-beside
 bench-beside: $(STAMP) ## compare the speed with another checkout, BEFORE=FOLDER (minutes)

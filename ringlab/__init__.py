@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ringlab.answers.pictures import Picture
     from ringlab.answers.planning import PlanAnswer, plan
     from ringlab.answers.prediction import Prediction
+    from ringlab.answers.profiled_rank import ProfiledRank, compare_devices
     from ringlab.answers.proofs import CheckAnswer, check
     from ringlab.answers.real_run import RunAnswer
     from ringlab.answers.scenario_sweep import SweepAnswer, predict_sweep
@@ -74,6 +75,7 @@ _MODULES = {
     "ringlab.answers.pictures": ("Picture",),
     "ringlab.answers.planning": ("PlanAnswer", "plan"),
     "ringlab.answers.prediction": ("Prediction",),
+    "ringlab.answers.profiled_rank": ("ProfiledRank", "compare_devices"),
     "ringlab.answers.proofs": ("CheckAnswer", "check"),
     "ringlab.answers.real_run": ("RunAnswer",),
     "ringlab.answers.scenario_sweep": ("SweepAnswer", "predict_sweep"),
@@ -101,6 +103,7 @@ __all__ = [
     "PlanAnswer",
     "Prediction",
     "ProfileAnswer",
+    "ProfiledRank",
     "RunAnswer",
     "Scenario",
     "SweepAnswer",
@@ -111,6 +114,7 @@ __all__ = [
     "calibrate",
     "check",
     "compare",
+    "compare_devices",
     "doctor",
     "explain",
     "hardware",

@@ -25,6 +25,7 @@ SMALLEST = {  # what makes each of them take seconds
     "growth.py": ["--parts", "lockstep", "--only", "broadcast", "--repetitions", "1", "--fewer", "64"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
+    "parallelism.py": ["--rounds", "1", "--steps", "1", "--batch-size", "2"],
     "renting.py": ["--choices", "20"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
@@ -169,6 +170,20 @@ def test_the_page_on_training_shows_what_was_measured_of_it():
     assert made["by_recipe"](found["recipes"])[0][1] == chosen, "the recipe is the one that was chosen"
     assert {row["way"] for row in found["ways"]} == set(curves)
     assert all(row["accuracies"][-1] >= 0.95 and row["furthest"] < 1e-3 for row in found["ways"])
+
+
+def test_the_page_on_parallelism_shows_what_was_measured_of_it():
+    script = FOLDER.parent / "docs" / "parallelism_table.py"
+    made, page = runpy.run_path(str(script)), script.with_name("parallelism.md").read_text(encoding="utf-8")
+    assert made["updated"](page) == page
+    found = json.loads((FOLDER / "results" / "one_rank.json").read_text())
+    assert {row["world_size"] for row in found["rows"]} == {2, 4, 8} and not found["refused"]
+
+
+@pytest.mark.slow
+def test_a_model_on_two_processes_is_measured(tmp_path: Path):
+    found = measured("parallelism.py", tmp_path / "found.json", *SMALLEST["parallelism.py"])
+    assert [row["processes"] for row in found["rows"]] == [1, 2, 4]
 
 
 @pytest.mark.slow

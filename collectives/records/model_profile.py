@@ -62,6 +62,7 @@ class Measured(NamedTuple):
     loading: float  # of one batch, by one process that does nothing else; 0 where nothing was loaded
     step: float
     source: str
+    threads: int = 0  # of a processor; 0 of a GPU, and where it is not known
 
 
 class TransformerShape(NamedTuple):

@@ -42,17 +42,20 @@ def measure(
     precision: str = "float32",
     steps: int = 5,
     loading: Training | None = None,
+    threads: int | None = None,
 ) -> Measured:
     """Return how long a batch takes on a device, layer by layer: medians of ``steps`` steps.
 
-    ``loading`` is the training whose data are loaded too. Raises InputError for a device that is not there, for a batch
+    ``loading`` is the training whose data are loaded too. A processor computes with ``threads``, unless said with as
+    many as torch takes. Raises InputError for a device that is not there, for a batch
     that does not fit, and for a model that fails.
     """
     check_whole_number("batch_size", batch_size, at_least=1)
     check_whole_number("steps", steps, at_least=1)
     check_known("precision", precision, PRECISIONS)
-    where = _find_device(device)
+    where, before = _find_device(device), torch.get_num_threads()
     try:
+        torch.set_num_threads(before if threads is None else check_whole_number("threads", threads, at_least=1))
         return _measure(source, profile, batch_size, where, precision, steps, loading)
     except torch.OutOfMemoryError as error:
         raise InputError(f"a batch of {batch_size} does not fit into the memory of {device}; give fewer") from error
@@ -60,6 +63,8 @@ def measure(
         raise
     except Exception as error:
         raise InputError(f"model {quote(source.name)} fails: {type(error).__name__}: {first_line(error)}") from error
+    finally:
+        torch.set_num_threads(before)
 
 
 def _measure(
@@ -88,7 +93,8 @@ def _measure(
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     source_name = f"ringlab profile, median of {steps} steps, torch {torch.__version__}"
     return Measured(
-        name, batch_size, precision, forward, backward, phases["optimizer"], seconds, step, source_name
+        name, batch_size, precision, forward, backward, phases["optimizer"], seconds, step, source_name,
+        torch.get_num_threads() if device.type == "cpu" else 0,
     )  # fmt: skip
 
 

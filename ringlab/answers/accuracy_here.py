@@ -10,7 +10,7 @@ import numpy as np
 
 import viz
 from collectives.errors import InputError, RunFailed
-from collectives.records.calibration import MachineLoad
+from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.environment import describe_environment
 from collectives.units import format_size
 from realcomm.calibrating.load import watch_load
@@ -18,7 +18,7 @@ from ringlab.answers.emulation import on_emulated
 from ringlab.answers.here_rows import HereCalibrator, HereRow, announce_here, compare_here, name_of
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
-from scenarios import load, shipped
+from scenarios import Scenario, load, shipped
 
 WITHIN = 0.15  # an error that is not more is small
 
@@ -130,13 +130,23 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
     >>> accuracy_here(["emulated/star4"]).by(lambda row: row.what)["ring"].median < 0.2  # doctest: +SKIP
     True
     """
-    begin, progress = time.monotonic(), NoProgress() if progress is None else progress
+    progress = NoProgress() if progress is None else progress
     chosen = [on_emulated(load(name)) for name in names or [name for name in shipped() if name.startswith("emulated/")]]
+    return measure_here([(name_of(scenario), scenario) for scenario in chosen], None, progress)
+
+
+def measure_here(
+    scenarios: Sequence[tuple[str, Scenario]], computing: Calibration | None, progress: Progress
+) -> AccuracyHere:
+    """Return predictions of named scenarios beside what was measured; ``computing`` is of what ranks compute, if known.
+
+    Raises InputError, and RunFailed where nothing can be emulated.
+    """
+    begin, chosen = time.monotonic(), [scenario for _, scenario in scenarios]
     announce_here(chosen, progress)
-    calibrator = HereCalibrator(chosen, progress)
+    calibrator = HereCalibrator(chosen, progress, computing)
     rows, loads, refused = list[HereRow](), dict[str, MachineLoad](), dict[str, str]()
-    for scenario in chosen:
-        name = name_of(scenario)
+    for name, scenario in scenarios:
         try:
             with watch_load() as watch:
                 found = compare_here(scenario, calibrator.calibrate(scenario), refused, progress)

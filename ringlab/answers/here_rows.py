@@ -59,10 +59,11 @@ class HereRow(Record):
 class HereCalibrator:
     """The calibrations of several scenarios: two hosts for each rate of links, and each kind of computing once."""
 
-    def __init__(self, scenarios: Sequence[Scenario], progress: Progress) -> None:
+    def __init__(self, scenarios: Sequence[Scenario], progress: Progress, computing: Calibration | None = None) -> None:
+        """Calibrate for these scenarios; ``computing`` is known where it need not be measured."""
         self._trainings = [training for scenario in scenarios for training in scenario.trainings]
         self._progress = progress
-        self._computing: Calibration | None = None
+        self._computing = computing
         self.pairs: dict[float, PairProbes] = {}  # by bytes/s of the hosts' links
 
     def calibrate(self, scenario: Scenario) -> Calibration:

@@ -89,11 +89,13 @@ def profile_model(
     dataset: str | None = None,
     data_folder: Path | str | None = None,
     trace: Path | str | None = None,
+    threads: int | None = None,
 ) -> ProfileAnswer:
     """Return the profile of a model, with the times of a batch where ``batch_size`` is given.
 
     ``model`` is one of torchvision, FILE.py:NAME (executed), a transformer by its dimensions, or a shipped profile.
-    ``trace`` is what torch's profiler wrote; else it is measured here. Raises InputError.
+    ``trace`` is what torch's profiler wrote; else it is measured here, on a processor with ``threads``. Raises
+    InputError.
 
     >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters
     1000
@@ -124,8 +126,9 @@ def profile_model(
                 None, dataset=dataset, data_folder=data_folder, image_shape=pixels, images=10 * batch_size
             )  # fmt: skip
         measured = measure(
-            source, profile, batch_size, device=device, precision=precision, steps=steps, loading=loading
-        )
+            source, profile, batch_size, device=device, precision=precision, steps=steps, loading=loading,
+            threads=threads,
+        )  # fmt: skip
     return ProfileAnswer(replace(profile, measured=(measured,)))
 
 

@@ -28,10 +28,26 @@ def compare(
     emulate: EmulateOpt = False,
     timeout: TimeoutOpt = 600.0,
     explain: ExplainOpt = False,
+    devices: Annotated[
+        str | None,
+        typer.Option(metavar="2,4,8", help="With --emulate: the trainings on so many hosts each, from --profile."),
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="What `ringlab profile` says of one rank by itself.")
+    ] = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Predict and run, and show the error of each prediction."""
+    if devices is not None or profile is not None:
+        from collectives.errors import InputError
+
+        if devices is None or profile is None or not emulate:
+            raise InputError("--devices, --profile and --emulate go together: give all three, as --devices 2,4,8")
+        if report is not None or calibration is not None or explain or backend != "gloo":
+            raise InputError("--report, --calibration, --explain and --backend do not go with --devices")
+        _compare_devices(scenario, devices, profile, tuple(set_keys or ()), json_to)
+        return
     from ringlab.scenario import load
     from ringlab.terminal.scenario_tables import show_scenario_answer
     from viz import check_file
@@ -48,3 +64,17 @@ def compare(
             loaded.write_report(answer, report, calibration=calibration, backend=backend)
 
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_report)
+
+
+def _compare_devices(
+    scenario: str, devices: str, profile: Path, set_keys: tuple[str, ...], json_to: str | None
+) -> None:
+    """Compare trainings on several numbers of emulated hosts with what a profile of one rank predicts."""
+    from ringlab.answers.profiled_rank import compare_devices
+    from ringlab.answers.ranges import parse_world_sizes
+    from ringlab.terminal.profiled_rank_table import show_profiled_rank
+
+    counts = parse_world_sizes(devices, "--devices")
+    check_outputs(json_to, reads=profile)
+    answer = compare_devices(scenario, counts, *set_keys, profile=profile, progress=TerminalProgress())
+    write_answer(answer, json_to, show_profiled_rank)

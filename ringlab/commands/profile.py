@@ -27,6 +27,9 @@ def profile(
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="What is timed.")] = "cpu",
     precision: Annotated[str, typer.Option(metavar="float32|bf16|fp16")] = "float32",
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps whose medians are taken.")] = 5,
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of a processor: 1 as each of many ranks of a machine has.")
+    ] = None,
     shape: Annotated[str | None, typer.Option(metavar="3,224,224", help="Of one sample.")] = None,
     dataset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Time the loading of these data too: imagefolder, cifar10, ...")
@@ -47,7 +50,7 @@ def profile(
     check_outputs(json_to, output)
     answer = profile_model(
         model, shape=shape, batch_size=batch_size, device=device, precision=precision, steps=steps, dataset=dataset,
-        data_folder=data_folder, trace=trace,
+        data_folder=data_folder, trace=trace, threads=threads,
     )  # fmt: skip
     if output is not None:
         answer = replace(answer, file=str(output))

@@ -12,7 +12,8 @@ from collectives.records.model_profile import Measured, ModelProfile
 from simcomm.cluster.hardware_parts import find_part
 
 FLOPS_SHARE, BYTES_SHARE = 0.6, 0.5  # of a data sheet's peaks that layers reach; assumed, see docs/parallelism.md
-MEASURED_SPREAD, SHEET_SPREAD = 0.03, 0.3  # standard deviation of the log of a rate
+MEASURED_SPREAD = 0.03  # standard deviation of the log of a rate ...
+SHEET_SPREAD = 0.35  # ... that of data sheets beside published rates of one GPU (docs/parallelism_table.py)
 PEAKS = {"float32": ("tf32", "fp32"), "bf16": ("fp16", "fp32"), "fp16": ("fp16", "fp32")}
 FORWARD_SHARE = 1 / 3  # of a step's FLOPs
 
@@ -91,8 +92,13 @@ def of_data_sheet(profile: ModelProfile, gpu: str, precision: str = "float32") -
     peak = next((figures[key].value for key in PEAKS.get(precision, ()) if key in figures), None)
     if peak is None or "memory_bandwidth" not in figures:
         raise InputError(f"the catalogue does not say how fast {gpu} is in {precision}; give compute = {{rate = ...}}")
-    flops = float(peak.split()[0]) * 1e12 * FLOPS_SHARE
-    moved = float(figures["memory_bandwidth"].value.split()[0]) * 1e9 * BYTES_SHARE
+    tflops, memory = (float(value.split()[0]) for value in (peak, figures["memory_bandwidth"].value))
+    return of_peaks(profile, tflops, memory, precision, f"data sheet of {gpu}, {precision}")
+
+
+def of_peaks(profile: ModelProfile, tflops: float, memory: float, precision: str, source: str) -> Compute:
+    """Return what a device takes that has so many TFLOP/s in a precision and GB/s of memory."""
+    flops, moved = tflops * 1e12 * FLOPS_SHARE, memory * 1e9 * BYTES_SHARE
     scale = (4 if precision == "float32" else 2) / profile.item_bytes
 
     def seconds(rows: Sequence[tuple[int, int]]) -> tuple[float, ...]:
@@ -101,4 +107,4 @@ def of_data_sheet(profile: ModelProfile, gpu: str, precision: str = "float32") -
     forward = seconds([(layer.forward_flops, layer.read_bytes + layer.written_bytes) for layer in profile.layers])
     backward = seconds([(layer.backward_flops, layer.backward_bytes) for layer in profile.layers])
     optimizer = profile.parameters * 4 * 5 / moved  # weights, gradients and momenta are read, two of them written
-    return Compute(profile, forward, backward, optimizer, f"data sheet of {gpu}, {precision}", SHEET_SPREAD)
+    return Compute(profile, forward, backward, optimizer, source, SHEET_SPREAD)

@@ -1,0 +1,101 @@
+"""Writes the tables of docs/parallelism.md: data sheets, a model on two processes, and hosts from one rank.
+
+    python docs/parallelism_table.py
+
+Data sheets are compared with published rates of one GPU (``simcomm.scaling``); ``benchmarks/parallelism.py`` and
+``make one-rank`` measure what the other tables show.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from page_marks import write_between
+
+from collectives.output_files import write_text
+from collectives.records.model_profile import find_model_profile
+from ringlab.answers.devices import PUBLISHED
+from simcomm.parallelism.compute import of_peaks
+from simcomm.scaling.descriptions import Series, is_half, read_series
+
+PAGE = Path(__file__).with_name("parallelism.md")
+RESULTS = PAGE.parent.parent / "benchmarks" / "results"
+WITHIN = 0.35
+Found = dict[str, Any]
+
+
+def sheet_ratio(one: Series) -> float:
+    """Return the rate that a GPU's data sheet gives, over the published rate of one GPU."""
+    name = next(name for name, published in PUBLISHED.items() if published == one.model)
+    precision = "fp16" if is_half(one.job.precision) else "float32"
+    known = of_peaks(find_model_profile(name), one.gpu.tflops(one.job.precision), one.gpu.memory_GBps, precision, "")
+    return one.job.batch / known.step(one.job.batch) / one.points[0].rate
+
+
+def sheets(series: Iterable[Series]) -> Iterator[str]:
+    """Yield a table of data sheets beside published rates, a line a type of GPU and precision."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for one in series:
+        if one.points[0].gpus == 1 and one.model in PUBLISHED.values():
+            key = (one.gpu.name, "16 bits" if is_half(one.job.precision) else "float32")
+            groups.setdefault(key, []).append(sheet_ratio(one))
+    yield "| GPU | precision | rates | predicted over published, median | least | most | within 35 %, % |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    rows = [*sorted(groups.items()), (("all", ""), [ratio for ratios in groups.values() for ratio in ratios])]
+    for (gpu, precision), ratios in rows:
+        near = sum(abs(ratio - 1) <= WITHIN for ratio in ratios) / len(ratios)
+        shown = " | ".join(f"{value:.2f}" for value in (median(ratios), min(ratios), max(ratios)))
+        yield f"| {gpu} | {precision} | {len(ratios)} | {shown} | {100 * near:.0f} |"
+
+
+def pairs(found: Found) -> Iterator[str]:
+    """Yield a table of a model on two processes."""
+    yield f"{where(found['environment'], found['others'])}:"
+    yield f"{found['model']}, batches of {found['batch_size']}, medians of {found['rounds']} rounds of {found['steps']} steps."
+    yield ""
+    yield "| | processes | predicted, ms | measured, ms | error, % | speed-up | predicted |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for row in found["rows"]:
+        times = f"{1e3 * row['predicted_s']:.1f} | {1e3 * row['measured_s']:.1f} | {100 * row['error']:+.1f}"
+        gained = f"{row['speed_up']:.2f} | {row['predicted_speed_up']:.2f}"
+        yield f"| {row['name']} | {row['processes']} | {times} | {gained} |"
+
+
+def hosts(found: Found) -> Iterator[str]:
+    """Yield a table of trainings on emulated hosts, predicted from one rank."""
+    others = max((load["others"] for load in found["loads"].values()), default=None)
+    yield f"{where(found['environment'], others)}."
+    yield ""
+    yield "| gradient sync | hosts | predicted, s | measured, s | error, % |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for row in found["rows"]:
+        what, _, phase = row["what"].rpartition(": ")
+        if phase == "step":
+            times = f"{row['predicted_s']:.3f} | {row['measured_s']:.3f} | {100 * row['error']:+.1f}"
+            yield f"| {what} | {row['world_size']} | {times} |"
+
+
+def where(environment: Found, others: float | None) -> str:
+    """Return on what something was measured."""
+    busy = "" if others is None else f", of which other processes took {others:.0%}"
+    return f"{environment['cpu']}, {environment['cores']} cores{busy}, torch {environment['torch']}"
+
+
+def updated(page: str) -> str:
+    """Return the page with its tables as the results have them."""
+    page = write_between(page, "sheets", "\n".join(sheets(read_series())) + "\n")
+    for name, lines, file in (("pairs", pairs, "parallelism.json"), ("hosts", hosts, "one_rank.json")):
+        found = json.loads((RESULTS / file).read_text())
+        page = write_between(page, name, "\n".join(lines(found)) + "\n")
+    return page
+
+
+def main() -> None:
+    """Write the tables."""
+    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""``ProfiledRank``: trainings on 2, 4, 8 emulated hosts, predicted from a profile of one rank, and measured."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.calibration import Calibration, ComputePoint, Line, OverlapPoint
+from collectives.records.environment import cores, threads_per_rank
+from collectives.records.model_profile import Measured, ModelProfile, find_model_profile
+from collectives.workload import ComputePhases, Training
+from ringlab.answers.accuracy_here import AccuracyHere, Errors, measure_here, summarise
+from ringlab.answers.emulation import on_emulated
+from ringlab.answers.here_rows import HereRow
+from ringlab.answers.progress import NoProgress, Progress
+from ringlab.answers.record import SCHEMA_VERSION, Record
+from scenarios import Scenario, load
+
+STEP = ": step"  # of the rows of a training, the one of its whole step
+UNKNOWN = Line(0.0, 0.0, 0.0)  # of messages on this machine, which hosts with a network of their own do not send
+
+
+@dataclass(frozen=True, repr=False)
+class ProfiledRank(Record):
+    """Rows of trainings on emulated hosts, the profile of one rank that they were predicted from, and its device."""
+
+    title: str
+    file: str
+    profile: str
+    device: str
+    found: AccuracyHere
+
+    def __repr__(self) -> str:
+        return f"<ProfiledRank of {self.title!r}>"
+
+    @property
+    def steps(self) -> tuple[HereRow, ...]:
+        """The rows of whole steps."""
+        return tuple(row for row in self.found.rows if row.what.endswith(STEP))
+
+    @property
+    def errors(self) -> Errors:
+        """The absolute errors of whole steps."""
+        return summarise([abs(row.error) for row in self.steps if row.error is not None])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        about = {key: getattr(self, key) for key in ("title", "file", "profile", "device")}
+        found = {key: value for key, value in self.found.to_dict().items() if key not in ("kind", "errors")}
+        return {**found, "schema_version": SCHEMA_VERSION, "kind": "profiled rank", **about,
+                "errors": asdict(self.errors)}  # fmt: skip
+
+
+def compare_devices(
+    scenario: str | Path,
+    devices: Sequence[int],
+    *overrides: str,
+    profile: str | Path,
+    progress: Progress | None = None,
+) -> ProfiledRank:
+    """Predict a scenario's trainings on each number of emulated hosts from a profile of one rank, and measure them.
+
+    ``profile`` is what ``ringlab profile MODEL --batch-size N --threads 1`` wrote: one process that has a core for
+    itself. Beside it only a pair of emulated hosts is measured. Everything is predicted before it is run. Raises
+    InputError, also for a profile of another model or batch, and RunFailed.
+
+    >>> compare_devices("mine.toml", [2, 4], profile="one.json").errors.worst < 0.2  # doctest: +SKIP
+    True
+    """
+    progress = NoProgress() if progress is None else progress
+    if not devices or min(devices) < 2:
+        raise InputError(f"devices are {list(devices)}; give numbers of hosts from 2 on, as 2,4,8")
+    chosen = [(str(count), on_emulated(load(scenario, [*overrides, f"cluster.hosts={count}"]))) for count in devices]
+    first = chosen[0][1]
+    if not first.trainings:
+        raise InputError(f"{first.path}: there is no [training] whose ranks could compute as in a profile")
+    known = find_model_profile(profile)
+    computing = computing_of(known, [one for _, each in chosen for one in each.trainings], str(profile))
+    named = [(name, _only_trainings(each)) for name, each in chosen]
+    found = measure_here(named, computing, progress)
+    return ProfiledRank(first.title, str(first.path), str(profile), known.measured[-1].device, found)
+
+
+def _only_trainings(scenario: Scenario) -> Scenario:
+    return replace(scenario, collective=None, what_ifs=())
+
+
+def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: str) -> Calibration:
+    """Return what a profile of one rank says of ranks that share this machine's cores, as a calibration says it.
+
+    As many ranks as there are cores are taken not to disturb each other; where more of them take turns the prediction
+    knows. Nothing is known of what travelling takes from backward. Raises InputError for a profile of another model.
+    """
+    points, overlaps = list[ComputePoint](), list[OverlapPoint]()
+    for training in dict.fromkeys(trainings):
+        one = check_profile(profile, training, where)
+        phases = ComputePhases(sum(one.forward), sum(one.backward), one.optimizer)
+        kind = (training.model_kind, training.dataset, training.batch_size)
+        if any((each.model, each.dataset, each.batch_size) == kind for each in points):
+            continue
+        points += [ComputePoint(*kind, processes, one.threads, phases, 0.0) for processes in {1, cores()}]
+        gradients = [(each.nbytes, each.ready) for each in profile.gradients(backward=one.backward)]
+        free = [(training.gradient_bytes, 0.0)]
+        overlaps.append(OverlapPoint(*kind, cores(), one.threads, gradients, free, 0.0, 0.0, 0.0))
+    return Calibration(cores(), 1, UNKNOWN, UNKNOWN, UNKNOWN, compute=points, overlap=overlaps)
+
+
+def check_profile(profile: ModelProfile, training: Training, where: str) -> Measured:
+    """Return what a profile measured of a training's step. Raise InputError for another model, batch or processor."""
+    threads = threads_per_rank(cores())
+    make = f"make one with `ringlab profile MODEL --batch-size {training.batch_size} --threads {threads} -o FILE.json`"
+    if not profile.measured:
+        raise InputError(f"profile {where} has no times; {make}")
+    one = profile.measured[-1]
+    if profile.parameters != training.parameter_count:
+        raise InputError(
+            f"profile {where} is of {quote(profile.model)} with {profile.parameters:,} parameters, and model "
+            f"{quote(training.model)} of the scenario has {training.parameter_count:,}"
+        )
+    if (one.batch_size, one.precision) != (training.batch_size, training.precision):
+        raise InputError(
+            f"profile {where} is of batches of {one.batch_size} in {one.precision}, and the scenario has batches of "
+            f"{training.batch_size} in {training.precision}; {make}"
+        )
+    if one.threads != threads:
+        said = f"{one.threads} threads" if one.threads else "no processor whose threads are known"
+        raise InputError(f"profile {where} is of {said}, and ranks here have {threads}; {make}")
+    return one

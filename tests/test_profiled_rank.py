@@ -1,0 +1,93 @@
+"""``ringlab compare --devices``: what a profile of one rank says of ranks that share cores, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+
+import ringlab as package
+import simcomm
+from collectives.errors import InputError
+from collectives.records.environment import cores, threads_per_rank
+from collectives.records.model_profile import Layer, Measured, ModelProfile
+from collectives.workload import Training
+from ringlab.answers.accuracy_here import AccuracyHere
+from ringlab.answers.here_rows import HereRow
+from ringlab.answers.profiled_rank import ProfiledRank, computing_of
+from scenarios import load
+
+SCENARIO = Path(__file__).parent.parent / "examples" / "emulated_hosts.toml"
+PARAMETERS = (1_000_000, 115_946)
+RANK = threads_per_rank(cores())
+
+
+def profile(**changes: object) -> ModelProfile:
+    """A network of two layers, of which the last makes its gradients in a quarter of backward."""
+    layers = tuple(Layer(f"l{count}", "Linear", f"l{count}", (count,), 1, 1, 0, 0, 0, 0, 0) for count in PARAMETERS)
+    times = Measured("a processor", 60, "float32", (0.01, 0.03), (0.06, 0.02), 0.005, 0.0, 0.125, "test", RANK)
+    return ModelProfile("tiny", "3x32x32", 4, "test", layers, None, (times._replace(**changes),))
+
+
+def test_more_ranks_than_cores_take_turns_with_what_one_rank_takes() -> None:
+    trainings = load(SCENARIO).trainings
+    found = computing_of(profile(), trainings, "one.json")
+    for training in trainings:
+        together = found.phases(training, cores(), RANK)
+        assert together is not None and together == found.phases(training, 1, RANK)
+        assert (together.forward, together.backward, together.optimizer) == pytest.approx((0.04, 0.08, 0.005))
+    assert len(found.overlap) == 1
+    assert found.overlap[0].gradients == [(4 * PARAMETERS[1], 0.25), (4 * PARAMETERS[0], 1.0)]
+
+
+def test_rings_on_emulated_hosts_take_what_the_profile_and_the_network_say() -> None:
+    ring = next(one for one in load(SCENARIO).trainings if one.sync_name == "ring")
+    found = computing_of(profile(), [ring], "one.json")
+    for ranks in (2 * cores(), 4 * cores()):
+        star = replace(simcomm.star(ranks, "1 Tbit/s", "0 us"), is_emulated=True)
+        trace = simcomm.train(ring, star, calibration=found, steps=1)
+        assert trace.elapsed == pytest.approx(0.125 * ranks / cores(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"batch_size": 32}, "batches of 32 in float32, and the scenario has batches of 60"),
+        ({"precision": "bf16"}, "batches of 60 in bf16"),
+        ({"threads": RANK + 1}, f"is of {RANK + 1} threads, and ranks here have {RANK}"),
+        ({"threads": 0}, "no processor whose threads are known"),
+    ],
+)
+def test_another_profile_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        computing_of(profile(**changes), load(SCENARIO).trainings, "one.json")
+
+
+def test_a_profile_of_another_model_and_one_without_times_are_refused() -> None:
+    with pytest.raises(InputError, match="1,115,946 parameters, and model 'resnet18' of the scenario has 11,181,642"):
+        computing_of(profile(), [Training(None)], "one.json")
+    with pytest.raises(InputError, match=r"profile one\.json has no times; make one with `ringlab profile"):
+        computing_of(replace(profile(), measured=()), [Training(None)], "one.json")
+
+
+def test_the_command_shows_steps_and_refuses_half_of_its_options(
+    ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file, asked = tmp_path / "one.json", []
+    profile().write(file)
+    rows = tuple(HereRow("2", f"ring: {phase}", 2, None, 1.1, 1.0) for phase in ("step", "sync"))
+
+    def measure(scenarios: object, *rest: object) -> AccuracyHere:
+        asked.append(scenarios)
+        return AccuracyHere(rows, {"4": "a queue dropped packets"}, 3.0)
+
+    monkeypatch.setattr("ringlab.answers.profiled_rank.measure_here", measure)
+    done = ringlab(
+        "compare", SCENARIO, "--emulate", "--devices", "2,4", "--profile", file, "--json", tmp_path / "a.json"
+    )
+    assert done.status == 0 and "+10.0 %" in done.out and "4 hosts were not measured: a queue dropped" in done.out
+    assert [(name, one.cluster.world_size) for name, one in asked[0]] == [("2", 2), ("4", 4)]
+    assert '"kind": "profiled rank"' in (tmp_path / "a.json").read_text()
+    assert "go together" in ringlab("compare", SCENARIO, "--devices", "2,4").err
+    assert "from 2 on" in ringlab("compare", SCENARIO, "--emulate", "--devices", "1,2", "--profile", file).err
+    assert package.compare_devices.__name__ == "compare_devices" and ProfiledRank.__name__ in package.__all__
