@@ -53,7 +53,8 @@ def sheets(series: Iterable[Series]) -> Iterator[str]:
 def pairs(found: Found) -> Iterator[str]:
     """Yield a table of a model on two processes."""
     yield f"{where(found['environment'], found['others'])}:"
-    yield f"{found['model']}, batches of {found['batch_size']}, medians of {found['rounds']} rounds of {found['steps']} steps."
+    yield f"{found['model']}, batches of {found['batch_size']};"
+    yield f"medians of {found['rounds']} rounds of {found['steps']} steps."
     yield ""
     yield "| | processes | predicted, ms | measured, ms | error, % | speed-up | predicted |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"

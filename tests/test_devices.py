@@ -58,6 +58,16 @@ def test_overlap_local_sgd_accumulation_and_loaders() -> None:
     assert step("training.loader_rate=1e9")["input"] == pytest.approx(0, abs=1e-9)
 
 
+def test_unequal_batches_are_waited_for() -> None:
+    job = "training={model='gpt2', batch_size=8, precision='bf16', compute={rate=100.0}}"
+    equal, unequal = (
+        ringlab.predict_devices("dgx-h100", [8], job, f"training.unequal={given}").cases[0].rows[0]
+        for given in ("false", "true")
+    )
+    assert unequal.parts["stragglers"] > 4 * equal.parts["stragglers"] > 0
+    assert unequal.bottleneck == "stragglers"
+
+
 def test_stated_phases_are_of_the_scenarios_batch_whatever_varies() -> None:
     small, usual = ringlab.predict_devices("star8", [1], what_if="batch=8,32").cases
     assert usual.rows[0].parts["compute"] == pytest.approx(0.025 + 0.078)

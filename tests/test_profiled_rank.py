@@ -15,7 +15,7 @@ from collectives.workload import Training
 from ringlab.answers.accuracy_here import AccuracyHere
 from ringlab.answers.here_rows import HereRow
 from ringlab.answers.profiled_rank import ProfiledRank, computing_of
-from scenarios import load
+from scenarios import Scenario, load
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "emulated_hosts.toml"
 PARAMETERS = (1_000_000, 115_946)
@@ -73,11 +73,11 @@ def test_a_profile_of_another_model_and_one_without_times_are_refused() -> None:
 def test_the_command_shows_steps_and_refuses_half_of_its_options(
     ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    file, asked = tmp_path / "one.json", []
+    file, asked = tmp_path / "one.json", list[list[tuple[str, Scenario]]]()
     profile().write(file)
     rows = tuple(HereRow("2", f"ring: {phase}", 2, None, 1.1, 1.0) for phase in ("step", "sync"))
 
-    def measure(scenarios: object, *rest: object) -> AccuracyHere:
+    def measure(scenarios: list[tuple[str, Scenario]], *rest: object) -> AccuracyHere:
         asked.append(scenarios)
         return AccuracyHere(rows, {"4": "a queue dropped packets"}, 3.0)
 

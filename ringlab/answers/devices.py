@@ -298,7 +298,7 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
     return StepModel(
         compute, lambda count: _of_nccl(spread, count), memory=memory, device=gpu or "a device",
         loader_rate=spread.loader_rate or 0.0, memory_bandwidth=bandwidth,
-        optimizer=spread.optimizer, precision=spread.precision,
+        optimizer=spread.optimizer, precision=spread.precision, unequal=spread.unequal,
     )  # fmt: skip
 
 

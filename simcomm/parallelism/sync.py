@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from collectives.buckets import Bucket, Gradient, fill_buckets
+from collectives.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.parallelism import SHARDED, Parallelism
 from simcomm.overlap import overlap
 from simcomm.parallelism.fabric import Call, Fabric, Group, join_calls
@@ -93,7 +93,8 @@ def _in_buckets(work: Work, form: Parallelism, groups: DataGroups, steal: float)
     ZeRO sends each device the sum of its part only, and afterwards everyone's parameters to all.
     """
     collective = "all_reduce" if form.form in ("ddp", "zero_redundancy") else "reduce_scatter"
-    found, group = fill_buckets(work.gradients, round(form.bucket_mb * MIB)), groups.whole
+    size, group = round(form.bucket_mb * MIB), groups.whole  # torch begins with less only where it is told nothing
+    found = fill_buckets(work.gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
     if not form.overlap:
         found = [Bucket(sum(bucket.nbytes for bucket in found), 1.0)]
     calls = [Call(collective, bucket.nbytes, group) for bucket in found]
