@@ -17,17 +17,18 @@ from collectives.records.environment import describe_environment
 from realcomm.calibrating.load import watch_load
 
 RESULTS = Path(__file__).parent / "results" / "parallelism.json"
-FIGURES = ("predicted_s", "measured_s", "speed_up", "predicted_speed_up", "error")
+FIGURES = ("predicted_s", "measured_s", "speed_up", "predicted_speed_up")
 
 
 def measure(model: str, batch_size: int, steps: int, rounds: int) -> list[dict[str, Any]]:
     """Return a row for each way to spread the model: the medians over the rounds."""
     found = [ringlab.model_parallel(model, batch_size=batch_size, steps=steps).rows for _ in range(rounds)]
-    return [
+    rows = [
         {"name": same[0].name, "processes": same[0].processes}
         | {name: median(getattr(row, name) for row in same) for name in FIGURES}
         for same in zip(*found, strict=True)
     ]
+    return [row | {"error": row["predicted_s"] / row["measured_s"] - 1} for row in rows]
 
 
 def main() -> None:

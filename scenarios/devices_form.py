@@ -67,7 +67,7 @@ class DevicesTrainingForm(Section):
     samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
     price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
     loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s that a host's loaders make
-    unequal: bool = False  # batches hold unequal work
+    variable_batches: bool = False  # of unequal work
     accumulate: int = Field(1, ge=1)
     sync_every: int = Field(1, ge=1)
     gradient_sync: Syncs | None = None
@@ -116,7 +116,7 @@ class SpreadTraining:
     epochs: int
     price_per_hour: float | None
     loader_rate: float | None
-    unequal: bool
+    variable_batches: bool
     algorithm: Algorithm | None  # of all_reduce on a simulated network
     parallelism: Parallelism
     compute: ComputeSourceForm | None
@@ -159,7 +159,8 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
         form.title or path.stem, path, builder.folder, cluster, training.model, own, training.batch_size,
         training.precision, training.optimizer,
         training.samples_per_epoch or training.images or SAMPLES.get(training.dataset), training.epochs,
-        training.price_per_hour, training.loader_rate, training.unequal, algorithm, parallelism, training.compute,
+        training.price_per_hour, training.loader_rate, training.variable_batches, algorithm, parallelism,
+        training.compute,
     )  # fmt: skip
 
 

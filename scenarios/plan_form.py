@@ -78,6 +78,7 @@ class PlanForm(Section):
     interruptions_per_day: float = Field(0.0, ge=0, allow_inf_nan=False)  # of a spot node
     lost_per_interruption: Hours = 0.25
     known_rates: dict[str, Dollars] = Field({})  # samples/s of one GPU, by its type: measured
+    profiles: list[str] = Field([])  # files of `ringlab profile` whose times say the same, beside the scenario
     loader: str = "synthetic"
     bucket_mb: Ratio = 25.0
     gradient_bytes: int = Field(4, ge=1, le=8)  # of an element, as it travels

@@ -61,7 +61,7 @@ def test_overlap_local_sgd_accumulation_and_loaders() -> None:
 def test_unequal_batches_are_waited_for() -> None:
     job = "training={model='gpt2', batch_size=8, precision='bf16', compute={rate=100.0}}"
     equal, unequal = (
-        ringlab.predict_devices("dgx-h100", [8], job, f"training.unequal={given}").cases[0].rows[0]
+        ringlab.predict_devices("dgx-h100", [8], job, f"training.variable_batches={given}").cases[0].rows[0]
         for given in ("false", "true")
     )
     assert unequal.parts["stragglers"] > 4 * equal.parts["stragglers"] > 0

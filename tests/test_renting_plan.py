@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import ringlab
 from collectives.errors import InputError
 from collectives.parallelism import Parallelism
+from collectives.records.model_profile import Measured, find_model_profile
 from ringlab.cli import app
 from simcomm.cluster.hardware_parts import memory_bytes
 from simcomm.parallelism.memory import memory_of
@@ -166,6 +168,21 @@ def test_the_command(scenario: str, tmp_path: Path) -> None:
 def test_refusals(scenario: str, override: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         ringlab.plan(scenario, RATES, override)
+
+
+def test_a_profile_of_one_gpu_is_as_good_as_its_rate(scenario: str, tmp_path: Path) -> None:
+    profile = find_model_profile("resnet50")
+    none = tuple(0.0 for _ in profile.layers)
+    for device in ("Tesla V100-SXM2-16GB", "AMD EPYC"):
+        measured = Measured(device, 289, "fp16", none, none, 0.0, 0.0, 0.25, "test")
+        replace(profile, measured=(measured,)).write(tmp_path / f"{device[:3]}.json")
+    stated, profiled = (
+        ringlab.plan(scenario, given, today=TODAY)
+        for given in ("plan.known_rates={V100 = 1156.0}", "plan.profiles=['Tes.json']")
+    )
+    assert profiled.choices == stated.choices
+    with pytest.raises(InputError, match=r"AMD\.json: its times are of 'AMD EPYC', which is no GPU"):
+        ringlab.plan(scenario, "plan.profiles=['AMD.json']")
 
 
 @pytest.mark.parametrize("given", [{"budget": float("nan")}, {"budget": -1.0}, {"target_samples": float("inf")}])

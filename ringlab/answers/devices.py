@@ -23,7 +23,7 @@ from collectives.workload import ComputePhases
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
 from scenarios.devices_form import SpreadTraining, read_spread_training
-from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, of_data_sheet
+from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, measured_rate, of_data_sheet
 from simcomm.parallelism.fabric import Fabric, NcclFabric, SimulatedFabric
 from simcomm.parallelism.step import StepModel, StepPrediction
 
@@ -298,7 +298,7 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
     return StepModel(
         compute, lambda count: _of_nccl(spread, count), memory=memory, device=gpu or "a device",
         loader_rate=spread.loader_rate or 0.0, memory_bandwidth=bandwidth,
-        optimizer=spread.optimizer, precision=spread.precision, unequal=spread.unequal,
+        optimizer=spread.optimizer, precision=spread.precision, variable_batches=spread.variable_batches,
     )  # fmt: skip
 
 
@@ -361,18 +361,10 @@ def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, sta
 
 def _measured_for(spread: SpreadTraining, profile: ModelProfile, gpu: str) -> Compute:
     """Return a profile's times for a GPU; those of another type say by their rate what this one does."""
-    from simcomm.nccl.gpus import find_gpu, match_gpu
+    from simcomm.nccl.gpus import find_gpu
 
-    one = profile.measured[-1]
-    measured = match_gpu(one.device)
-    if measured is None:
-        raise InputError(
-            f"{spread.path}: training.compute.profile: its times are of {one.device!r}, which is no GPU that is known; "
-            f"profile the model on a GPU, or give compute = {{gpu = {gpu!r}}}"
-        )
-    if measured.name == find_gpu(gpu).name:
-        return as_measured(profile)
-    return _by_law(spread, profile, gpu, {measured.name: one.batch_size / one.step})
+    measured, rate = measured_rate(profile, f"{spread.path}: training.compute.profile")
+    return as_measured(profile) if measured == find_gpu(gpu).name else _by_law(spread, profile, gpu, {measured: rate})
 
 
 def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict[str, float]) -> Compute:

@@ -13,12 +13,13 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.parallelism import Parallelism
 from collectives.quoting import quote
-from collectives.records.model_profile import ModelProfile
+from collectives.records.model_profile import ModelProfile, read_model_profile
 from collectives.units import format_size
 from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.hardware_parts import memory_bytes, parts
+from simcomm.parallelism.compute import measured_rate
 from simcomm.parallelism.memory import largest_batch, memory_of
 from simcomm.renting.break_evens import BreakEven
 from simcomm.renting.measuring import MINUTES, half_width
@@ -149,7 +150,7 @@ def plan(
     form, path = read_plan_scenario(str(scenario), overrides)
     wanted = _wanted(form, path, target_samples, budget, None if deadline is None else parse_hours(deadline))
     job, rentals = make_job(form), _offered(read_rentals(prices), form.plan, str(path))
-    predicting = Predicting(job, OneGpu(job, form.plan.known_rates, {one.gpu for one in rentals}).rate)
+    predicting = Predicting(job, OneGpu(job, _known_rates(form.plan, path), {one.gpu for one in rentals}).rate)
     fitting, left_out = _fitting(rentals, job.model, form.training)
     choices, questions, unknown = _questions(fitting, predicting, form.plan, spot)
     interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
@@ -160,6 +161,12 @@ def plan(
     answer = _answer(form.title or path.stem, path, predicting.job.model.model, wanted, found, when, notes)
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
     return replace(answer, prices=source, prices_newest=newest, interrupted=interrupted)
+
+
+def _known_rates(form: "PlanForm", path: Path) -> dict[str, float]:
+    """Return the samples a second of one GPU by its type: as stated, and as profiles beside the scenario have them."""
+    files = [path.parent / name for name in form.profiles]
+    return dict(form.known_rates) | dict(measured_rate(read_model_profile(file), str(file)) for file in files)
 
 
 class _Wanted(NamedTuple):

@@ -10,6 +10,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import Measured, ModelProfile
 from simcomm.cluster.hardware_parts import find_part
+from simcomm.nccl.gpus import match_gpu
 
 FLOPS_SHARE, BYTES_SHARE = 0.6, 0.5  # of a data sheet's peaks that layers reach; assumed, see docs/parallelism.md
 MEASURED_SPREAD = 0.03  # standard deviation of the log of a rate ...
@@ -63,6 +64,23 @@ def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
     forward, backward = (tuple(each / one.batch_size for each in times) for times in (one.forward, one.backward))
     source = f"measured on {one.device}, batches of {one.batch_size} in {one.precision}"
     return Compute(profile, forward, backward, one.optimizer, source, MEASURED_SPREAD)
+
+
+def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
+    """Return the GPU on which a profile's last times were measured, and the samples a second of a step there.
+
+    Raises InputError, which names ``where`` the profile is, for one without times and for times of no GPU that is
+    known.
+    """
+    if not profile.measured:
+        as_measured(profile)
+    one = profile.measured[-1]
+    gpu = match_gpu(one.device)
+    if gpu is None:
+        raise InputError(
+            f"{where}: its times are of {one.device!r}, which is no GPU that is known; profile the model on a GPU"
+        )
+    return gpu.name, one.batch_size / one.step
 
 
 def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate") -> Compute:

@@ -119,7 +119,7 @@ class StepModel:
     memory: float | None = None  # bytes of a device; None: not checked
     device: str = "a device"
     loader_rate: float = 0.0  # samples a second that a host's loaders make; 0: no limit
-    unequal: bool = False  # batches hold unequal work, as sentences of any length
+    variable_batches: bool = False  # of unequal work, as sentences of any length
     memory_bandwidth: float = 0.0  # bytes/s of a GPU whose copies and stragglers are reckoned with; 0: of neither
 
     @property
@@ -355,7 +355,7 @@ class _Mesh:
         """Return what the slowest device and the slowest host add; what differs by steps averages out in long ones."""
         steps = float(min(1.0, USUAL_STEP / seconds) ** 0.5)
         nodes = values["jitter_nodes"] * steps * _greatest(-(-self.devices // self.fabric.node))
-        jitter = values["jitter_variable" if self.model.unequal else "jitter"]
+        jitter = values["jitter_variable" if self.model.variable_batches else "jitter"]
         return seconds * (jitter * _greatest(self.devices) + nodes)
 
     def _parts(self, compute: float, inside: float, waited: float, sync: SyncTimes, steal: float) -> StepParts:
