@@ -60,9 +60,7 @@ def expected_build_seconds(algorithm: Algorithm, world_size: int, root: int = 0)
         return 0.0
     if world_size**2 > MOST_PAIRS and estimate_pairs(algorithm, world_size, root) > MOST_PAIRS:
         return 0.0
-    operations = estimate_operations(algorithm, world_size, root)
-    if operations == 0:  # it fails, which is said when it is built
-        return 0.0
     if seems_cyclic(algorithm) or seems_on_grid(algorithm):
         return CYCLIC_S * count_operations(algorithm, world_size, root)
+    operations = estimate_operations(algorithm, world_size, root)  # 0 of one that fails, which is said when it is built
     return ASKED_S * operations if operations <= MOST_ASKED else 0.0

@@ -11,7 +11,7 @@ import simcomm
 from collectives import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
-from collectives.schedule import size_check
+from collectives.schedule import size_check, symbolic_build
 from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
 from collectives.schedule.symbolic_build import message_count
 from collectives.schedule.table import StepTable
@@ -19,7 +19,7 @@ from collectives.step import Step
 from ringlab.answers import announcing
 from ringlab.answers.progress import NoProgress
 from ringlab.scenario import load
-from simcomm import schedules
+from simcomm import expected_time, schedules
 from simcomm.schedules import compact_schedule
 from simcomm.selection import choose
 
@@ -154,3 +154,14 @@ def test_what_no_shortcut_can_help_is_refused_before_it_is_written_down(cluster,
     else:
         assert simcomm.run("all_reduce/bidirectional_ring", cluster, nbytes, record=False).elapsed > 0
     assert written.called != is_refused
+
+
+def test_a_program_that_one_run_says_is_not_asked_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Mock(side_effect=estimate_operations)
+    for module in (symbolic_build, expected_time):
+        monkeypatch.setattr(module, "estimate_operations", asked)
+    ring, tree = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/binomial")
+    for algorithm in (ring, tree):
+        assert expected_time.expected_build_seconds(algorithm, 300) > 0
+        symbolic_build.build_compact(algorithm, 300)
+    assert [call.args[0] for call in asked.call_args_list] == [tree, tree]

@@ -49,7 +49,10 @@ class Schedule(ProgramCall):
         """Of the chosen messages the most peers in a step of each channel, over the channels of one rank."""
         shape = (self.world_size, self.channels, self.steps + 1)
         step = np.ravel_multi_index((self.rank[chosen], self.channel[chosen], self.step[chosen]), shape)
-        met = np.unique(step * self.world_size + self.peer[chosen]) // self.world_size
+        meetings, _ = np.unique(
+            step * self.world_size + self.peer[chosen], return_counts=True
+        )  # else numpy.ma is imported
+        met = meetings // self.world_size
         return int(np.bincount(met, minlength=prod(shape)).reshape(shape).max(axis=2).sum(axis=1).max())
 
     @property

@@ -56,8 +56,12 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Cycli
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
     ['CyclicSchedule', 'StepTable']
     """
+    surely = world_size <= SMALL or seems_cyclic(algorithm)  # then one run says all, and none need be asked before
+    cyclic = build_cyclic(algorithm, world_size, root) if surely else None
+    if cyclic is not None:
+        return cyclic
     operations = estimate_operations(algorithm, world_size, root) if world_size > SMALL else 0
-    if operations <= MOST_OPERATIONS or seems_cyclic(algorithm):
+    if not surely and operations <= MOST_OPERATIONS:
         cyclic = build_cyclic(algorithm, world_size, root)
         if cyclic is not None:
             return cyclic
