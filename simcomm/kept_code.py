@@ -22,7 +22,7 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-KNOWN_INSIDE = {(0, 68)}  # releases of numba of which it is known how they load code
+KNOWN_INSIDE = {(0, 68)}  # releases of numba of which it is known how they make and load code
 
 
 def compile_and_cache(function: Function, **options: Any) -> Function:
