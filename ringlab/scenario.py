@@ -41,7 +41,7 @@ class Scenario(scenarios.Scenario):
     def predict(
         self, calibration: Source = None, engine: str | None = None, progress: Progress | None = None
     ) -> Prediction:
-        """Simulate the scenario and its what-ifs; ``engine`` is "simpy", "compiled" or whichever suits the size.
+        """Simulate the scenario and its what-ifs; ``engine`` is as in ``simcomm.run``.
 
         An interrupt ends it, and what is done by then is the answer: see ``interrupted``. Raises InputError, also where
         a calibration is needed and missing.

@@ -11,7 +11,8 @@ from collectives.schedule.symbolic_build import message_count
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 
-ENGINES = ("simpy", "compiled")
+ENGINES = ("simpy", "compiled")  # both are exact
+APPROXIMATE = "approximate"  # the compiled one, where it takes events that lie close together as one
 
 FEW = 1_000  # messages: up to so many, simpy takes less time than loading the compiled engine's machine code
 # Where algorithms are compared (``simcomm/estimate.py``), more ranks go to the compiled engine without counting their
@@ -43,10 +44,10 @@ def check_engine(engine: str | None) -> None:
     >>> check_engine("ns-3")
     Traceback (most recent call last):
     ...
-    collectives.errors.InputError: engine 'ns-3' is not known; there are simpy and compiled
+    collectives.errors.InputError: engine 'ns-3' is not known; there are simpy, compiled and approximate
     """
-    if engine is not None and engine not in ENGINES:
-        raise InputError(f"engine {quote(engine)} is not known; there are {' and '.join(ENGINES)}")
+    if engine is not None and engine not in (*ENGINES, APPROXIMATE):
+        raise InputError(f"engine {quote(engine)} is not known; there are {', '.join(ENGINES)} and {APPROXIMATE}")
 
 
 def choose_engine(

@@ -15,7 +15,7 @@ from collectives.spec import Spec
 from collectives.transport import Transport
 from simcomm.cluster.calibrated import hop_calibration, resolve_transport, with_calibration
 from simcomm.cluster.cluster import Cluster
-from simcomm.engine_choice import choose_engine
+from simcomm.engine_choice import APPROXIMATE, choose_engine
 from simcomm.hop_times import run_by_hops
 from simcomm.model.tcp_order import SEGMENT_PACKETS
 from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble, check_tcp_trouble, check_trouble
@@ -45,9 +45,10 @@ def run(
     Unless given, the elements are float32, the operator is sum and the root rank 0; a Request in place of the algorithm
     says these itself. Shapes: one 1-D array of the same length and type per rank. A cluster whose transport needs a
     calibration takes the one given or the cached one. ``engine`` is "simpy", which alone carries data, "compiled", or
-    whichever suits the number of messages; on this machine a prediction is made of measured hops unless an engine is
-    named or something is in trouble. Without ``record`` the trace is of the times only, which at scale takes far
-    less. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
+    whichever suits the number of messages; "approximate" is the compiled one where it takes events that lie close
+    together as one, and says by how much that may be wrong (``facts["error_s"]``). On this machine a prediction is made
+    of measured hops unless an engine is named or something is in trouble. Without ``record`` the trace is of the times
+    only, which at scale takes far less. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
 
     >>> import simcomm
@@ -73,8 +74,10 @@ def run(
         segments = world_size * request.nbytes / (SEGMENT_PACKETS * transport.tcp.payload)
     if engine != "simpy" and buffers is None and transport.tcp is None:
         check_one_by_one(request, cluster)
-    if _engine(engine, request, world_size, buffers is not None, trouble, segments) == "compiled":
-        return _on_compiled(request, cluster, transport, trouble, record)
+    taken = _engine(engine, request, world_size, buffers is not None, trouble, segments)
+    if taken != "simpy":
+        is_approximate = taken == APPROXIMATE and transport.tcp is None
+        return _on_compiled(request, cluster, transport, trouble, record, is_approximate)
     if transport.tcp is not None and buffers is not None:  # what they hold afterwards does not depend on times
         _on_reference(request, Simulation(cluster, replace(transport, tcp=None)), buffers)
         buffers = None
@@ -107,18 +110,21 @@ def _engine(
     """Return the engine for a request. Raise InputError for data on the compiled engine."""
     if not carries_data:
         return choose_engine(engine, request.algorithm, world_size, request.root, trouble, segments)
-    if engine == "compiled":
+    if engine in ("compiled", APPROXIMATE):
         raise InputError(
-            f"{request.algorithm.full_name}: the compiled engine carries no data; buffers need engine 'simpy'"
+            f"{request.algorithm.full_name}: the {engine} engine carries no data; buffers need engine 'simpy'"
         )
     return choose_engine("simpy", request.algorithm, world_size, request.root)
 
 
-def _on_compiled(request: Request, cluster: Cluster, transport: Transport, trouble: Trouble, record: bool) -> Trace:
+def _on_compiled(
+    request: Request, cluster: Cluster, transport: Transport, trouble: Trouble, record: bool, is_approximate: bool
+) -> Trace:
     """Simulate on the compiled engine. Raise ProgramError for a program that deadlocks, also where this run would not.
 
     A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
     """
+    from simcomm.compiled.approximate import approximately
     from simcomm.compiled.engine import by_shortcut, simulate  # what has few messages does without this engine
     from simcomm.compiled.planning.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput, as_repeated
     from simcomm.compiled.traces import make_trace
@@ -132,9 +138,11 @@ def _on_compiled(request: Request, cluster: Cluster, transport: Transport, troub
     if timing is None:
         if record or trouble.may_stop:
             inputs = inputs.with_table(MOST_RECORDED if record else MOST_MESSAGES)
-        timing = simulate(inputs, messages=record)
+        timing = (approximately if is_approximate else simulate)(inputs, messages=record)
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
-    return make_trace(inputs, timing, facts, record=record)
+    if timing.error is None:
+        return make_trace(inputs, timing, facts, record=record)
+    return replace(make_trace(inputs, timing, facts | {"error_s": timing.error}, record=record), engine=APPROXIMATE)
 
 
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:

@@ -139,7 +139,7 @@ def _find_steps(
     cores = shared_cores(training, cluster, calibration) if transport.tcp is not None else None
     if cores is not None:  # only the reference engine knows them
         compute = compute.times(cores / cluster.world_size)  # of a rank that does not wait for a core
-    elif choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) == "compiled":
+    elif choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) != "simpy":
         found = _on_compiled(training, cluster, transport, compute, steps, record=record, trouble=trouble)
         if found is not None:
             return found

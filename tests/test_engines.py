@@ -158,7 +158,7 @@ def test_only_simpy_carries_data():
 
     with pytest.raises(InputError, match="compiled engine carries no data"):
         simcomm.run("all_reduce/ring", STAR, buffers=[np.ones(12) for _ in range(6)], engine="compiled")
-    with pytest.raises(InputError, match="'quick' is not known; there are simpy and compiled"):
+    with pytest.raises(InputError, match="'quick' is not known; there are simpy, compiled and approximate"):
         simcomm.run("all_reduce/ring", STAR, 12, engine="quick")
 
 

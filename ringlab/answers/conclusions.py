@@ -36,6 +36,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: Scenario, grounds: Sequence[
         *_fastest_training(answer),
         *_why_clusters_differ(answer, scenario),
         *_worst_error(answer),
+        *_approximations(answer),
         *filter(None, (effect(answer.own), *(effect(other, answer.own) for other in answer.what_ifs))),
         *grounds,
     ]
@@ -47,6 +48,15 @@ def conclude(answer: ScenarioAnswer[Any], scenario: Scenario, grounds: Sequence[
 def headline(answer: ScenarioAnswer[Any]) -> str:
     """Return the sentence that answers a scenario's question: of its quickest training, else its collective."""
     return next(iter([*_fastest_training(answer), *_fastest_collective(answer)]), "")
+
+
+def _approximations(answer: ScenarioAnswer[Any]) -> list[str]:
+    """Return by how much the times of the approximate engine may be wrong, as a share of each at most."""
+    entries = [entry for cluster in (answer.own, *answer.what_ifs) for entry in cluster.collectives]
+    shares = [entry.error_s / _number(entry.time_s) for entry in entries if entry.error_s and entry.time_s]
+    if not shares:
+        return []
+    return [f"Approximate times may be wrong by {max(shares):.1g} of each; with the compiled engine they are exact."]
 
 
 def _number(value: float | SideBySide | None) -> float:

@@ -74,7 +74,7 @@ def predict(
 
     What is too large to be simulated is left out, and named below the tables, unless nothing else is asked for.
 
-    ``engine`` is "simpy", "compiled", or None for whichever suits the number of messages. ``progress`` is told how
+    ``engine`` is as in ``simcomm.run``. ``progress`` is told how
     many messages there are to simulate and how long that should take, where it is more than a moment. A
     calibration has not aged where the run was ``in_turns`` with it. Raises InputError where a
     calibration is needed and missing, KeyboardInterrupt where nothing is done yet.

@@ -15,7 +15,10 @@ from ringlab.terminal.progress import TerminalProgress
 def predict(
     scenario: ScenarioArg,
     engine: Annotated[
-        str | None, typer.Option(metavar="simpy|compiled", help="What simulates; whichever suits the size unless said.")
+        str | None,
+        typer.Option(
+            metavar="simpy|compiled|approximate", help="What simulates; whichever suits the size unless said."
+        ),
     ] = None,
     calibration: CalibrationOpt = None,
     trace: TraceOpt = None,

@@ -51,10 +51,11 @@ INSTANTS_A_LOOK = 10_000  # between two looks at whether there was an interrupt
 MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so
 
 
-def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
+def simulate(inputs: EngineInput, *, messages: bool = False, window: float = 0.0) -> Timing:
     """Return the timing from the fastest method that applies: max-plus, quotient, or events.
 
-    ``messages`` asks for the times of every message, which only events find. Raises ProgramError for a program that
+    ``messages`` asks for the times of every message, which only events find, and ``window`` takes events within so many
+    seconds together (``simcomm/compiled/approximate.py``). Raises ProgramError for a program that
     deadlocks, InputError for more messages than can be simulated.
 
     >>> import simcomm
@@ -72,7 +73,7 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
             raise _deadlock(inputs, np.flatnonzero(np.isinf(over_tcp.finished)).tolist())
         return _with_mean_division(inputs, over_tcp)
     timing = None if messages else by_shortcut(inputs)
-    return timing or _with_mean_division(inputs, by_events(inputs, messages=messages))
+    return timing or _with_mean_division(inputs, by_events(inputs, messages=messages, window=window))
 
 
 def by_shortcut(inputs: EngineInput) -> Timing | None:
@@ -124,10 +125,11 @@ def by_quotient(inputs: EngineInput) -> Timing | None:
     return _timing(inputs, world.agents["finished"][found.agents], "quotient")
 
 
-def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
+def by_events(inputs: EngineInput, *, messages: bool = False, window: float = 0.0) -> Timing:
     """Return the timing by simulating every message; with the times of each where ``messages`` asks for them.
 
-    They are given too where ranks may wait for ever, so that the trace can say for what.
+    They are given too where ranks may wait for ever, so that the trace can say for what. ``window`` is as in
+    ``simulate``.
     """
     messages = messages or inputs.trouble.may_stop
     needs_names = messages or inputs.is_fifo or inputs.trouble.touches_ranks
@@ -136,7 +138,7 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
         inputs = inputs.with_table()
     links = link_records_of(inputs)
     changes = link_changes(inputs, links) if inputs.trouble.links_change else ()
-    world = run_kernel(plan_in_trouble(inputs), links, messages=messages, changes=changes)
+    world = run_kernel(plan_in_trouble(inputs), links, messages=messages, changes=changes, window=window)
     mark_late_failures(inputs, world.agents)
     timing = _timing(inputs, world.agents["finished"], "events")
     if not messages:
@@ -148,16 +150,22 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def run_kernel(
-    plan: Plan, links: LinkRecords, *, messages: bool = False, changes: Iterable[LinkChange] = ()
+    plan: Plan,
+    links: LinkRecords,
+    *,
+    messages: bool = False,
+    changes: Iterable[LinkChange] = (),
+    window: float = 0.0,
 ) -> "World":
     """Run a plan to its end and return the world as it is then; agents that cannot finish do so at infinity.
 
-    ``messages`` asks for the times of every message; ``changes`` happen to links meanwhile.
+    ``messages`` asks for the times of every message; ``changes`` happen to links meanwhile; events within ``window``
+    seconds are taken together.
     """
     from simcomm.compiled.kernel.event_loop import advance  # numba is slow to import, and often not needed
     from simcomm.compiled.kernel.world import new_world
 
-    world = new_world(plan, links, most_in_flight(plan), messages)
+    world = new_world(plan, links, most_in_flight(plan), messages, window)
     if changes:
         _run_through_changes(world, changes)
     while not advance(world, INSTANTS_A_LOOK, MOST_CORRECTIONS, np.inf):

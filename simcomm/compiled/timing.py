@@ -39,3 +39,4 @@ class Timing(NamedTuple):
     reductions: tuple[Span, ...] | None = None  # where they do not follow from the times of messages
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail
     standstill: Standstill | None = None  # of a run that never ends, where there are no times of its messages
+    error: float | None = None  # seconds by which an approximation may be wrong; None where all is exact

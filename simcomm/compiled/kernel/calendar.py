@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simcomm.compiled.kernel.arrays import Records
-from simcomm.compiled.kernel.heap import drop, new_heap, put
+from simcomm.compiled.kernel.heap import drop, key_of, new_heap, put
 from simcomm.compiled.kernel.jit import inline
 
 RECENT = 1024  # instants that are found again by a hash of their time; a power of two
@@ -38,7 +38,7 @@ def set_due(calendar: Calendar, node: int, time: float) -> None:
     nodes, instants = calendar.nodes, calendar.instants
     slot = (np.float64(time).view(np.int64) * np.int64(-7046029254386353131) >> np.int64(40)) & (RECENT - 1)
     instant = np.int64(calendar.recent[slot])
-    if instants[instant].place < 0 or instants[instant].key != time:
+    if key_of(instants, instant) != time:
         calendar.spare[0] -= 1
         instant = np.int64(nodes[calendar.spare[0]].free)
         calendar.recent[slot] = instant

@@ -22,10 +22,10 @@ from simcomm.compiled.kernel.flow_groups import (
     remove_member,
     update_finishes,
 )
-from simcomm.compiled.kernel.heap import drop, least
+from simcomm.compiled.kernel.heap import drop, least, second_least
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.compiled.kernel.pairing_heap import take_due
-from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, World
+from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
 from simcomm.model.same_time import SAME_EVENT
 
 DENSE = 4  # due messages stand close if there is one among so many numbers
@@ -188,9 +188,19 @@ def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
 
 
 @inline
-def _process_instant(w: World, now: float) -> None:
-    """Let everything happen that the calendar and the groups have for this instant."""
-    limit = now + now * SAME_EVENT
+def _process_instant(w: World, until: float) -> None:
+    """Let everything happen that the calendar and the groups have for the next instant.
+
+    Where there is a window, all within it is taken together: in its middle, if that is more than one event.
+    """
+    calendar, finish = w.calendar.instants, w.finish
+    first = min(least(calendar), least(finish))
+    limit, now = first + first * SAME_EVENT, max(first, w.clock[0])
+    if w.clock[WINDOW] > 0:
+        limit = max(limit, min(first + w.clock[WINDOW], until))
+        if min(second_least(calendar), second_least(finish), max(least(calendar), least(finish))) <= limit:
+            now = max(now, (first + limit) / 2)
+    w.clock[0] = now
     while least(w.finish) <= limit:
         _finish_group_flows(w, np.int64(w.finish[0].order), now, limit)
     while least(w.calendar.instants) <= limit:
@@ -266,8 +276,7 @@ def _entry(version: int) -> Callable[[World, int, int, float, int, float, float,
                         return version >= 0
                     if now > until:
                         return False
-                    w.clock[0] = max(now, w.clock[0])
-                    _process_instant(w, w.clock[0])
+                    _process_instant(w, until)
                 _end_and_begin(w, w.clock[0])
                 admit_arrivals(w, w.clock[0])
             restore_fairness(w, w.clock[0], most_corrections)

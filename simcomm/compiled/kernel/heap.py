@@ -1,7 +1,8 @@
-"""A binary heap of numbered items, any of which can change its key or leave.
+"""A heap of numbered items with four branches at each, any of which can change its key or leave.
 
-It is one array of records, one more than there are items: ``order`` of the first entries is the heap, ``place`` is
-where an item stands in it (-1 outside), and ``place`` of the last record is how many items are in it.
+It is one array of records, one more than there are items: ``key`` and ``order`` of the first entries are the heap,
+``place`` is where an item stands in it (-1 outside), and ``place`` of the last record is how many items are in it. The
+entries below one lie side by side, so that in a large heap a level costs one access to memory.
 """
 
 import numpy as np
@@ -22,7 +23,23 @@ def new_heap(items: int) -> Records:
 @inline
 def least(heap: Records) -> float:
     """Return the least key; infinite when the heap is empty."""
-    return heap[heap[0].order].key if heap[-1].place > 0 else np.inf
+    return heap[0].key if heap[-1].place > 0 else np.inf
+
+
+@inline
+def second_least(heap: Records) -> float:
+    """Return the key that follows the least; infinite when there is none."""
+    found = np.inf
+    for at in range(1, min(5, heap[-1].place)):
+        found = min(found, heap[at].key)
+    return found
+
+
+@inline
+def key_of(heap: Records, item: int) -> float:
+    """Return the key of an item; not a number where it is not in the heap."""
+    at = heap[item].place
+    return heap[at].key if at >= 0 else np.nan
 
 
 @inline
@@ -32,7 +49,6 @@ def put(heap: Records, item: int, key: float) -> None:
     if at < 0:
         at = heap[-1].place
         heap[-1].place = at + 1
-    heap[item].key = key
     _settle_at(heap, at, item, key)
 
 
@@ -46,8 +62,7 @@ def drop(heap: Records, item: int) -> None:
     size = heap[-1].place - 1
     heap[-1].place = size
     if at < size:
-        last = np.int64(heap[size].order)
-        _settle_at(heap, at, last, heap[last].key)
+        _settle_at(heap, at, np.int64(heap[size].order), heap[size].key)
 
 
 @inline
@@ -56,25 +71,31 @@ def _settle_at(heap: Records, at: int, item: int, key: float) -> None:
     size = heap[-1].place
     start = at
     while at > 0:
-        above = (at - 1) >> 1
-        other = heap[above].order
-        if heap[other].key <= key:
+        above = (at - 1) >> 2
+        if heap[above].key <= key:
             break
-        heap[at].order = other
-        heap[other].place = at
+        _move(heap, above, at)
         at = above
     while at >= start:
-        below = 2 * at + 1
-        if below >= size:
+        first = 4 * at + 1
+        if first >= size:
             break
-        other = heap[below].order
-        if below + 1 < size and heap[heap[below + 1].order].key < heap[other].key:
-            below += 1
-            other = heap[below].order
-        if heap[other].key >= key:
+        below = first
+        for other in range(first + 1, min(first + 4, size)):
+            if heap[other].key < heap[below].key:
+                below = other
+        if heap[below].key >= key:
             break
-        heap[at].order = other
-        heap[other].place = at
+        _move(heap, below, at)
         at = below
+    heap[at].key = key
     heap[at].order = item
     heap[item].place = at
+
+
+@inline
+def _move(heap: Records, at: int, to: int) -> None:
+    """Write the entry at one place to another."""
+    heap[to].key = heap[at].key
+    heap[to].order = heap[at].order
+    heap[heap[at].order].place = to
