@@ -32,7 +32,7 @@ SMALLEST = {  # what makes each of them take seconds
     "waiting.py": ["--repetitions", "1", "--hosts", "2"],
     "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
 }
-FOR_GPUS = {"gpu.py", "gpu_wheels.py"}  # `make gpu`; tests/test_gpu_ready.py tries them
+FOR_GPUS = {"gpu.py", "gpu_wheels.py", "data_parallel.py"}  # tests/test_gpu_ready.py and test_data_parallel.py do
 
 
 def benchmark(name: str, *options: str) -> subprocess.CompletedProcess[str]:

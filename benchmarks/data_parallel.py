@@ -1,0 +1,83 @@
+"""DataParallel beside DistributedDataParallel: predicted on a described machine, run on the GPUs of this one.
+
+    python benchmarks/data_parallel.py [--scenario two-p5] [--devices 2 4 8] [--batch-size 32] [-o FILE]
+
+The prediction is ``ringlab predict SCENARIO --devices ... --what-if form=ddp,data_parallel`` of a ResNet-50. The run is
+a ResNet-18 on synthetic images: one process on all GPUs, and a rank a GPU with torch's own sync, the same batch on each
+GPU. A number of GPUs that this machine does not have is skipped, and the reason said.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import ringlab
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
+from collectives.records.summary import training_entry
+from collectives.workload import Training
+from realcomm.training.data_parallel import run_data_parallel, why_not
+from realcomm.training.trainer import train
+from simcomm import this_machine
+
+RESULTS = Path(__file__).parent / "results" / "data_parallel.json"
+MODEL = ("training.model=resnet50", "training.image_shape=[3,224,224]")
+FORMS = ("ddp", "data_parallel")
+STEPS, WARM_UP = 20, 5
+
+
+def predict(scenario: str, devices: list[int]) -> list[dict[str, Any]]:
+    """Return a row for each number of devices: the seconds of a step with each form."""
+    answer = ringlab.predict_devices(scenario, devices, *MODEL, what_if=f"form={','.join(FORMS)}")
+    by_form = [{row.devices: row.step_s for row in case.rows} for case in answer.cases]
+    return [
+        {"devices": count, **{form: steps[count] for form, steps in zip(FORMS, by_form, strict=True)}}
+        for count in devices
+    ]
+
+
+def measure(devices: int, batch_size: int) -> dict[str, Any]:
+    """Return the seconds of a step with each form on this machine's GPUs, or why there are none."""
+    if reason := why_not(devices):
+        return {"devices": devices, "skipped": reason}
+    training = Training(None, dataset="synthetic", batch_size=batch_size, images=STEPS * devices * batch_size)
+    one = run_data_parallel(training, devices, steps=STEPS)
+    ranks = train(training, this_machine(devices), steps=STEPS, backend="nccl")
+    ddp = training_entry(ranks, training)["step_s"]
+    return {"devices": devices, "ddp": ddp, "data_parallel": median(one.seconds[WARM_UP:])}
+
+
+def show(title: str, rows: list[dict[str, Any]]) -> None:
+    """Print the rows."""
+    print(title)
+    for row in rows:
+        if "skipped" in row:
+            print(f"  {row['devices']} GPUs: skipped, {row['skipped']}")
+            continue
+        ddp, one = (row[form] for form in FORMS)
+        print(
+            f"  {row['devices']} GPUs: DDP {ddp * 1e3:.1f} ms, DataParallel {one * 1e3:.1f} ms, {one / ddp:.2f} times"
+        )
+
+
+def main() -> None:
+    """Read the options, predict, measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenario", default="two-p5", help="whose cluster the prediction is of")
+    parser.add_argument("--devices", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--batch-size", type=int, default=32, help="images of a GPU and step, in the run")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
+    asked = parser.parse_args()
+    predicted = predict(asked.scenario, asked.devices)
+    show(f"Predicted, ResNet-50, {asked.scenario}:", predicted)
+    measured = [measure(devices, asked.batch_size) for devices in asked.devices]
+    show("Run here, ResNet-18:", measured)
+    found = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(),
+             "scenario": asked.scenario, "predicted": predicted, "measured": measured}  # fmt: skip
+    write_text(asked.output, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""``torch.nn.DataParallel``: one process that trains on several GPUs, to be seen beside DistributedDataParallel."""
+
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from collectives.errors import InputError
+from collectives.workload import Training
+from realcomm.launching.launcher import launch
+from realcomm.training.gradient_sync import no_sync
+from realcomm.training.models import build_model
+from realcomm.training.replica import make_replica, take_step
+from realcomm.training.shard import Shard
+from realcomm.training.stopwatch import Stopwatch
+
+
+class Steps(NamedTuple):
+    """Steps of one training: seconds of each, and the loss before it."""
+
+    seconds: list[float]
+    losses: list[float]
+
+
+def why_not(devices: int) -> str:
+    """Return why DataParallel cannot run on so many GPUs here, or "" where it can.
+
+    >>> why_not(10**6)[:38]
+    'DataParallel needs 1000000 GPUs in one'
+    """
+    here = torch.cuda.device_count()
+    return (
+        "" if here >= devices > 1 else f"DataParallel needs {max(2, devices)} GPUs in one process, and {here} are here"
+    )
+
+
+def run_data_parallel(training: Training, devices: int, *, steps: int, timeout: float = 600.0) -> Steps:
+    """Train in one process on ``devices`` GPUs, each of which gets ``batch_size`` images of a step.
+
+    The batches are the joined ones of as many ranks. Raise InputError where there are fewer GPUs, RunFailed and
+    TimedOut.
+
+    >>> run_data_parallel(Training(None), 2, steps=5)  # doctest: +SKIP
+    Steps(seconds=[...], losses=[...])
+    """
+    if reason := why_not(devices):
+        raise InputError(reason)
+    found: list[Steps] = launch(train_by_one, 1, training, devices, steps, backend="nccl", timeout=timeout)
+    return found[0]
+
+
+def train_by_one(rank: int, world_size: int, training: Training, devices: int, steps: int) -> Steps:
+    """Train as the only rank of a group; on CPUs, where DataParallel has no devices, by the model itself."""
+    whole = replace(training, batch_size=devices * training.batch_size, sync_batch_norm=False)
+    replica = make_replica(build_model(whole, whole.seed), whole, devices, steps)
+    gpus = list(range(devices)) if torch.cuda.is_initialized() else None
+    replica = replace(replica, model=nn.DataParallel(replica.model, device_ids=gpus))
+    watch, found = Stopwatch(rank), Steps([], [])
+    for images, labels in islice(Shard(whole, 0, 1, steps), steps):
+        found.losses.append(take_step(replica, images, labels, no_sync, watch))
+        found.seconds.append(sum(watch.phases().values()))
+    return found
