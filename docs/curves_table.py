@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
-from statistics import mean
+from statistics import mean, variance
 from textwrap import fill
 from typing import Any
 
 from page_marks import write_between
+from scipy.stats import f_oneway
 
 from collectives.output_files import write_text
 
@@ -68,19 +69,33 @@ def _choice(recipes: list[tuple[float, tuple[Any, ...]]]) -> str:
 
 
 def ranks(found: Found) -> str:
-    """Return a table of the numbers of ranks, seed by seed."""
+    """Return a table of the numbers of ranks, seed by seed, and whether they differ by more than the seeds do."""
     rows = found["ranks"]
     seeds = sorted({row["seed"] for row in rows})
     lines = [
-        f"| ranks | images a rank and step | {' | '.join(f'held out, seed {seed}' for seed in seeds)} |",
-        "| ---: | ---: |" + " ---: |" * len(seeds),
+        f"| ranks | images a rank and step | {' | '.join(f'held out, seed {seed}' for seed in seeds)} | mean |",
+        "| ---: | ---: |" + " ---: |" * (len(seeds) + 1),
     ]
+    groups = list[list[float]]()
     for count in sorted({row["ranks"] for row in rows}):
         right = {row["seed"]: row["accuracies"][-1] for row in rows if row["ranks"] == count}
+        groups.append(list(right.values()))
         batch = rows[0]["global_batch"] // count
         cells = [f"{right[seed]:.1%}" if seed in right else "-" for seed in seeds]
-        lines.append(f"| {count} | {batch} | {' | '.join(cells)} |".replace("%", " %"))
-    return _text(lines)
+        lines.append(f"| {count} | {batch} | {' | '.join(cells)} | {mean(groups[-1]):.1%} |".replace("%", " %"))
+    return _text([*lines, "", _noise(groups)])
+
+
+def _noise(groups: list[list[float]]) -> str:
+    """Return in words how much the means of the numbers of ranks differ, beside what seeds differ by."""
+    means = [mean(group) for group in groups]
+    within = mean(variance(group) for group in groups) ** 0.5
+    chance = float(f_oneway(*groups).pvalue)
+    return (
+        f"The means are {100 * (max(means) - min(means)):.1f} points apart, and from seed to seed the standard "
+        f"deviation is {100 * within:.1f}: where ranks do not matter at all, means of so many seeds are as far apart "
+        f"in {100 * chance:.0f} of 100 such tables (one-way analysis of variance)."
+    )
 
 
 def _where(found: Found) -> str:

@@ -1,11 +1,13 @@
 """``python -m small_ringlab`` as a rank of torchrun: the command line, whose trainings are of a small model.
 
 In torchrun's first attempt rank 1 is killed in its fifth step, while it waits for gradients. With ``LOST_NODE=1`` the
-rank and the torchrun that has started it are killed after that step; with ``LOST_NODE=0`` nothing happens to it.
+rank and the torchrun that has started it are killed after that step; with ``LOST_NODE=0`` nothing happens to it. With
+``WAITS=1`` a rank that is alone takes half a second more for each step, so that another can come back.
 """
 
 import os
 import signal
+import time
 from typing import Any
 
 import training_workers
@@ -27,16 +29,24 @@ class LostNode(Observer):
                 os.kill(process, signal.SIGKILL)
 
 
+class Waiting(Observer):
+    """Takes its time while this rank is alone."""
+
+    def step_done(self, running: Observed, record: StepRecord) -> None:
+        if running.world_size == 1:
+            time.sleep(0.5)
+
+
 FAULTS = {"1": [LostNode()], "0": [], None: [training_workers.faulty("kill", "sync")]}
 
 
 def train_rank_with_fault(*given: Any) -> object:
     *before, observers = given
-    return train_rank(*before, (*observers, *FAULTS[os.environ.get("LOST_NODE")]))
+    faults = FAULTS[os.environ.get("LOST_NODE")] if restarts() == 0 else []
+    return train_rank(*before, (*observers, *faults, *([Waiting()] if "WAITS" in os.environ else [])))
 
 
 if __name__ == "__main__":
     training_workers.make_small()
-    if restarts() == 0:
-        vars(trainer).update(train_rank=train_rank_with_fault)
+    vars(trainer).update(train_rank=train_rank_with_fault)
     main()

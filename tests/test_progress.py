@@ -203,7 +203,7 @@ def test_every_command_that_computes_says_first_what_there_is_to_do(monkeypatch,
         "112 messages to draw: ",
         "10 rows to measure and 2 trainings, whose steps are counted: ",
         "60 fits to all systems but one, the tables of 60 systems to predict, 35 choices of rows to measure: ",
-        "0 rows to calibrate for and to measure and 2 trainings, whose steps are counted: ",
+        "2 trainings to calibrate for and to run, whose steps are counted",
     ]
 
 

@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,36 +86,68 @@ def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
     assert sorted(path.name for path in (tmp_path / "logs").glob("rank-*")) == ["rank-0.log", "rank-1.log"]
 
 
-@pytest.mark.slow  # it waits until the node that is left has missed the other one's signs of life
-def test_the_node_that_is_left_goes_on_alone(tmp_path: Path):
-    """torchrun starts as many ranks as there are then, and a step has the same images as before."""
-    port = free_port()
-    text = SCENARIO.replace("batch_size = 4", "global_batch_size = 8").split("[training]")[1]
-    (tmp_path / "two.toml").write_text(f"[cluster]\npreset = 'this-machine'\n[training]{text}")
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Start a node: torchrun with one rank, whose output goes to a log. All that were started are ended."""
+    port, started = free_port(), list[subprocess.Popen]()
     call = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2"]
     call += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", "--local-addr=127.0.0.1"]
     call += ["--rdzv-conf=last_call_timeout=8", "-m", "small_ringlab", "run", "two.toml", "--elastic", "--resume=auto"]
-    nodes = []
-    for number in range(2):
-        environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}", "LOST_NODE": str(number)}
+
+    def start(name: str, **variables: str) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}", **variables}
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-        with (tmp_path / f"node{number}.log").open("w") as log:
-            started = subprocess.Popen(
-                [*call, "--log-dir=logs"], cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
+        with (tmp_path / f"{name}.log").open("w") as log:
+            call_of_node = [*call, "--log-dir=logs"]
+            started.append(
+                subprocess.Popen(
+                    call_of_node, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
             )
-        nodes.append(started)
-    try:
-        status = nodes[0].wait(200)
-    finally:
-        for node in nodes:
-            with suppress(ProcessLookupError):
-                os.killpg(node.pid, signal.SIGKILL)
-            node.wait()
-    said = (tmp_path / "node0.log").read_text()
+        return started[-1]
+
+    yield start
+    for node in started:
+        with suppress(ProcessLookupError):
+            os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
+
+
+def write_scenario(folder: Path, epochs: int) -> None:
+    text = SCENARIO.replace("batch_size = 4", "global_batch_size = 8").replace("epochs = 2", f"epochs = {epochs}")
+    (folder / "two.toml").write_text(f"[cluster]\npreset = 'this-machine'\n[training]{text.split('[training]')[1]}")
+
+
+@pytest.mark.slow  # it waits until the node that is left has missed the other one's signs of life
+def test_the_node_that_is_left_goes_on_alone(tmp_path: Path, nodes: Callable[..., subprocess.Popen]):
+    """torchrun starts as many ranks as there are then, and a step has the same images as before."""
+    write_scenario(tmp_path, epochs=2)
+    first, _ = (nodes(f"node{number}", LOST_NODE=str(number)) for number in range(2))
+    status, said = first.wait(200), (tmp_path / "node0.log").read_text()
     assert status == 0, said
     assert "step-00000003.pt (step 3, epoch 2), on 1 ranks in place of 2" in " ".join(said.split())
     rows = read_metrics(tmp_path / "logs" / "metrics.jsonl", "ring", "step")
     assert [row["step"] for row in rows] == list(range(6)) and rows[-1]["attempt"] > rows[0]["attempt"] == 0
+
+
+@pytest.mark.slow  # the same, and then until a new node has come
+def test_a_node_that_comes_back_is_taken_in(tmp_path: Path, nodes: Callable[..., subprocess.Popen]):
+    """torchrun starts the ranks again on both, which costs the steps since the last checkpoint."""
+    write_scenario(tmp_path, epochs=100)
+    metrics = tmp_path / "logs" / "metrics.jsonl"
+    first, _ = (nodes(f"node{number}", LOST_NODE=str(number), WAITS="1") for number in range(2))
+    deadline = time.monotonic() + 200
+    while not (metrics.exists() and len(read_metrics(metrics, "ring", "step")) > 8):  # the first is alone
+        assert first.poll() is None and time.monotonic() < deadline, (tmp_path / "node0.log").read_text()
+        time.sleep(0.5)
+    second = nodes("again", LOST_NODE="0", WAITS="1")
+    statuses, said = (first.wait(200), second.wait(60)), (tmp_path / "node0.log").read_text()
+    assert statuses == (0, 0), said
+    rows = read_metrics(metrics, "ring", "step")
+    assert [row["step"] for row in rows] == list(range(300))
+    attempts = [row["attempt"] for row in rows]
+    assert attempts == sorted(attempts) and len(set(attempts)) == 3, set(attempts)
+    assert "on 2 ranks in place of 1" in " ".join(said.split())
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
 LEAST_STEPS = 6  # training steps of a block
 BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
 LONE_STEPS = 3  # of one rank by itself, in a block
-MOST_PAUSES = 2  # of running in a turn, in which a block is calibrated: more trainings share them
+MOST_PAUSES = 2  # of running in a turn, in which a block is calibrated; more trainings than that share one
 
 
 @dataclass
@@ -78,17 +78,19 @@ def _train_in_turns(
 ) -> tuple[list[RankBlock], list[RankResult]]:
     """Calibrate the computing of a kind of training, and run its trainings in turns with that."""
     calibrator = _TrainingCalibrator(rank, world_size, plan)
-    running = [RunningTraining(rank, world_size, training) for training in plan.runs]
+    running = list[RunningTraining]()
+    for training in plan.runs:
+        alone = running[0].alone if running else None  # the same for all of a kind
+        running.append(RunningTraining(rank, world_size, training, alone=alone))
     calibrator.warm_up()
     blocks = [calibrator.take_block()]
-    pauses = min(MOST_PAUSES, max(1, len(running)))
+    together = [running] if len(running) > MOST_PAUSES else [[one] for one in running] or [[]]
     for turn in range(turns):
-        for pause in range(pauses):
-            for training in running[pause * len(running) // pauses : (pause + 1) * len(running) // pauses]:
-                left = training.shard.steps - training.done
-                training.take_steps(-(-left // (turns - turn)))
+        for trainings in together:
+            for one in trainings:
+                one.take_steps(-(-(one.steps - one.done) // (turns - turn)))
             blocks.append(calibrator.take_block())
-    return blocks, [training.finish() for training in running]
+    return blocks, [one.finish() for one in running]
 
 
 class _TrainingCalibrator:

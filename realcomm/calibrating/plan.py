@@ -8,7 +8,7 @@ from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes
 from collectives.records.environment import cores, threads_per_rank
 from collectives.request import Request
 from collectives.workload import Training
-from realcomm.calibrating.blocks import TrainingKind
+from realcomm.calibrating.blocks import PARTS, TrainingKind
 from realcomm.measuring.measurement import Measurement
 
 SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages and reductions, whatever is asked for
@@ -81,7 +81,7 @@ def make_plan(
         tuple(_training_plan(ranks, same, runs) for same in kinds.values()),
         tuple(Measurement(request, warmup=2, repetitions=None, inputs=None) for request in requests) if runs else (),
         turns,
-        HOP_TURNS if runs else turns,
+        (HOP_TURNS if requests else PARTS - 1) if runs else turns,
         PROBE_S if runs else LONE_PROBE_S,
         repetitions=REPETITIONS if runs else LONE_REPETITIONS,
     )

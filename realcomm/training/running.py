@@ -54,13 +54,19 @@ class RunningTraining:
         training: Training,
         steps: int | None = None,
         observers: Sequence[Observer] = (),
+        alone: float | None = None,
     ) -> None:
-        """Prepare the model, the same on all ranks, its sync, and the observers."""
+        """Prepare the model, the same on all ranks, its sync, and the observers.
+
+        ``alone`` is what a step of one rank by itself takes, in seconds; rank 0 measures it unless it is given.
+        """
         set_status("preparing model and images")
         self.training, self.rank, self.world_size = training, rank, world_size
         self.model = build_model(training, seed=training.seed + rank)  # different on every rank ...
         self.shard = Shard(training, rank, world_size, steps)
-        self._alone = measure_alone(training) if rank == 0 else 0.0
+        if alone is None:
+            alone = measure_alone(training) if rank == 0 else 0.0
+        self.alone = alone
         if training.broadcast_weights:
             set_status("broadcasting the weights")
             broadcast(self.model.state_dict().values())  # ... until all have rank 0's
@@ -199,7 +205,7 @@ class RunningTraining:
             "final_loss": losses / self.world_size,
             "test_accuracy": right / tested,
             "warmup_steps": float(self._first + min(WARM_UP_STEPS, self.done - self._first - 1)),
-            "single_rank_step_s": self._alone,
+            "single_rank_step_s": self.alone,
         }
         return RankResult(self.watch.spans, facts, weights_digest(self.model))
 

@@ -189,6 +189,9 @@ def announce_turns(
     from realcomm.calibrating.plan import make_plan  # predictions do without it
 
     rest = f" and {count(len(trainings), 'training')}, whose steps are counted" if trainings else ""
+    if trainings and progress is not None and not requests:
+        progress.note(f"{count(len(trainings), 'training')} to calibrate for and to run, whose steps are counted")
+        return
     seconds = START_S + make_plan(ranks, requests, trainings, runs=True).expected_seconds
     announce(progress, f"{count(len(requests), 'row')} to calibrate for and to measure{rest}", seconds)
 
