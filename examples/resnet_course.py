@@ -23,13 +23,16 @@ def answer_questions(rows: list[Any]) -> list[str]:
     naive, ring = by_name["naive"], by_name["ring"]
     expected = compare_times("the ring", ring.step_s.predicted, "naive", naive.step_s.predicted)
     found = compare_times("the ring", ring.step_s.measured, "naive", naive.step_s.measured)
+    as_expected = verdict(ring.step_s.predicted, naive.step_s.predicted) == verdict(
+        ring.step_s.measured, naive.step_s.measured
+    )
     passes_naive, passes_ring = 2 * (ranks - 1), 2 * (ranks - 1) / ranks  # the closed forms, docs/costs.md
     share, saved = naive.sync_s.measured / naive.step_s.measured, 1 - passes_ring / passes_naive
     quickest = min(rows, key=lambda row: float(row.step_s.measured))
     errors = [abs(row.step_s.predicted / row.step_s.measured - 1) for row in rows]
     return [
         f"Is the ring faster here? Measured, {found}.",
-        f"Did you expect it? Predicted, {expected}.",
+        f"Did you expect it? {'Yes' if as_expected else 'No'}: predicted, {expected}.",
         f"Why? The gradients pass a link {passes_naive:g} times one after the other in naive, {passes_ring:g} times in "
         f"the ring, whose ranks send at once. Sync is {percent(share)} of naive's step, so that alone saves at most "
         f"{percent(share * saved)} of it.",
@@ -54,10 +57,20 @@ def compare_times(name: str, seconds: float, other: str, others: float) -> str:
     >>> compare_times("the ring", 1.0, "naive", 2.0), compare_times("the ring", 1.0, "naive", 1.01)
     ('a step with the ring takes 50 % less than with naive', 'a step takes as long with the ring as with naive')
     """
-    gain = 1 - seconds / others
-    if abs(gain) < EQUAL:
+    gain, than = 1 - seconds / others, verdict(seconds, others)
+    if than == "as long":
         return f"a step takes as long with {name} as with {other}"
-    return f"a step with {name} takes {percent(abs(gain))} {'less' if gain > 0 else 'more'} than with {other}"
+    return f"a step with {name} takes {percent(abs(gain))} {than} than with {other}"
+
+
+def verdict(seconds: float, others: float) -> str:
+    """Return whether a step takes less or more time than another, or as long.
+
+    >>> verdict(1.0, 2.0), verdict(2.0, 1.0), verdict(1.0, 1.01)
+    ('less', 'more', 'as long')
+    """
+    gain = 1 - seconds / others
+    return "as long" if abs(gain) < EQUAL else "less" if gain > 0 else "more"
 
 
 def main() -> None:
