@@ -3,7 +3,7 @@
     python examples/resnet_course.py [section.key=value ...]
 
 It calibrates and trains in turns, so that prediction and measurement meet the same machine, and shows how far it is:
-several minutes on two cores that have nothing else to do, and many on busy ones.
+under two minutes on two cores that have nothing else to do, and several on busy ones.
 """
 
 import sys
@@ -33,13 +33,22 @@ def answer_questions(rows: list[Any]) -> list[str]:
     return [
         f"Is the ring faster here? Measured, {found}.",
         f"Did you expect it? {'Yes' if as_expected else 'No'}: predicted, {expected}.",
-        f"Why? The gradients pass a link {passes_naive:g} times one after the other in naive, {passes_ring:g} times in "
+        f"Why? The gradients pass a link {times(passes_naive)} one after the other in naive, {times(passes_ring)} in "
         f"the ring, whose ranks send at once. Sync is {percent(share)} of naive's step, so that alone saves at most "
         f"{percent(share * saved)} of it.",
         f"Which way is the quickest? {quickest.gradient_sync}, {quickest.step_s.measured * 1e3:.0f} ms a step.",
         f"How good was the prediction? Steps are {percent(min(errors))} to {percent(max(errors))} off.",
         f"Do all ways learn alike? Held out, right are {', '.join(percent(row.test_accuracy, 1) for row in rows)}.",
     ]
+
+
+def times(number: float) -> str:
+    """Return how often in words.
+
+    >>> times(1), times(2), times(1.5)
+    ('once', 'twice', '1.5 times')
+    """
+    return {1: "once", 2: "twice"}.get(number, f"{number:g} times")
 
 
 def percent(share: float, digits: int = 0) -> str:
