@@ -92,13 +92,14 @@ def nodes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
     port, started = free_port(), list[subprocess.Popen]()
     call = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2"]
     call += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", "--local-addr=127.0.0.1"]
-    call += ["--rdzv-conf=last_call_timeout=8", "-m", "small_ringlab", "run", "two.toml", "--elastic", "--resume=auto"]
+    scenario = ["-m", "small_ringlab", "run", "two.toml", "--elastic", "--resume=auto", "--log-dir=logs"]
 
     def start(name: str, **variables: str) -> subprocess.Popen:
         environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}", **variables}
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         with (tmp_path / f"{name}.log").open("w") as log:
-            call_of_node = [*call, "--log-dir=logs"]
+            is_host = int(name == "node0")  # the one that stays has torchrun's store
+            call_of_node = [*call, f"--rdzv-conf=last_call_timeout=8,is_host={is_host}", *scenario]
             started.append(
                 subprocess.Popen(
                     call_of_node, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
