@@ -85,7 +85,7 @@ def test_after_a_fault_the_rank_step_and_phase_are_named_and_the_last_checkpoint
     training = small(gradient_sync=RING, epochs=2, checkpoints=tmp_path, checkpoint_every=5)
     with pytest.raises(TimedOut if kind == "stop" else RankFailed, match=message):
         launch(
-            training_workers.train_with, 2, training, [faulty(kind, phase)], timeout=30.0 if kind == "stop" else 120.0
+            training_workers.train_with, 2, training, [faulty(kind, phase)], timeout=90.0 if kind == "stop" else 120.0
         )
     newest, passed_over = find_newest(tmp_path / "ring")
     assert newest is not None and (newest.manifest.step, passed_over) == (3, [])
