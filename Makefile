@@ -51,6 +51,7 @@ fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables
 .PHONY: fit-scaling
 fit-scaling: $(STAMP) ## fit the parameters of a training step on many GPUs to the published series again (seconds)
 	$(BIN)/python -m simcomm.scaling.fit
+	$(BIN)/python -m simcomm.scaling.accuracy.interval_fit
 
 .PHONY: test-fast
 test-fast: $(COMPILED) ## run the tests of proofs, engines, scenarios and the command line (about a minute)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,19 @@ from command_line import Ringlab
 
 from collectives.errors import InputError
 from ringlab.answers.accuracy_training import accuracy_training
+from simcomm.scaling import Job, find_model, predict_rate
 from simcomm.scaling.accuracy import judging
 from simcomm.scaling.accuracy.baselines import NAMES
+from simcomm.scaling.accuracy.interval_fit import fit_widths
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
 from simcomm.scaling.fit import fit_parameters
+from simcomm.scaling.intervals import COVERAGES, log_halfwidth, unsure
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.points import make_points, predict_points
 
 ROOT = Path(__file__).parent.parent
+MADE = Job(find_model("ResNet-50"), 256.0, "fp16")
+DECODED = replace(MADE, loader="decode")
 
 
 def test_the_json_has_the_keys_that_are_promised(ringlab: Ringlab, tmp_path: Path) -> None:
@@ -65,6 +71,32 @@ def test_a_fit_finds_the_parameters_that_made_the_rates() -> None:
     errors = np.abs(predict_points(made, found) / made.rate - 1)
     assert np.quantile(errors, 0.9) < 0.01
     assert found["copy_passes"] == pytest.approx(30.0, rel=0.2)
+
+
+def test_intervals_are_as_wide_as_errors_were() -> None:
+    """Of two families one errs twice as much: its factor says so, and all intervals hold as often as is stated."""
+    rng = np.random.default_rng(3)
+    families = ["NVLink"] * 4000 + ["no exchange"] * 4000 + ["few"] * 4
+    sizes = np.abs(rng.standard_t(3, len(families))) * np.where(np.array(families) == "NVLink", 1.0, 2.0)
+    widths = fit_widths(sizes, families)
+    assert widths.wider["no exchange"] / widths.wider["NVLink"] == pytest.approx(2.0, rel=0.06)
+    assert "few" not in widths.wider
+    wide = np.array([widths.wider.get(family, 1.0) for family in families])
+    for coverage in COVERAGES:
+        half = log_halfwidth(np.array([1.0]), coverage, widths=widths)[0] / unsure(np.array([1.0]))[0]
+        assert (sizes <= half * wide).mean() == pytest.approx(coverage, abs=0.001)
+        for family in ("NVLink", "no exchange"):
+            rows = np.array(families) == family
+            assert (sizes <= half * wide)[rows].mean() == pytest.approx(coverage, abs=0.02)
+
+
+def test_what_is_unsure_grows_with_what_is_lost_with_loaders_and_with_unequal_batches() -> None:
+    lost = unsure(np.array([1.0, 0.9, 0.5]))
+    assert (np.diff(lost) > 0).all()
+    assert unsure(np.array([0.9]), loaders=0.5)[0] > lost[1] and unsure(np.array([0.9]), unequal=0.1)[0] > lost[1]
+    slow, fast = (predict_rate(job, "dlperf", 8, 1, 1400.0, gpu="V100") for job in (DECODED, MADE))
+    assert slow.loaders > 0.5 and fast.loaders == 0.0
+    assert log(slow.interval()[1] / slow.rate) > log(fast.interval()[1] / fast.rate)
 
 
 def test_shipped_parameters_are_what_the_fit_gives() -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from simcomm.scaling.cases import LOADERS, Cases, Floats, cases_of_series, make_cases
 from simcomm.scaling.descriptions import Series
-from simcomm.scaling.step import solve_alone, step_times
+from simcomm.scaling.step import StepTimes, solve_alone, step_times
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -57,6 +57,11 @@ def make_points(series: Sequence[Series]) -> Points:
 
 def predict_points(points: Points, values: Mapping[str, float]) -> Floats:
     """Return the rates that the model gives all rows, from the first point of each series."""
+    return predict_steps(points, values)[0]
+
+
+def predict_steps(points: Points, values: Mapping[str, float]) -> tuple[Floats, StepTimes]:
+    """Return the rates that the model gives all rows, and where the seconds of their steps go."""
     cases = points.cases
     starts = np.flatnonzero(~points.predicted)
     known = cases.take(starts)
@@ -66,5 +71,6 @@ def predict_points(points: Points, values: Mapping[str, float]) -> Floats:
     if len(rows):
         alone[rows] = solve_alone(known.take(rows), values, seconds[rows])
     each = (alone / known.batch)[points.of] * cases.batch
-    found: Floats = cases.gpus * cases.batch / step_times(cases, values, each).total * cases.more_steps
-    return found
+    times = step_times(cases, values, each)
+    found: Floats = cases.gpus * cases.batch / times.total * cases.more_steps
+    return found, times

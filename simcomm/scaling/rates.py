@@ -62,10 +62,14 @@ class ScaledRate:
     efficiency: float  # of linear scaling
     parts: Parts
     family: str  # what limits such cases, by which intervals are wider
+    loaders: float = 0.0  # share of a change of the loaders' rate that the step feels
+    unequal: float = 0.0  # share of the step that waiting for batches of unequal work takes
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
         """Return bounds of the rate, given the rate of one GPU. Raise InputError for a coverage that is no share."""
-        width = exp(float(log_halfwidth(np.array([self.efficiency]), coverage, [self.family])[0]))
+        efficiency = np.array([self.efficiency])
+        half = log_halfwidth(efficiency, coverage, [self.family], loaders=self.loaders, unequal=self.unequal)
+        width = exp(float(half[0]))
         return self.rate / width, self.rate * width
 
 
@@ -97,10 +101,12 @@ def predict_rate(
     case = Case(whole, board, place, gpus, nodes)
     columns = make_cases([case])
     alone = columns.batch / one_gpu_rate
-    times = step_times(columns, values or read_parameters(), alone)
+    given = values or read_parameters()
+    times = step_times(columns, given, alone)
     rate = gpus * float(columns.batch[0]) / float(times.total[0]) * float(columns.more_steps[0])
     parts = Parts(**{name: float(getattr(times, name)[0]) for name in PARTS})
-    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, family_of(case))
+    loaders, unequal = float(times.feels_loaders(given)[0]), float(times.waits_for(columns.variable)[0])
+    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, family_of(case), loaders, unequal)
 
 
 def _check(gpus: int, nodes: int, one_gpu_rate: float) -> None:

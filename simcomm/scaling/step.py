@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcomm.scaling.cases import LINK_KINDS, LOADERS, SYNCS, Cases, Floats
 
@@ -45,6 +46,15 @@ class StepTimes:
         """Seconds of a step."""
         found: Floats = np.sum([getattr(self, part.name) for part in fields(self)], axis=0)
         return found
+
+    def feels_loaders(self, values: Mapping[str, float]) -> Floats:
+        """Share of a change of the loaders' rate that the step feels: 1 where they decide alone."""
+        found: Floats = 1 - (1 - self.input / self.total) ** values["input_power"]
+        return found
+
+    def waits_for(self, variable: NDArray[np.bool_]) -> Floats:
+        """Share of the step that GPUs wait for longer batches, where they are of unequal work."""
+        return np.where(variable, self.jitter / self.total, 0.0)
 
 
 def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> StepTimes:

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simcomm.scaling.accuracy.baselines import BASELINES
+from simcomm.scaling.accuracy.interval_fit import fit_widths
 from simcomm.scaling.cases import Case, Floats
 from simcomm.scaling.descriptions import Series, put_aside, read_series
 from simcomm.scaling.families import family_of
 from simcomm.scaling.fit import fit_parameters
-from simcomm.scaling.intervals import log_halfwidth
+from simcomm.scaling.intervals import COVERAGES, Widths, read_widths, unsure
 from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.points import Mask, Points, make_points, predict_points
+from simcomm.scaling.points import Mask, Points, make_points, predict_steps
+from simcomm.scaling.step import StepTimes
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 
@@ -30,6 +32,8 @@ class Judged:
     measured: Floats
     linear: Floats
     predicted: Floats
+    unsure: Floats  # what is unsure of each, as a share, by which intervals are wider
+    widths: dict[float, Floats]  # half an interval's width in log rate, by its coverage
     baselines: dict[str, Floats] = field(default_factory=dict)
 
     @property
@@ -43,10 +47,15 @@ class Judged:
         """Signed errors, predicted / measured - 1."""
         return self.predicted / self.measured - 1
 
+    @property
+    def sizes(self) -> Floats:
+        """Sizes of errors in log rate, in units of what is unsure."""
+        found: Floats = np.abs(np.log(self.measured / self.predicted)) / self.unsure
+        return found
+
     def held(self, coverage: float) -> Mask:
-        """Return which points lie in their interval."""
-        width = log_halfwidth(self.predicted / self.linear, coverage, self.family)
-        found: Mask = np.abs(np.log(self.measured / self.predicted)) <= width
+        """Return which points lie in their interval; ``coverage`` is one of ``COVERAGES``."""
+        found: Mask = np.abs(np.log(self.measured / self.predicted)) <= self.widths[coverage]
         return found
 
     def take(self, rows: Mask) -> "Judged":
@@ -56,9 +65,11 @@ class Judged:
             return [one for one, kept in zip(column, rows, strict=True) if kept]
 
         baselines = {name: column[rows] for name, column in self.baselines.items()}
+        widths = {coverage: column[rows] for coverage, column in self.widths.items()}
         return Judged(
             texts(self.source), texts(self.system), texts(self.model), texts(self.family), self.gpus[rows],
-            self.samples[rows], self.measured[rows], self.linear[rows], self.predicted[rows], baselines,
+            self.samples[rows], self.measured[rows], self.linear[rows], self.predicted[rows], self.unsure[rows],
+            widths, baselines,
         )  # fmt: skip
 
 
@@ -66,8 +77,12 @@ def judge_frozen(series: Sequence[Series]) -> Judged:
     """Return the points of series by the shipped parameters; baselines are fitted to what those were fitted to."""
     points = make_points(series)
     own = make_points(seen_series())
+    values = read_parameters()
+    predicted, times = predict_steps(points, values)
     baselines = {name: make(own)(points) for name, make in BASELINES.items()}
-    return _judged(points, predict_points(points, read_parameters()), baselines)
+    families = _families(points)
+    widths = [read_widths()] * len(families)
+    return _judged(points, predicted, _unsure(points, predicted, times, values), families, widths, baselines)
 
 
 def seen_series() -> list[Series]:
@@ -77,23 +92,35 @@ def seen_series() -> list[Series]:
 
 
 def judge_held_out(series: Sequence[Series], tick: Tick, key: str = "source") -> Judged:
-    """Return the points of series, each source (or ``system``) by parameters and baselines fitted to the others.
+    """Return the points of series, each source (or ``system``) by parameters, widths and baselines of the others.
 
     No fit sees a system that is put aside.
     """
     points = make_points(series)
-    predicted = np.zeros(len(points.rate))
+    predicted, unsure_of = np.zeros(len(points.rate)), np.ones(len(points.rate))
     baselines = {name: np.ones(len(points.rate)) for name in BASELINES}
     groups = sorted({getattr(one, key) for one in series})
     start, hidden = read_parameters(), np.array([one.system in put_aside() for one in series])
+    of = np.array([getattr(one, key) for one in series])
     for done, group in enumerate(groups, 1):
-        inside = np.array([getattr(one, key) == group for one in series])
+        inside = of == group
         others, own, rows = points.take(~inside & ~hidden), points.take(inside), inside[points.of]
-        predicted[rows] = predict_points(own, refit(others, start))
+        values = refit(others, start)
+        predicted[rows], times = predict_steps(own, values)
+        unsure_of[rows] = _unsure(own, predicted[rows], times, values)
         for name, make in BASELINES.items():
             baselines[name][rows] = make(others)(own)
         tick(0, done, len(groups), group)
-    return _judged(points, predicted, baselines)
+    families, seen = _families(points), points.predicted & ~hidden[points.of]
+    sizes = np.abs(np.log(points.rate / predicted)) / unsure_of
+    widths = {
+        group: fit_widths(sizes[rows], [families[row] for row in np.flatnonzero(rows)])
+        for group in groups
+        for rows in [seen & (of[points.of] != group)]
+        if rows.any()
+    }
+    each = [widths.get(of[index], read_widths()) for index in points.of]
+    return _judged(points, predicted, unsure_of, families, each, baselines)
 
 
 def refit(points: Points, start: Mapping[str, float]) -> Mapping[str, float]:
@@ -101,19 +128,45 @@ def refit(points: Points, start: Mapping[str, float]) -> Mapping[str, float]:
     return fit_parameters(points, start, tolerance=1e-3)
 
 
-def _judged(points: Points, predicted: Floats, efficiencies: Mapping[str, Floats]) -> Judged:
+def _unsure(points: Points, predicted: Floats, times: StepTimes, values: Mapping[str, float]) -> Floats:
+    loaders, unequal = times.feels_loaders(values), times.waits_for(points.cases.variable)
+    return unsure(predicted / points.linear, loaders, unequal)
+
+
+def _families(points: Points) -> list[str]:
+    of = [points.series[index] for index in points.of]
+    counts = zip(of, points.cases.gpus.astype(int), points.cases.nodes.astype(int), strict=True)
+    return [family_of(Case(one.job, one.gpu, one.node, int(gpus), int(nodes))) for one, gpus, nodes in counts]
+
+
+def _judged(
+    points: Points,
+    predicted: Floats,
+    unsure_of: Floats,
+    families: Sequence[str],
+    widths: Sequence[Widths],
+    efficiencies: Mapping[str, Floats],
+) -> Judged:
     rows = points.predicted
     of = [points.series[index] for index in points.of[rows]]
-    pairs = zip(of, points.cases.gpus[rows].astype(int), points.cases.nodes[rows].astype(int), strict=True)
+    halves = {
+        coverage: np.array([
+            size * each.quantiles[coverage] * each.wider.get(family, 1.0)
+            for size, each, family in zip(unsure_of, widths, families, strict=True)
+        ])[rows]
+        for coverage in COVERAGES
+    }  # fmt: skip
     return Judged(
         [one.source for one in of],
         [one.system for one in of],
         [one.model for one in of],
-        [family_of(Case(one.job, one.gpu, one.node, int(gpus), int(nodes))) for one, gpus, nodes in pairs],
+        [family for family, kept in zip(families, rows, strict=True) if kept],
         points.cases.gpus[rows],
         (points.cases.gpus * points.cases.batch)[rows],
         points.rate[rows],
         points.linear[rows],
         predicted[rows],
+        unsure_of[rows],
+        halves,
         {name: (points.linear * efficiency)[rows] for name, efficiency in efficiencies.items()},
     )
