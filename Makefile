@@ -49,9 +49,10 @@ fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables
 	$(BIN)/python -m simcomm.nccl.fit
 
 .PHONY: fit-scaling
-fit-scaling: $(STAMP) ## fit the parameters of a training step on many GPUs to the published series again (seconds)
+fit-scaling: $(STAMP) ## fit the parameters of a training step on many GPUs to the published series again (two minutes)
 	$(BIN)/python -m simcomm.scaling.fit
 	$(BIN)/python -m simcomm.scaling.accuracy.interval_fit
+	$(BIN)/python -m simcomm.scaling.one_gpu_fit
 
 .PHONY: test-fast
 test-fast: $(COMPILED) ## run the tests of proofs, engines, scenarios and the command line (about a minute)

@@ -41,6 +41,8 @@ def test_every_figure_has_a_value_that_can_be_read_and_a_source(kind: str):
                 assert float(value.split()[0]) > 0
             if quantity == "int8":
                 assert value.endswith(" TOP/s") and float(value.split()[0]) > 0
+            if quantity == "power":
+                assert value.endswith(" W") and 50 < float(value.split()[0]) < 1500
             READERS.get(quantity, str)(value)
 
 

@@ -1,12 +1,20 @@
 """One GPU from its data sheet and from others: what is known moves what is not, and what is held out is not seen."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from collectives.errors import InputError
+from simcomm.nccl.parameters import read_definitions
 from simcomm.scaling import Job, find_model, one_gpu_rate
 from simcomm.scaling.accuracy.one_gpu_judging import judge_one_gpu
-from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.one_gpu import Alone, guess_rates, published
+from simcomm.scaling.descriptions import find_scaling_gpu, read_series
+from simcomm.scaling.models import even_model
+from simcomm.scaling.one_gpu import FILE, Alone, covariance_of, guess_rates, make_columns, mean_of, published
+from simcomm.scaling.one_gpu_fit import fit_process
 
 JOB = Job(find_model("ResNet-50"), 256.0)
 
@@ -31,6 +39,40 @@ def test_more_flops_at_the_same_bytes_make_it_slower() -> None:
         one_gpu_rate(Job(find_model(name), 64.0), "A100").rate for name in ("ResNet-50", "ResNet-101", "ResNet-152")
     ]
     assert rates == sorted(rates, reverse=True)
+
+
+def test_more_watts_and_a_faster_framework_make_it_faster() -> None:
+    board = find_scaling_gpu("RTX 6000 Ada")._replace(name="another")
+    less, more = (one_gpu_rate(JOB, board._replace(watts=watts)).rate for watts in (200.0, 450.0))
+    assert more > 1.1 * less
+    slow, fast = (one_gpu_rate(replace(JOB, framework=name), "A100").rate for name in ("PyTorch", "NGC MXNet"))
+    assert fast > 1.2 * slow
+
+
+def test_a_model_that_moves_bytes_gains_more_from_memory() -> None:
+    """Twice the memory bandwidth: more for a model of which the roofline says that it only moves bytes."""
+    board = find_scaling_gpu("A100")._replace(name="another")
+    twice = board._replace(memory_GBps=2 * board.memory_GBps)
+    gains = []
+    for flops, written in ((1e9, 1e9), (1e12, 1e6)):
+        job = Job(even_model("mine", 10_000_000, flops, written), 64.0)
+        gains.append(one_gpu_rate(job, twice).rate / one_gpu_rate(job, board).rate)
+    assert gains[0] > 1.1 * gains[1] > 1.1
+
+
+def test_the_fit_raises_the_likelihood_of_what_it_sees() -> None:
+    """A few steps on some rates: nearer to them than with the priors."""
+    rows = [one for one in published() if one.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]
+    priors = {name: found.prior for name, found in read_definitions(FILE).items()}
+    fitted = fit_process(rows, priors, steps=3)
+    assert fitted.keys() == priors.keys() and fitted != priors
+
+    def likelihood(values: Mapping[str, float]) -> float:
+        columns, logs = make_columns(rows), np.log([one.rate for one in rows])
+        covariance = covariance_of(columns, columns, values) + values["noise"] ** 2 * np.eye(len(rows))
+        return float(multivariate_normal.logpdf(logs, mean_of(columns, values), covariance))
+
+    assert likelihood(fitted) > likelihood(priors)
 
 
 def test_the_order_of_what_is_known_does_not_matter() -> None:

@@ -1,12 +1,13 @@
 """Described series are read strictly, and models have the sizes that their papers and torchvision give."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from collectives.errors import InputError
-from simcomm.scaling.descriptions import find_scaling_gpu, put_aside, read_series
+from simcomm.scaling.descriptions import OWN_DATA, find_scaling_gpu, put_aside, read_series
 from simcomm.scaling.models import PROFILES, find_model
 
 SERIES = """
@@ -39,6 +40,20 @@ def test_a_file_may_use_the_projects_nodes_and_its_own(tmp_path: Path) -> None:
     (found,) = read_series(tmp_path)
     assert [found.node.bandwidth(gpus) for gpus in (1, 2, 3, 4, 8)] == [7, 7, 7, 9.5, 9.5]
     assert [point.rate for point in found.points] == [100, 700.5]
+
+
+def test_figures_of_gpus_have_one_source(tmp_path: Path) -> None:
+    """The project's own series say of a GPU only which one of the catalogue it is; a stranger's may say figures."""
+    own = tomllib.loads((OWN_DATA / "series_described.toml").read_text(encoding="utf-8"))
+    assert all(table.keys() == {"catalogue"} for table in own["gpus"].values())
+    (tmp_path / "series_described.toml").write_text(
+        '[gpus."V100"]\nfp32 = 14\nmemory_GBps = 800\nyear = 2018\n[gpus.mine]\ncatalogue = "H100 SXM"\n'
+        + SERIES + SERIES.replace('"V100"', '"mine"') + SERIES.replace('"V100"', '"L40S"')
+    )  # fmt: skip
+    stated, same, known = (one.gpu for one in read_series(tmp_path))
+    assert (stated.fp32, stated.memory_GBps, stated.watts) == (14, 800, find_scaling_gpu("V100").watts)
+    assert same == find_scaling_gpu("H100 SXM")._replace(name="mine")
+    assert known == find_scaling_gpu("L40S") and known.watts == 350
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,21 @@ class NodeKeys(_Keys):
 
 
 class GpuKeys(_Keys):
-    """A GPU by its data sheet: TFLOP/s as they are used, GB/s of its memory, year. ``catalogue``: taken from there."""
+    """A GPU by its data sheet: TFLOP/s as they are used, GB/s of its memory, the watts it may take, year."""
 
     fp32: Rate
     memory_GBps: Rate  # noqa: N815 - as the file has it
     year: Annotated[int, Field(ge=2000, le=2100)]
     tf32: Rate | None = None
     fp16: Rate | None = None
+    watts: Rate | None = None
+    note: Word = ""
+
+
+class SameGpuKeys(_Keys):
+    """A GPU whose figures are those of the hardware catalogue."""
+
+    catalogue: Name
     note: Word = ""
 
 

@@ -14,10 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from collectives.errors import InputError
 from collectives.input_files import read_text
+from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile
 from collectives.suggestions import suggest
-from simcomm.cluster.hardware_parts import find_part
-from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SeriesKeys, Sync, read_keys
+from simcomm.cluster.hardware_parts import find_part, parts
+from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SameGpuKeys, SeriesKeys, Sync, read_keys
 from simcomm.scaling.models import find_model
 
 OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
@@ -26,7 +27,7 @@ LinkKind = Literal["nvlink", "pcie", "host"]
 
 
 class ScalingGpu(NamedTuple):
-    """A GPU by its data sheet: TFLOP/s by precision as it is used, and GB/s of its memory."""
+    """A GPU by its data sheet: TFLOP/s by precision as it is used, GB/s of its memory, and the watts it may take."""
 
     name: str
     fp32: float
@@ -34,6 +35,7 @@ class ScalingGpu(NamedTuple):
     fp16: float | None
     memory_GBps: float  # noqa: N815 - the unit as it is written
     year: int
+    watts: float | None = None
 
     def tflops(self, precision: str) -> float:
         """Return the peak that a precision runs at: TF32 for FP32 where the GPU has it, FP16 for mixed precision."""
@@ -148,26 +150,26 @@ def find_node(name: str) -> ScalingNode:
 
 
 def find_scaling_gpu(name: str) -> ScalingGpu:
-    """Return a GPU of the project's own file, or of the hardware catalogue. Raise InputError.
+    """Return a GPU as the project's own series call it, or of the hardware catalogue. Raise InputError.
 
-    >>> find_scaling_gpu("L40S").fp16
-    362.0
+    >>> find_scaling_gpu("L40S").fp16, find_scaling_gpu("A100-80").memory_GBps
+    (362.0, 2000.0)
     """
     own: dict[str, ScalingGpu] = read_own("gpus")
-    return own[name] if name in own else _of_catalogue(name)
+    return own[name] if name in own else _of_catalogue(name, name)
 
 
-def _of_catalogue(name: str) -> ScalingGpu:
-    figures = {quantity: figure.value for quantity, figure in find_part("GPU", name).items()}
+def _of_catalogue(name: str, known_as: str) -> ScalingGpu:
+    """Return a GPU of the hardware catalogue by the name that series give it. Raise InputError."""
+    figures = {quantity: figure.value for quantity, figure in find_part("GPU", known_as).items()}
     missing = [key for key in ("fp32", "memory_bandwidth") if key not in figures]
     if missing:
-        raise InputError(f"GPU {name!r}: the catalogue lacks {' and '.join(missing)}")
-    value = {key: float(figures[key].split()[0]) for key in ("fp32", "tf32", "fp16") if key in figures}
+        raise InputError(f"GPU {known_as!r}: the catalogue lacks {' and '.join(missing)}")
+    value = {key: float(figures[key].split()[0]) for key in ("fp32", "tf32", "fp16", "power") if key in figures}
     memory, unit = figures["memory_bandwidth"].split()
-    year = {"kepler": 2014, "maxwell": 2015, "pascal": 2016, "volta": 2017, "turing": 2018, "ampere": 2020,
-            "ada": 2022, "hopper": 2022}.get(figures.get("generation", ""), 2024)  # fmt: skip
+    year = int(find_part("generation", figures["generation"])["year"].value)
     rate = float(memory) * (1000 if unit == "TB/s" else 1)
-    return ScalingGpu(name, value["fp32"], value.get("tf32"), value.get("fp16"), rate, year)
+    return ScalingGpu(name, value["fp32"], value.get("tf32"), value.get("fp16"), rate, year, value.get("power"))
 
 
 @cache
@@ -233,9 +235,38 @@ def _link(where: str, table: Mapping[str, Any]) -> dict[int, float]:
 def _gpus(path: Path, content: Mapping[str, Any]) -> dict[str, ScalingGpu]:
     found = {}
     for name, table in _tables(path, content, "gpus").items():
-        keys = read_keys(f"{path}: gpus.{name}", GpuKeys, table)
-        found[name] = ScalingGpu(name, keys.fp32, keys.tf32, keys.fp16, keys.memory_GBps, keys.year)
+        where = f"{path}: gpus.{name}"
+        if "catalogue" in table:
+            found[name] = _known_gpu(f"{where}: catalogue", name, read_keys(where, SameGpuKeys, table).catalogue)
+            continue
+        keys = read_keys(where, GpuKeys, table)
+        watts = _watts(name) if keys.watts is None else keys.watts
+        found[name] = ScalingGpu(name, keys.fp32, keys.tf32, keys.fp16, keys.memory_GBps, keys.year, watts)
     return found
+
+
+def _watts(name: str) -> float | None:
+    """Return the watts of a GPU that the project knows by this name too."""
+    try:
+        return find_scaling_gpu(name).watts
+    except InputError:
+        return None
+
+
+def _gpu(where: str, name: str, described: Mapping[str, ScalingGpu]) -> ScalingGpu:
+    """Return a GPU of a file, or the catalogue's of this name. Raise InputError with what is near."""
+    if name in described:
+        return described[name]
+    if name not in parts("GPU"):
+        raise InputError(f"{where} = {quote(name)} is not described; {suggest(name, [*described, *parts('GPU')])}")
+    return _known_gpu(where, name, name)
+
+
+def _known_gpu(where: str, name: str, known_as: str) -> ScalingGpu:
+    try:
+        return _of_catalogue(name, known_as)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def _places(path: Path, text: str, count: int) -> Iterator[str]:
@@ -261,7 +292,7 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
         model, keys.batch, keys.precision, keys.grad_bytes, keys.sync, keys.loader, keys.variable, keys.bucket_mb,
         keys.max_steps, keys.ps_paths or 1, keys.global_batch, keys.framework,
     )  # fmt: skip
-    gpu, node = _find(f"{where}: gpu", keys.gpu, gpus), _find(f"{where}: node", keys.node, nodes)
+    gpu, node = _gpu(f"{where}: gpu", keys.gpu, gpus), _find(f"{where}: node", keys.node, nodes)
     return Series(keys.source, keys.system, keys.model, job, gpu, node, points, where)
 
 

@@ -1,15 +1,18 @@
 """``one_gpu_rate``: what one GPU does of a job, from its data sheet and from what other GPUs are known to do.
 
-A Gaussian process over published rates of one GPU. Its mean is a power law of the data sheet's peak and memory
-bandwidth, the year, and the model's FLOPs and activations. Rates depart from it together where they share what the
-kernel says: the model, its family and precision, the source, the job (model and precision of a source), and how near
-the GPUs are to each other by their data sheets. So other GPUs' rates of the same job move this one's, near ones more.
+A Gaussian process over published rates of one GPU. Its mean is a power law of the data sheet: the peak of the
+precision, memory bandwidth, the watts that the GPU may take and the year. Of a model that mostly moves bytes, by the
+roofline of its layers, memory counts for more and the peak for less. Rates depart from it together where they share
+what the kernel says: the model, its family and precision, the framework, the source, the job (model and precision of a
+source), the type of GPU, and how near the GPUs are to each other by their data sheets. So other GPUs' rates of the same
+job move this one's, near ones more.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import exp
+from pathlib import Path
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -17,23 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import InputError
+from collectives.records.model_profile import ModelProfile
+from simcomm.nccl.parameters import read_definitions
 from simcomm.scaling.cases import Floats
 from simcomm.scaling.descriptions import Job, ScalingGpu, find_scaling_gpu, is_half, read_series
 
 YOURS = "yours"  # the source of rates that a caller knows
-# The mean: exponents of peak, memory bandwidth and five years, and the share of FLOPs in a sample's work. The others
-# are standard deviations of log rate; all were set on systems that are not put aside.
-PEAK, MEMORY, FIVE_YEARS, FLOPS_SHARE = 0.2, 0.59, 0.42, 0.6
-SLOPES = {"peak": 0.1, "memory": 0.15, "year": 0.1, "shader": 0.1}
-SLOPES_OF_FAMILY = {"peak": 0.08, "memory": 0.08, "shader": 0.08}
-NEAR = {"peak": 0.8, "memory": 0.6, "year": 0.5, "shader": 0.6}  # distances in log data sheet at which GPUs differ
-NEAR_GPUS, NEAR_PRECISION, NEAR_JOB = 0.12, 0.08, 0.08
-FAMILY, MODEL, MODEL_PRECISION, PRECISION = 0.4, 0.5, 0.3, 0.6
-SOURCE, JOB = 0.3, 0.15
-NOISE = 0.05
+FILE = Path(__file__).parent / "one_gpu.toml"
+# A middle of data sheets, around which features are counted: TFLOP/s, bytes/s, watts, year, TFLOP/s of FP32.
+MIDDLE_TFLOPS, MIDDLE_MEMORY, MIDDLE_WATTS, MIDDLE_YEAR, MIDDLE_SHADER = 150.0, 1200e9, 350.0, 2019, 35.0
+FLOPS_SHARE = 0.6  # of FLOPs in a sample's work; the rest are the elements that are written
+# A Kepler multiprocessor issues to 128 of its 192 cores (NVIDIA's whitepaper of the GeForce GTX 980: 1.35 times the
+# work of a core in Maxwell, whose multiprocessor has 128).
+KEPLER, BEFORE_MAXWELL = 2 / 3, 2015
 ANY = 10.0  # of the constant
-SPREAD_OF_KNOWN, SPREAD_OF_UNKNOWN = 1.1, 0.68  # errors beside what the process says, by whether the job was seen
+SPREAD_OF_KNOWN, SPREAD_OF_UNKNOWN = 0.9, 0.75  # errors beside what the process says, by whether the job was seen
 MEASURED = 0.03  # spread of a rate that was measured on this very GPU
+SHEET = ("peak", "memory", "year", "shader", "watts")
+FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow")
 
 
 class Alone(NamedTuple):
@@ -58,6 +62,16 @@ class Rate:
             raise InputError(f"coverage = {coverage!r}; give a share between 0 and 1, as 0.8")
         width = exp(self.spread * NormalDist().inv_cdf((1 + coverage) / 2))
         return self.rate / width, self.rate * width
+
+
+@cache
+def read_process() -> Mapping[str, float]:
+    """Return the exponents and standard deviations of the process that are shipped.
+
+    >>> 0 < read_process()["peak"] < 1
+    True
+    """
+    return {name: found.value for name, found in read_definitions(FILE).items()}
 
 
 def one_gpu_rate(
@@ -93,21 +107,26 @@ def published() -> tuple[Alone, ...]:
     )
 
 
-def guess_rates(seen: Sequence[Alone], asked: Sequence[Alone]) -> list[Rate]:
+def guess_rates(
+    seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
+) -> list[Rate]:
     """Return the rates of jobs on one GPU, given others. Those of sources that were not seen are as sure as that."""
-    return guess_together(seen, asked)[0]
+    return guess_together(seen, asked, process)[0]
 
 
-def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[Rate], Floats]:
+def guess_together(
+    seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
+) -> tuple[list[Rate], Floats]:
     """Return what ``guess_rates`` does, and the covariance of the logarithms: what is wrong with several alike."""
-    known, wanted = _columns(seen), _columns(asked)
-    inverse = np.linalg.inv(_kernel(known, known) + NOISE**2 * np.eye(len(seen)))
-    shared = _kernel(wanted, known)
-    left = np.log([one.rate for one in seen]) - known.mean
-    guessed = wanted.mean + shared @ (inverse @ left)
-    noise = NOISE**2 * np.eye(len(asked))
-    covariance = _kernel(wanted, wanted) + noise - shared @ inverse @ shared.T
-    np.fill_diagonal(covariance, np.maximum(np.diag(covariance), NOISE**2))
+    values = process or read_process()
+    known, wanted = make_columns(seen), make_columns(asked)
+    noise = values["noise"] ** 2
+    inverse = np.linalg.inv(covariance_of(known, known, values) + noise * np.eye(len(seen)))
+    shared = covariance_of(wanted, known, values)
+    left = np.log([one.rate for one in seen]) - mean_of(known, values)
+    guessed = mean_of(wanted, values) + shared @ (inverse @ left)
+    covariance = covariance_of(wanted, wanted, values) + noise * np.eye(len(asked)) - shared @ inverse @ shared.T
+    np.fill_diagonal(covariance, np.maximum(np.diag(covariance), noise))
     jobs = set(known.words["job"].tolist())
     wider = np.array([SPREAD_OF_KNOWN if job in jobs else SPREAD_OF_UNKNOWN for job in wanted.words["job"].tolist()])
     covariance *= np.outer(wider, wider)
@@ -116,51 +135,111 @@ def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[
     return rates, covariance
 
 
-class _Columns(NamedTuple):
-    sheet: dict[str, Floats]  # logarithms, from a middle
+class Columns(NamedTuple):
+    """Rows of jobs on one GPU as features: logarithms of data sheets from a middle, and what rows may share."""
+
+    sheet: dict[str, Floats]
     words: dict[str, NDArray[np.str_]]
-    mean: Floats
+    moved: Floats  # share of the model's time that goes to moving bytes, less a half
+    work: Floats  # log of a sample's work, with what the generation does not use
 
 
-def _columns(rows: Sequence[Alone]) -> _Columns:
-    peak = np.log([one.gpu.tflops(one.job.precision) / 150 for one in rows])
-    memory = np.log([one.gpu.memory_GBps / 1200 for one in rows])
-    years = np.array([(one.gpu.year - 2019) / 4 for one in rows])
-    shader = np.log([one.gpu.fp32 / 35 for one in rows])
-    flops = np.log([max(one.job.model.forward_flops, 1.0) for one in rows])
-    written = np.log([100 * max(one.job.model.written_bytes / one.job.model.item_bytes, 1.0) for one in rows])
+def make_columns(rows: Sequence[Alone]) -> Columns:
+    """Return the features of rows."""
+    sheet = {
+        "peak": np.log([one.gpu.tflops(one.job.precision) / MIDDLE_TFLOPS for one in rows]),
+        "memory": np.log([one.gpu.memory_GBps * 1e9 / MIDDLE_MEMORY for one in rows]),
+        "year": np.array([(one.gpu.year - MIDDLE_YEAR) / 4 for one in rows]),
+        "shader": np.log([one.gpu.fp32 / MIDDLE_SHADER for one in rows]),
+        "watts": np.log([(one.gpu.watts or MIDDLE_WATTS) / MIDDLE_WATTS for one in rows]),
+    }
     halves = ["half" if is_half(one.job.precision) else "whole" for one in rows]
     models = [one.job.model.model for one in rows]
+    frameworks = [framework_of(one.job.framework) for one in rows]
     words = {
         "model": models,
         "family": [name.partition("-")[0].lower() for name in models],
         "precision": halves,
         "model, precision": [f"{model}, {half}" for model, half in zip(models, halves, strict=True)],
+        "framework": frameworks,
+        "framework, precision": [f"{name}, {half}" for name, half in zip(frameworks, halves, strict=True)],
+        "framework, model": [" ".join(each) for each in zip(frameworks, models, halves, strict=True)],
         "source": [one.source for one in rows],
         "job": [f"{one.source}: {model}, {half}" for one, model, half in zip(rows, models, halves, strict=True)],
+        "gpu": [one.gpu.name for one in rows],
+        "gpu, precision": [f"{one.gpu.name}, {half}" for one, half in zip(rows, halves, strict=True)],
     }
-    work = FLOPS_SHARE * flops + (1 - FLOPS_SHARE) * written
-    mean = PEAK * peak + MEMORY * memory + FIVE_YEARS * years * 4 / 5 - work
-    sheet = {"peak": peak, "memory": memory, "year": years, "shader": shader}
-    return _Columns(sheet, {name: np.array(column) for name, column in words.items()}, mean)
+    moved = np.array([_share_moved(one.job.model, half) for one, half in zip(rows, halves, strict=True)])
+    work = np.array([_work(one.job.model) for one in rows])
+    work -= np.where([one.gpu.year < BEFORE_MAXWELL for one in rows], np.log(KEPLER), 0.0)
+    return Columns(sheet, {name: np.array(column) for name, column in words.items()}, moved - 0.5, work)
 
 
-def _kernel(a: _Columns, b: _Columns) -> Floats:
+def framework_of(text: str) -> str:
+    """Return what a framework is called among those that are told apart, by a description's words; else PyTorch.
+
+    >>> framework_of("NGC TensorFlow 1.x w/XLA"), framework_of("PyTorch DLE"), framework_of("")
+    ('tensorflow with xla', 'pytorch', 'pytorch')
+    """
+    words = text.lower()
+    name = next((each for each in FRAMEWORKS if each in words), "pytorch").replace("tensorpack", "tensorflow")
+    return f"{name} with xla" if "xla" in words else name
+
+
+@lru_cache(maxsize=1024)
+def _share_moved(model: ModelProfile, half: str) -> float:
+    """Return the share of a step's time in which a GPU of the middle moves bytes, by the roofline of each layer."""
+    flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / (MIDDLE_TFLOPS * 1e12)
+    moved = np.array([layer.read_bytes + layer.written_bytes + layer.backward_bytes for layer in model.layers])
+    seconds = moved * (0.5 if half == "half" else 1.0) / MIDDLE_MEMORY
+    longer = np.maximum(flops, seconds)
+    both = np.maximum(flops + seconds, 1e-30)
+    return float((seconds / both * longer).sum() / max(longer.sum(), 1e-30))
+
+
+@lru_cache(maxsize=1024)
+def _work(model: ModelProfile) -> float:
+    """Return the log of a sample's work, between its FLOPs and the elements that it writes."""
+    flops = np.log(max(model.forward_flops, 1.0))
+    written = np.log(100 * max(model.written_bytes / model.item_bytes, 1.0))
+    return float(FLOPS_SHARE * flops + (1 - FLOPS_SHARE) * written)
+
+
+def mean_of(rows: Columns, values: Mapping[str, float]) -> Floats:
+    """Return the mean of the log rates of rows, but for a constant that is not known."""
+    found = sum((values[key] * rows.sheet[key] for key in ("peak", "memory", "year", "watts")), -rows.work)
+    more = values["moved_memory"] * rows.sheet["memory"] - values["moved_peak"] * rows.sheet["peak"]
+    return found + rows.moved * more
+
+
+def covariance_of(a: Columns, b: Columns, values: Mapping[str, float]) -> Floats:
     """Return the covariance of log rates of rows with others."""
 
     def same(word: str) -> Floats:
         found: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
         return found
 
-    def slopes(of: Mapping[str, float]) -> Floats:
-        found: Floats = sum((size**2 * np.outer(a.sheet[key], b.sheet[key]) for key, size in of.items()), np.zeros(()))
+    def products(key: str) -> Floats:
+        found: Floats = np.outer(a.sheet[key], b.sheet[key])
         return found
 
-    far = sum((a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / length**2 for key, length in NEAR.items())
-    near = np.exp(-far / 2)
-    gpus = near * (NEAR_GPUS**2 + NEAR_PRECISION**2 * same("precision") + NEAR_JOB**2 * same("model, precision"))
-    models = FAMILY**2 * same("family") + MODEL**2 * same("model") + MODEL_PRECISION**2 * same("model, precision")
-    sources = SOURCE**2 * same("source") + JOB**2 * same("job")
-    linear = slopes(SLOPES) + same("family") * slopes(SLOPES_OF_FAMILY)
-    found: Floats = ANY**2 + linear + gpus + models + PRECISION**2 * same("precision") + sources
+    families = same("family")
+    linear = np.zeros((len(a.work), len(b.work)))
+    far = linear.copy()
+    for key in SHEET:
+        slopes = values[f"slope_{key}"] ** 2 + values.get(f"slope_family_{key}", 0.0) ** 2 * families
+        linear += slopes * products(key)
+        far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2
+    near = values["near"] ** 2 + values["near_precision"] ** 2 * same("precision")
+    near = near + values["near_job"] ** 2 * same("model, precision")
+    found: Floats = ANY**2 + linear + np.exp(-far / 2) * near + values["family"] ** 2 * families
+    for name, word in SHARED.items():
+        found += values[name] ** 2 * same(word)
     return found
+
+
+SHARED = {
+    "model": "model", "model_precision": "model, precision", "precision": "precision", "framework": "framework",
+    "framework_precision": "framework, precision", "framework_model": "framework, model", "source": "source",
+    "job": "job", "gpu": "gpu", "gpu_precision": "gpu, precision",
+}  # fmt: skip
