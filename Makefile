@@ -51,7 +51,7 @@ fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables
 .PHONY: fit-scaling
 fit-scaling: $(STAMP) ## fit the parameters of a training step on many GPUs to the published series again (two minutes)
 	$(BIN)/python -m simcomm.scaling.fit
-	$(BIN)/python -m simcomm.scaling.accuracy.interval_fit
+	$(BIN)/python -m simcomm.scaling.accuracy.shipped_widths
 	$(BIN)/python -m simcomm.scaling.one_gpu_fit
 
 .PHONY: test-fast

@@ -3,7 +3,7 @@
 The half-width is a quantile times what is unsure of a case, wider or narrower by what limits it. Unsure are the share
 of linear scaling that is predicted to be lost, the loaders as far as they decide, and batches of unequal work. The
 quantiles and the factors of the families are those of published series that were predicted with their source left out
-and that are not put aside: ``simcomm.scaling.accuracy.interval_fit`` writes ``intervals.toml`` (docs/scaling.md).
+and that are not put aside: ``simcomm.scaling.accuracy.shipped_widths`` writes ``intervals.toml`` (docs/scaling.md).
 """
 
 import tomllib

@@ -1,4 +1,4 @@
-"""Fit the widths of intervals to errors of predictions that had not seen a source: ``python -m`` writes them again.
+"""Fit the widths of intervals to errors of predictions that had not seen a source.
 
 A family with few points is held to all: of n points, its factor counts n / (n + 30).
 """
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collectives.output_files import write_text
 from simcomm.scaling.cases import Floats
-from simcomm.scaling.intervals import COVERAGES, FILE, Widths
+from simcomm.scaling.intervals import COVERAGES, Widths
 
 HELD_TO_ALL = 30  # points: as much as all points together count in the factor of a family
 FEWEST = 5  # points of a family for a factor of its own
@@ -32,23 +31,3 @@ def fit_widths(sizes: Floats, families: Sequence[str]) -> Widths:
     left = sizes / np.array([wider.get(family, 1.0) for family in families])
     quantiles = np.quantile(left, COVERAGES).tolist()
     return Widths(dict(zip(COVERAGES, quantiles, strict=True)), wider)
-
-
-def write_widths(widths: Widths) -> None:
-    """Write the widths that are shipped."""
-    lines = ["# Widths of intervals: `make fit-scaling` writes them again.", "", "[quantiles]"]
-    lines += [f'"{share}" = {value:.3g}' for share, value in widths.quantiles.items()]
-    lines += ["", "[wider]", *(f'"{family}" = {value:.3g}' for family, value in widths.wider.items())]
-    write_text(FILE, "\n".join(lines) + "\n")
-
-
-def main() -> None:
-    """Predict the project's own series, each source left out, and write the widths of those not put aside."""
-    from simcomm.scaling.accuracy.judging import judge_held_out, seen_series
-
-    judged = judge_held_out(seen_series(), lambda *_: None)
-    write_widths(fit_widths(judged.sizes, judged.family))
-
-
-if __name__ == "__main__":
-    main()
