@@ -16,6 +16,7 @@ from simcomm.scaling.parameters import FILE
 
 PAGE = Path(__file__).with_name("scaling.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "scaling.json"
+TERMS = RESULTS.with_name("scaling_terms.json")
 ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
 
 
@@ -61,6 +62,24 @@ def parameters() -> str:
     return "\n".join(_table("parameter | value | prior | meaning", rows))
 
 
+def terms(found: dict[str, Any]) -> str:
+    """Return the tables of what terms are worth."""
+    heads = {
+        "step": ("a step, without", ("all", "hard"), ("median, all", "nine in ten", "median, hard", "nine in ten")),
+        "one_gpu": ("one GPU, without", ("data_sheet", "same_job"),
+                    ("median, data sheet", "nine in ten", "median, same job", "nine in ten")),
+    }  # fmt: skip
+    lines = ["Made by `python benchmarks/scaling_terms.py`; systems that are put aside are in the second table only.\n"]
+    for key, (first, columns, titles) in heads.items():
+        rows = [
+            ["nothing left out" if name == "all terms" else name]
+            + [_percent(one[what][score]) for what in columns for score in ("median", "p90")]
+            for name, one in found[key].items()
+        ]
+        lines += _table(" | ".join((first, *titles)), rows)
+    return "\n".join(lines)
+
+
 def _table(head: str, rows: list[list[str]]) -> list[str]:
     columns = head.count("|") + 1
     return [f"| {head} |", f"| --- |{' ---: |' * (columns - 1)}", *(f"| {' | '.join(row)} |" for row in rows), ""]
@@ -80,7 +99,8 @@ def _percent(share: float | None, digits: int = 1) -> str:
 def updated(page: str) -> str:
     """Return the page with its tables as they were measured last."""
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    for name, text in (("errors", errors(found)), ("parameters", parameters())):
+    worth = terms(json.loads(TERMS.read_text(encoding="utf-8")))
+    for name, text in (("errors", errors(found)), ("parameters", parameters()), ("terms", worth)):
         page = write_between(page, name, text)
     return page
 

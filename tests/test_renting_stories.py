@@ -6,18 +6,21 @@ import pytest
 
 from simcomm.renting.regret import BySheets, draw_prices, gpu_prices, job_options, scaled_rate, study, summarise
 from simcomm.renting.rentals import read_rentals
-from simcomm.renting.stories import Story, dollars_a_million, stories
-from simcomm.scaling.descriptions import read_series
+from simcomm.renting.stories import Story, bandwidth_sent, dollars_a_million, stories
+from simcomm.scaling.descriptions import find_node, read_series
 
 STORIES = {story.title.partition(":")[0]: story for story in stories()}
 
 
 def test_four_4090s_are_slower_than_one() -> None:
-    one, two, four = STORIES["Four 4090s"].told
+    one, two, four, *seldom = STORIES["Four 4090s"].told
     for found in (two, four):
         assert found.predicted.rate < one.predicted.rate
         assert found.predicted.parts.bottleneck[0] == "communication"
     assert two.predicted.rate < four.predicted.rate
+    assert seldom[0].predicted.rate < 14.0 < seldom[1].predicted.rate  # as published of four: a run that exchanged so
+    through = find_node("workstation").bandwidth(4) * 1e9
+    assert bandwidth_sent(4, four.published or 0.0, 15.4, 3.4e9) > 3 * through  # with every sample it cannot have
 
 
 def test_the_dearer_hour_is_the_cheaper_run() -> None:

@@ -85,7 +85,7 @@ def test_a_type_that_is_judged_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> 
     """Whatever V100s are published to do, what is judged from is on other types."""
     seen = list[set[str]]()
 
-    def spy(rows: list[Alone], asked: list[Alone]) -> object:
+    def spy(rows: list[Alone], asked: list[Alone], process: object) -> object:
         seen.append({one.gpu.name for one in rows} & {one.gpu.name for one in asked})
         return guess_rates(rows, asked)
 

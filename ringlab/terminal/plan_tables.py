@@ -5,8 +5,10 @@ from rich.console import Console
 from collectives.quoting import make_printable
 from ringlab.answers.planning import PlanAnswer, PlanRow
 from ringlab.terminal.tables import Row, format_digits, make_table
+from simcomm.renting.rentals import OLD_AFTER_DAYS
 
 MOST_ROWS = 12
+OLD = "†"  # behind a price
 
 
 def show_plan(answer: PlanAnswer, console: Console) -> None:
@@ -17,6 +19,8 @@ def show_plan(answer: PlanAnswer, console: Console) -> None:
     console.print(make_table(title, headings, [_row(row) for row in shown], words=3))
     notes = ["*: on the Pareto front, nothing else is both sooner and cheaper"]
     more = len(answer.choices) - len(shown)
+    old = any(row.price_is_old for row in shown)
+    notes += [f"{OLD}: a price that is older than {OLD_AFTER_DAYS} days"] * old
     notes += [f"{more} dearer choices are not shown (--json has all)"] * bool(more)
     for note in [*notes, *answer.notes, *(f"break-even: {point.text}" for point in answer.break_evens)]:
         console.print(f"  {make_printable(note)}", soft_wrap=True)
@@ -32,7 +36,7 @@ def _row(row: PlanRow) -> Row:
         format_digits(row.hours),
         format_digits(row.cost),
         _range(row.cost_80),
-        f"{row.price_per_hour:.2f}",
+        f"{row.price_per_hour:.2f}{OLD if row.price_is_old else ''}",
     ]
 
 

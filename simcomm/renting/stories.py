@@ -4,6 +4,7 @@ A prediction knows the job, the machine and the rate of one GPU. What a source l
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from simcomm.renting.rentals import read_rentals
@@ -11,9 +12,8 @@ from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, find_node
 from simcomm.scaling.models import even_model, find_model
 from simcomm.scaling.rates import ScaledRate, predict_rate
 
-FOUR_4090 = (
-    "https://vuink.com/post/pbegjnir-d-dtvguho-d-dvb/posts/multi-gpu (Why 4 GPUs Can Be Slower Than 1, 2026-01-09)"
-)
+FOUR_4090 = "https://cortwave.github.io/posts/multi-gpu (Why 4 GPUs Can Be Slower Than 1 on Budget Clouds, 2026-01-09)"
+PARAMETERS_4090 = 1_700_000_000
 LAMBDA = "https://github.com/lambdal/deeplearning-benchmark/blob/aa5addb6/pytorch/pytorch-train-throughput-fp16.csv"
 TXL = "NVIDIA's DeepLearningExamples, PyTorch/LanguageModeling/Transformer-XL (V100, FP32)"
 TWO_4070 = "https://ahjavid.github.io/technical-notes-blog/posts/multi-gpu-training-analysis"
@@ -53,9 +53,13 @@ def _scaled(job: Job, gpu: ScalingGpu, node: ScalingNode, alone: float) -> Calla
 
 
 def _four_4090() -> Story:
-    parameters, alone = 1_700_000_000, 15.4
-    job = Job(even_model("1.7 billion parameters", parameters), 1.0, "bf16", grad_bytes=2)
-    on = _scaled(job, find_scaling_gpu("RTX 4090"), find_node("workstation"), alone)
+    alone = 15.4
+    job = Job(even_model("1.7 billion parameters", PARAMETERS_4090), 1.0, "bf16", grad_bytes=2)
+
+    def told(gpus: int, published: float | None, samples: int = 1) -> Told:
+        on = _scaled(replace(job, batch=float(samples)), find_scaling_gpu("RTX 4090"), find_node("workstation"), alone)
+        return Told("" if samples == 1 else f"one exchange for {samples} samples", gpus, published, on(gpus))
+
     return Story(
         "Four 4090s: slower than one",
         FOUR_4090,
@@ -63,8 +67,19 @@ def _four_4090() -> Story:
         "gradients of 2 bytes; batches of one sample, with which the seconds that the source's profile shows for the "
         "exchange between two GPUs (0.4) are those that are missing from its rates (2 / 4.5 - 1 / 15.4)",
         "samples/s",
-        tuple(Told("", gpus, rate, on(gpus)) for gpus, rate in ((1, 15.4), (2, 4.5), (4, 14.0))),
+        (told(1, 15.4), told(2, 4.5), told(4, 14.0), told(4, None, 3), told(4, None, 4)),
     )
+
+
+def bandwidth_sent(gpus: int, rate: float, alone: float, nbytes: float) -> float:
+    """Return the bytes/s at which each GPU must have sent in a ring, if each step takes each one sample.
+
+    Four 4090s at 14.0 samples/s, of which one does 15.4, with 3.4 GB of gradients:
+
+    >>> round(bandwidth_sent(4, 14.0, 15.4, 3.4e9) / 1e9), round(bandwidth_sent(2, 4.5, 15.4, 3.4e9) / 1e9)
+    (23, 9)
+    """
+    return 2 * (gpus - 1) / gpus * nbytes / (gpus / rate - 1 / alone)
 
 
 def _pcie_or_sxm() -> Story:

@@ -21,8 +21,17 @@ SPRING = 3.0  # how much stiffer the springs are than one residual
 LARGEST_STEAL = 0.99  # above, backward would stand still
 
 
-def fit_parameters(points: Points, start: Mapping[str, float] | None = None, *, tolerance: float = 1e-4) -> Parameters:
-    """Return the parameters of least cost on these points, sought from ``start`` or from the priors."""
+def fit_parameters(
+    points: Points,
+    start: Mapping[str, float] | None = None,
+    *,
+    tolerance: float = 1e-4,
+    pinned: Mapping[str, float] | None = None,
+) -> Parameters:
+    """Return the parameters of least cost on these points, sought from ``start`` or from the priors.
+
+    Those that are ``pinned`` keep their values: a term without which the others are fitted.
+    """
     definitions = read_definitions(FILE)
     names = tuple(definitions)
     priors = np.log([definitions[name].prior for name in names])
@@ -33,7 +42,7 @@ def fit_parameters(points: Points, start: Mapping[str, float] | None = None, *, 
     logs = np.log(points.rate[seen])
 
     def residuals(found: Floats) -> Floats:
-        values = dict(zip(names, np.exp(found).tolist(), strict=True))
+        values = {**dict(zip(names, np.exp(found).tolist(), strict=True)), **(pinned or {})}
         errors = (np.log(predict_points(points, values)[seen]) - logs) / SCALE
         soft = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))  # soft L1 for these, not for the springs
         stacked: Floats = np.concatenate([soft, SPRING * (found - priors) / spreads])
@@ -41,7 +50,7 @@ def fit_parameters(points: Points, start: Mapping[str, float] | None = None, *, 
 
     bounds = (np.full(len(names), -np.inf), highest)
     best = least_squares(residuals, np.minimum(begin, highest - 1e-3), bounds=bounds, ftol=tolerance, xtol=tolerance)
-    return Parameters(dict(zip(names, np.exp(best.x).tolist(), strict=True)))
+    return Parameters({**dict(zip(names, np.exp(best.x).tolist(), strict=True)), **(pinned or {})})
 
 
 def main() -> None:

@@ -91,10 +91,12 @@ def seen_series() -> list[Series]:
     return [one for one in read_series() if one.system not in hidden]
 
 
-def judge_held_out(series: Sequence[Series], tick: Tick, key: str = "source") -> Judged:
+def judge_held_out(
+    series: Sequence[Series], tick: Tick, key: str = "source", pinned: Mapping[str, float] | None = None
+) -> Judged:
     """Return the points of series, each source (or ``system``) by parameters, widths and baselines of the others.
 
-    No fit sees a system that is put aside.
+    No fit sees a system that is put aside; none moves a parameter that is ``pinned``.
     """
     points = make_points(series)
     predicted, unsure_of = np.zeros(len(points.rate)), np.ones(len(points.rate))
@@ -105,7 +107,7 @@ def judge_held_out(series: Sequence[Series], tick: Tick, key: str = "source") ->
     for done, group in enumerate(groups, 1):
         inside = of == group
         others, own, rows = points.take(~inside & ~hidden), points.take(inside), inside[points.of]
-        values = refit(others, start)
+        values = refit(others, start, pinned)
         predicted[rows], times = predict_steps(own, values)
         unsure_of[rows] = _unsure(own, predicted[rows], times, values)
         for name, make in BASELINES.items():
@@ -123,9 +125,9 @@ def judge_held_out(series: Sequence[Series], tick: Tick, key: str = "source") ->
     return _judged(points, predicted, unsure_of, families, each, baselines)
 
 
-def refit(points: Points, start: Mapping[str, float]) -> Mapping[str, float]:
+def refit(points: Points, start: Mapping[str, float], pinned: Mapping[str, float] | None = None) -> Mapping[str, float]:
     """Return the parameters fitted to these points alone; ``start`` only says where the search begins."""
-    return fit_parameters(points, start, tolerance=1e-3)
+    return fit_parameters(points, start, tolerance=1e-3, pinned=pinned)
 
 
 def _unsure(points: Points, predicted: Floats, times: StepTimes, values: Mapping[str, float]) -> Floats:

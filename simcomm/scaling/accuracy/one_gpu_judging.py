@@ -1,6 +1,6 @@
 """One GPU predicted with its whole type left out: from its data sheet, and from the same job on other types."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,20 +24,23 @@ class OneGpuScore:
     coverage90: float | None
 
 
-def judge_one_gpu(series: Sequence[Series]) -> dict[str, OneGpuScore]:
-    """Return the scores of ``data_sheet``, whose source is not known, and of ``same_job``, known on other types."""
+def judge_one_gpu(series: Sequence[Series], process: Mapping[str, float] | None = None) -> dict[str, OneGpuScore]:
+    """Return the scores of ``data_sheet``, whose source is not known, and of ``same_job``, known on other types.
+
+    ``process`` are the values of the process that guesses; the shipped ones where none are given.
+    """
     asked = [Alone(one.job, one.gpu, one.source, one.points[0].rate) for one in series if one.points[0].gpus == 1]
     sheets, jobs = list[tuple[Rate, float]](), list[tuple[Rate, float]]()
     for name in sorted({one.gpu.name for one in asked}):
         inside = [one for one in asked if one.gpu.name == name]
         others = [one for one in published() if one.gpu.name != name]
-        hidden = guess_rates(others, [one._replace(source=UNKNOWN) for one in inside])
+        hidden = guess_rates(others, [one._replace(source=UNKNOWN) for one in inside], process)
         sheets += zip(hidden, [one.rate for one in inside], strict=True)
         known = {_job(one) for one in asked if one.gpu.name != name}
         chosen = [one for one in inside if _job(one) in known]
         if chosen:
             seen = list(dict.fromkeys([*others, *(one for one in asked if one.gpu.name != name)]))
-            jobs += zip(guess_rates(seen, chosen), [one.rate for one in chosen], strict=True)
+            jobs += zip(guess_rates(seen, chosen, process), [one.rate for one in chosen], strict=True)
     return {"data_sheet": _score(sheets), "same_job": _score(jobs)}
 
 

@@ -1,0 +1,57 @@
+"""What each term of the model of a training step is worth, and each of what guesses one GPU: errors without it.
+
+``python benchmarks/scaling_terms.py`` leaves out each published source in turn and fits the other terms again, without
+the systems that are put aside; it writes ``benchmarks/results/scaling_terms.json``, of which ``make tables`` makes the
+tables of docs/scaling.md. One GPU is judged with its whole type left out, the other values as shipped.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from collectives.output_files import write_text
+from simcomm.scaling.accuracy.judging import judge_held_out, seen_series
+from simcomm.scaling.accuracy.one_gpu_judging import judge_one_gpu
+from simcomm.scaling.accuracy.scoring import score_points
+from simcomm.scaling.descriptions import read_series
+from simcomm.scaling.one_gpu import SHARED, SHEET, read_process
+
+RESULTS = Path(__file__).parent / "results" / "scaling_terms.json"
+NONE, ANY = 1e-9, 1e9
+KINDS = ("nvlink", "pcie", "host", "network")
+STEP = {
+    "all terms": {},
+    "stragglers": {"jitter": NONE, "jitter_variable": NONE, "jitter_nodes": NONE},
+    "stragglers among nodes": {"jitter_nodes": NONE},
+    "copies and the fixed time": {"copy_passes": NONE, "fixed_ms": NONE},
+    "what hidden communication takes back": {f"steal_{kind}": NONE for kind in KINDS},
+    "bandwidth of links": {**{f"eff_{kind}": ANY for kind in KINDS}, "ps_eff": ANY, "ps_GBps": ANY, "ps_one_GBps": ANY},
+    "latency": {"latency_us": NONE},
+    "limits of loaders": {"dali_per_core": ANY, "decode_per_core": ANY},
+    "the largest layer's server": {"ps_one_GBps": ANY},
+}
+ONE_GPU = {
+    "all terms": {},
+    "watts": {"watts": 0.0, "slope_watts": 0.0, "slope_family_watts": 0.0, "near_watts": ANY},
+    "bytes and FLOPs by the roofline": {"moved_memory": 0.0, "moved_peak": 0.0},
+    "frameworks": {name: 0.0 for name in SHARED if name.startswith("framework")},
+    "what types of GPU have of their own": {"gpu": 0.0, "gpu_precision": 0.0},
+    "what near GPUs share": {"near": 0.0, "near_precision": 0.0, "near_job": 0.0},
+    "exponents that differ": {f"slope_{key}": 0.0 for key in SHEET} | {f"slope_family_{key}": 0.0 for key in SHEET},
+}  # fmt: skip
+
+
+def measure() -> dict[str, Any]:
+    """Return the errors without each term."""
+    found: dict[str, Any] = {"step": {}, "one_gpu": {}}
+    for name, pinned in STEP.items():
+        scores = score_points(judge_held_out(seen_series(), lambda *_: None, pinned=pinned))
+        found["step"][name] = {what: {"median": one.median, "p90": one.p90} for what, one in scores.items()}
+    for name, changed in ONE_GPU.items():
+        alone = judge_one_gpu(read_series(), {**read_process(), **changed})
+        found["one_gpu"][name] = {what: {"median": one.median, "p90": one.p90} for what, one in alone.items()}
+    return found
+
+
+if __name__ == "__main__":
+    write_text(RESULTS, json.dumps(measure(), indent=1) + "\n")
