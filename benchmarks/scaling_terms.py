@@ -14,7 +14,7 @@ from simcomm.scaling.accuracy.judging import judge_held_out, seen_series
 from simcomm.scaling.accuracy.one_gpu_judging import judge_one_gpu
 from simcomm.scaling.accuracy.scoring import score_points
 from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.one_gpu import SHARED, SHEET, read_process
+from simcomm.scaling.one_gpu import SHARED, read_process
 
 RESULTS = Path(__file__).parent / "results" / "scaling_terms.json"
 NONE, ANY = 1e-9, 1e9
@@ -37,7 +37,6 @@ ONE_GPU = {
     "frameworks": {name: 0.0 for name in SHARED if name.startswith("framework")},
     "what types of GPU have of their own": {"gpu": 0.0, "gpu_precision": 0.0},
     "what near GPUs share": {"near": 0.0, "near_precision": 0.0, "near_job": 0.0},
-    "exponents that differ": {f"slope_{key}": 0.0 for key in SHEET} | {f"slope_family_{key}": 0.0 for key in SHEET},
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def log_halfwidth(
     ``families`` are those of ``family_of``, one for each. Raise InputError for a coverage that is no share.
 
     >>> wide, narrow = log_halfwidth(np.array([0.5, 1.0]), 0.8)
-    >>> wide > 10 * narrow > 0
+    >>> bool(wide > 10 * narrow > 0)
     True
     """
     if not 0 < coverage < 1:

@@ -219,27 +219,19 @@ def covariance_of(a: Columns, b: Columns, values: Mapping[str, float]) -> Floats
         found: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
         return found
 
-    def products(key: str) -> Floats:
-        found: Floats = np.outer(a.sheet[key], b.sheet[key])
-        return found
-
-    families = same("family")
-    linear = np.zeros((len(a.work), len(b.work)))
-    far = linear.copy()
+    far = np.zeros((len(a.work), len(b.work)))
     for key in SHEET:
-        slopes = values[f"slope_{key}"] ** 2 + values.get(f"slope_family_{key}", 0.0) ** 2 * families
-        linear += slopes * products(key)
         far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2
     near = values["near"] ** 2 + values["near_precision"] ** 2 * same("precision")
     near = near + values["near_job"] ** 2 * same("model, precision")
-    found: Floats = ANY**2 + linear + np.exp(-far / 2) * near + values["family"] ** 2 * families
+    found: Floats = ANY**2 + np.exp(-far / 2) * near
     for name, word in SHARED.items():
         found += values[name] ** 2 * same(word)
     return found
 
 
 SHARED = {
-    "model": "model", "model_precision": "model, precision", "precision": "precision", "framework": "framework",
-    "framework_precision": "framework, precision", "framework_model": "framework, model", "source": "source",
-    "job": "job", "gpu": "gpu", "gpu_precision": "gpu, precision",
+    "family": "family", "model": "model", "model_precision": "model, precision", "precision": "precision",
+    "framework": "framework", "framework_precision": "framework, precision", "framework_model": "framework, model",
+    "source": "source", "job": "job", "gpu": "gpu", "gpu_precision": "gpu, precision",
 }  # fmt: skip
