@@ -69,7 +69,7 @@ def terms(found: dict[str, Any]) -> str:
         "one_gpu": ("one GPU, without", ("data_sheet", "same_job"),
                     ("median, data sheet", "nine in ten", "median, same job", "nine in ten")),
     }  # fmt: skip
-    lines = ["Made by `python benchmarks/scaling_terms.py`; systems that are put aside are in the second table only.\n"]
+    lines = ["Made by `python docs/scaling_terms.py`; systems that are put aside are in the second table only.\n"]
     for key, (first, columns, titles) in heads.items():
         rows = [
             ["nothing left out" if name == "all terms" else name]

@@ -91,7 +91,7 @@ def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sh
         for rate in (400.0, 800.0)
     )
     (one,), (two,) = slow.cases[0].rows, fast.cases[0].rows
-    assert two.samples_per_s == pytest.approx(2 * one.samples_per_s, rel=0.05)  # other published rates hold it back
+    assert 1.6 < two.samples_per_s / one.samples_per_s < 2.05  # twice, but that other published rates hold it back
     assert one.samples_per_s > 2 * 400
     own = ringlab.predict_devices("dgx-h100", [1], job, "training.compute={rate = 3000.0, gpu = 'H100 SXM'}")
     assert own.cases[0].rows[0].samples_per_s == pytest.approx(3000)

@@ -1,6 +1,6 @@
 """What each term of the model of a training step is worth, and each of what guesses one GPU: errors without it.
 
-``python benchmarks/scaling_terms.py`` leaves out each published source in turn and fits the other terms again, without
+``python docs/scaling_terms.py`` leaves out each published source in turn and fits the other terms again, without
 the systems that are put aside; it writes ``benchmarks/results/scaling_terms.json``, of which ``make tables`` makes the
 tables of docs/scaling.md. One GPU is judged with its whole type left out, the other values as shipped.
 """
@@ -16,7 +16,7 @@ from simcomm.scaling.accuracy.scoring import score_points
 from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.one_gpu import SHARED, read_process
 
-RESULTS = Path(__file__).parent / "results" / "scaling_terms.json"
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "scaling_terms.json"
 NONE, ANY = 1e-9, 1e9
 KINDS = ("nvlink", "pcie", "host", "network")
 STEP = {
