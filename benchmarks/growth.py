@@ -78,6 +78,7 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.schedules import unverified_schedule
+from collectives.schedule.symbolic_build import message_count
 part, name, kind, ranks, wrong = json.loads(sys.argv[1])
 trouble = eval(wrong) if wrong else None
 kinds = {RankTrouble: "ranks", LinkTrouble: "links"}
@@ -104,7 +105,7 @@ def run(ranks, cluster):
         return 3 * 2 * (ranks - 1) * ranks
     if part == "changes":
         simcomm.run(algorithm, cluster, 1 << 26, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
-        return simcomm.schedules.message_count(unverified_schedule(algorithm, ranks))
+        return message_count(unverified_schedule(algorithm, ranks))
     asked = EngineInput(Request(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
     return (by_events if part == "messages" else simulate)(asked).messages
 run(32, cluster_of(32))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError
+from collectives.errors import TooLarge
 from simcomm.cluster import machines, nvlinks, topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import node_kind
@@ -254,3 +255,22 @@ def test_every_public_name_is_there():
     assert all(callable(getattr(simcomm, name)) for name in simcomm.__all__)
     with pytest.raises(AttributeError, match="module 'simcomm' has no attribute 'wires'"):
         simcomm.wires  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: topologies.star(10_000_000, *LINK),
+        lambda: topologies.ring(10_000_000, *LINK),
+        lambda: topologies.torus([300, 300, 300], *LINK),
+        lambda: topologies.two_level_tree(3000, 3000, *LINK),
+        lambda: topologies.fat_tree(500, *LINK),
+        lambda: topologies.dragonfly(1, 10_000, 0, *LINK),
+        lambda: topologies.dragonfly(1, 100, 100, *LINK),
+    ],
+)
+def test_a_network_that_is_too_large_is_refused_before_it_is_built(build, monkeypatch):
+    monkeypatch.setattr(topologies, "add_link", lambda *_: pytest.fail("a link was added"))
+    monkeypatch.setattr(topologies, "empty_graph", lambda *_: pytest.fail("a graph was made"))
+    with pytest.raises(TooLarge, match="cables is too large to be built; up to 1,000,000 will do"):
+        build()
