@@ -3,8 +3,9 @@
 from collectives.declaration import Algorithm
 from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.size_check import (
-    MOST_ASKED,
     MOST_PAIRS,
+    MOST_TABLED,
+    allowed,
     count_operations,
     estimate_operations,
     estimate_pairs,
@@ -58,9 +59,9 @@ def expected_build_seconds(algorithm: Algorithm, world_size: int, root: int = 0)
     """
     if world_size <= SMALL:
         return 0.0
-    if world_size**2 > MOST_PAIRS and estimate_pairs(algorithm, world_size, root) > MOST_PAIRS:
+    if world_size**2 > allowed(MOST_PAIRS) < estimate_pairs(algorithm, world_size, root):
         return 0.0
     if seems_cyclic(algorithm) or seems_on_grid(algorithm):
         return CYCLIC_S * count_operations(algorithm, world_size, root)
     operations = estimate_operations(algorithm, world_size, root)  # 0 of one that fails, which is said when it is built
-    return ASKED_S * operations if operations <= MOST_ASKED else 0.0
+    return ASKED_S * operations if operations <= allowed(MOST_TABLED) else 0.0

@@ -11,8 +11,9 @@ from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.size_check import (
-    MOST_ASKED,
     MOST_PAIRS,
+    MOST_TABLED,
+    allowed,
     check_operations,
     check_pairs,
     estimate_operations,
@@ -35,7 +36,7 @@ def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> S
     """
     if world_size <= VERIFIED_UP_TO:
         return _proved_schedule(algorithm, world_size, root)
-    check_operations(algorithm, world_size, estimate_operations(algorithm, world_size, root), MOST_ASKED)
+    check_operations(algorithm, world_size, estimate_operations(algorithm, world_size, root), allowed(MOST_TABLED))
     schedule = build_schedule(algorithm, world_size, root)
     for _ in completion_order(schedule):
         pass
@@ -75,6 +76,6 @@ def unverified_schedule(
 
     Raises TooLarge for one that is too large to be simulated.
     """
-    if world_size**2 > MOST_PAIRS:  # before it takes time and memory
+    if world_size**2 > allowed(MOST_PAIRS):  # before it takes time and memory
         check_pairs(make_call(algorithm, world_size, root), estimate_pairs(algorithm, world_size, root))
     return build_compact(algorithm, world_size, root)

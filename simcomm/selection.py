@@ -212,16 +212,19 @@ def open_candidates(
     cluster: Cluster,
     calibration: Calibration | None = None,
     among: Iterable[Algorithm] | None = None,
+    *,
+    equal_chunks: bool = True,
 ) -> list[Algorithm]:
     """Return the algorithms that ``winner_map`` may have to simulate: those that bounds alone leave in the running.
 
-    Nothing is simulated for that. Raises InputError where there is nothing to choose from.
+    ``resolve_auto`` may have to simulate those without ``equal_chunks``. Nothing is simulated for that. Raises
+    InputError where there is nothing to choose from.
 
     >>> import simcomm
     >>> open_candidates(Request(auto("reduce_scatter"), elements=16), simcomm.star(8, "10 Gbit/s", "5 us"))
     []
     """
-    estimator = make_estimator(request, cluster, calibration, equal_chunks=True)
+    estimator = make_estimator(request, cluster, calibration, equal_chunks)
     found = _may_win(_contenders(request, among, estimator), names=2)
     return [each.algorithm for each in found if not each.is_exact]
 

@@ -126,7 +126,7 @@ def _on_compiled(
     """
     from simcomm.compiled.approximate import approximately
     from simcomm.compiled.engine import by_shortcut, simulate  # what has few messages does without this engine
-    from simcomm.compiled.planning.engine_input import MOST_MESSAGES, MOST_RECORDED, EngineInput, as_repeated
+    from simcomm.compiled.planning.engine_input import MOST_RECORDED, MOST_WRITTEN, EngineInput, as_repeated
     from simcomm.compiled.traces import make_trace
 
     schedule = compact_schedule(request.algorithm, cluster.world_size, request.root)
@@ -137,7 +137,7 @@ def _on_compiled(
     timing = None if record else by_shortcut(inputs)
     if timing is None:
         if record or trouble.may_stop:
-            inputs = inputs.with_table(MOST_RECORDED if record else MOST_MESSAGES)
+            inputs = inputs.with_table(MOST_RECORDED if record else MOST_WRITTEN)
         timing = (approximately if is_approximate else simulate)(inputs, messages=record)
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
     if timing.error is None:

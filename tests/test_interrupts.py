@@ -68,6 +68,29 @@ def test_while_it_is_in_machine_code():
     assert (status, err) == (130, "ringlab: interrupted\n")
 
 
+IN_A_CALLBACK = """
+import os, signal, time, weakref
+from ringlab.terminal.shutdown import watch_interrupts
+watch_interrupts()
+
+class Thing:
+    pass
+
+thing = Thing()
+reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+try:
+    del thing
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+def test_where_python_can_raise_nothing():
+    with start("-c", IN_A_CALLBACK) as process:
+        assert process.communicate(timeout=60) == ("heard\n", "")
+
+
 def test_interrupts_that_are_ignored_stay_ignored():
     script = "import signal, runpy, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.argv = ['ringlab', 'list']\n"
     with start("-c", script + "runpy.run_module('ringlab', run_name='__main__')") as process:

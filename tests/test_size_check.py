@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import simcomm
@@ -12,8 +13,9 @@ from collectives import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
 from collectives.schedule import size_check, symbolic_build
+from collectives.schedule.build import build_schedule
 from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
-from collectives.schedule.symbolic_build import message_count
+from collectives.schedule.symbolic_build import build_by_branch, message_count
 from collectives.schedule.table import StepTable
 from collectives.step import Step
 from ringlab.answers import announcing
@@ -129,6 +131,41 @@ def test_long_building_is_told_of_before(monkeypatch):
     assert re.fullmatch(r"writing down what 300 ranks say in .*ring: about \d+ s at most", heard[0])
 
 
+def test_choosing_that_takes_long_is_told_of_before(monkeypatch):
+    heard: list[str] = []
+    monkeypatch.setattr(NoProgress, "note", lambda self, text: heard.append(text))
+    monkeypatch.setattr(announcing, "WORTH_SAYING_S", 1e-6)
+    keys = 'collective.algorithms=["auto"]', 'collective.sizes=["1 KiB", "1 MB"]', "training.gradient_sync=ring"
+    load("star8", "cluster.hosts=11", *keys).predict(progress=NoProgress())
+    assert re.fullmatch(r"2 choices of an algorithm for 11 ranks: about \d+ s", heard[0])
+
+
+@pytest.mark.parametrize(("limit", "name"), [("MOST_PAIRS", "direct"), ("MOST_TABLED", "pairwise")])
+def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
+    """A refusal names the memory that is enough."""
+    algorithm, cluster = find_algorithm(f"all_to_all/{name}"), simcomm.star(257, "10 Gbit/s", "5 us")
+    users = {"MOST_PAIRS": "simcomm.schedules", "MOST_TABLED": "collectives.schedule.symbolic_build"}
+    for module in ("collectives.schedule.size_check", users[limit]):
+        monkeypatch.setattr(f"{module}.{limit}", 40_000)
+    schedules.unverified_schedule.cache_clear()
+    with pytest.raises(TooLarge, match=r'40,000 .*\(RINGLAB_MEMORY="(2|4) GiB"\)') as refused:
+        simcomm.run(algorithm, cluster, 1 << 20, record=False)
+    monkeypatch.setenv("RINGLAB_MEMORY", re.findall(r'RINGLAB_MEMORY="([^"]*)"', str(refused.value))[0])
+    assert simcomm.run(algorithm, cluster, 1 << 20, record=False).elapsed > 0
+    monkeypatch.setenv("RINGLAB_MEMORY", "much")
+    schedules.unverified_schedule.cache_clear()
+    with pytest.raises(InputError, match="RINGLAB_MEMORY: 'much' is no size"):
+        simcomm.run(algorithm, cluster, 1 << 20, record=False)
+
+
+def test_programs_that_branch_in_many_ways_are_written_down_rank_by_rank_as_they_are_built():
+    pairwise = find_algorithm("all_to_all/pairwise")
+    table = build_by_branch(pairwise, 258)
+    assert table is not None
+    for one, other in zip(table.columns, build_schedule(pairwise, 258).table().columns, strict=True):
+        assert np.array_equal(one, other)
+
+
 def test_naive_programs_ask_about_other_ranks_only_at_the_root():
     found = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
     assert isinstance(found, StepTable) and message_count(found) == 2 * 19_999
@@ -149,7 +186,7 @@ def test_what_no_shortcut_can_help_is_refused_before_it_is_written_down(cluster,
     for module in ("engine_choice", "simulate"):
         monkeypatch.setattr(f"simcomm.{module}.compact_schedule", written)
     if is_refused:
-        with pytest.raises(TooLarge, match=r"about 40,400 messages or more .* 30,000 will do; .* equal chunks"):
+        with pytest.raises(TooLarge, match=r"size 101: 40,400 messages or more .* 30,000 will do; .* equal chunks"):
             simcomm.run("all_reduce/bidirectional_ring", cluster, nbytes, record=False)
     else:
         assert simcomm.run("all_reduce/bidirectional_ring", cluster, nbytes, record=False).elapsed > 0

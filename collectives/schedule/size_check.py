@@ -1,5 +1,6 @@
 """Refuse a schedule that is too large before it is built, by what a few of its ranks say."""
 
+import os
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
@@ -7,14 +8,42 @@ from statistics import median_high
 from typing import NamedTuple
 
 from collectives.declaration import Algorithm
-from collectives.errors import TooLarge
+from collectives.errors import InputError, TooLarge
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.step import Kind, Step
+from collectives.units import format_size, parse_size
 
 MOST_OPERATIONS = 100_000_000  # two a message
 MOST_COUNTED = 130_000  # of a rank: what a fifth of a second is enough for
-MOST_ASKED = 10_000_000  # where every rank is asked for its program; a minute, and a gigabyte
-MOST_PAIRS = 20_000_000  # of ranks that send to each other, whose routes are found
+
+MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # in the environment; bytes, for which the next are
+MOST_TABLED = 4_200_000  # operations of all ranks that are written down, simulated 200 bytes each
+MOST_PAIRS = 3_600_000  # of ranks that send to each other, whose routes are found
+
+
+def allowed(most: int) -> int:
+    """Return how many of something the memory allows of which a gigabyte holds ``most``. Raise InputError.
+
+    >>> allowed(10_000_000)  # RINGLAB_MEMORY="2 GiB" would allow twice as many
+    10000000
+    """
+    given = os.environ.get(MEMORY_KEY)
+    if given is None:
+        return most
+    try:
+        return int(most * (parse_size(given) / USUAL_MEMORY))
+    except InputError as error:
+        raise InputError(f"{MEMORY_KEY}: {error}") from error
+
+
+def _more_memory(times: float) -> str:
+    """Return how to allow so many times as much memory as the limit is for."""
+    return f'{MEMORY_KEY}="{format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))}"'
+
+
+def ways_out(number: int, most: int) -> str:
+    """Return what to do where there are ``number`` of what memory allows ``most`` of."""
+    return f"ask for fewer ranks (--set cluster.hosts=N), or allow more memory ({_more_memory(number / most)})"
 
 
 @lru_cache(maxsize=64)
@@ -88,8 +117,8 @@ def check_operations(algorithm: Algorithm, world_size: int, operations: int, mos
         raise TooLarge(
             f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations "
             f"({operations // 2:,} messages) or more, where {most:,} are the limit, "
-            "which would take minutes and gigabytes to write down; ask for fewer ranks (--set cluster.hosts=N), or for "
-            "an algorithm in which all ranks say the same, such as ring"
+            "which would take minutes and gigabytes to write down; ask for an algorithm in which all ranks say the "
+            f"same, such as ring; {ways_out(operations, most)}"
         )
 
 
@@ -108,7 +137,7 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     try:
         for rank in dict.fromkeys((world_size // 2, (world_size - 1) // 2)):
             fewest = min(fewest, _look_at(algorithm, world_size, root, rank).peers)
-            if fewest * world_size <= MOST_PAIRS:
+            if fewest * world_size <= allowed(MOST_PAIRS):
                 break
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
         return 0
@@ -117,8 +146,8 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
 
 def check_pairs(call: ProgramCall, pairs: int) -> None:
     """Raise TooLarge where more ranks send to each other than there is memory for their routes."""
-    if pairs > MOST_PAIRS:
+    if pairs > allowed(MOST_PAIRS):
         raise TooLarge(
             f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other, and up to "
-            f"{MOST_PAIRS:,} fit into memory; ask for fewer ranks (--set cluster.hosts=N)"
+            f"{allowed(MOST_PAIRS):,} fit into memory; {ways_out(pairs, allowed(MOST_PAIRS))}"
         )

@@ -22,7 +22,13 @@ from collectives.schedule.matching import first_mismatch, match_halves, pair_key
 from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.size_check import MOST_ASKED, MOST_OPERATIONS, check_operations, estimate_operations
+from collectives.schedule.size_check import (
+    MOST_OPERATIONS,
+    MOST_TABLED,
+    allowed,
+    check_operations,
+    estimate_operations,
+)
 from collectives.schedule.table import Block, StepTable, merge_blocks
 from collectives.step import Kind, Step
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
@@ -68,11 +74,10 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Cycli
     grid = build_grid(algorithm, world_size, root) if world_size > SMALL else None
     if grid is not None:
         return grid
-    check_operations(algorithm, world_size, operations, MOST_OPERATIONS)
+    check_operations(algorithm, world_size, operations, allowed(MOST_TABLED))
     table = build_by_branch(algorithm, world_size, root)
     if table is not None:
         return table
-    check_operations(algorithm, world_size, operations, MOST_ASKED)
     return build_schedule(algorithm, world_size, root).table()
 
 
@@ -222,10 +227,18 @@ def _plain(number: Any) -> int:
 
 
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """Return the table from one run for all ranks that branch alike; None if that fails or might be refused."""
+    """Return the table from one run for all ranks that branch alike; None if that fails or might be refused.
+
+    Of more than ``SMALL`` ranks that branch in too many ways each is asked, still without an object an operation.
+    """
     try:
         call = make_call(algorithm, world_size, root)
-        blocks = _run_branches(call)
+        try:
+            blocks = _run_branches(call)
+        except Diverges:
+            if world_size <= SMALL:
+                raise
+            blocks = [block for rank in range(world_size) for block in _run_branch(call, np.array([rank]))]
     except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
         return None
     columns = merge_blocks(blocks)

@@ -1,6 +1,7 @@
 """The models that are trained: torchvision's ResNets, and those that a user's file builds."""
 
 import importlib.util
+import traceback
 from pathlib import Path
 
 import torch
@@ -52,6 +53,12 @@ def _build_by_file(training: Training) -> nn.Module:
     return model
 
 
+def _is_raised_in(path: str, error: BaseException) -> bool:
+    """Return whether a line of this file raises the error, as ``sys.exit()`` does."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and Path(frames[-1].f_code.co_filename).resolve() == Path(path).resolve()
+
+
 def build_from_file(reference: str) -> nn.Module:
     """Return what ``FILE.py:NAME`` returns; the file is executed. Raise InputError unless that is a model to train."""
     path, _, name = reference.rpartition(":")
@@ -66,7 +73,9 @@ def build_from_file(reference: str) -> nn.Module:
         model: object = build()
     except InputError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_raised_in(path, error):
+            raise  # an interrupt
         raise InputError(f"model {reference!r}: {describe_error(error, Path(path))}") from error
     if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
         raise InputError(f"model {reference!r} returns {type(model).__name__}; return a torch.nn.Module to train")

@@ -18,6 +18,7 @@ from collectives.units import count
 from collectives.workload import Training
 from ringlab.answers.progress import Progress
 from simcomm.cluster.cluster import Cluster
+from simcomm.engine_choice import FEW_RANKS
 from simcomm.expected_time import COMPILED_RATE, LEAST_COMPILED_S, expected_build_seconds, expected_seconds
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
@@ -83,16 +84,33 @@ def expect(
     steps = 1 if isinstance(asked, Request) else STEPS
     if algorithm is None or algorithm.is_nccl:
         return 0, 0.0
-    if (
-        isinstance(asked, Request)
-        and engine != "simpy"
-        and (cluster.transport is None or cluster.transport.tcp is None)
-    ):
-        check_one_by_one(asked, cluster)
+    check_size(asked, cluster, engine)
     schedule = compact_schedule(algorithm, cluster.world_size, root)
     messages = steps * message_count(schedule) * trouble.runs
     record = trouble != NO_TROUBLE and messages <= most_recorded
     return messages, steps * expected_seconds(schedule, engine, trouble, record=record)
+
+
+def check_size(asked: Request | Training, cluster: Cluster, engine: str | None = None) -> None:
+    """Raise TooLarge for a collective that is too large by a look at what a few ranks say first."""
+    over_tcp = cluster.transport is not None and cluster.transport.tcp is not None
+    if isinstance(asked, Request) and engine != "simpy" and not over_tcp:
+        check_one_by_one(asked, cluster)
+
+
+def announce_auto(progress: Progress | None, requests: Sequence[Request], cluster: Cluster) -> None:
+    """Say how long it should take to choose an algorithm for each request of ``auto``: what bounds leave open is asked.
+
+    Each such candidate may have to be written down, and some of them simulated.
+    """
+    asked = [one for one in requests if one.algorithm.is_auto]
+    if progress is None or not asked or cluster.transport is None or cluster.world_size <= FEW_RANKS:
+        return
+    opened = [open_candidates(one, cluster, equal_chunks=False) for one in asked]
+    seconds = sum(_choosing_seconds(some, cluster.world_size) for some in opened)
+    seconds += sum(expected_build_seconds(one, cluster.world_size) for one in {one for some in opened for one in some})
+    what = f"{count(len(asked), 'choice')} of an algorithm for {cluster.world_size:,} ranks"
+    announce(progress, what, seconds)
 
 
 def announce_proofs(progress: Progress | None, algorithms: Sequence[Algorithm], world_sizes: Sequence[int]) -> None:

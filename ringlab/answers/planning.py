@@ -34,6 +34,8 @@ from simcomm.scaling.models import even_model, find_model, models
 if TYPE_CHECKING:
     from scenarios.plan_form import PlanForm, PlanScenarioForm, PlanTrainingForm
 
+MOST_CHOICES = 6_000  # of machines, which takes some seconds
+
 
 @dataclass(frozen=True)
 class PlanRow(Record):
@@ -299,6 +301,11 @@ def _questions(
             continue
         choices.append(choice)
         questions.append((choice.instances, question))
+    if len(choices) > MOST_CHOICES:
+        raise InputError(
+            f"{len(choices):,} choices of machines, and {MOST_CHOICES:,} at most can be compared: give fewer prices, "
+            "or name some in plan.providers, or a smaller plan.most_nodes"
+        )
     if not choices:
         raise InputError(f"nothing is known of the GPUs that are for sale: {next(iter(unknown.values()))}")
     return choices, questions, unknown

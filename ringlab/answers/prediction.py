@@ -14,10 +14,11 @@ from collectives.records.limits import find_limits
 from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace
 from collectives.request import Request
+from collectives.schedule.size_check import allowed
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
 from collectives.workload import Training
-from ringlab.answers.announcing import announce, announce_building, expect
+from ringlab.answers.announcing import announce, announce_auto, announce_building, check_size, expect
 from ringlab.answers.conclusions import MOST_SENTENCES, conclude
 from ringlab.answers.figures import (
     ClusterFigures,
@@ -243,7 +244,7 @@ class _Row(NamedTuple):
     @property
     def may_be_too_large(self) -> bool:
         """Whether it can only be simulated where a shortcut applies, which is found out then."""
-        return self.messages > MOST_MESSAGES * self.runs
+        return self.messages > allowed(MOST_MESSAGES) * self.runs
 
     @property
     def needs_machine_code(self) -> bool:
@@ -277,10 +278,13 @@ class _Simulator:
             trainings = self._trainings(cluster)
             for training in trainings:
                 check_sync(training, cluster, self._engine(training), trouble)
+            comparison = self.scenario.collective
+            announce_auto(progress, list(comparison.requests(cluster.world_size)) if comparison else [], cluster)
             asked: list[Request | Training] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
                 *(self._resolve(training, place, cluster) for training in trainings),
             ]
+            asked = [one for one in asked if self._may_fit(one, cluster)]
             announce_building(asked, cluster.world_size, progress)
             seen: set[Request | Training] = set()
             for one in asked:
@@ -292,6 +296,15 @@ class _Simulator:
                 seen.add(one)
                 rows.append(_Row(place, one, cluster, trouble, *expected))
         return rows
+
+    def _may_fit(self, asked: Request | Training, cluster: Cluster) -> bool:
+        """Return whether a row is not too large by what a few ranks say first; else note why it is left out."""
+        try:
+            check_size(asked, cluster, self.engine)
+        except TooLarge as error:
+            self.refused.append(error)
+            return False
+        return True
 
     def _resolve(self, training: Training, place: int, cluster: Cluster) -> Training:
         """Return the training with the algorithm that the model chooses at a place, which is chosen once."""

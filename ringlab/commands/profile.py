@@ -9,6 +9,7 @@ import typer
 
 from ringlab.terminal.options import JsonOpt
 from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.terminal.progress import TerminalProgress
 
 
 def profile(
@@ -43,15 +44,24 @@ def profile(
     """Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device."""
     from collectives.input_files import check_input
     from ringlab.answers.model_profiling import profile_model
+    from ringlab.answers.progress import computing
     from ringlab.terminal.profile_table import show_profile
 
     if trace is not None:
         check_input(trace)
     check_outputs(json_to, output)
+<<<<<<< HEAD
     answer = profile_model(
         model, shape=shape, batch_size=batch_size, device=device, precision=precision, steps=steps, dataset=dataset,
         data_folder=data_folder, trace=trace, threads=threads,
     )  # fmt: skip
+=======
+    with computing(TerminalProgress(), f"profiling {model}"):
+        answer = profile_model(
+            model, shape=shape, batch_size=batch_size, device=device, precision=precision, steps=steps, dataset=dataset,
+            data_folder=data_folder, trace=trace,
+        )  # fmt: skip
+>>>>>>> 4a41455 (A user's model that exits is told of, profiling shows that it goes on, and a plan of too many choices is refused)
     if output is not None:
         answer = replace(answer, file=str(output))
         write_answer(answer, json_to, show_profile, partial(answer.profile.write, output))

@@ -9,13 +9,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from types import FrameType
 
 from ringlab import INTERRUPTED, WORD, end_at_once
 
 UNHEARD_S = 0.5  # how long machine code, which Python cannot interrupt, may go on after an interrupt ...
 UNWINDING_S = 5.0  # ... and Python, which ends processes and keeps what is done: on a busy machine it may take so long
+AGAIN_S = 0.02  # until an interrupt that nothing has heard is sent once more
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
@@ -41,6 +42,15 @@ def interrupt(number: int, frame: FrameType | None) -> None:
         end_now()
     Signals.interrupted = True
     raise KeyboardInterrupt
+
+
+def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Send an interrupt once more that came where Python can raise nothing, as in a callback of a weak reference."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt) or not Signals.interrupted:
+        sys.__unraisablehook__(unraisable)
+        return
+    Signals.interrupted = False
+    Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()  # at once it would come in this function
 
 
 def end_now() -> None:
@@ -94,6 +104,7 @@ def watch_interrupts() -> None:
     if signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, end_at_once):
         return  # whoever started this process has it ignore them
     signal.signal(signal.SIGINT, interrupt)
+    sys.unraisablehook = raise_again
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)

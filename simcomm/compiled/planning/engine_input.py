@@ -13,7 +13,7 @@ from collectives.request import Request
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
 from collectives.schedule.relative import RelativeSchedule
-from collectives.schedule.size_check import check_pairs
+from collectives.schedule.size_check import allowed, check_pairs, ways_out
 from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
@@ -27,7 +27,8 @@ from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, pl
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 MOST_RECORDED = 3_000_000  # messages that can be looked at one by one; each takes about a kilobyte
-MOST_MESSAGES = 50_000_000  # that are simulated one by one; each takes 100 to 300 bytes
+MOST_MESSAGES = 3_000_000  # that are simulated one by one; each takes 100 to 300 bytes ...
+MOST_WRITTEN = 2_200_000  # ... and where the schedule is written out for that, up to 500
 
 
 class MessageNames(NamedTuple):
@@ -86,7 +87,7 @@ class EngineInput:
         """Whether a link serves one message at a time."""
         return self.cluster.sharing == "fifo"
 
-    def with_table(self, most: int = MOST_MESSAGES) -> "EngineInput":
+    def with_table(self, most: int = MOST_WRITTEN) -> "EngineInput":
         """Return the input with its schedule written out, so that every message has its ``names``.
 
         Raises TooLarge where there are more than ``most`` messages.
@@ -125,10 +126,11 @@ class EngineInput:
         return plan_table(self.schedule.table(), self.sizes)
 
     def _check_number(self, most: int) -> None:
+        most = allowed(most)
         if self.posted > most:
             raise TooLarge(
                 f"{self.schedule.describe()}: its {self.posted:,} messages would have to be simulated one by one here, "
-                f"which takes too much memory; up to {most:,} will do; ask for fewer ranks (--set cluster.hosts=N)"
+                f"which takes too much memory; up to {most:,} will do; " + ways_out(self.posted, most)
             )
 
     @worked_out
