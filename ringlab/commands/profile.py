@@ -50,18 +50,11 @@ def profile(
     if trace is not None:
         check_input(trace)
     check_outputs(json_to, output)
-<<<<<<< HEAD
-    answer = profile_model(
-        model, shape=shape, batch_size=batch_size, device=device, precision=precision, steps=steps, dataset=dataset,
-        data_folder=data_folder, trace=trace, threads=threads,
-    )  # fmt: skip
-=======
     with computing(TerminalProgress(), f"profiling {model}"):
         answer = profile_model(
             model, shape=shape, batch_size=batch_size, device=device, precision=precision, steps=steps, dataset=dataset,
-            data_folder=data_folder, trace=trace,
+            data_folder=data_folder, trace=trace, threads=threads,
         )  # fmt: skip
->>>>>>> 4a41455 (A user's model that exits is told of, profiling shows that it goes on, and a plan of too many choices is refused)
     if output is not None:
         answer = replace(answer, file=str(output))
         write_answer(answer, json_to, show_profile, partial(answer.profile.write, output))
