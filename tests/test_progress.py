@@ -154,11 +154,13 @@ def test_time_that_is_left_is_of_what_is_counted_now(monkeypatch):
 
 
 def test_machine_code_that_is_not_kept_is_told_of():
-    from simcomm.compiled.kernel.jit import separate
+    import numba
+
+    from simcomm.compiled.kernel.jit import OPTIONS
 
     heard: list[str] = []
     with told_of_compiling(heard.append):
-        double = separate(lambda x: 2 * x)
+        double = numba.njit(**OPTIONS)(lambda x: 2 * x)
         assert double(2) == 4 and double(3) == 6
     assert heard == [simcomm.compiling.NOTE]
 
