@@ -109,10 +109,14 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
     """Return the seconds of a core before a rank's first message, of so many ranks.
 
     Of no more ranks than cores, which wait for their start awake, it is ``awake``. Others sleep until then: all of them
-    wake at once and take turns on the cores. Between two crowds that were measured it is on the line between them.
+    wake at once and take turns on the cores. Between two crowds that were measured it is on the line between them. A
+    crowd takes no longer than a larger one: what disturbs the smaller one only made it longer.
     """
     awake = max(0.0, awake)
-    asleep = [(crowd, max(awake, probes.cores * seconds / crowd)) for crowd, seconds in sorted(probes.waking)]
+    asleep, least = list[tuple[int, float]](), float("inf")
+    for crowd, seconds in sorted(probes.waking, reverse=True):
+        least = min(least, seconds)
+        asleep.insert(0, (crowd, max(awake, probes.cores * least / crowd)))
     if not asleep:
         return awake
     ranks = asleep[-1][0] if ranks is None else ranks
