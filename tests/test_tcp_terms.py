@@ -132,6 +132,11 @@ def test_of_a_connection_a_piece_at_a_time_is_on_the_first_link():
     assert alone[0, 1, 0] == pytest.approx(2 + 1.448)  # as fast as without, where acknowledgements take 2 s more
     small = times(from_0_to(1), star(2, replace(OFF, piece=1.0)))
     assert small[0, 1, 0] == pytest.approx(1.448)  # one segment may always be on the link
+    host = star(2, OFF).hosts[0]
+    inside = [
+        times(from_0_to(1), replace(star(2, terms), hosts=(host, host))) for terms in (OFF, replace(OFF, piece=1.0))
+    ]
+    assert inside[0] == inside[1]  # between ranks of one host there is no link to leave
 
 
 def test_a_window_is_sent_once_a_round_trip():

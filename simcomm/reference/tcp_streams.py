@@ -134,7 +134,7 @@ class Stream:
             if under_way > 0 and under_way + nbytes > self.terms.window:
                 return
             leaving = self._sent - self._passed
-            if leaving > 0 and leaving + nbytes > self.terms.piece:
+            if self.way and leaving > 0 and leaving + nbytes > self.terms.piece:
                 return
             self._sent += nbytes
             item.left -= nbytes

@@ -211,8 +211,9 @@ def _send(w: TcpWorld, stream: int) -> None:
         under_way = w.streams[stream].sent - w.streams[stream].acknowledged
         if under_way > 0 and under_way + nbytes > w.terms[WINDOW]:
             return
-        leaving = w.streams[stream].sent - w.streams[stream].passed
-        if leaving > 0 and leaving + nbytes > w.terms[PIECE]:
+        leaving, route = w.streams[stream].sent - w.streams[stream].passed, np.int64(w.streams[stream].route)
+        has_links = w.first_hop[route] < w.first_hop[route + 1]
+        if has_links and leaving > 0 and leaving + nbytes > w.terms[PIECE]:
             return
         _launch(w, stream, item, nbytes)
 
