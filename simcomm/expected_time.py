@@ -59,7 +59,8 @@ def expected_build_seconds(algorithm: Algorithm, world_size: int, root: int = 0)
     """
     if world_size <= SMALL:
         return 0.0
-    if world_size**2 > allowed(MOST_PAIRS) < estimate_pairs(algorithm, world_size, root):
+    most = allowed(MOST_PAIRS)
+    if world_size**2 > most and estimate_pairs(algorithm, world_size, root) > most:
         return 0.0
     if seems_cyclic(algorithm) or seems_on_grid(algorithm):
         return CYCLIC_S * count_operations(algorithm, world_size, root)

@@ -34,18 +34,18 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
     if sum(any(op.kind == Kind.SEND for op in first) for first in channels) < 2:
         return
     most = allowed(MOST_MESSAGES)
-    messages = _least_messages(call, most)
+    messages = _about_messages(call, most)
     if messages > most:
         raise TooLarge(
-            f"{call.describe()}: {messages:,} messages or more would have to be simulated one by one, as the "
+            f"{call.describe()}: about {messages:,} messages or more would have to be simulated one by one, as the "
             f"{call.chunks:,} chunks of {request.elements:,} elements are unequal and a rank's channels share a link; "
             f"up to {most:,} will do; ask for fewer ranks (--set cluster.hosts=N), or for a size that falls "
             "into equal chunks"
         )
 
 
-def _least_messages(call: ProgramCall, most: int) -> int:
-    """Return how many messages there are at least: as far as they are counted of one rank, where that is too many.
+def _about_messages(call: ProgramCall, most: int) -> int:
+    """Return about how many messages there are, by the less of what two ranks say, as far as they are counted.
 
     No more of a rank is looked at than its share of twice ``most``, as all together may not say more.
     """

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from collectives.records.calibration import Calibration
+
 Tree = Any  # what TOML and JSON say: tables, lists, texts, numbers
 Path = tuple[str | int, ...]  # to a value in a tree
 
@@ -253,8 +255,8 @@ XML_CHANGES = (
 )  # fmt: skip
 LINE = {"fixed": 2e-5, "per_byte": 1e-9, "worst_residual": 0.1, "points": [[1024, 2e-5], [1048576, 1e-3]]}
 CALIBRATION: dict[str, Tree] = {
-    "schema_version": 2, "ranks": 4, "threads": 1, "one_way": LINE, "both_ways": LINE, "reduction": LINE,
-    "backend": "gloo",
+    "schema_version": Calibration.SCHEMA_VERSION, "ranks": 4, "threads": 1, "backend": "gloo",
+    "one_way": LINE, "both_ways": LINE, "reduction": LINE,
     "compute": [{"model": "resnet18", "dataset": "digits", "batch_size": 8, "processes": 1, "threads": 2, "spread": 0.1,
                  "phases": {"forward": 0.1, "backward": 0.2, "optimizer": 0.01}}],
     "hops": [{"pattern": "exchange", "width": 1, "reduces": True, "is_first": False, "in_training": False,

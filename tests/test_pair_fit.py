@@ -79,6 +79,8 @@ def test_ranks_that_slept_take_longer_to_start_the_more_of_them_there_are():
     assert starts == pytest.approx([awake.start, 400e-6, 450e-6, 500e-6, 500e-6, 500e-6])
     disturbed = fit_pair(replace(PAIR, waking=[(4, 9e-3), (8, 8 * 500e-6 / 2)]), 4).tcp  # four as long as eight at most
     assert disturbed is not None and disturbed.start == pytest.approx(1000e-6)
+    many = fit_pair(replace(PAIR, cores=6, waking=[(4, 9e-3), (8, 8 * 500e-6 / 6)]), 7).tcp  # four were awake
+    assert many is not None and awake.start < many.start < 500e-6
 
 
 def test_what_follows_at_once_takes_what_more_messages_take_of_busy_cores():

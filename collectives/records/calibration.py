@@ -146,7 +146,7 @@ class Calibration:
     2e-05
     """
 
-    SCHEMA_VERSION: ClassVar[int] = 2
+    SCHEMA_VERSION: ClassVar[int] = 3
 
     ranks: int
     threads: int  # per rank, while measuring

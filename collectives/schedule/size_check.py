@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
+from collectives.quoting import quote
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.step import Kind, Step
 from collectives.units import format_size, parse_size
@@ -31,9 +32,12 @@ def allowed(most: int) -> int:
     if given is None:
         return most
     try:
-        return int(most * (parse_size(given) / USUAL_MEMORY))
+        found = int(most * (parse_size(given) / USUAL_MEMORY))
     except InputError as error:
         raise InputError(f"{MEMORY_KEY}: {error}") from error
+    if found < 1:
+        raise InputError(f"{MEMORY_KEY}: {quote(given)} is too little for anything; give a size such as 4 GiB")
+    return found
 
 
 def _more_memory(times: float) -> str:

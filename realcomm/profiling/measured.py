@@ -47,13 +47,15 @@ def measure(
     """Return how long a batch takes on a device, layer by layer: medians of ``steps`` steps.
 
     ``loading`` is the training whose data are loaded too. A processor computes with ``threads``, unless said with as
-    many as torch takes. Raises InputError for a device that is not there, for a batch
-    that does not fit, and for a model that fails.
+    many as torch takes. Raises InputError for a device that is not there, for a batch that does not fit, and for a
+    model that fails.
     """
     check_whole_number("batch_size", batch_size, at_least=1)
     check_whole_number("steps", steps, at_least=1)
     check_known("precision", precision, PRECISIONS)
     where, before = _find_device(device), torch.get_num_threads()
+    if threads is not None and where.type != "cpu":
+        raise InputError(f"threads is {threads}, but {device} is no processor; leave it out, or give device cpu")
     try:
         torch.set_num_threads(before if threads is None else check_whole_number("threads", threads, at_least=1))
         return _measure(source, profile, batch_size, where, precision, steps, loading)

@@ -74,8 +74,8 @@ def build_from_file(reference: str) -> nn.Module:
     except InputError:
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and not _is_raised_in(path, error):
-            raise  # an interrupt
+        if isinstance(error, KeyboardInterrupt) or not (isinstance(error, Exception) or _is_raised_in(path, error)):
+            raise
         raise InputError(f"model {reference!r}: {describe_error(error, Path(path))}") from error
     if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
         raise InputError(f"model {reference!r} returns {type(model).__name__}; return a torch.nn.Module to train")

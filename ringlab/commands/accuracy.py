@@ -50,7 +50,7 @@ def accuracy(
         check_file(plot, "a picture of accuracy")
     check_outputs(json_to, plot)
     if training:
-        if here or leave_one_out or calibrate:
+        if here or only or leave_one_out or calibrate:
             raise InputError("--training is about published trainings; beside it go --data, --put-aside and --plot")
         _show_training(data, only_put_aside, plot, json_to)
         return

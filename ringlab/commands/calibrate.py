@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringlab.terminal.options import BackendOpt, JsonOpt, SetOpt, TimeoutOpt
+from ringlab.terminal.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
@@ -29,7 +29,7 @@ def calibrate(
     accept_noise: Annotated[
         bool, typer.Option("--accept-noise", help="Keep also times that contradict each other.")
     ] = False,
-    timeout: TimeoutOpt = 600.0,
+    timeout: TimeoutOpt = TIMEOUT_S,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ringlab.terminal.options import (
+    TIMEOUT_S,
     BackendOpt,
     CalibrationOpt,
     EmulateOpt,
@@ -26,7 +27,7 @@ def compare(
     calibration: CalibrationOpt = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
     emulate: EmulateOpt = False,
-    timeout: TimeoutOpt = 600.0,
+    timeout: TimeoutOpt = TIMEOUT_S,
     explain: ExplainOpt = False,
     devices: Annotated[
         str | None,
@@ -44,8 +45,8 @@ def compare(
 
         if devices is None or profile is None or not emulate:
             raise InputError("--devices, --profile and --emulate go together: give all three, as --devices 2,4,8")
-        if report is not None or calibration is not None or explain or backend != "gloo":
-            raise InputError("--report, --calibration, --explain and --backend do not go with --devices")
+        if report is not None or calibration is not None or explain or backend != "gloo" or timeout != TIMEOUT_S:
+            raise InputError("--report, --calibration, --explain, --backend and --timeout do not go with --devices")
         _compare_devices(scenario, devices, profile, tuple(set_keys or ()), json_to)
         return
     from ringlab.scenario import load

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringlab.terminal.console import make_console
 from ringlab.terminal.options import (
+    TIMEOUT_S,
     BackendOpt,
     CalibrationOpt,
     ElasticOpt,
@@ -37,7 +38,7 @@ def run(
     backend: BackendOpt = "gloo",
     calibration: CalibrationOpt = None,
     emulate: EmulateOpt = False,
-    timeout: TimeoutOpt = 600.0,
+    timeout: TimeoutOpt = TIMEOUT_S,
     resume: ResumeOpt = None,
     elastic: ElasticOpt = False,
     log_dir: LogDirOpt = None,

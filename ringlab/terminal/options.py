@@ -17,6 +17,7 @@ TraceOpt = Annotated[
 CalibrationOpt = Annotated[
     Path | None, typer.Option("--calibration", metavar="FILE", help="Use this calibration, not the cached one.")
 ]
+TIMEOUT_S = 600.0  # unless another is given
 TimeoutOpt = Annotated[
     float,
     typer.Option(

@@ -19,9 +19,10 @@ def show_plan(answer: PlanAnswer, console: Console) -> None:
     console.print(make_table(title, headings, [_row(row) for row in shown], words=3))
     notes = ["*: on the Pareto front, nothing else is both sooner and cheaper"]
     more = len(answer.choices) - len(shown)
-    old = any(row.price_is_old for row in shown)
-    notes += [f"{OLD}: a price that is older than {OLD_AFTER_DAYS} days"] * old
-    notes += [f"{more} dearer choices are not shown (--json has all)"] * bool(more)
+    if any(row.price_is_old for row in shown):
+        notes.append(f"{OLD}: a price that is older than {OLD_AFTER_DAYS} days")
+    if more:
+        notes.append(f"{more} dearer choices are not shown (--json has all)")
     for note in [*notes, *answer.notes, *(f"break-even: {point.text}" for point in answer.break_evens)]:
         console.print(f"  {make_printable(note)}", soft_wrap=True)
     console.print()

@@ -115,6 +115,8 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
     awake = max(0.0, awake)
     asleep, least = list[tuple[int, float]](), float("inf")
     for crowd, seconds in sorted(probes.waking, reverse=True):
+        if crowd <= probes.cores:  # it was awake
+            continue
         least = min(least, seconds)
         asleep.insert(0, (crowd, max(awake, probes.cores * least / crowd)))
     if not asleep:

@@ -6,6 +6,7 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.records.spans import Span
+from collectives.schedule.size_check import allowed, ways_out
 from collectives.transport import TcpTerms
 from simcomm.compiled.kernel.arrays import Floats, LongInts, Records
 from simcomm.compiled.kernel.tcp_world import COUNTS, EVENT, RANK, SEGMENT, SHAPED_LINK, TcpPlan, TcpWorld
@@ -18,7 +19,7 @@ from simcomm.model.tcp_order import SEGMENT_PACKETS, arrival_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOST_AT_ONCE = 20_000_000  # segments; each takes about a hundred bytes
+MOST_AT_ONCE = 6_000_000  # segments; each takes about 150 bytes
 EVENTS_A_LOOK = 1_000_000  # between two looks at whether there was an interrupt
 
 
@@ -58,10 +59,12 @@ def _new_world(inputs: EngineInput, found: TcpInput) -> TcpWorld:
     ranks["at"], ranks["finished"], ranks["at_until"] = plan.first_deed[:-1], np.inf, -np.inf
     ranks["ready"], ranks["is_ready"] = np.arange(world_size)[::-1], 1
     most = _most_segments(plan, terms)
-    if most > MOST_AT_ONCE:
+    limit = allowed(MOST_AT_ONCE)
+    if most > limit:
         raise InputError(
             f"{inputs.schedule.describe()}: {most:,} segments of TCP may be under way at once, and up to "
-            f"{MOST_AT_ONCE:,} fit into memory; ask for smaller buffers, or give [cluster.terms] a window"
+            f"{limit:,} fit into memory; ask for smaller buffers, or give [cluster.terms] a window, or "
+            f"{ways_out(most, limit)}"
         )
     segments = np.zeros(most, SEGMENT)
     segments["free"] = np.arange(len(segments))

@@ -322,9 +322,9 @@ class _Mesh:
             part = slice(first, first + len(stage))
             nbytes = stage[-1].output_bytes * self.samples * self.item / self.profile.item_bytes
             nbytes /= form.tensor if form.sequence else 1
-            on = [Call("send_recv", nbytes, Group(2, form.tensor * form.data), form.pieces)] * (
-                number + 1 < len(stages)
-            )
+            on = [Call("send_recv", nbytes, Group(2, form.tensor * form.data), form.pieces)]
+            if number + 1 == len(stages):
+                on = []
             send = self.fabric.seconds(*on[0][:3]) if on else 0.0
             forward = sum(times.forward[part]) + sum(self.within.forward[part])
             backward = sum(times.backward[part]) + sum(self.within.backward[part])

@@ -13,7 +13,7 @@ from collectives.request import Request
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
 from collectives.schedule.relative import RelativeSchedule
-from collectives.schedule.size_check import allowed, check_pairs, ways_out
+from collectives.schedule.size_check import MOST_TABLED, allowed, check_pairs, ways_out
 from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
@@ -26,9 +26,9 @@ from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
-MOST_RECORDED = 3_000_000  # messages that can be looked at one by one; each takes about a kilobyte
+MOST_RECORDED = 1_000_000  # messages that can be looked at one by one; each takes about a kilobyte
 MOST_MESSAGES = 3_000_000  # that are simulated one by one; each takes 100 to 300 bytes ...
-MOST_WRITTEN = 2_200_000  # ... and where the schedule is written out for that, up to 500
+MOST_WRITTEN = MOST_TABLED // 2  # ... and where the schedule is written out for that, up to 500
 
 
 class MessageNames(NamedTuple):
