@@ -9,6 +9,7 @@ from collectives.errors import InputError
 from collectives.parts import reduced_slice
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
+from collectives.records.waits import WAITS, Recording
 from collectives.request import Array, Request, make_request
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
@@ -38,7 +39,7 @@ def run(
     calibration: Calibration | None = None,
     trouble: Trouble = NO_TROUBLE,
     engine: str | None = None,
-    record: bool = True,
+    record: Recording = True,
 ) -> Trace:
     """Simulate one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
 
@@ -48,7 +49,8 @@ def run(
     whichever suits the number of messages; "approximate" is the compiled one where it takes events that lie close
     together as one, and says by how much that may be wrong (``facts["error_s"]``). On this machine a prediction is made
     of measured hops unless an engine is named or something is in trouble. Without ``record`` the trace is of the times
-    only, which at scale takes far less. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
+    only, which at scale takes far less, and with ``record="waits"`` of what ``collectives.records.waits`` reads, maybe
+    without routes, links and an order. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
 
     >>> import simcomm
@@ -118,7 +120,7 @@ def _engine(
 
 
 def _on_compiled(
-    request: Request, cluster: Cluster, transport: Transport, trouble: Trouble, record: bool, is_approximate: bool
+    request: Request, cluster: Cluster, transport: Transport, trouble: Trouble, record: Recording, is_approximate: bool
 ) -> Trace:
     """Simulate on the compiled engine. Raise ProgramError for a program that deadlocks, also where this run would not.
 
@@ -134,15 +136,16 @@ def _on_compiled(
     shows = request.elements >= chunks and not trouble.may_stop
     if cluster.world_size > VERIFIED_UP_TO and not shows:
         simulate(replace(inputs, request=replace(request, elements=max(request.elements, chunks)), trouble=NO_TROUBLE))
-    timing = None if record else by_shortcut(inputs)
+    timing = None if record is True else by_shortcut(inputs, waits=record == WAITS)
     if timing is None:
         if record or trouble.may_stop:
             inputs = inputs.with_table(MOST_RECORDED if record else MOST_WRITTEN)
-        timing = (approximately if is_approximate else simulate)(inputs, messages=record)
+        timing = (approximately if is_approximate else simulate)(inputs, messages=bool(record))
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
     if timing.error is None:
-        return make_trace(inputs, timing, facts, record=record)
-    return replace(make_trace(inputs, timing, facts | {"error_s": timing.error}, record=record), engine=APPROXIMATE)
+        return make_trace(inputs, timing, facts, record=bool(record))
+    found = make_trace(inputs, timing, facts | {"error_s": timing.error}, record=bool(record))
+    return replace(found, engine=APPROXIMATE)
 
 
 def _rank(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:

@@ -13,6 +13,7 @@ from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
+from collectives.records.waits import Recording
 from collectives.request import Request
 from collectives.schedule.schedule import Schedule
 from collectives.transport import Transport
@@ -54,7 +55,7 @@ def train(
     steps: int | None = None,
     calibration: Calibration | None = None,
     engine: str | None = None,
-    record: bool = True,
+    record: Recording = True,
     trouble: Trouble = NO_TROUBLE,
 ) -> Trace:
     """Simulate ``steps`` training steps; all are alike, so three show them unless said.
@@ -115,7 +116,7 @@ def _find_steps(
     steps: int,
     *,
     engine: str | None,
-    record: bool,
+    record: Recording,
     trouble: Trouble,
 ) -> Trace:
     """Return the steps by the most that is known of them: as a whole, from measured hops, or of their messages."""
@@ -199,7 +200,7 @@ def _on_compiled(
     compute: ComputePhases,
     steps: int,
     *,
-    record: bool,
+    record: Recording,
     trouble: Trouble,
 ) -> Trace | None:
     """Simulate a sync at a time on the compiled engine; None where two overlap, a link changes or a rank fails."""

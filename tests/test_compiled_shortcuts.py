@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 
 from collectives import Request, Transport, library
 from collectives.declaration import Algorithm
+from collectives.records.waits import critical_path, waiting_seconds
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build_table
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
-from simcomm import Cluster, ring
+from collectives.workload import ComputePhases, Training
+from simcomm import Cluster, ring, star, train
 from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts import max_plus
 from simcomm.compiled.timing import Timing
+from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble
 
@@ -80,6 +83,23 @@ def assert_equal(short: Timing | None, asked: EngineInput) -> None:
     assert short.messages == full.messages
 
 
+def assert_recorded(asked: EngineInput) -> None:
+    """By steps there are the same messages and computing, each at the same time."""
+    found = by_max_plus(asked, waits=True)
+    assert found is not None
+    assert found.by_steps is not None
+    assert_equal(found, asked)
+    written = asked.with_table()
+    full = make_trace(written, simulate(written, messages=True), {})
+    times = ("begin", "end", "src_posted", "dst_posted")
+    for ours, theirs in ((found.by_steps.messages, full.messages), (found.by_steps.computing, full.spans)):
+        said = [name for name in ours.COLUMNS if name not in (*times, "route", "count", "dst_step", "into", "reduces")]
+        orders = [np.lexsort([getattr(rows, name) for name in said]) for rows in (ours, theirs)]
+        for name in (*said, *(name for name in times if hasattr(ours, name))):
+            columns = [getattr(rows, name)[order] for rows, order in zip((ours, theirs), orders, strict=True)]
+            np.testing.assert_allclose(*columns, rtol=1e-12, atol=1e-18)
+
+
 @pytest.mark.parametrize("name", CYCLIC)
 @given(
     p=st.integers(2, 12),
@@ -97,6 +117,7 @@ def test_the_recursion_by_step_is_exact(
     with patch.object(max_plus, "PLAIN_UP_TO", max_plus.PLAIN_UP_TO if plain else 0):  # in Python, or in machine code
         assert_equal(by_max_plus(asked), asked)
     assert_equal(by_max_plus(asked), inputs(build_table(library()[name], p), asked.cluster, n, trouble))
+    assert_recorded(asked)
 
 
 def test_the_recursion_wants_links_that_are_never_shared():
@@ -147,6 +168,38 @@ def test_channels_on_links_of_their_own_go_by_step(name: str, trouble: Trouble):
         asked = inputs(build_cyclic(library()[name], 7), cluster, n, trouble)
         assert_equal(by_max_plus(asked), asked)
         assert_equal(by_max_plus(asked), inputs(build_schedule(library()[name], 7), cluster, n, trouble))
+        assert_recorded(asked)
+
+
+def two_lengths(rank: int, world_size: int) -> tuple[Program, Program]:
+    """A channel around the ring, and one the other way of a single step, which is the second of all."""
+
+    def around() -> Program:
+        for _ in range(3):
+            yield send((rank + 1) % world_size, 0), recv((rank - 1) % world_size, world_size)
+
+    def back() -> Program:
+        yield ()
+        yield send((rank - 1) % world_size, 1), recv((rank + 1) % world_size, world_size + 1)
+
+    return around(), back()
+
+
+@pytest.mark.parametrize("trouble", NOISES)
+def test_a_channel_may_have_nothing_to_do_in_a_step(trouble: Trouble):
+    asked = inputs(build_cyclic(all_to_all(two_lengths), 5), ring(5, "1 GB/s", "1 us", TRANSPORT), 500, trouble)
+    assert_equal(by_max_plus(asked), asked)
+    assert_recorded(asked)
+
+
+def test_who_waited_for_whom_in_a_training_is_read_from_steps_too():
+    job = Training(library()["all_reduce/ring"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
+    asked = {"trouble": Trouble((RankTrouble(1, 1.5),), messages=Jitter("exponential", 1e-5)), "engine": "compiled"}
+    full, brief = (train(job, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked) for each in (True, "waits"))
+    assert (full.method, brief.method) == ("events", "max-plus")
+    assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9)
+    paths = [[leg[:3] for leg in critical_path(trace)] for trace in (full, brief)]
+    assert paths[0] == paths[1]
 
 
 @pytest.mark.parametrize("name", [*CYCLIC, *TWO_CHANNELS])

@@ -1,6 +1,6 @@
 """Who waited for whom in a run, and the chain of work that its end waited for."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -8,6 +8,11 @@ from collectives.records.columnar import Bools, Floats, Ints
 from collectives.records.trace import Trace
 
 ROUNDING = 1e-12  # of a time
+SPARSE = 4  # pairs of ranks for each wait from which on only those are looked at that occur
+
+# Whether a simulated run keeps its messages; "waits": as much of them as says who waited for whom.
+Recording = bool | Literal["waits"]
+WAITS: Literal["waits"] = "waits"
 
 
 class Leg(NamedTuple):
@@ -39,9 +44,16 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
     pair = np.concatenate([src, dst]) * trace.world_size + np.concatenate([dst, src])
     waited = np.concatenate([begin - messages.src_posted, begin - messages.dst_posted])
     pair, waited = pair[waited > 0], waited[waited > 0]
-    pairs, where = np.unique(pair, return_inverse=True)
-    seconds = np.bincount(where, waited, len(pairs)).tolist()
-    return {divmod(number, trace.world_size): each for number, each in zip(pairs.tolist(), seconds, strict=True)}
+    if trace.world_size**2 <= SPARSE * len(pair):  # no need to sort them
+        of_all = np.bincount(pair, waited, trace.world_size**2)
+        pairs = np.flatnonzero(of_all > 0)
+        seconds = of_all[pairs]
+    else:
+        pairs, where = np.unique(pair, return_inverse=True)
+        seconds = np.bincount(where, waited, len(pairs))
+    return {
+        divmod(number, trace.world_size): each for number, each in zip(pairs.tolist(), seconds.tolist(), strict=True)
+    }
 
 
 def critical_path(trace: Trace) -> list[Leg]:
@@ -82,33 +94,40 @@ class _Work:
         self._sort(trace.world_size)
 
     def _sort(self, world_size: int) -> None:
-        """Sort what took time by rank, then end; a message is of two ranks."""
+        """Sort what took time by rank; a message is of two ranks. Those of a rank are sorted when it is first met."""
         takes = np.flatnonzero(self.end > self.begin)
-        takes = takes[np.argsort(self.end[takes], kind="stable")]
-        src, dst = self.src[takes], self.dst[takes]
-        number = 1 + (src != dst)
-        rank = np.repeat(src, number)
-        rank[(np.cumsum(number) - 1)[number == 2]] = dst[number == 2]
+        joins = takes[self.src[takes] != self.dst[takes]]
+        rank = np.concatenate([self.src[takes], self.dst[joins]])
         short = rank.astype(np.min_scalar_type(world_size))  # sorted much faster
-        self.by_rank: Ints = np.repeat(takes, number)[np.argsort(short, kind="stable")]
-        self.ends: Floats = self.end[self.by_rank]
+        self.by_rank: Ints = np.concatenate([takes, joins])[np.argsort(short, kind="stable")]
         self.first: Ints = np.append(0, np.cumsum(np.bincount(rank, minlength=world_size)))
+        self.by_end: dict[int, tuple[Ints, Floats]] = {}
+
+    def _of(self, rank: int) -> tuple[Ints, Floats]:
+        """Return what took a rank time, by end, and those ends."""
+        if rank not in self.by_end:
+            own = self.by_rank[self.first[rank] : self.first[rank + 1]]
+            own = own[np.argsort(self.end[own])]
+            self.by_end[rank] = own, self.end[own]
+        return self.by_end[rank]
 
     def last(self) -> int | None:
         """Return the leg that ended last, of several the one that began last."""
         if not len(self.end):
             return None
-        latest = np.flatnonzero(self.end == self.end.max())
-        return int(latest[np.argmax(self.begin[latest])])
+        return max(np.flatnonzero(self.end == self.end.max()).tolist(), key=self._began)
 
     def before(self, leg: int) -> int | None:
         """Return what the beginning of a leg waited for: of what ended then, the one that began last."""
-        time, rank = self.begin[leg], self.late[leg]
-        own = slice(self.first[rank], self.first[rank + 1])
-        ends, within = self.ends[own], time * ROUNDING
+        time, (own, ends) = self.begin[leg], self._of(int(self.late[leg]))
+        within = time * ROUNDING
         from_, to = np.searchsorted(ends, time - within), np.searchsorted(ends, time + within, side="right")
-        earlier = [each for each in self.by_rank[own][from_:to].tolist() if self.begin[each] < time]
-        return max(earlier, key=lambda each: float(self.begin[each]), default=None)
+        earlier = (each for each in sorted(own[from_:to].tolist()) if self.begin[each] < time)
+        return max(earlier, key=self._began, default=None)
+
+    def _began(self, leg: int) -> tuple[float, int]:
+        """Return when a leg began; of equal ones the lowest sender is the latest, in whatever order they are."""
+        return float(self.begin[leg]), -int(self.src[leg])
 
     def leg(self, number: int) -> Leg:
         """Return a leg as it is shown."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from collectives.records.trace import Trace, Unfinished
-from collectives.records.waits import Leg, critical_path, waiting_seconds
+from collectives.records.waits import WAITS, Leg, Recording, critical_path, waiting_seconds
 from ringlab.answers.record import Record, to_plain
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
@@ -142,11 +142,11 @@ def repeat(
 ) -> tuple[Trace, TroubleFigures]:
     """Simulate with the seeds of ``trouble``; return the run with the median ``seconds``, and how all of them went.
 
-    Seeds are left out at the end where the times of those before hardly differ. Who waited for whom is read from the
-    messages, if ``record`` says that these are recorded. Where no run ends, the first is returned. ``on_run`` is called
+    Seeds are left out at the end where the times of those before hardly differ. ``record`` asks who waited for whom,
+    which is read from messages. Where no run ends, the first is returned. ``on_run`` is called
     after each.
     """
-    traces = _enough_runs(trouble, simulate, seconds, record, on_run)
+    traces = _enough_runs(trouble, simulate, seconds, WAITS if record else False, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
     stuck = [trace for trace in traces if not trace.is_complete]
     about = TroubleFigures(
@@ -164,7 +164,7 @@ def _enough_runs(
     trouble: Trouble,
     simulate: Callable[..., Trace],
     seconds: Callable[[Trace], float],
-    record: bool,
+    record: Recording,
     on_run: Callable[[], None],
 ) -> list[Trace]:
     """Return the runs with the first seeds of ``trouble``, as many as tell the median."""
@@ -184,7 +184,7 @@ def _enough_runs(
     return [done[each] for each in range(trouble.runs)]
 
 
-def _run(trouble: Trouble, simulate: Callable[..., Trace], record: bool, number: int) -> Trace:
+def _run(trouble: Trouble, simulate: Callable[..., Trace], record: Recording, number: int) -> Trace:
     """Return one run, in this process or in another that carries out some of them."""
     share_repetitions()
     return simulate(trouble=trouble.repetition(number), record=record)

@@ -36,6 +36,7 @@ from simcomm.compiled.shortcuts.max_plus import is_synchronous, max_plus
 from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
 from simcomm.compiled.shortcuts.standstill import max_plus_to_halt, rates_over_time
+from simcomm.compiled.shortcuts.step_times import step_times
 from simcomm.compiled.tcp import simulate_tcp
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.same_time import SAME_ARRIVAL
@@ -76,38 +77,50 @@ def simulate(inputs: EngineInput, *, messages: bool = False, window: float = 0.0
     return timing or _with_mean_division(inputs, by_events(inputs, messages=messages, window=window))
 
 
-def by_shortcut(inputs: EngineInput) -> Timing | None:
+def by_shortcut(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
     """Return the timing by max-plus or quotient; None where neither applies.
 
-    What happens to links and ranks after the run has ended is of no account.
+    ``waits`` asks for what says who waited for whom, ``Timing.by_steps``, which only max-plus has. What happens to
+    links and ranks after the run has ended is of no account.
     """
     if not isinstance(inputs.schedule, RelativeSchedule) or inputs.transport.tcp is not None:
         return None
     _ = inputs.pairs  # too many are refused before anything else is worked out of them
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:
         before, until = inputs.trouble.until_it_changes()
-        timing = by_shortcut(inputs.under(before, inputs.starts, inputs.index)) if until > 0 else None
+        calm = inputs.under(before, inputs.starts, inputs.index)
+        timing = by_shortcut(calm, waits=waits) if until > 0 else None
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
-    timing = by_max_plus(inputs) or (by_quotient(inputs) if inputs.posted >= QUOTIENT_FROM else None)
+    timing = by_max_plus(inputs, waits=waits)
+    if timing is None and not waits and inputs.posted >= QUOTIENT_FROM:
+        timing = by_quotient(inputs)
     return None if timing is None else _with_mean_division(inputs, timing)
 
 
-def by_max_plus(inputs: EngineInput) -> Timing | None:
-    """Return the timing by max-plus; None where messages share links, or the schedule is not cyclic."""
+def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
+    """Return the timing by max-plus; None where messages share links, or the schedule is not cyclic.
+
+    With ``waits`` there is none either where a link changes or a rank fails meanwhile.
+    """
     schedule, trouble = inputs.schedule, inputs.trouble
     if not isinstance(schedule, CyclicSchedule) or not is_synchronous(schedule):
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None
     if trouble.fails_ranks or trouble.links_change:
+        if waits:
+            return None
         changing = rates_over_time(inputs.cluster.graph, trouble, inputs.routes)
         asked = inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index
-        found = max_plus_to_halt(schedule, *asked, changing)
-        if found is None:
+        halted = max_plus_to_halt(schedule, *asked, changing)
+        if halted is None:
             return None
-        timing = Timing(float(found.finished.max()), found.finished, inputs.sent, "max-plus")
-        return timing._replace(failed=found.failed, standstill=found.standstill)
+        timing = Timing(float(halted.finished.max()), halted.finished, inputs.sent, "max-plus")
+        return timing._replace(failed=halted.failed, standstill=halted.standstill)
+    if waits:
+        found = step_times(schedule, inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index)
+        return Timing(float(found.finished.max()), found.finished, inputs.sent, "max-plus", by_steps=found)
     finished = max_plus(schedule, inputs.routes, inputs.sizes, inputs.starts, inputs.trouble, inputs.index)
     return Timing(float(finished.max()), finished, inputs.sent, "max-plus")
 

@@ -27,7 +27,8 @@ Indices = npt.NDArray[Any]
 def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, record: bool = True) -> Trace:
     """Return the Trace of a timing; without ``record`` only of its times, and of what never ended.
 
-    Messages are recorded where the timing has the times of each, and the schedule is written out.
+    Messages are recorded where the timing has the times of each, and the schedule is written out; of a timing by steps
+    without routes and links.
     """
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.elapsed == inf:
@@ -35,10 +36,10 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
         facts = facts | {"time_min_s": end.last, "time_max_s": end.last}
         failed = failures(inputs.trouble, timing.failed)
         only = replace(only, elapsed=end.last, facts=facts, failed=failed, unfinished=list(end.unfinished))
-    if not record or timing.times is None:
+    if not record or (timing.times is None and timing.by_steps is None):
         return only
     spans = join_spans([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()
-    links = link_records(inputs, [timing], only.elapsed)
+    links = link_records(inputs, [timing], only.elapsed) if timing.by_steps is None else []
     return replace(only, messages=trace_messages(inputs, timing), spans=spans, links=links)
 
 
@@ -78,7 +79,13 @@ def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
 
 
 def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:
-    """Return the messages that arrived, in the order of a Trace; the timing counts from ``base`` seconds on."""
+    """Return the messages that arrived; the timing counts from ``base`` seconds on.
+
+    They are in the order of a Trace, but for those of a timing by steps.
+    """
+    if timing.by_steps is not None:
+        kept = timing.by_steps.messages.kept
+        return Messages(**{**kept, **{name: kept[name] + base for name in ("end", "src_posted", "dst_posted")}})
     return Messages(pair_routes(inputs), collective=inputs.index, **_message_columns(inputs, timing, base))
 
 
@@ -157,6 +164,8 @@ def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
 
 def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
     """Return each reduction and copy of each rank: a step's come after all its messages, received ones first."""
+    if timing.by_steps is not None:
+        return timing.by_steps.computing
     if timing.reductions is not None:
         return Spans.of(timing.reductions)
     if inputs.transport.gamma == 0:

@@ -13,6 +13,7 @@ import numpy as np
 from collectives.records.messages import Messages, join_messages
 from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace
+from collectives.records.waits import WAITS, Recording
 from collectives.workload import ComputePhases
 from simcomm.compiled.engine import by_shortcut, simulate
 from simcomm.compiled.kernel.arrays import Floats
@@ -70,8 +71,8 @@ class _Ranks:
         return np.where(fails, inf, since + seconds * self.trouble.slowdown(step, self.ranks, kind, step))
 
 
-def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: bool) -> Trace | None:
-    """Return the Trace of so many training steps; with ``record`` every message of them.
+def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: Recording) -> Trace | None:
+    """Return the Trace of so many training steps; with ``record`` every message of them, as in ``simcomm.run``.
 
     Return None where syncs cannot be simulated each by itself: a rank begins one before another rank has ended the one
     before, a message of the one before is still under way, or connections keep what one sync left on them. ``inputs``
@@ -79,7 +80,9 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     """
     if inputs.transport.tcp is not None:
         return None
-    inputs = inputs.with_table(MOST_RECORDED // steps) if record and steps else inputs
+    if record and steps:
+        inputs.check_number(MOST_RECORDED // steps)
+        inputs = inputs if record == WAITS else inputs.with_table()
     division = inputs.transport.gamma * inputs.request.nbytes
     ranks, ready = _Ranks(inputs), np.zeros(inputs.schedule.world_size)
     spans, syncs, rest = list[Span](), list[SimulatedSync](), Standstill(0.0, ())
@@ -111,7 +114,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
 
 
 def _sync(
-    inputs: EngineInput, begin: Floats, base: float, step: int, record: bool, before: list[SimulatedSync]
+    inputs: EngineInput, begin: Floats, base: float, step: int, record: Recording, before: list[SimulatedSync]
 ) -> SimulatedSync:
     """Return the sync of a step that ranks ``begin`` at these seconds, the first at ``base``."""
     starts = begin - base if (begin > base).any() else None
@@ -123,10 +126,10 @@ def _sync(
         longest = last.timing.elapsed / (1 - SAME_ARRIVAL)
         if now == then and last.inputs.starts is None and longest < min(until, until_then):
             return SimulatedSync(sync, base, last.timing)
-    timing = None if record else by_shortcut(sync)
+    timing = None if record is True else by_shortcut(sync, waits=record == WAITS)
     if timing is None and (sync.trouble.may_stop or record):
         sync = sync.with_table()
-    return SimulatedSync(sync, base, timing or simulate(sync, messages=record))
+    return SimulatedSync(sync, base, timing or simulate(sync, messages=bool(record)))
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
@@ -139,14 +142,17 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
     ]
 
 
-def _trace(inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[SimulatedSync], record: bool) -> Trace:
-    """Return the Trace of all steps; with ``record`` also messages, reductions and links."""
+def _trace(
+    inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[SimulatedSync], record: Recording
+) -> Trace:
+    """Return the Trace of all steps; with ``record`` also messages and reductions, and links unless it is of waits."""
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
     if not record:
         return replace(only, spans=Spans.of(spans).sorted())
+    messages = join_messages([sync.messages() for sync in syncs])
     return replace(
         only,
-        messages=join_messages([sync.messages() for sync in syncs]).sorted(),
+        messages=messages if record == WAITS else messages.sorted(),
         spans=join_spans([Spans.of(spans), *(sync.reductions() for sync in syncs)]).sorted(),
-        links=link_records(inputs, [sync.timing for sync in syncs], elapsed),
+        links=[] if record == WAITS else link_records(inputs, [sync.timing for sync in syncs], elapsed),
     )

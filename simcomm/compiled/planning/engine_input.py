@@ -92,7 +92,7 @@ class EngineInput:
 
         Raises TooLarge where there are more than ``most`` messages.
         """
-        self._check_number(most)
+        self.check_number(most)
         if not isinstance(self.schedule, RelativeSchedule):
             return self
         if "with_table" not in self.known:
@@ -120,12 +120,13 @@ class EngineInput:
 
         Raises TooLarge where there are too many messages to write down.
         """
-        self._check_number(MOST_MESSAGES)
+        self.check_number(MOST_MESSAGES)
         if isinstance(self.schedule, CyclicSchedule):
             return plan_cyclic(self.schedule, self.sizes)
         return plan_table(self.schedule.table(), self.sizes)
 
-    def _check_number(self, most: int) -> None:
+    def check_number(self, most: int) -> None:
+        """Raise TooLarge where there are more than ``most`` messages."""
         most = allowed(most)
         if self.posted > most:
             raise TooLarge(

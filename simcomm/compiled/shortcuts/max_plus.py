@@ -10,7 +10,7 @@ skipped: with one slow link that is so when its slowness has gone around. Where 
 and sizes they are always at the same time, and one number stands for all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -95,17 +95,14 @@ def _channel_ends(
     rows, costs = channel_costs(cyclic, channel, routes, sizes)
     if not trouble.touches_ranks and starts is None and _is_uniform(rows, costs, p):
         return np.full(p, _advance_one_for_all(rows, costs))
-    times, work = np.zeros(p) if starts is None else starts.copy(), np.empty(4 * p)
+    times = np.zeros(p) if starts is None else starts.copy()
     if trouble.is_random:
-        jitter = StepJitter(cyclic, channel, trouble, index)
-        for step in range(len(rows.first) - 1):
-            here = range(rows.first[step], rows.first[step + 1])
-            late, slower = jitter.late_of_step(rows, here), jitter.slowdowns(int(rows.step[here.start]))
-            _compiled_advance()(times, rows, costs, step, step + 1, late, slower, work)
+        for _ in advance_by_steps(times, rows, costs, StepJitter(cyclic, channel, trouble, index)):
+            pass
     else:
         slower = trouble.slowdown(index, np.arange(p), channel, 0)
         advance = _advance if len(rows.step) * p <= PLAIN_UP_TO else _compiled_advance()
-        advance(times, rows, costs, 0, len(rows.first) - 1, np.zeros((0, p)), slower, work)
+        advance(times, rows, costs, 0, len(rows.first) - 1, np.zeros((0, p)), slower, np.empty(4 * p))
     return times
 
 
@@ -146,6 +143,24 @@ class StepJitter:
         if self.trouble.compute is None:
             return self.always
         return self.trouble.slowdown(self.index, self.ranks, self.channel, step)
+
+
+def advance_by_steps(
+    times: Floats, rows: Rows, costs: RingCosts, jitter: StepJitter
+) -> Iterator[tuple[int, Floats, Floats]]:
+    """Go from step to step; ``times`` [ranks], when each rank begins, becomes when it ends.
+
+    Yield each step once it has been taken, with the seconds by which its messages were late [messages, ranks] and how
+    many times as long ranks computed [ranks].
+    """
+    work, advance = np.empty(4 * len(times)), _compiled_advance()
+    for step in range(len(rows.first) - 1):
+        here = range(rows.first[step], rows.first[step + 1])
+        late, slower = np.zeros((0, len(times))), jitter.always
+        if len(here):
+            late, slower = jitter.late_of_step(rows, here), jitter.slowdowns(int(rows.step[here.start]))
+            advance(times, rows, costs, step, step + 1, late, slower, work)
+        yield step, late, slower
 
 
 def _rows(cyclic: CyclicSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:
