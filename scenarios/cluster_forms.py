@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -13,17 +13,7 @@ from collectives.transport import Transport
 from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section, check_known
 from scenarios.nccl_forms import SystemForm
 from scenarios.network_form import KINDS, ClusterForm, NetworkForm
-from scenarios.topology_forms import (
-    TOPOLOGY_FORMS,
-    DragonflyForm,
-    FatTreeForm,
-    FileForm,
-    FullyConnectedForm,
-    RingForm,
-    StarForm,
-    TorusForm,
-    TwoLevelTreeForm,
-)
+from scenarios.topology_forms import TOPOLOGY_FORMS, FileForm, StarForm
 from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import MOST_RANKS, Cluster
 from simcomm.cluster.custom import from_links
@@ -181,35 +171,25 @@ def _check_spelling(keys: Iterable[str]) -> None:
             raise InputError(f"{key} is no known key; {suggest(key, list(known))}")
 
 
-def _choose_form(value: object) -> str:
-    """Return the tag of the form for a table in which one key says what the cluster is."""
+def form_of(value: object) -> type[HereForm | NetworkForm]:
+    """Return the form for a table in which one key says what the cluster is."""
     if not isinstance(value, dict):
-        return "star"  # any form refuses what is no table
+        return StarForm  # any form refuses what is no table
     if "link" in value:
-        return "link"
+        return LinksForm
     if "system" in value:
-        return "system"
+        return SystemForm
     if "preset" in value:
-        return HERE if value["preset"] == HERE else "machine"
-    return value["topology"] if value["topology"] in TOPOLOGY_FORMS else "file"
+        return HereForm if value["preset"] == HERE else MachineForm
+    return TOPOLOGY_FORMS.get(value["topology"], FileForm)
 
 
-AnyClusterForm = Annotated[
-    Annotated[StarForm, Tag("star")]
-    | Annotated[RingForm, Tag("ring")]
-    | Annotated[FullyConnectedForm, Tag("fully-connected")]
-    | Annotated[TorusForm, Tag("torus")]
-    | Annotated[TwoLevelTreeForm, Tag("two-level-tree")]
-    | Annotated[FatTreeForm, Tag("fat-tree")]
-    | Annotated[DragonflyForm, Tag("dragonfly")]
-    | Annotated[FileForm, Tag("file")]
-    | Annotated[MachineForm, Tag("machine")]
-    | Annotated[SystemForm, Tag("system")]
-    | Annotated[LinksForm, Tag("link")]
-    | Annotated[HereForm, Tag("this-machine")],
-    Discriminator(_choose_form),
-    BeforeValidator(_check_kind),
-]
+def _read_form(value: object) -> HereForm | NetworkForm:
+    """Return the form that a table fills, of which pydantic builds no other. Raise InputError and ValidationError."""
+    return form_of(_check_kind(value)).model_validate(value)
+
+
+AnyClusterForm = Annotated[HereForm | NetworkForm, PlainValidator(_read_form)]
 
 
 def describe_foreign_key(form: type[ClusterForm], key: str) -> str | None:

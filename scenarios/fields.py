@@ -16,7 +16,8 @@ MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every produ
 class Section(BaseModel):
     """A table of the file; unknown keys and values of another type are refused."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # a form is built when it is first filled: most files need few of them, and all take a while
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Reference(NamedTuple):

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from collectives.errors import InputError
 from collectives.quoting import cut
 from collectives.suggestions import suggest
-from scenarios.cluster_forms import CLUSTER_FORMS, describe_foreign_key, describe_missing_key
+from scenarios.cluster_forms import describe_foreign_key, describe_missing_key, form_of
 from scenarios.network_form import KINDS, ClusterForm
 
 # pydantic's error types in the words of a scenario file
@@ -39,12 +39,12 @@ def read_form(content: dict[str, Any], where: str, whole: type[Form]) -> Form:
         problems = error.errors()
         # A misspelt key also makes the right one missing; the misspelling is what the user has to hear of.
         first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-        raise InputError(f"{where}: {_describe(first, whole)}") from error
+        raise InputError(f"{where}: {_describe(first, whole, content)}") from error
 
 
-def _describe(problem: ErrorDetails, whole: type[BaseModel]) -> str:
-    form, place = _locate(problem["loc"], whole)
-    key = cut(".".join(map(str, place)))
+def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) -> str:
+    place = problem["loc"]
+    form, key = _locate(place, whole, content), cut(".".join(map(str, place)))
     if problem["type"] in ("extra_forbidden", "missing"):
         return _describe_key(problem["type"], form, place)
     if problem["type"] == "value_error":
@@ -54,7 +54,7 @@ def _describe(problem: ErrorDetails, whole: type[BaseModel]) -> str:
     return f"{key} = {_shown(problem['input'])} {accepted}"
 
 
-def _describe_key(problem: str, form: type[BaseModel], place: list[int | str]) -> str:
+def _describe_key(problem: str, form: type[BaseModel], place: tuple[int | str, ...]) -> str:
     """Return the message about an unknown key (``problem`` "extra_forbidden") or a missing one ("missing")."""
     table, key, name = cut(".".join(map(str, place[:-1]))), cut(".".join(map(str, place))), str(place[-1])
     if issubclass(form, ClusterForm):
@@ -68,23 +68,18 @@ def _describe_key(problem: str, form: type[BaseModel], place: list[int | str]) -
     return f"{key} is no known key; {suggest(name, names)}"
 
 
-def _locate(place: tuple[int | str, ...], whole: type[BaseModel]) -> tuple[type[BaseModel], list[int | str]]:
-    """Return the form that the last key of ``place`` belongs to, and the place without the tags of cluster forms.
-
-    pydantic puts the tag of the chosen form behind the key: ``("cluster", "star", "hosts")``.
-    """
-    owner = form = whole  # of the last key; of the table that it leads to
-    found: list[int | str] = []
+def _locate(place: tuple[int | str, ...], whole: type[BaseModel], content: object) -> type[BaseModel]:
+    """Return the form that the last key of ``place`` belongs to."""
+    owner, form = whole, whole  # of the last key; of the table that it leads to
     for before, part in pairwise(["", *place]):
         if before == "cluster":
-            form = CLUSTER_FORMS[str(part)]
-            continue
-        found.append(part)
-        if isinstance(part, str) and part in form.model_fields:
-            owner, form = form, _form_in(form.model_fields[part].annotation) or form
-        elif isinstance(part, str):
+            form = form_of(content)
+        if isinstance(content, dict | list):
+            content = dict(content if isinstance(content, dict) else enumerate(content)).get(part)
+        if isinstance(part, str):
             owner = form
-    return owner, found
+            form = _form_in(form.model_fields[part].annotation) or form if part in form.model_fields else form
+    return owner
 
 
 def _form_in(annotation: Any) -> type[BaseModel] | None:

@@ -77,8 +77,8 @@ class Spans(Columnar[Span]):
 
     def named(self, *names: str) -> Bools:
         """Return which spans have one of these names."""
-        wanted = [number for number, name in enumerate(self.names) if name in names]
-        return np.isin(self.name, wanted)
+        found: Bools = np.array([name in names for name in self.names], np.bool_)[self.name]
+        return found
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
         """Return some spans: by index, by a slice, or where an array of bool says so."""

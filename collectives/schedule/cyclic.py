@@ -136,7 +136,8 @@ def _ranks_are_permuted(found: CyclicSchedule) -> bool:
     """Return whether each shifted chunk is in one whole cycle, and no chunk is both shifted and not."""
     p, used = found.world_size, (found._is_read, found._is_written)
     shifted = [which & use for which, use in zip(found.is_shifted, used, strict=True)]
-    if len(np.unique(found.is_shifted[1][used[1]])) > 1:
+    written = found.is_shifted[1][used[1]]
+    if written.any() and not written.all():
         return False
     local = found.kind >= Kind.COPY
     if (found.is_shifted[0] != found.is_shifted[1])[local].any():

@@ -121,12 +121,12 @@ def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> Cyclic
     step, channel, kind, count, peer_stride, peer, peer_base = numbers[:7]
     stride, shift, base = (tuple(numbers[[k, k + 3]]) for k in (7, 8, 9))
     local = kind >= Kind.COPY
-    strides = np.unique([*stride[0], *stride[1], 0])[1:]
+    strides = sorted({*stride[0].tolist(), *stride[1].tolist()} - {0})
     if not np.where(local, peer_base == -1, (peer_stride == 1) & (peer_base == 0)).all() or len(strides) > 1:
         return None
     return check_cyclic(
         CyclicSchedule(
-            algorithm, world_size, root, call.chunks, call.scratch, int(strides.max(initial=1)), channel, step, kind,
+            algorithm, world_size, root, call.chunks, call.scratch, max(strides, default=1), channel, step, kind,
             np.where(local, 0, peer), count, (stride[0] > 0, stride[1] > 0), shift, base,
             np.full(len(step), -1, np.int32),
         )

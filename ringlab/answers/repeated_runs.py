@@ -25,7 +25,6 @@ from ringlab.answers.record import Record, to_plain
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
 from simcomm.model.trouble import Trouble
-from simcomm.parallel import in_any_order
 
 LOOK_FROM = 20  # runs after which it is seen whether they will do
 NARROW = 0.02  # of the lower end of the median's interval: how much higher its upper end may be
@@ -197,6 +196,8 @@ def _in_any_order(run: Callable[[int], Trace], number: int) -> Generator[tuple[i
     except (pickle.PicklingError, AttributeError, TypeError):
         yield from ((each, run(each)) for each in range(number))
         return
+    from simcomm.parallel import in_any_order  # a prediction that has no trouble starts without it
+
     yield from in_any_order(run, range(number))
 
 

@@ -8,8 +8,6 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from collectives.quoting import make_printable
 from ringlab.terminal.console import make_console
@@ -126,10 +124,12 @@ class _Bar(_Shown):
     every_s = 1 / BARS_A_SECOND
 
     def __init__(self, console: Console, text: str) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # slow, and for terminals only
+
         super().__init__(console, text)
         words, now_doing = (TextColumn(field, markup=False) for field in ("{task.description}", "{task.fields[now]}"))
         columns = (words, BarColumn(bar_width=24), now_doing, TimeElapsedColumn())
-        self.bars = Bars(*columns, console=console, auto_refresh=False)
+        self.bars = Progress(*columns, console=console, auto_refresh=False)
         self.bar = self.bars.add_task(make_printable(text), total=None, now="")
 
     def begin(self) -> None:
