@@ -96,9 +96,16 @@ def test_where_python_can_raise_nothing():
 
 
 def test_interrupts_that_are_ignored_stay_ignored():
-    script = "import signal, runpy, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.argv = ['ringlab', 'list']\n"
-    with start("-c", script + "runpy.run_module('ringlab', run_name='__main__')") as process:
-        time.sleep(0.2)
+    script = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print("ignored", flush=True)
+sys.argv = ["ringlab", "list"]
+runpy.run_module("ringlab", run_name="__main__")
+"""
+    with start("-c", script) as process:
+        assert process.stdout and process.stdout.readline() == "ignored\n"
+        time.sleep(0.1)
         os.kill(process.pid, signal.SIGINT)
         assert process.communicate(timeout=60)[1] == ""
     assert process.returncode == 0
