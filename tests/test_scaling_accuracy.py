@@ -18,7 +18,7 @@ from simcomm.scaling.accuracy.baselines import NAMES
 from simcomm.scaling.accuracy.interval_fit import fit_widths
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
 from simcomm.scaling.fit import fit_parameters
-from simcomm.scaling.intervals import COVERAGES, log_halfwidth, unsure
+from simcomm.scaling.intervals import COVERAGES, Shares, log_halfwidth, unsure
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.points import make_points, predict_points
 
@@ -74,29 +74,30 @@ def test_a_fit_finds_the_parameters_that_made_the_rates() -> None:
 
 
 def test_intervals_are_as_wide_as_errors_were() -> None:
-    """Of two families one errs twice as much: its factor says so, and all intervals hold as often as is stated."""
+    """Of errors with a known law, intervals hold as often as is stated: of small and large losses and on networks."""
     rng = np.random.default_rng(3)
-    families = ["NVLink"] * 4000 + ["no exchange"] * 4000 + ["few"] * 4
-    sizes = np.abs(rng.standard_t(3, len(families))) * np.where(np.array(families) == "NVLink", 1.0, 2.0)
-    widths = fit_widths(sizes, families)
-    assert widths.wider["no exchange"] / widths.wider["NVLink"] == pytest.approx(2.0, rel=0.06)
-    assert "few" not in widths.wider
-    wide = np.array([widths.wider.get(family, 1.0) for family in families])
+    shares = Shares(rng.uniform(0, 0.6, 8000) ** 2, rng.uniform(0, 0.02, 8000), network=rng.integers(0, 2, 8000))
+    truth = {"floor": 0.005, "exchange": 0.3, "power": 0.7, "stragglers": 0.67, "others": 1.0}
+    errors = rng.standard_t(3, 8000) * unsure(shares, truth)
+    widths = fit_widths(errors, shares)
+    assert widths.shape["power"] == pytest.approx(0.7, rel=0.1)
     for coverage in COVERAGES:
-        half = log_halfwidth(np.array([1.0]), coverage, widths=widths)[0] / unsure(np.array([1.0]))[0]
-        assert (sizes <= half * wide).mean() == pytest.approx(coverage, abs=0.001)
-        for family in ("NVLink", "no exchange"):
-            rows = np.array(families) == family
-            assert (sizes <= half * wide)[rows].mean() == pytest.approx(coverage, abs=0.02)
+        held = np.abs(errors) <= log_halfwidth(shares, coverage, widths)
+        assert held.mean() == pytest.approx(coverage, abs=0.001)
+        for rows in (shares.exchange < 0.05, shares.exchange > 0.2, shares.network > 0):
+            assert held[rows].mean() == pytest.approx(coverage, abs=0.025)
 
 
-def test_what_is_unsure_grows_with_what_is_lost_with_loaders_and_with_unequal_batches() -> None:
-    lost = unsure(np.array([1.0, 0.9, 0.5]))
+def test_what_is_unsure_grows_with_each_of_what_a_step_rests_on() -> None:
+    lost = unsure(Shares(np.array([0.0, 0.1, 0.5])))
     assert (np.diff(lost) > 0).all()
-    assert unsure(np.array([0.9]), loaders=0.5)[0] > lost[1] and unsure(np.array([0.9]), unequal=0.1)[0] > lost[1]
+    for more in ({"loaders": 0.5}, {"unequal": 0.1}, {"stragglers": 0.1}, {"network": 1.0}):
+        assert unsure(Shares(0.1, **more)) > lost[1]
     slow, fast = (predict_rate(job, "dlperf", 8, 1, 1400.0, gpu="V100") for job in (DECODED, MADE))
-    assert slow.loaders > 0.5 and fast.loaders == 0.0
+    assert slow.rests_on.loaders > 0.5 and fast.rests_on.loaders == 0.0
     assert log(slow.interval()[1] / slow.rate) > log(fast.interval()[1] / fast.rate)
+    inside, between = (predict_rate(MADE, "dlperf", 8, nodes, 1400.0, gpu="V100").rests_on for nodes in (1, 2))
+    assert between.network and not inside.network
 
 
 def test_shipped_parameters_are_what_the_fit_gives() -> None:

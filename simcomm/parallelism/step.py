@@ -8,8 +8,6 @@ from math import exp, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
-import numpy as np
-
 from collectives.buckets import Gradient, gradients_of
 from collectives.checks import check_whole_number
 from collectives.errors import InputError, TooLarge
@@ -22,7 +20,7 @@ from simcomm.parallelism.pipeline import StageTimes, pipeline_program
 from simcomm.parallelism.stages import Stage, cut_stages
 from simcomm.parallelism.sync import NO_ROOT, DataGroups, SyncTimes, Unit, Work, data_groups, sync_step
 from simcomm.parallelism.within import Within, within_layers
-from simcomm.scaling.intervals import log_halfwidth
+from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.step import FULL_NIC, USUAL_STEP
 
@@ -75,6 +73,7 @@ class StepPrediction:
     alone: float  # samples a second of one device that has no others
     spread: float  # of the log of the rate of one device
     spans: Spans = ()
+    network: bool = False  # whether several hosts exchange
 
     @property
     def rate(self) -> float:
@@ -102,7 +101,8 @@ class StepPrediction:
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
         """Return bounds of the rate: of one device's, and of what scaling loses, taken as independent."""
-        scaling = float(log_halfwidth(np.array([min(1.0, self.efficiency)]), coverage)[0]) if self.devices > 1 else 0.0
+        shares = Shares(max(0.0, 1 - self.efficiency), network=float(self.network))
+        scaling = float(log_halfwidth(shares, coverage)) if self.devices > 1 else 0.0
         alone = self.spread * NormalDist().inv_cdf((1 + coverage) / 2)
         width = exp(sqrt(scaling**2 + alone**2))
         return self.rate / width, self.rate * width
@@ -202,7 +202,8 @@ class _Mesh:
         parts = self._with_loading(self._less_often(parts))
         alone = self.batch_size / self.model.compute.step(self.batch_size)
         return StepPrediction(
-            self.form, self.devices, self.batch_size, parts, kept, calls, alone, self.model.compute.spread, spans
+            self.form, self.devices, self.batch_size, parts, kept, calls, alone, self.model.compute.spread, spans,
+            self.devices > self.fabric.node,
         )  # fmt: skip
 
     def _less_often(self, parts: StepParts) -> StepParts:

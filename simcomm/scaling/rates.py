@@ -15,7 +15,7 @@ from simcomm.nccl.predict import predict_seconds
 from simcomm.scaling.cases import Case, make_cases
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, find_node, find_scaling_gpu, read_own
 from simcomm.scaling.families import family_of
-from simcomm.scaling.intervals import log_halfwidth
+from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.models import find_model
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.step import PARTS, step_times
@@ -61,15 +61,12 @@ class ScaledRate:
     rate: float
     efficiency: float  # of linear scaling
     parts: Parts
-    family: str  # what limits such cases, by which intervals are wider
-    loaders: float = 0.0  # share of a change of the loaders' rate that the step feels
-    unequal: float = 0.0  # share of the step that waiting for batches of unequal work takes
+    family: str  # of cases that are limited by the same thing
+    rests_on: Shares  # by which its interval is wider
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
         """Return bounds of the rate, given the rate of one GPU. Raise InputError for a coverage that is no share."""
-        efficiency = np.array([self.efficiency])
-        half = log_halfwidth(efficiency, coverage, [self.family], loaders=self.loaders, unequal=self.unequal)
-        width = exp(float(half[0]))
+        width = exp(float(log_halfwidth(self.rests_on, coverage)))
         return self.rate / width, self.rate * width
 
 
@@ -105,8 +102,8 @@ def predict_rate(
     times = step_times(columns, given, alone)
     rate = gpus * float(columns.batch[0]) / float(times.total[0]) * float(columns.more_steps[0])
     parts = Parts(**{name: float(getattr(times, name)[0]) for name in PARTS})
-    loaders, unequal = float(times.feels_loaders(given)[0]), float(times.waits_for(columns.variable)[0])
-    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, family_of(case), loaders, unequal)
+    rests_on = Shares(*(float(np.asarray(column)[0]) for column in times.shares(columns, given)))
+    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, family_of(case), rests_on)
 
 
 def _check(gpus: int, nodes: int, one_gpu_rate: float) -> None:

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcomm.scaling.cases import LINK_KINDS, LOADERS, SYNCS, Cases, Floats
+from simcomm.scaling.intervals import Shares
 
 BACKWARD_SHARE = 2 / 3  # of a step's computing: twice the FLOPs of forward
 USUAL_STEP = 0.2  # s
@@ -47,14 +47,17 @@ class StepTimes:
         found: Floats = np.sum([getattr(self, part.name) for part in fields(self)], axis=0)
         return found
 
-    def feels_loaders(self, values: Mapping[str, float]) -> Floats:
-        """Share of a change of the loaders' rate that the step feels: 1 where they decide alone."""
-        found: Floats = 1 - (1 - self.input / self.total) ** values["input_power"]
-        return found
-
-    def waits_for(self, variable: NDArray[np.bool_]) -> Floats:
-        """Share of the step that GPUs wait for longer batches, where they are of unequal work."""
-        return np.where(variable, self.jitter / self.total, 0.0)
+    def shares(self, cases: Cases, values: Mapping[str, float]) -> Shares:
+        """Return what the steps of cases rest on."""
+        total = self.total
+        waiting = self.jitter / total
+        return Shares(
+            (self.exposed + self.steal + self.copies) / total,
+            np.where(cases.variable, 0.0, waiting),
+            1 - (1 - self.input / total) ** values["input_power"],
+            np.where(cases.variable, waiting, 0.0),
+            np.where(cases.nodes > 1, 1.0, 0.0),
+        )
 
 
 def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> StepTimes:

@@ -11,10 +11,9 @@ from simcomm.scaling.cases import Case, Floats
 from simcomm.scaling.descriptions import Series, put_aside, read_series
 from simcomm.scaling.families import family_of
 from simcomm.scaling.fit import fit_parameters
-from simcomm.scaling.intervals import COVERAGES, Widths, read_widths, unsure
+from simcomm.scaling.intervals import COVERAGES, Shares, log_halfwidth, read_widths
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.points import Mask, Points, make_points, predict_steps
-from simcomm.scaling.step import StepTimes
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 
@@ -32,7 +31,7 @@ class Judged:
     measured: Floats
     linear: Floats
     predicted: Floats
-    unsure: Floats  # what is unsure of each, as a share, by which intervals are wider
+    shares: Shares  # what each rests on, by which intervals are wider
     widths: dict[float, Floats]  # half an interval's width in log rate, by its coverage
     baselines: dict[str, Floats] = field(default_factory=dict)
 
@@ -46,12 +45,6 @@ class Judged:
     def errors(self) -> Floats:
         """Signed errors, predicted / measured - 1."""
         return self.predicted / self.measured - 1
-
-    @property
-    def sizes(self) -> Floats:
-        """Sizes of errors in log rate, in units of what is unsure."""
-        found: Floats = np.abs(np.log(self.measured / self.predicted)) / self.unsure
-        return found
 
     def held(self, coverage: float) -> Mask:
         """Return which points lie in their interval; ``coverage`` is one of ``COVERAGES``."""
@@ -68,7 +61,7 @@ class Judged:
         widths = {coverage: column[rows] for coverage, column in self.widths.items()}
         return Judged(
             texts(self.source), texts(self.system), texts(self.model), texts(self.family), self.gpus[rows],
-            self.samples[rows], self.measured[rows], self.linear[rows], self.predicted[rows], self.unsure[rows],
+            self.samples[rows], self.measured[rows], self.linear[rows], self.predicted[rows], self.shares.take(rows),
             widths, baselines,
         )  # fmt: skip
 
@@ -80,9 +73,8 @@ def judge_frozen(series: Sequence[Series]) -> Judged:
     values = read_parameters()
     predicted, times = predict_steps(points, values)
     baselines = {name: make(own)(points) for name, make in BASELINES.items()}
-    families = _families(points)
-    widths = [read_widths()] * len(families)
-    return _judged(points, predicted, _unsure(points, predicted, times, values), families, widths, baselines)
+    shares = times.shares(points.cases, values)
+    return _judged(points, predicted, shares, {share: log_halfwidth(shares, share) for share in COVERAGES}, baselines)
 
 
 def seen_series() -> list[Series]:
@@ -99,7 +91,7 @@ def judge_held_out(
     No fit sees a system that is put aside; none moves a parameter that is ``pinned``.
     """
     points = make_points(series)
-    predicted, unsure_of = np.zeros(len(points.rate)), np.ones(len(points.rate))
+    predicted, columns = np.zeros(len(points.rate)), np.zeros((len(Shares._fields), len(points.rate)))
     baselines = {name: np.ones(len(points.rate)) for name in BASELINES}
     groups = sorted({getattr(one, key) for one in series})
     start, hidden = read_parameters(), np.array([one.system in put_aside() for one in series])
@@ -109,30 +101,25 @@ def judge_held_out(
         others, own, rows = points.take(~inside & ~hidden), points.take(inside), inside[points.of]
         values = refit(others, start, pinned)
         predicted[rows], times = predict_steps(own, values)
-        unsure_of[rows] = _unsure(own, predicted[rows], times, values)
+        columns[:, rows] = times.shares(own.cases, values)
         for name, make in BASELINES.items():
             baselines[name][rows] = make(others)(own)
         tick(0, done, len(groups), group)
-    families, seen = _families(points), points.predicted & ~hidden[points.of]
-    sizes = np.abs(np.log(points.rate / predicted)) / unsure_of
-    widths = {
-        group: fit_widths(sizes[rows], [families[row] for row in np.flatnonzero(rows)])
-        for group in groups
-        for rows in [seen & (of[points.of] != group)]
-        if rows.any()
-    }
-    each = [widths.get(of[index], read_widths()) for index in points.of]
-    return _judged(points, predicted, unsure_of, families, each, baselines)
+    seen, shares = points.predicted & ~hidden[points.of], Shares(*columns)
+    halves = {coverage: np.zeros(len(points.rate)) for coverage in COVERAGES}
+    for group in groups:
+        inside = of[points.of] == group
+        rows = seen & ~inside
+        errors = np.log(predicted[rows] / points.rate[rows])
+        widths = fit_widths(errors, shares.take(rows)) if rows.any() else read_widths()
+        for coverage in COVERAGES:
+            halves[coverage][inside] = log_halfwidth(shares.take(inside), coverage, widths)
+    return _judged(points, predicted, shares, halves, baselines)
 
 
 def refit(points: Points, start: Mapping[str, float], pinned: Mapping[str, float] | None = None) -> Mapping[str, float]:
     """Return the parameters fitted to these points alone; ``start`` only says where the search begins."""
     return fit_parameters(points, start, tolerance=1e-3, pinned=pinned)
-
-
-def _unsure(points: Points, predicted: Floats, times: StepTimes, values: Mapping[str, float]) -> Floats:
-    loaders, unequal = times.feels_loaders(values), times.waits_for(points.cases.variable)
-    return unsure(predicted / points.linear, loaders, unequal)
 
 
 def _families(points: Points) -> list[str]:
@@ -144,31 +131,23 @@ def _families(points: Points) -> list[str]:
 def _judged(
     points: Points,
     predicted: Floats,
-    unsure_of: Floats,
-    families: Sequence[str],
-    widths: Sequence[Widths],
+    shares: Shares,
+    halves: Mapping[float, Floats],
     efficiencies: Mapping[str, Floats],
 ) -> Judged:
     rows = points.predicted
     of = [points.series[index] for index in points.of[rows]]
-    halves = {
-        coverage: np.array([
-            size * each.quantiles[coverage] * each.wider.get(family, 1.0)
-            for size, each, family in zip(unsure_of, widths, families, strict=True)
-        ])[rows]
-        for coverage in COVERAGES
-    }  # fmt: skip
     return Judged(
         [one.source for one in of],
         [one.system for one in of],
         [one.model for one in of],
-        [family for family, kept in zip(families, rows, strict=True) if kept],
+        [family for family, kept in zip(_families(points), rows, strict=True) if kept],
         points.cases.gpus[rows],
         (points.cases.gpus * points.cases.batch)[rows],
         points.rate[rows],
         points.linear[rows],
         predicted[rows],
-        unsure_of[rows],
-        halves,
+        shares.take(rows),
+        {coverage: half[rows] for coverage, half in halves.items()},
         {name: (points.linear * efficiency)[rows] for name, efficiency in efficiencies.items()},
     )
