@@ -6,9 +6,9 @@ Tables and keys that only other commands need are passed over, so any scenario w
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
@@ -53,6 +53,18 @@ class ComputeSourceForm(Section):
         return self
 
 
+def check_parallelism(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of a ``Parallelism``. Raise InputError for an unknown key, or values that cannot be together."""
+    known = [one.name for one in fields(Parallelism)]
+    for key in given.keys() - {*known}:
+        raise InputError(f"{key} is no known key; {suggest(key, known)}")
+    Parallelism(**given)
+    return given
+
+
+ParallelismKeys = Annotated[dict[str, Any], AfterValidator(check_parallelism)]
+
+
 class DevicesTrainingForm(Section):
     """``[training]`` on many devices."""
 
@@ -71,17 +83,8 @@ class DevicesTrainingForm(Section):
     accumulate: int = Field(1, ge=1)
     sync_every: int = Field(1, ge=1)
     gradient_sync: Syncs | None = None
-    parallelism: dict[str, Any] = Field({})
+    parallelism: ParallelismKeys = Field({})
     compute: ComputeSourceForm | None = None
-
-    @field_validator("parallelism")
-    @classmethod
-    def _check_parallelism(cls, given: dict[str, Any]) -> dict[str, Any]:
-        known = [one.name for one in fields(Parallelism)]
-        for key in given.keys() - {*known}:
-            raise InputError(f"{key} is no known key; {suggest(key, known)}")
-        Parallelism(**given)
-        return given
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

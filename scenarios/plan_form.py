@@ -1,6 +1,7 @@
 """What a scenario says of a training that is to be planned on rented machines: ``[training]`` and ``[plan]``.
 
-Tables and keys that only predictions and runs need are passed over, so any scenario with a training can be planned.
+Tables and keys that only predictions and runs need are passed over, so any scenario with a training can be planned,
+also one of ``--devices``: what an epoch has says how many samples there are to train on.
 """
 
 import re
@@ -11,8 +12,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from collectives.errors import InputError
+from collectives.parallelism import Parallelism
 from collectives.quoting import cut
 from scenarios import toml_files
+from scenarios.devices_form import DevicesScenarioForm, DevicesTrainingForm, ParallelismKeys
 from scenarios.fields import Ratio, Section, check_known
 from scenarios.forms import ScenarioForm, TrainingForm
 from scenarios.messages import read_form
@@ -56,6 +59,20 @@ class PlanTrainingForm(Section):
     precision: str = "float32"
     optimizer: str = "sgd"
     parameters: Whole | None = None
+    samples_per_epoch: Whole | None = None
+    epochs: int = Field(1, ge=1)
+    parallelism: ParallelismKeys = Field({})
+
+    @property
+    def samples(self) -> float | None:
+        """The samples of all epochs, where it is said what one has."""
+        return None if self.samples_per_epoch is None else float(self.samples_per_epoch * self.epochs)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every device is to have the whole model and all that belongs to it."""
+        given = Parallelism(**self.parallelism)
+        return given.form == "ddp" and given.tensor == given.pipeline == given.expert == 1
 
     @model_validator(mode="after")
     def _check_values(self) -> "PlanTrainingForm":
@@ -108,9 +125,12 @@ def read_plan_scenario(reference: str, overrides: Sequence[str] = ()) -> tuple[P
 
 def _without_others(tables: dict[str, Any]) -> dict[str, Any]:
     """Return the tables without what only predictions and runs read."""
-    others = ScenarioForm.model_fields.keys() - PlanScenarioForm.model_fields.keys()
+    others = (
+        ScenarioForm.model_fields | DevicesScenarioForm.model_fields
+    ).keys() - PlanScenarioForm.model_fields.keys()
     kept = {key: value for key, value in tables.items() if key not in others}
     if isinstance(kept.get("training"), dict):
-        foreign = TrainingForm.model_fields.keys() - PlanTrainingForm.model_fields.keys()
+        elsewhere = TrainingForm.model_fields | DevicesTrainingForm.model_fields
+        foreign = elsewhere.keys() - PlanTrainingForm.model_fields.keys()
         kept["training"] = {key: value for key, value in kept["training"].items() if key not in foreign}
     return kept

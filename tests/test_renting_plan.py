@@ -170,6 +170,17 @@ def test_refusals(scenario: str, override: str, said: str) -> None:
         ringlab.plan(scenario, RATES, override)
 
 
+def test_a_training_on_many_devices_is_planned_as_it_is() -> None:
+    """The samples are those of its epochs, and a form that divides the model is said to be passed over."""
+    scenario = str(Path(__file__).parent.parent / "examples" / "gpt2_xl.toml")
+    found = ringlab.plan(scenario, "training.epochs=2")
+    assert found.target_samples == 2_000_000
+    assert any("parallelism is passed over" in note for note in found.notes)
+    assert not any("parallelism" in note for note in ringlab.plan(scenario, "training.parallelism.form=ddp").notes)
+    with pytest.raises(InputError, match="training.parallelism.*nothing|training.parallelism.*'nothing' is"):
+        ringlab.plan(scenario, "training.parallelism.form=nothing")
+
+
 def test_a_profile_of_one_gpu_is_as_good_as_its_rate(scenario: str, tmp_path: Path) -> None:
     profile = find_model_profile("resnet50")
     none = tuple(0.0 for _ in profile.layers)

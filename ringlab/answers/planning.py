@@ -160,6 +160,10 @@ def plan(
     found = make_plan(quotes, wanted.limits, predicting.predict, interruptions)
     when = today or date.today()
     notes = _notes(rentals, prices, when, left_out, unknown, found, len(quotes))
+    if not form.training.is_replicated:
+        notes.append(
+            "training.parallelism is passed over: here each GPU has the whole model and averages gradients (ddp)"
+        )
     answer = _answer(form.title or path.stem, path, predicting.job.model.model, wanted, found, when, notes)
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
     return replace(answer, prices=source, prices_newest=newest, interrupted=interrupted)
@@ -191,9 +195,12 @@ def _wanted(
     for name, value in (("--target-samples", samples), ("--budget", budget)):
         if value is not None:
             check_number(name, value, above=0)
-    samples = form.plan.target_samples if samples is None else samples
+    samples = samples or form.plan.target_samples or form.training.samples
     if samples is None:
-        raise InputError(f"{path}: plan.target_samples is missing; give the samples to train on, or --target-samples")
+        raise InputError(
+            f"{path}: plan.target_samples is missing; give the samples to train on, or --target-samples, or "
+            "training.samples_per_epoch with epochs"
+        )
     late = form.plan.deadline if deadline is None else deadline
     return _Wanted(samples, late, form.plan.budget if budget is None else budget)
 
