@@ -130,7 +130,7 @@ def _without_others(tables: dict[str, Any]) -> dict[str, Any]:
     ).keys() - PlanScenarioForm.model_fields.keys()
     kept = {key: value for key, value in tables.items() if key not in others}
     if isinstance(kept.get("training"), dict):
-        elsewhere = TrainingForm.model_fields | DevicesTrainingForm.model_fields
-        foreign = elsewhere.keys() - PlanTrainingForm.model_fields.keys()
+        keys = TrainingForm.model_fields | DevicesTrainingForm.model_fields
+        foreign = keys.keys() - PlanTrainingForm.model_fields.keys()
         kept["training"] = {key: value for key, value in kept["training"].items() if key not in foreign}
     return kept

@@ -161,9 +161,7 @@ def plan(
     when = today or date.today()
     notes = _notes(rentals, prices, when, left_out, unknown, found, len(quotes))
     if not form.training.is_replicated:
-        notes.append(
-            "training.parallelism is passed over: here each GPU has the whole model and averages gradients (ddp)"
-        )
+        notes.append("training.parallelism is passed over: each GPU has the whole model and averages gradients (ddp)")
     answer = _answer(form.title or path.stem, path, predicting.job.model.model, wanted, found, when, notes)
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
     return replace(answer, prices=source, prices_newest=newest, interrupted=interrupted)
