@@ -127,7 +127,11 @@ def _on_compiled(
     A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
     """
     from simcomm.compiled.approximate import approximately
-    from simcomm.compiled.engine import by_shortcut, simulate  # what has few messages does without this engine
+    from simcomm.compiled.engine import (
+        by_shortcut,
+        one_by_one,
+        simulate,
+    )  # what has few messages does without this engine
     from simcomm.compiled.planning.engine_input import MOST_RECORDED, MOST_WRITTEN, EngineInput, as_repeated
     from simcomm.compiled.traces import make_trace
 
@@ -140,7 +144,7 @@ def _on_compiled(
     if timing is None:
         if record or trouble.may_stop:
             inputs = inputs.with_table(MOST_RECORDED if record else MOST_WRITTEN)
-        timing = (approximately if is_approximate else simulate)(inputs, messages=bool(record))
+        timing = (approximately if is_approximate else one_by_one)(inputs, messages=bool(record))
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
     if timing.error is None:
         return make_trace(inputs, timing, facts, record=bool(record))

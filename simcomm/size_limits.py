@@ -1,13 +1,12 @@
 """What is refused for its size before it is written down, where it is certain that no shortcut applies."""
 
-from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from collectives.errors import TooLarge
 from collectives.request import Request
-from collectives.schedule.call import ProgramCall, make_call
-from collectives.schedule.size_check import allowed
-from collectives.step import Kind, Step
+from collectives.schedule.call import make_call
+from collectives.schedule.size_check import allowed, estimate_operations
+from collectives.step import Kind
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
 
@@ -34,7 +33,7 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
     if sum(any(op.kind == Kind.SEND for op in first) for first in channels) < 2:
         return
     most = allowed(MOST_MESSAGES)
-    messages = _about_messages(call, most)
+    messages = estimate_operations(algorithm, world_size, request.root) // 2
     if messages > most:
         raise TooLarge(
             f"{call.describe()}: about {messages:,} messages or more would have to be simulated one by one, as the "
@@ -42,29 +41,6 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
             f"up to {most:,} will do; ask for fewer ranks (--set cluster.hosts=N), or for a size that falls "
             "into equal chunks"
         )
-
-
-def _about_messages(call: ProgramCall, most: int) -> int:
-    """Return about how many messages there are, by the less of what two ranks say, as far as they are counted.
-
-    No more of a rank is looked at than its share of twice ``most``, as all together may not say more.
-    """
-    share = 4 * most // call.world_size + 1
-    operations = [
-        sum(len(step) for step in _until(share, chain.from_iterable(call.run(rank))))
-        for rank in (call.world_size // 2, 1)
-    ]
-    return min(operations) * call.world_size // 2
-
-
-def _until(most: int, steps: Iterable[Step]) -> Iterator[Step]:
-    """Yield steps until they have more than so many operations."""
-    number = 0
-    for step in steps:
-        yield step
-        number += len(step)
-        if number > most:
-            return
 
 
 def _has_several_links(cluster: Cluster) -> bool:

@@ -139,6 +139,11 @@ def _find_steps(
         check_tcp_trouble(trouble)
     cores = shared_cores(training, cluster, calibration) if transport.tcp is not None else None
     if cores is not None:  # only the reference engine knows them
+        if engine not in (None, "simpy"):
+            raise InputError(
+                f"engine {quote(engine)} knows nothing of cores that ranks share, and the calibration is of fewer "
+                "ranks than this machine would run at once; leave the engine out, or take simpy"
+            )
         compute = compute.times(cores / cluster.world_size)  # of a rank that does not wait for a core
     elif choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) != "simpy":
         found = _on_compiled(training, cluster, transport, compute, steps, record=record, trouble=trouble)

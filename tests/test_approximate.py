@@ -1,6 +1,7 @@
 """The approximate engine: events that lie close together are one, at far fewer instants, with an error that is said."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from collectives.records.summary import collective_entry
 from collectives.records.trace import Trace
 from collectives.workload import ComputePhases, Training
 from ringlab.scenario import load
+from simcomm.compiled import approximate
 from simcomm.compiled import engine as compiled
 from simcomm.compiled.kernel import event_loop
 from simcomm.model.jitter import Jitter
@@ -95,6 +97,29 @@ def test_a_run_that_never_ends_is_one():
     exact, found = (elapsed("all_to_all/pairwise", STAR, engine, trouble) for engine in ("compiled", "approximate"))
     assert not exact.is_complete and not found.is_complete
     assert {one.rank for one in found.unfinished} == {one.rank for one in exact.unfinished}
+
+
+def test_shortcuts_are_tried_once(monkeypatch):
+    tried = Mock(side_effect=compiled.by_shortcut)
+    monkeypatch.setattr(compiled, "by_shortcut", tried)
+    for number, engine in enumerate(("compiled", "approximate"), 1):
+        elapsed("all_to_all/direct", STAR, engine)
+        assert tried.call_count == number
+
+
+def test_where_only_one_of_two_runs_ends_the_answer_is_exact(monkeypatch):
+    plain, windows = compiled.one_by_one, []
+
+    def never(inputs, *, messages=False, window=0.0):
+        windows.append(window)
+        found = plain(inputs, messages=messages, window=window)
+        return found._replace(elapsed=np.inf) if len(windows) == 2 else found
+
+    monkeypatch.setattr(approximate, "one_by_one", never)
+    found = elapsed("all_to_all/direct", STAR, "approximate")
+    assert windows[1] == 8 * windows[0] > 0 == windows[2]
+    assert (found.engine, "error_s" in found.facts) == ("compiled", False)
+    assert found.elapsed == elapsed("all_to_all/direct", STAR, "compiled").elapsed
 
 
 def test_shortcuts_trainings_and_few_messages_are_exact():

@@ -1,6 +1,7 @@
 """``python -m simcomm.machine_code``: all that numba makes of the engine is made at once, and said."""
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import numba
 import pytest
 
 from simcomm import machine_code
+from simcomm.compiled.kernel import jit
 from simcomm.compiled.kernel.jit import compiled_sources, source_hash
 from simcomm.compiling import NOTE, tell_of_compiling
 from simcomm.kept_code import KNOWN_INSIDE
@@ -67,6 +69,18 @@ def test_an_edit_compiles_only_what_it_may_have_changed() -> None:
     assert not {"tcp_loop", "tcp_world"} & of["event_loop"] and not {"event_loop", "flow_groups"} & of["tcp_loop"]
     numbers = {source_hash(f"{kernel}.{name}") for name in ("event_loop", "tcp_loop", "halting", "jitter")}
     assert len(numbers) == 4
+
+
+def test_of_a_release_that_was_not_looked_into_nothing_inside_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcomm.kept_code.KNOWN_INSIDE", set())
+    found = importlib.util.spec_from_file_location("jit_of_another_release", jit.__file__)
+    assert found is not None and found.loader is not None
+    other = importlib.util.module_from_spec(found)
+    found.loader.exec_module(other)
+    assert "pipeline_class" not in other.PART
+    part = other.separate(lambda number: number + 1)
+    called = other.entry(lambda number: 2 * part(number))
+    assert called(20) == 42
 
 
 def test_what_is_compiled_is_told_with_its_seconds_and_nothing_else(monkeypatch, capsys):

@@ -52,11 +52,10 @@ INSTANTS_A_LOOK = 10_000  # between two looks at whether there was an interrupt
 MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so
 
 
-def simulate(inputs: EngineInput, *, messages: bool = False, window: float = 0.0) -> Timing:
+def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
     """Return the timing from the fastest method that applies: max-plus, quotient, or events.
 
-    ``messages`` asks for the times of every message, which only events find, and ``window`` takes events within so many
-    seconds together (``simcomm/compiled/approximate.py``). Raises ProgramError for a program that
+    ``messages`` asks for the times of every message, which only events find. Raises ProgramError for a program that
     deadlocks, InputError for more messages than can be simulated.
 
     >>> import simcomm
@@ -68,13 +67,21 @@ def simulate(inputs: EngineInput, *, messages: bool = False, window: float = 0.0
     >>> found.method, found.messages, round(found.elapsed * 1e6)
     ('max-plus', 112, 84)
     """
-    if inputs.transport.tcp is not None:
-        over_tcp = simulate_tcp(inputs, messages=messages)
-        if np.isinf(over_tcp.finished).any():
-            raise _deadlock(inputs, np.flatnonzero(np.isinf(over_tcp.finished)).tolist())
-        return _with_mean_division(inputs, over_tcp)
     timing = None if messages else by_shortcut(inputs)
-    return timing or _with_mean_division(inputs, by_events(inputs, messages=messages, window=window))
+    return timing or one_by_one(inputs, messages=messages)
+
+
+def one_by_one(inputs: EngineInput, *, messages: bool = False, window: float = 0.0) -> Timing:
+    """Return the timing as ``simulate`` does, without trying shortcuts: from events, or over TCP from segments.
+
+    Events within ``window`` seconds are taken together (``simcomm/compiled/approximate.py``).
+    """
+    if inputs.transport.tcp is None:
+        return _with_mean_division(inputs, by_events(inputs, messages=messages, window=window))
+    over_tcp = simulate_tcp(inputs, messages=messages)
+    if np.isinf(over_tcp.finished).any():
+        raise _deadlock(inputs, np.flatnonzero(np.isinf(over_tcp.finished)).tolist())
+    return _with_mean_division(inputs, over_tcp)
 
 
 def by_shortcut(inputs: EngineInput, *, waits: bool = False) -> Timing | None:

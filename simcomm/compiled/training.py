@@ -15,7 +15,7 @@ from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import WAITS, Recording
 from collectives.workload import ComputePhases
-from simcomm.compiled.engine import by_shortcut, simulate
+from simcomm.compiled.engine import by_shortcut, one_by_one
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
 from simcomm.compiled.shortcuts.standstill import Standstill
@@ -129,7 +129,7 @@ def _sync(
     timing = None if record is True else by_shortcut(sync, waits=record == WAITS)
     if timing is None and (sync.trouble.may_stop or record):
         sync = sync.with_table()
-    return SimulatedSync(sync, base, timing or simulate(sync, messages=bool(record)))
+    return SimulatedSync(sync, base, timing or one_by_one(sync, messages=bool(record)))
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:

@@ -10,6 +10,7 @@ skipped: with one slow link that is so when its slowness has gone around. Where 
 and sizes they are always at the same time, and one number stands for all.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -25,7 +26,8 @@ from simcomm.compiled.planning.schedule_plan import ChunkSizes
 from simcomm.model.same_time import SAME_STEP
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
-PLAIN_UP_TO = 10_000  # messages of all ranks: up to so many, plain Python takes less time than importing numba
+# Messages of all ranks: up to so many, plain Python takes less time than importing numba, unless something else has.
+PLAIN_UP_TO = 10_000
 STEPS_PER_LOOK = 16  # after which it is seen whether a step takes all ranks the same
 
 
@@ -101,7 +103,8 @@ def _channel_ends(
             pass
     else:
         slower = trouble.slowdown(index, np.arange(p), channel, 0)
-        advance = _advance if len(rows.step) * p <= PLAIN_UP_TO else _compiled_advance()
+        is_little = len(rows.step) * p <= PLAIN_UP_TO and "numba" not in sys.modules
+        advance = _advance if is_little else _compiled_advance()
         advance(times, rows, costs, 0, len(rows.first) - 1, np.zeros((0, p)), slower, np.empty(4 * p))
     return times
 
