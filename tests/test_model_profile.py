@@ -15,6 +15,7 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
+from realcomm.profiling.file_models import trace_model
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
@@ -116,7 +117,8 @@ def nothing():
 def test_a_model_of_a_file_is_traced_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(UNTRACEABLE + "def fine():\n    return torch.nn.Sequential(torch.nn.Linear(4, 3))\n")
-    fine = profile_on_meta(find_model(f"{path}:fine", (4,)))
+    fine = trace_model(f"{path}:fine", (4,))
+    assert fine == profile_on_meta(find_model(f"{path}:fine", (4,)))
     assert (fine.parameters, fine.forward_flops) == (15, 24)
     with pytest.raises(InputError, match=r"cannot be followed .* looks at no value"):
         profile_on_meta(find_model(f"{path}:build", (4,)))

@@ -26,6 +26,7 @@ from collectives.programs import frames
 from collectives.programs.limits import MOST_PROCESSES, Limits, read_limits
 from collectives.quoting import make_printable
 
+READY_S = 120.0  # at most for modules of ours to be imported, before the user's file
 GRACE_S = 15.0  # that the keeper may need on top of a limit of time, to end processes
 END_WAIT_S = 2.0  # for a keeper to end by itself; a program may have stopped it
 END_LOOK_S = 0.005  # between looks at processes that are being ended
@@ -52,24 +53,28 @@ class ProgramEnded(InputError):  # noqa: N818 - what happened
 class ProgramFile:
     """A user's file, in a guest that has loaded it. Every question to it has a limit of time, and it one of memory."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._number, self._printed = path, next(_numbers), 0
+    def __init__(self, path: Path, modules: tuple[str, ...] = ()) -> None:
+        """Take the modules of ours that the guest is to import first; it is then to be asked whether it is ready."""
+        self.path, self._number, self._printed, self._modules = path, next(_numbers), 0, modules
         self._process = os.getpid()
         finalize(self, _forget, self._number, self._process)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ProgramFile, (self.path,)
+        return ProgramFile, (self.path, self._modules)
 
     def ask(self, question: dict[str, Any]) -> frames.Frame:
         """Return the guest's answer, which may be anything at all. Raise ProgramEnded, and InputError for limits."""
         limits, door = read_limits(), _door()
+        is_ready = question["do"] == "ready"
+        seconds = READY_S if is_ready else limits.seconds
         command = {
-            "do": "ask", "guest": self._number, "is_load": question["do"] == "load", "file": str(self.path),
-            "folder": _current_folder(), "path": sys.path, "seconds": limits.seconds, "memory": limits.memory,
+            "do": "ask", "guest": self._number, "is_first": question["do"] in ("load", "ready"), "file": str(self.path),
+            "folder": _current_folder(), "path": sys.path, "seconds": seconds, "memory": limits.memory,
+            "modules": self._modules,
             "environment": dict(os.environ) | ONE_THREAD | {MARK: door.mark},
         }  # fmt: skip
         at = f", world size {question['world_size']}" if "world_size" in question else ""
-        header, body = door.ask(command, frames.pack(question), f"{self.path}{at}", limits.seconds)
+        header, body = door.ask(command, frames.pack(question), "" if is_ready else f"{self.path}{at}", seconds)
         self._show(str(header.get("printed", "")))
         if "ended" in header:
             at_rank = header["at"] and tuple(header["at"])
@@ -135,7 +140,7 @@ class Door:
         """Wait for the beginning of an answer; say if that takes long. Raise OSError if it never comes."""
         until, said = time.monotonic() + seconds + GRACE_S, False
         while not select([self._answers], [], [], SAY_AFTER_S)[0]:
-            if not said:
+            if what and not said:
                 log.warning("%s is still running; it is ended after %g s", what, seconds)
                 said = True
             if time.monotonic() > until or _is_stopped(self._keeper.pid):
@@ -248,10 +253,10 @@ def _describe_end(header: dict[str, Any], path: Path, limits: Limits) -> str:
         "time": f"it takes longer than {limits.describe_seconds()} and was ended",
         "memory": f"it takes more than {limits.describe_memory()} and was ended",
         "processes": f"it has more than {MOST_PROCESSES} processes running and was ended with all of them",
-        "status": f"it ends its process with status {number}, as os._exit does, and has not said its steps",
+        "status": f"it ends its process with status {number}, as os._exit does, before it has answered",
         "signal": f"it crashes the interpreter, which was ended by {_signal_name(-number)}",
-        "closed": "it has closed a file that is not its own, over which its steps are recorded",
-        "answer": "it has written to a file that is not its own, over which its steps are recorded",
+        "closed": "it has closed a file that is not its own, over which it answers",
+        "answer": "it has written to a file that is not its own, over which it answers",
     }[str(header["ended"])]
     line = f" (line {int(header['line'])} of {path.name})" if header.get("line") else ""
     return what + line

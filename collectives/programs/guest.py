@@ -5,6 +5,7 @@ It begins as a fork of the keeper. Whatever it sends is taken for what the progr
 
 import ctypes
 import faulthandler
+import importlib
 import inspect
 import io
 import mmap
@@ -40,15 +41,23 @@ class Connection(NamedTuple):
     site: mmap.mmap
 
 
-def run_guest(path: Path, memory: int, folder: str, environment: dict[str, str], connection: Connection) -> NoReturn:
-    """Be a guest: answer questions about the file until the keeper ends the process."""
+def run_guest(
+    path: Path, memory: int, folder: str, environment: dict[str, str], modules: list[str], connection: Connection
+) -> NoReturn:
+    """Be a guest: answer questions about the file until the keeper ends the process.
+
+    ``modules`` of ours are imported first; their memory does not count.
+    """
     user_file.is_guest = True
     try:
-        _shut_in(memory, connection)
+        _shut_in(connection)
         os.environ.clear()
         os.environ.update(environment)
         with suppress(OSError):
             os.chdir(folder)
+        for module in modules:
+            importlib.import_module(module)
+        _limit_memory(memory + _data_bytes() if modules else memory)
         sys.argv, sys.path = [str(path)], [*sys.path, str(path.parent)]
         guest = Guest(path, connection.site)
         while (question := frames.read_frame(ASKS)) is not None:
@@ -57,8 +66,21 @@ def run_guest(path: Path, memory: int, folder: str, environment: dict[str, str],
         os._exit(CLOSED)
 
 
-def _shut_in(memory: int, connection: Connection) -> None:
-    """Become a session of its own, with limits, and with no open file but those of the connection."""
+def _limit_memory(most: int) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _data_bytes() -> int:
+    """Return the bytes of this process that its limit of memory counts."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_bytes().splitlines():
+            if line.startswith(b"VmData:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+def _shut_in(connection: Connection) -> None:
+    """Become a session of its own, with no open file but those of the connection."""
     keeper = os.getppid()
     os.setsid()
     with suppress(OSError, AttributeError):  # other systems than Linux have no prctl
@@ -66,7 +88,6 @@ def _shut_in(memory: int, connection: Connection) -> None:
     if os.getppid() != keeper:
         os._exit(CLOSED)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     wanted = {0: os.open(os.devnull, os.O_RDONLY), 1: connection.output, 2: connection.output, ASKS: connection.asks,
               ANSWERS: connection.answers, DUMPS: connection.dumps}  # fmt: skip
     aside = {number: _move_up(file) for number, file in wanted.items()}
@@ -127,7 +148,7 @@ class Guest:
         """Return the answer to a question, whatever the user's code does in between."""
         SITE.pack_into(self.site, 0, 0, 0, 0, 0, 0)
         answers: dict[str, Callable[[dict[str, Any]], frames.Frame]] = {
-            "load": self._load, "count": self._count, "record": self._record,
+            "load": self._load, "count": self._count, "record": self._record, "ready": self._ready, "call": self._call,
         }  # fmt: skip
         try:
             return answers[question["do"]](question)
@@ -138,8 +159,23 @@ class Guest:
         try:
             self.found = user_file.execute_file(self.path)
         except BaseException as error:
-            return {"refused": first_line(error, most=1000), "memory": _is_about_memory(error)}, b""
+            return {"refused": first_line(error, most=1000), "memory": is_about_memory(error)}, b""
         return {"algorithms": [_describe(found) for found in self.found]}, b""
+
+    def _ready(self, _: dict[str, Any]) -> frames.Frame:
+        """Answer that the modules are imported."""
+        return {}, b""
+
+    def _call(self, question: dict[str, Any]) -> frames.Frame:
+        """Answer what a function of ours finds in the file; it is named MODULE:FUNCTION and returns what JSON has."""
+        module, _, name = question["function"].partition(":")
+        try:
+            return {"found": getattr(importlib.import_module(module), name)(self.path, *question["given"])}, b""
+        except BaseException as error:
+            is_ours = isinstance(error, InputError)
+            text = first_line(error, most=1000) if is_ours else describe_error(error, self.path)
+            line = line_in(error.__cause__ or error, self.path)
+            return {"refused": text, "memory": is_about_memory(error), "line": line}, b""
 
     def _algorithm(self, question: dict[str, Any]) -> Algorithm:
         """Return the algorithm that is asked about. Raise StopIteration if the file no longer declares it."""
@@ -178,8 +214,10 @@ class Guest:
         return recorder.answer()
 
 
-def _is_about_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
+def is_about_memory(error: BaseException) -> bool:
+    """Return whether it says that there is no memory left, also as torch does."""
+    cause = error.__cause__ or error
+    return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 
 
 def _describe(found: Algorithm) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Guest:
 
     def __init__(self, command: dict[str, Any]) -> None:
         self.path, self.memory = Path(command["file"]), int(command["memory"])
+        self.most_memory = None if command["modules"] else self.memory  # none before the modules are there
         self.site = mmap.mmap(-1, SITE.size)
         self._dumps = os.memfd_create("dumps") if hasattr(os, "memfd_create") else _temporary_file()
         asks, self.asks = os.pipe()
@@ -46,9 +47,15 @@ class Guest:
         self.process = os.fork()
         if self.process == 0:
             sys.path[:] = command["path"]
-            run_guest(self.path, self.memory, command["folder"], command["environment"], connection)
+            outside = command["folder"], command["environment"], command["modules"]
+            run_guest(self.path, self.memory, *outside, connection)
         for file in (asks, answers, output):
             os.close(file)
+
+    def note_memory(self) -> None:
+        """Take the memory that it has now, before anything of the user's, as what its limit comes on top of."""
+        if self.most_memory is None:
+            self.most_memory = self.memory + _memory(self.process)
 
     def read_output(self) -> bool:
         """Take in what the program has printed, without keeping much of it. Return False at its end."""
@@ -109,11 +116,13 @@ class Keeper:
             return
         if number not in self.guests:
             self.guests[number] = Guest(command)
-            if not command["is_load"]:  # the process that had loaded the file has ended
+            if not command["is_first"]:  # the process that had loaded the file has ended
                 header, answer = self.ask(number, frames.pack({"do": "load"}), command["seconds"])
                 if "ended" in header:
                     return frames.write_all(self.answers, frames.pack(header, answer))
         frames.write_all(self.answers, frames.pack(*self.ask(number, question, command["seconds"])))
+        if command["modules"] and number in self.guests:
+            self.guests[number].note_memory()
 
     def ask(self, number: int, question: bytes, seconds: float) -> frames.Frame:
         """Return what a guest answers, or why it did not; what it has started besides is ended in either case."""
@@ -173,7 +182,7 @@ class Keeper:
         own = _descendants(os.getpid(), others)
         if len(own) > MOST_PROCESSES + 1:
             return "processes"
-        return "memory" if sum(map(_memory, own)) > guest.memory else ""
+        return "memory" if guest.most_memory is not None and sum(map(_memory, own)) > guest.most_memory else ""
 
     def _wait_for_end(self, guest: Guest) -> str:
         """Return why a guest has closed its connection: it has ended, or goes on without."""

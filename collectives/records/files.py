@@ -50,8 +50,6 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = MOST_
 
     Raises InputError that names the file, the key and what is wrong with it; an unknown key is wrong too.
     """
-    from pydantic import TypeAdapter, ValidationError  # slow to import, and only needed here
-
     path, name = check_path("path", path), kind.__name__.lower()
     content = _read_json(path, name, most_bytes)
     version = content.pop("schema_version", None) if isinstance(content, dict) else None
@@ -59,12 +57,19 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = MOST_
         advice = "; another version of Ringlab wrote it: make it again" if isinstance(version, int) else ""
         wanted = f"not a {name} of schema version {kind.SCHEMA_VERSION}"
         raise InputError(f"{path}: {wanted} (found {quote(version)}){advice}")
+    return parse_record(content, kind, path)
+
+
+def parse_record(content: dict[str, Any], kind: type[AnyRecord], path: Path) -> AnyRecord:
+    """Return the record that plain content of ``path`` is, without its schema version. Raise InputError."""
+    from pydantic import TypeAdapter, ValidationError  # slow to import, and only needed here
+
     try:
         return TypeAdapter(kind).validate_python(content, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: not a {name}: {where}: {first['msg']}") from error
+        raise InputError(f"{path}: not a {kind.__name__.lower()}: {where}: {first['msg']}") from error
 
 
 def _read_json(path: Path, name: str, most_bytes: int) -> Any:

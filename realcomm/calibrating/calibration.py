@@ -50,7 +50,7 @@ def calibrate(
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
     """
-    _check_images(trainings)
+    _check_trainings(trainings)
     plan = make_plan(ranks, requests, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
     with watch_load() as load:
         found = launch(_worker, ranks, plan, backend=backend, timeout=timeout, progress=progress)
@@ -72,7 +72,7 @@ def run_in_turns(
     ``launch`` does.
     """
     check_cluster(cluster, Ranks)
-    _check_images(trainings)
+    _check_trainings(trainings)
     ranks = cluster.world_size
     plan = make_plan(ranks, requests, trainings, runs=True)
     with watch_load() as load:
@@ -119,10 +119,12 @@ def _training_traces(
     return [next(trace for run, trace in traces if run is training) for training in trainings]
 
 
-def _check_images(trainings: Sequence[Training]) -> None:
-    """Raise InputError for missing images here, rather than in every process."""
+def _check_trainings(trainings: Sequence[Training]) -> None:
+    """Raise InputError for missing images and hostile models here, rather than in every process."""
     if trainings:
         from realcomm.training.datasets import load_images  # torch comes with it
+        from realcomm.training.model_files import check_model
 
         for training in trainings:
+            check_model(training)
             load_images(training, train=True)

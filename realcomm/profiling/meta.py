@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry
 
-from collectives.errors import InputError, first_line
+from collectives.errors import InputError, describe_error
 from collectives.quoting import quote
 from collectives.records.model_profile import Layer, ModelProfile
 from realcomm.profiling.model_sources import ModelSource, loss_of
@@ -120,7 +120,7 @@ def profile_on_meta(source: ModelSource) -> ModelProfile:
 
 
 def _untraceable(source: ModelSource, done: str, error: Exception) -> InputError:
-    why = f"{type(error).__name__}: {first_line(error)}"
+    why = describe_error(error, source.file)
     advice = (
         "; a model that is traced takes one batch of that shape, looks at no value of a tensor and makes its tensors "
         "on the device that it is given"

@@ -14,6 +14,7 @@ from collectives.records.model_profile import TransformerShape
 from collectives.suggestions import suggest
 from collectives.workload import is_file_reference
 from realcomm.profiling.transformers import EXAMPLE, Transformer, is_transformer, parse_transformer
+from realcomm.training.model_files import check_model_file
 from realcomm.training.models import build_from_file
 
 IMAGE = (3, 224, 224)
@@ -29,6 +30,7 @@ class ModelSource(NamedTuple):
     sample: tuple[int, ...]  # without the batch
     vocabulary: int | None  # samples are whole numbers below it; None: float32
     shape: TransformerShape | None
+    file: Path | None = None  # of a user's
 
     @property
     def described(self) -> str:
@@ -54,7 +56,8 @@ def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
         kind, shape = parse_transformer(text)
         return ModelSource(text, lambda: Transformer(kind, shape), (shape.context,), shape.vocabulary, shape)
     if is_file_reference(text):
-        return ModelSource(text, lambda: _from_file(text), sample or IMAGE, None, None)
+        path, _, _ = text.rpartition(":")
+        return ModelSource(text, lambda: _from_file(text), sample or IMAGE, None, None, Path(path))
     if ":" in text or "/" in text or text.endswith(".py"):
         raise InputError(f"model {quote(text)} is not known; give {ACCEPTED}")
     from torchvision.models import list_models  # slow to import
@@ -75,9 +78,7 @@ def _of_torchvision(name: str) -> nn.Module:
 
 def _from_file(text: str) -> nn.Module:
     """Return what the function in a user's file returns, which is executed. Raise InputError."""
-    path, _, name = text.rpartition(":")
-    if not Path(path).is_file():
-        raise InputError(f"model {quote(text)}: there is no file {path}; give FILE.py:{name}")
+    check_model_file(text)
     return build_from_file(text)
 
 

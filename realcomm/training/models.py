@@ -1,6 +1,7 @@
 """The models that are trained: torchvision's ResNets, and those that a user's file builds."""
 
 import importlib.util
+import sys
 import traceback
 from pathlib import Path
 
@@ -9,17 +10,10 @@ from torch import nn
 from torchvision.models import get_model
 
 from collectives.errors import InputError, describe_error
+from collectives.programs.guest import is_about_memory
 from collectives.workload import Training, is_file_reference
 from realcomm.launching.group import own_device
 from realcomm.training.sync_batch_norm import synchronise_batch_norm
-
-
-def check_model(training: Training) -> None:
-    """Raise InputError for a model whose file is not there. The file is not executed."""
-    if is_file_reference(training.model):
-        path, _, name = training.model.rpartition(":")
-        if not Path(path).is_file():
-            raise InputError(f"model {training.model!r}: there is no file {path}; give FILE.py:{name}")
 
 
 def build_model(training: Training, seed: int) -> nn.Module:
@@ -53,6 +47,19 @@ def _build_by_file(training: Training) -> nn.Module:
     return model
 
 
+def try_model(path: Path, name: str) -> None:
+    """Build the model of a user's file without content, in the process that is there for the file.
+
+    What fails is left to the ranks, which build it with its content; memory that is missing is told of.
+    """
+    try:
+        with torch.device("meta"):
+            build_from_file(f"{path}:{name}")
+    except Exception as error:
+        if is_about_memory(error):
+            raise
+
+
 def _is_raised_in(path: str, error: BaseException) -> bool:
     """Return whether a line of this file raises the error, as ``sys.exit()`` does."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -62,6 +69,9 @@ def _is_raised_in(path: str, error: BaseException) -> bool:
 def build_from_file(reference: str) -> nn.Module:
     """Return what ``FILE.py:NAME`` returns; the file is executed. Raise InputError unless that is a model to train."""
     path, _, name = reference.rpartition(":")
+    folder = str(Path(path).absolute().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # it may import what stands beside it
     spec = importlib.util.spec_from_file_location(f"model_of_{Path(path).stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

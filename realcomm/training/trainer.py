@@ -15,7 +15,7 @@ from realcomm.launching.types import Network, Progress, Ranks
 from realcomm.training.broken_training import tracing_what_breaks
 from realcomm.training.checkpointing import Checkpointing, Start, find_start, removing_remains
 from realcomm.training.datasets import load_images
-from realcomm.training.models import check_model
+from realcomm.training.model_files import check_model
 from realcomm.training.observing import Observer
 from realcomm.training.running import RankResult, RunningTraining
 from realcomm.training.shard import Shard

@@ -328,10 +328,9 @@ def _find_profile(spread: SpreadTraining) -> ModelProfile:
 
 
 def _trace_model(model: str, shape: tuple[int, ...] | None) -> ModelProfile:
-    from realcomm.profiling.meta import profile_on_meta  # imports torch
-    from realcomm.profiling.model_sources import find_model
+    from realcomm.profiling.file_models import trace_model
 
-    return profile_on_meta(find_model(model, shape))
+    return trace_model(model, shape)
 
 
 _trace_known = lru_cache(maxsize=16)(_trace_model)  # not of a user's file, which may change

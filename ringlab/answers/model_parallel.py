@@ -74,11 +74,10 @@ def model_parallel(
     from realcomm.launching.launcher import launch  # imports torch
     from realcomm.model_parallel.running import run_stage
     from realcomm.model_parallel.stages import StagePlan, named_blocks
-    from realcomm.profiling.meta import profile_on_meta
+    from realcomm.profiling.file_models import trace_model
     from realcomm.profiling.model_sources import find_model
 
-    source = find_model(model, shape)
-    profile = profile_on_meta(source)
+    profile, source = trace_model(model, shape), find_model(model, shape)
     known = list(named_blocks(source.build(), model))
     rows, traces = list[ModelParallelRow](), list[Trace]()
     for parts, copies in [(1, 1), *((stages, count) for count in replicas)]:

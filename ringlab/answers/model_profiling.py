@@ -93,9 +93,9 @@ def profile_model(
 ) -> ProfileAnswer:
     """Return the profile of a model, with the times of a batch where ``batch_size`` is given.
 
-    ``model`` is one of torchvision, FILE.py:NAME (executed), a transformer by its dimensions, or a shipped profile.
-    ``trace`` is what torch's profiler wrote; else it is measured here, on a processor with ``threads``. Raises
-    InputError.
+    ``model`` is one of torchvision, FILE.py:NAME (executed in a process of its own, and here to be timed), a
+    transformer by its dimensions, or a shipped profile. ``trace`` is what torch's profiler wrote; else it is measured
+    here, on a processor with ``threads``. Raises InputError.
 
     >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters
     1000
@@ -104,11 +104,9 @@ def profile_model(
         _refuse_without_batch(trace, dataset)
     if model in shipped_model_profiles() and batch_size is None and shape is None:
         return ProfileAnswer(find_model_profile(model))
-    from realcomm.profiling.meta import profile_on_meta  # imports torch
-    from realcomm.profiling.model_sources import find_model
+    from realcomm.profiling.file_models import trace_model
 
-    source = find_model(model, parse_shape(shape))
-    profile = profile_on_meta(source)
+    profile = trace_model(model, parse_shape(shape))
     if batch_size is None:
         return ProfileAnswer(profile)
     if trace is not None:
@@ -117,9 +115,10 @@ def profile_model(
         measured = measured_by_profiler(trace, profile, batch_size, device)
     else:
         from collectives.workload import Training
-        from realcomm.profiling.measured import measure
+        from realcomm.profiling.measured import measure  # imports torch
+        from realcomm.profiling.model_sources import find_model
 
-        loading = None
+        source, loading = find_model(model, parse_shape(shape)), None
         if dataset is not None:
             pixels = source.sample if len(source.sample) == 3 else (3, 32, 32)
             loading = Training(

@@ -1,0 +1,70 @@
+"""Users' model files, executed in a process of their own, within limits, before ranks execute them.
+
+Importing this does not import torch.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from collectives.catalogue import MOST_BYTES
+from collectives.errors import InputError
+from collectives.input_files import check_input
+from collectives.programs.door import ProgramEnded, ProgramFile
+from collectives.programs.limits import Limits, read_limits
+from collectives.quoting import make_printable, quote
+from collectives.workload import Training, is_file_reference
+from realcomm.launching.torchrun import under_torchrun
+
+MODULES = ("realcomm.profiling.meta",)  # imported before the user's file, so that torch counts for no limit
+
+
+def check_model(training: Training) -> None:
+    """Raise InputError for a model whose file is not there, or whose function does not come back within its limits.
+
+    What else is wrong with it the ranks say, which build it as it is. Under torchrun it is not tried.
+    """
+    if is_file_reference(training.model):
+        path = check_model_file(training.model)
+        if not under_torchrun():
+            status = path.stat()
+            _try_file(training.model, path.resolve(), status.st_mtime_ns, status.st_size, read_limits())
+
+
+def check_model_file(text: str) -> Path:
+    """Return the path of the file in ``FILE.py:NAME``, which is noted as read. Raise InputError if it cannot be."""
+    file, _, name = text.rpartition(":")
+    path = Path(file)
+    if not path.exists():
+        raise InputError(f"model {quote(text)}: there is no file {file}; give FILE.py:{name}")
+    try:
+        check_input(path, MOST_BYTES)
+    except InputError as error:
+        raise InputError(f"model {quote(text)}: {error}") from error
+    return path
+
+
+@lru_cache(maxsize=64)
+def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: Limits) -> None:
+    ask_file(text, "realcomm.training.models:try_model", [])
+
+
+def ask_file(text: str, function: str, given: list[Any]) -> tuple[ProgramFile, Any]:
+    """Return what a function of ours, MODULE:FUNCTION, finds in the file of ``FILE.py:NAME``, untrusted plain data.
+
+    It is called with the file's path, NAME and ``given``, and the process it is in ends after it. Raise InputError.
+    """
+    path = check_model_file(text).absolute().resolve()
+    file = ProgramFile(path, MODULES)
+    try:
+        file.ask({"do": "ready"})
+        header, _ = file.ask({"do": "call", "function": function, "given": [text.rpartition(":")[2], *given]})
+    except ProgramEnded as error:
+        raise InputError(f"model {quote(text)}: {error}") from error
+    if header.get("memory"):
+        line = f" (line {int(header['line'])} of {path.name})" if header.get("line") else ""
+        raise InputError(f"model {quote(text)}: it takes more than {read_limits().describe_memory()}{line}")
+    if "refused" in header:
+        said = make_printable(str(header["refused"]))
+        raise InputError(said if said.startswith("model ") else f"model {quote(text)}: {said}")
+    return file, header.get("found")

@@ -1,0 +1,100 @@
+"""Users' model files that do what no model should: each ends in its own process, and the message names the line."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives.errors import InputError
+from collectives.programs.door import ProgramFile
+from collectives.workload import Training
+from realcomm.profiling.file_models import trace_model
+from realcomm.training import model_files
+from realcomm.training.model_files import ask_file, check_model
+
+MODEL = """import ctypes, os, sys, time
+def loop():
+    while True: pass
+def sleep():
+    time.sleep(60)
+def fork():
+    while True: os.fork()
+def quit():
+    os._exit(0)
+def leave():
+    sys.exit(0)
+def deep():
+    return deep()
+def large():
+    return [bytes(1 << 30)]
+def crash():
+    ctypes.string_at(0)
+def interrupt():
+    raise KeyboardInterrupt
+def told():
+    return {"parameters": 3}
+"""
+ENDED = {
+    "loop": (r"longer than 1 s \(RINGLAB_PROGRAM_SECONDS=10 would", 3),
+    "sleep": ("longer than 1 s", 5),
+    "fork": ("more than 16 processes", None),
+    "quit": ("ends its process with status 0", 9),
+    "leave": ("SystemExit: 0", 11),
+    "deep": ("RecursionError", 13),
+    "large": (r"more than 512 MiB of memory \(RINGLAB_PROGRAM_MEMORY", 15),
+    "crash": ("ended by SIGSEGV", 17),
+    "interrupt": ("KeyboardInterrupt", 19),
+}
+
+
+def call_in_guest(path: Path, name: str) -> Any:
+    """Stand in for what traces a model with torch, which takes seconds to import."""
+    code = compile(path.read_text(), str(path), "exec")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return names[name]()
+
+
+HERE = f"{__name__}:call_in_guest"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RINGLAB_PROGRAM_SECONDS", "1")
+    path = tmp_path / "mine.py"
+    path.write_text(MODEL)
+    return path
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_a_model_file_ends_within_its_limits_with_its_line(
+    name: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "MODULES", (__name__,))
+    said, line = ENDED[name]
+    with pytest.raises(InputError, match=f"^model '.*mine.py:{name}'.*{said}") as caught:
+        ask_file(f"{file}:{name}", HERE, [])
+    assert line is None or str(caught.value).endswith(f"(line {line} of mine.py)")
+    assert ask_file(f"{file}:told", HERE, [])[1] == {"parameters": 3}
+
+
+def test_what_a_model_file_says_is_no_profile_until_it_is_checked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for found, said in ((3, "cannot be read"), ({"layers": 3}, "not a modelprofile"), (None, "cannot be read")):
+        answer = ProgramFile(file), found
+        monkeypatch.setattr("realcomm.profiling.file_models.ask_file", lambda *_, answer=answer: answer)
+        with pytest.raises(InputError, match=said):
+            trace_model(f"{file}:told")
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/proc/self/mem")])
+def test_a_model_file_is_a_regular_file(made: Any, tmp_path: Path) -> None:
+    made(tmp_path / "mine.py")
+    with pytest.raises(InputError, match=r"regular file|Permission|kernel"):
+        check_model(Training(None, model=f"{tmp_path}/mine.py:build"))
+
+
+def test_a_model_is_tried_before_ranks_build_it(file: Path) -> None:
+    file.write_text("import torch\ndef build():\n    while True: pass\n")
+    with pytest.raises(InputError, match=r"longer than 1 s .* \(line 3 of mine.py\)"):
+        check_model(Training(None, model=f"{file}:build"))
