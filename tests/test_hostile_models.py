@@ -1,6 +1,8 @@
 """Users' model files that do what no model should: each ends in its own process, and the message names the line."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,15 @@ def test_a_model_is_tried_before_ranks_build_it(file: Path) -> None:
     file.write_text("import torch\ndef build():\n    while True: pass\n")
     with pytest.raises(InputError, match=r"longer than 1 s .* \(line 3 of mine.py\)"):
         check_model(Training(None, model=f"{file}:build"))
+
+
+def test_torch_leaves_no_folder_of_its_compiler(tmp_path: Path) -> None:
+    code = (
+        "import collectives.checks, torch; from realcomm.training.replica import import_compiler; import_compiler();"
+        "torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).zero_grad()"
+    )
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(
+        call, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr, [*tmp_path.iterdir()]) == (0, "", [])

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from realcomm.launching.compiler_folder import importing_compiler
+
 GPU_TYPES = {  # by generation, as its get_gpu_type finds them by compute capability; else it takes Ampere
     "volta": "VOLTA", "turing": "VOLTA", "ampere": "AMPERE", "ada": "AMPERE", "hopper": "HOPPER",
     "blackwell": "BLACKWELL", "cdna": "HOPPER",
@@ -34,7 +36,8 @@ def estimate_with_torch(machine: TorchMachine, collective: str, ranks: int, size
     >>> estimate_with_torch(TorchMachine("hopper", 8, True), "reduce", 8, [1024]) is None
     True
     """
-    from torch._inductor import comm_analysis  # slow to import
+    with importing_compiler():
+        from torch._inductor import comm_analysis  # slow to import
 
     kind = comm_analysis.get_collective_type_from_kernel_name(KERNEL_NAMES.get(collective, collective))
     if kind == comm_analysis.NCCL_COLL.UNSUPPORTED:

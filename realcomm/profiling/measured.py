@@ -23,6 +23,7 @@ from collectives.recipe import PRECISIONS, check_known
 from collectives.records.environment import cores, describe_environment
 from collectives.records.model_profile import Measured, ModelProfile
 from collectives.workload import Training
+from realcomm.launching.compiler_folder import import_compiler
 from realcomm.profiling.model_sources import ModelSource, loss_of
 from realcomm.profiling.watched_ops import WatchedOps
 from realcomm.training.datasets import load_images
@@ -82,6 +83,7 @@ def _measure(
         torch.manual_seed(0)
         model = source.build().to(device).train()
         batch = source.batch(batch_size, device)
+    import_compiler()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     mark = _mark_of(device)
     rows = [_step(model, optimizer, batch, precision, mark) for _ in range(WARM_UP + steps)][WARM_UP:]

@@ -12,6 +12,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from collectives.recipe import Recipe
+from realcomm.launching.compiler_folder import import_compiler
 from realcomm.launching.group import own_device
 from realcomm.training.gradient_sync import GradientSync, lay_out, named_parameters
 from realcomm.training.stopwatch import Stopwatch
@@ -36,6 +37,7 @@ class Replica:
 
 def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: int = 1) -> Replica:
     """Return a model ready to train for ``steps`` steps by a recipe; its gradients are zero."""
+    import_compiler()
     learning_rate = recipe.scaled_learning_rate(world_size)
     optimizer: Optimizer
     if recipe.optimizer == "adamw":
