@@ -18,7 +18,7 @@ def importing_compiler() -> Iterator[None]:
     What a model compiles later is kept where torch says.
 
     >>> with importing_compiler():
-    ...     os.environ[VARIABLE] == tempfile.gettempdir()
+    ...     VARIABLE in os.environ
     True
     """
     given = os.environ.get(VARIABLE)
