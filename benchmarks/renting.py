@@ -21,6 +21,7 @@ from typing import Any
 import ringlab
 from collectives.output_files import write_text
 from collectives.records.environment import cores, describe_environment
+from simcomm.renting.chances import Said, judge_chances, pairs_of
 from simcomm.renting.regret import (
     BySheets,
     Option,
@@ -104,7 +105,14 @@ def regret() -> dict[str, Any]:
     return found
 
 
-def _plain(found: Summary) -> dict[str, float]:
+def chances() -> list[dict[str, float]]:
+    """Return how often what was said of two types of GPU came true, by the probability with which it was said."""
+    lowest = gpu_prices(read_rentals())
+    judged = judge_chances(pairs_of(job_options(read_series(), lowest, 1)), draw_prices(lowest))
+    return [_plain(one) for one in judged]
+
+
+def _plain(found: Summary | Said) -> dict[str, float]:
     return {name: round(value, 5) for name, value in found._asdict().items()}
 
 
@@ -115,7 +123,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     found = {"environment": describe_environment(), "plan": time_plan(options.choices), "regret": regret()}
-    print(json.dumps({key: found[key] for key in ("plan", "regret")}, indent=2))
+    found["chances"] = chances()
+    print(json.dumps({key: found[key] for key in ("plan", "regret", "chances")}, indent=2))
     write_text(options.output, json.dumps(found, indent=2) + "\n")
 
 

@@ -81,6 +81,15 @@ def measured() -> str:
     return "\n".join(lines) + "\n"
 
 
+def chances() -> str:
+    """Return how often what was said of two types of GPU came true, by benchmarks/renting.py."""
+    lines = ["| said | in the mean | came true | comparisons |", "| --- | ---: | ---: | ---: |"]
+    for one in json.loads(RESULTS.read_text())["chances"]:
+        bounds = f"{one['low']:.0%} to {one['high']:.0%}"
+        lines.append(f"| {bounds} | {one['said']:.1%} | {one['true']:.1%} | {one['comparisons']:,} |")
+    return "\n".join(lines) + "\n"
+
+
 def example() -> str:
     """Return what a plan of the page's example says, as the command prints it."""
     with StringIO() as file:
@@ -101,7 +110,8 @@ def example() -> str:
 
 def updated(page: str) -> str:
     """Return the page with stories and measurements as they are now."""
-    for name, made in (("example", example()), ("stories", all_stories()), ("speed", measured())):
+    parts = {"example": example(), "stories": all_stories(), "speed": measured(), "chances": chances()}
+    for name, made in parts.items():
         page = write_between(page, name, made)
     return page
 

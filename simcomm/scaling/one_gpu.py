@@ -111,13 +111,26 @@ def guess_rates(
     seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[Rate]:
     """Return the rates of jobs on one GPU, given others. Those of sources that were not seen are as sure as that."""
-    return guess_together(seen, asked, process)[0]
+    logs, covariance, narrower = _condition(seen, asked, process)
+    return _as_rates(logs, np.sqrt(np.diag(covariance)) * narrower)
 
 
-def guess_together(
-    seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
-) -> tuple[list[Rate], Floats]:
-    """Return what ``guess_rates`` does, and the covariance of the logarithms: what is wrong with several alike."""
+def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[Rate], Floats]:
+    """Return the rates of one job on several GPUs, and the covariance of their logarithms.
+
+    A rate is narrower than the process says, as in ``guess_rates``; how two GPUs differ is not: what is taken away is
+    taken from what all of them have in common, as far as that goes.
+    """
+    logs, covariance, narrower = _condition(seen, asked, None)
+    common = float(1 / np.linalg.inv(covariance).sum())  # beyond it, some average would be surer than sure
+    covariance = covariance - min(float(((1 - narrower**2) * np.diag(covariance)).mean()), 0.99 * common)
+    return _as_rates(logs, np.sqrt(np.diag(covariance))), covariance
+
+
+def _condition(
+    seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None
+) -> tuple[Floats, Floats, Floats]:
+    """Return the logarithms of rates, their covariance by the process, and by how much each is narrower than that."""
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(asked)
     noise = values["noise"] ** 2
@@ -128,11 +141,12 @@ def guess_together(
     covariance = covariance_of(wanted, wanted, values) + noise * np.eye(len(asked)) - shared @ inverse @ shared.T
     np.fill_diagonal(covariance, np.maximum(np.diag(covariance), noise))
     jobs = set(known.words["job"].tolist())
-    wider = np.array([SPREAD_OF_KNOWN if job in jobs else SPREAD_OF_UNKNOWN for job in wanted.words["job"].tolist()])
-    covariance *= np.outer(wider, wider)
-    spreads = np.sqrt(np.diag(covariance)).tolist()
-    rates = [Rate(rate, spread) for rate, spread in zip(np.exp(guessed).tolist(), spreads, strict=True)]
-    return rates, covariance
+    narrower = [SPREAD_OF_KNOWN if job in jobs else SPREAD_OF_UNKNOWN for job in wanted.words["job"].tolist()]
+    return guessed, covariance, np.array(narrower)
+
+
+def _as_rates(logs: Floats, spreads: Floats) -> list[Rate]:
+    return [Rate(rate, spread) for rate, spread in zip(np.exp(logs).tolist(), spreads.tolist(), strict=True)]
 
 
 class Columns(NamedTuple):
