@@ -10,6 +10,9 @@ import hypothesis
 import pytest
 from command_line import Ringlab, in_this_process
 
+from collectives.workload import Training
+from realcomm.training.preloading import preload_for
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs"))  # the programs that write pages share a module
 
 gc.set_threshold(100_000)  # what thousands of tests and their imports hold is no garbage
@@ -17,6 +20,8 @@ gc.set_threshold(100_000)  # what thousands of tests and their imports hold is n
 # How long an example takes is up to what else the machine does.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
+
+preload_for([Training(None)])  # one server has the ranks of all tests, whichever is the first to launch some
 
 
 @pytest.fixture

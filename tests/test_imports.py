@@ -101,6 +101,29 @@ def test_a_command_starts_without_what_is_slow_to_import(names: str, slow: set[s
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
+LAUNCHING = """if True:
+    import sys
+    import simcomm
+    from collectives import Training
+    from realcomm.launching.server import _Known
+    from realcomm.training import trainer
+    trainer.launch, trainer.check_model = lambda *given, **named: sys.exit(), lambda training: None
+    try:
+        trainer.train(Training(None, model=sys.argv[1]), simcomm.this_machine(ranks=2))
+    finally:
+        print("torch" in sys.modules, "torchvision" in _Known.also)
+"""
+
+
+@pytest.mark.parametrize(("model", "told"), [("resnet18", "False True"), (f"{__file__}:build", "False False")])
+def test_what_launches_a_training_needs_no_torch_and_ranks_of_a_model_of_ones_own_no_torchvision(
+    model: str, told: str
+) -> None:
+    call = [sys.executable, "-c", LAUNCHING, model]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
+
+
 STARTED = """if True:
     import sys
     from ringlab.__main__ import main

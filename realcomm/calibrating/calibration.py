@@ -13,11 +13,15 @@ from realcomm.calibrating.blocks import CalibrationBlock, Setting, make_calibrat
 from realcomm.calibrating.load import LoadWatch, watch_load
 from realcomm.calibrating.plan import Plan, make_plan
 from realcomm.launching.launcher import launch
+from realcomm.launching.server import preload
 from realcomm.launching.types import Progress, Ranks
 from realcomm.measuring.collective_run import make_trace as make_collective_trace
+from realcomm.training.model_files import check_model
+from realcomm.training.preloading import preload_for
+from realcomm.training.step_count import known_images
 
 if TYPE_CHECKING:
-    from realcomm.calibrating.calibrator import RankTurns
+    from realcomm.calibrating.rank_turns import RankTurns
 
 ALONE_TURNS = 3  # of a calibration without runs
 
@@ -50,7 +54,7 @@ def calibrate(
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
     """
-    _check_trainings(trainings)
+    _prepare(trainings)
     plan = make_plan(ranks, requests, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
     with watch_load() as load:
         found = launch(_worker, ranks, plan, backend=backend, timeout=timeout, progress=progress)
@@ -72,7 +76,7 @@ def run_in_turns(
     ``launch`` does.
     """
     check_cluster(cluster, Ranks)
-    _check_trainings(trainings)
+    _prepare(trainings)
     ranks = cluster.world_size
     plan = make_plan(ranks, requests, trainings, runs=True)
     with watch_load() as load:
@@ -109,7 +113,7 @@ def _training_traces(
     plan: Plan, cluster: Ranks, trainings: Sequence[Training], ranks: "Sequence[RankTurns]"
 ) -> list[Trace]:
     """Return the trace of each training, in the order in which they were asked for."""
-    from realcomm.training.trainer import make_trace  # torch comes with it
+    from realcomm.training.trainer import make_trace
 
     runs = [training for one in plan.trainings for training in one.runs]
     traces = [
@@ -119,12 +123,13 @@ def _training_traces(
     return [next(trace for run, trace in traces if run is training) for training in trainings]
 
 
-def _check_trainings(trainings: Sequence[Training]) -> None:
-    """Raise InputError for missing images and hostile models here, rather than in every process."""
-    if trainings:
-        from realcomm.training.datasets import load_images  # torch comes with it
-        from realcomm.training.model_files import check_model
+def _prepare(trainings: Sequence[Training]) -> None:
+    """Have the ranks' modules imported; raise InputError for missing images and hostile models, before any rank does."""
+    preload("realcomm.calibrating.calibrator")
+    preload_for(trainings)
+    for training in trainings:
+        check_model(training)
+        if known_images(training) is None:
+            from realcomm.training.datasets import load_images  # torch comes with it
 
-        for training in trainings:
-            check_model(training)
             load_images(training, train=True)

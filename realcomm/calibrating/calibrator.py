@@ -1,6 +1,5 @@
 """One rank's part of calibrating, and of calibrating and running in turns."""
 
-from dataclasses import dataclass
 from time import process_time
 
 import torch.distributed as dist
@@ -9,15 +8,16 @@ from collectives.units import format_size
 from realcomm.calibrating.beside import BesideCalibrator
 from realcomm.calibrating.blocks import RankBlock, TrainingKind
 from realcomm.calibrating.plan import Plan, TrainingPlan
+from realcomm.calibrating.rank_turns import RankTurns
 from realcomm.calibrating.stand_in import StandInTraining
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.measurement import RankMeasurement
 from realcomm.measuring.probes import ProbeBench, time_reduction
 from realcomm.measuring.rank_measurement import RunningMeasurement
 from realcomm.measuring.timing import without_garbage_collection
 from realcomm.training.compute_phases import LoneTraining
-from realcomm.training.running import RankResult, RunningTraining
+from realcomm.training.rank_result import RankResult
+from realcomm.training.running import RunningTraining
 
 REDUCTIONS = 9  # repetitions in a block
 STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
@@ -25,16 +25,6 @@ LEAST_STEPS = 6  # training steps of a block
 BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
 LONE_STEPS = 3  # of one rank by itself, in a block
 MOST_PAUSES = 2  # of running in a turn, in which a block is calibrated; more trainings than that share one
-
-
-@dataclass
-class RankTurns:
-    """What one rank measured in all blocks, those of calibrating and those of running apart."""
-
-    calibration: list[RankBlock]
-    collectives: list[RankMeasurement]
-    trainings: list[RankResult]
-    cpu_s: float  # of all its threads, from the start of the process
 
 
 def take_turns(rank: int, world_size: int, plan: Plan) -> RankTurns:

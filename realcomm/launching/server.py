@@ -11,16 +11,14 @@ from pathlib import Path
 from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from threading import Thread, current_thread, main_thread
 from types import ModuleType
+from typing import ClassVar
 
 from collectives.errors import RunFailed
 from realcomm.launching import server_preload
 from realcomm.launching.interrupts import HeldInterrupts
 
-# Imported once by the server; the latter only if this process has imported them too, as they take seconds and only a
-# training needs them.
+# Imported once by the server, for all ranks.
 _PRELOADED = ("torch", "torch.distributed", "numpy", "realcomm.launching.worker", "realcomm.execution.executor")
-_PRELOADED_WITH_LAUNCHER = ("torchvision", "sklearn.datasets", "realcomm.training.trainer")
-
 
 # What the path of a socket holds is 107 bytes on Linux and 103 on macOS; multiprocessing's own is the longest of them.
 _SOCKET_BYTES = 103
@@ -30,6 +28,15 @@ _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 class _Known:
     answers: bool = False  # whether the server has forked a process yet
+    also: ClassVar[dict[str, None]] = {}  # modules that some runs need, in order
+
+
+def preload(*modules: str) -> None:
+    """Have the server import these modules too, once for all ranks, unless it runs already.
+
+    They take seconds, so that whoever launches ranks that need them says so before.
+    """
+    _Known.also.update(dict.fromkeys(modules))
 
 
 def start_server() -> None:
@@ -37,8 +44,7 @@ def start_server() -> None:
 
     Between the making of its folder and its start, less than a millisecond, nobody would remove the folder.
     """
-    wanted = (name for name in _PRELOADED_WITH_LAUNCHER if name in sys.modules)
-    forkserver.set_forkserver_preload([server_preload.__name__, *_PRELOADED, *wanted])
+    forkserver.set_forkserver_preload([server_preload.__name__, *_PRELOADED, *_Known.also])
     resource_tracker.ensure_running()  # it would unblock SIGINT if the server had to start it
     before = pthread_sigmask(SIG_BLOCK, {SIGINT})
     try:

@@ -21,6 +21,7 @@ from collectives.step import Kind, extent
 from realcomm.execution.broken_run import tracing_what_breaks
 from realcomm.execution.events import Event
 from realcomm.launching.launcher import check_launch, launch
+from realcomm.launching.server import preload
 from realcomm.launching.types import Network, Progress, Ranks
 from realcomm.measuring.measurement import Measurement, RankMeasurement
 
@@ -68,6 +69,7 @@ def run(
         verify(request.algorithm, cluster.world_size, request.root)
     elif backend != NCCL:
         raise InputError(f"{request.algorithm.full_name} is what NCCL itself does, and the backend is {backend}")
+    preload("realcomm.measuring.rank_measurement")
     with _save(buffers) as inputs:
         measurement = Measurement(request, warmup, repetitions, inputs)
         with tracing_what_breaks(request, cluster):

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torchvision.models.resnet import ResNet
 
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -50,14 +49,16 @@ def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
     >>> list(named_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "mine"))
     ['0', '1']
     """
+    if isinstance(model, nn.Sequential):
+        return dict(model.named_children())
+    from torchvision.models.resnet import ResNet  # slow to import
+
     if isinstance(model, ResNet):
         stem = ("conv1", "bn1", "relu", "maxpool")
         found = {each: getattr(model, each) for each in stem}
         for layer in ("layer1", "layer2", "layer3", "layer4"):
             found |= {f"{layer}.{number}": block for number, block in enumerate(getattr(model, layer))}
         return {**found, "avgpool": nn.Sequential(model.avgpool, nn.Flatten()), "fc": model.fc}
-    if isinstance(model, nn.Sequential):
-        return dict(model.named_children())
     raise InputError(
         f"model {quote(name)} is no list of blocks that follow each other; give one of torchvision's ResNets, or "
         "FILE.py:NAME that returns a torch.nn.Sequential"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torchvision.models import get_model
 
 from collectives.errors import InputError, describe_error
 from collectives.programs.guest import is_about_memory
@@ -31,6 +30,8 @@ def build_model(training: Training, seed: int) -> nn.Module:
 
 def build_resnet(training: Training) -> nn.Module:
     """Return torchvision's ResNet with random weights, and with the training's stem and classes."""
+    from torchvision.models import get_model  # as slow to import as torch; what trains a model of one's own needs none
+
     model: nn.Module = get_model(training.model, weights=None, num_classes=training.classes)
     if training.stem == "cifar":
         model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)

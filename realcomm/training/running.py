@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from torch import nn
 
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
-from collectives.records.spans import Span
 from collectives.workload import Buckets, Training
 from realcomm.execution.executor import execute
 from realcomm.launching.group import own_device
@@ -25,20 +24,12 @@ from realcomm.training.models import build_model
 from realcomm.training.observing import EpochRecord, Observer, RankGradients, State, StepRecord
 from realcomm.training.overlapped import DuringBackward
 from realcomm.training.random_states import get_random_states, set_random_states
+from realcomm.training.rank_result import RankResult
 from realcomm.training.replica import WARM_UP_STEPS, Replica, load_schedule, make_replica, take_step
 from realcomm.training.replica_checks import check_equal_steps, describe_what_is_not_finite, make_checks
 from realcomm.training.shard import Shard, held_out_batches
 from realcomm.training.stopwatch import Stopwatch
 from realcomm.training.weights import broadcast, save_weights, weights_digest
-
-
-@dataclass(frozen=True)
-class RankResult:
-    """The result of a training on one rank."""
-
-    spans: list[Span]
-    facts: dict[str, float]  # the same on all ranks, but for single_rank_step_s, which rank 0 measures
-    digest: str  # SHA-256 of its final weights
 
 
 class RunningTraining:

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset
 
-from collectives.checks import check_whole_number
-from collectives.errors import InputError
 from collectives.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.training.datasets import Images, load_images
+from realcomm.training.step_count import count_steps
 
 TEST_BATCH_SIZE = 256  # only speed depends on it
 
@@ -27,24 +26,14 @@ class Shard:
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
         """Take the batches of all epochs, or the first ``steps`` of them. Raise InputError if there is none."""
-        check_whole_number("epochs", training.epochs, at_least=1)
-        if steps is not None:
-            check_whole_number("steps", steps, at_least=1)
         dataset = load_images(training, train=True)
+        images = len(dataset)  # type: ignore[arg-type]
+        self.steps_per_epoch, self.steps = count_steps(training, lambda: images, world_size, steps)
         self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
         self._dataset, self._batch_size = dataset, training.batch_size
         self._sampler: DistributedSampler[Any] = DistributedSampler(
             dataset, world_size, rank, seed=training.seed, drop_last=True
         )
-        self.steps_per_epoch = len(self._sampler) // training.batch_size
-        available = self.epochs * self.steps_per_epoch
-        self.steps = available if steps is None else min(steps, available)
-        if self.steps < 1:
-            images, needed = len(dataset), world_size * training.batch_size  # type: ignore[arg-type]
-            raise InputError(
-                f"batch_size {training.batch_size} on {world_size} ranks takes {needed} images a step, but "
-                f"{training.dataset} has {images} to train on; choose at most {images // world_size}"
-            )
 
     def epochs_after(self, steps: int) -> float:
         """Return how many epochs ``steps`` steps are."""

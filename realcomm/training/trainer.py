@@ -1,8 +1,9 @@
 """Data-parallel training on real ranks: a rank program averages the gradients, every phase of every step is timed."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collectives.checks import check_cluster, check_path
 from collectives.errors import InputError
@@ -13,12 +14,14 @@ from collectives.workload import Training, check_training
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Network, Progress, Ranks
 from realcomm.training.broken_training import tracing_what_breaks
-from realcomm.training.checkpointing import Checkpointing, Start, find_start, removing_remains
-from realcomm.training.datasets import load_images
 from realcomm.training.model_files import check_model
-from realcomm.training.observing import Observer
-from realcomm.training.running import RankResult, RunningTraining
-from realcomm.training.shard import Shard
+from realcomm.training.preloading import preload_for
+from realcomm.training.rank_result import RankResult
+from realcomm.training.step_count import count_steps, known_images
+
+if TYPE_CHECKING:  # what launches ranks does without torch
+    from realcomm.training.checkpointing import Start
+    from realcomm.training.observing import Observer
 
 
 def train(
@@ -31,8 +34,8 @@ def train(
     progress: Progress | None = None,
     network: Network | None = None,
     weights_file: Path | str | None = None,
-    observers: Sequence[Observer] = (),
-    resume: str | Path | Start | None = None,
+    observers: "Sequence[Observer]" = (),
+    resume: "str | Path | Start | None" = None,
 ) -> Trace:
     """Train on ``cluster.world_size`` processes of this machine, for all epochs or only the first ``steps`` steps.
 
@@ -67,13 +70,17 @@ def train(
     check_training(training, steps)
     _check(training, cluster.world_size, steps, backend)
     weights = None if weights_file is None else check_path("weights_file", weights_file)
-    start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
+    removing: AbstractContextManager[None] = nullcontext()
     if training.checkpoints is not None or resume is not None:
-        observers = (*observers, Checkpointing(training, start.checkpoint))
+        from realcomm.training.checkpointing import Checkpointing, Start, find_start, removing_remains
+
+        start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
+        observers, removing = (*observers, Checkpointing(training, start.checkpoint)), removing_remains(training)
     given = (training, steps, weights, tuple(observers))
     options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress, "network": network}
     options["renews"] = True
-    with tracing_what_breaks(training, cluster), removing_remains(training):
+    preload_for([training])
+    with tracing_what_breaks(training, cluster), removing:
         ranks = launch(train_rank, cluster.world_size, *given, **options)
     return make_trace(training, cluster, ranks)
 
@@ -97,6 +104,7 @@ def train_each(
     for training, count in zip(trainings, counts, strict=True):
         _check(training, cluster.world_size, count, "gloo")
     options: dict[str, Any] = {"timeout": timeout, "progress": progress, "network": network, "renews": True}
+    preload_for(trainings)
     found = launch(_train_each, cluster.world_size, trainings, counts, **options)
     return [
         make_trace(training, cluster, [*of]) for training, of in zip(trainings, zip(*found, strict=True), strict=True)
@@ -113,9 +121,11 @@ def train_rank(
     training: Training,
     steps: int | None = None,
     weights_file: Path | None = None,
-    observers: Sequence[Observer] = (),
+    observers: "Sequence[Observer]" = (),
 ) -> RankResult:
     """Train as one rank of the default group of torch.distributed; all ranks end with the same weights."""
+    from realcomm.training.running import RunningTraining  # torch comes with it
+
     running = RunningTraining(rank, world_size, training, steps, observers)
     running.take_steps()
     return running.finish(weights_file)
@@ -147,7 +157,17 @@ def _check(training: Training, world_size: int, steps: int | None, backend: str)
     check_model(training)
     if training.precision == "fp16" and backend != "nccl":
         raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs there are float32 and bf16")
-    Shard(training, 0, world_size, steps)
-    load_images(training, train=False)
+    count_steps(training, lambda: _count_images(training), world_size, steps)
     if training.gradient_sync is not None and not training.gradient_sync.is_nccl:
         verify(training.gradient_sync, world_size)
+
+
+def _count_images(training: Training) -> int:
+    """Return how many images there are to train on; files are read, the held-out images too. Raise InputError."""
+    images = known_images(training)
+    if images is None:
+        from realcomm.training.datasets import load_images  # torch comes with it
+
+        load_images(training, train=False)
+        images = len(load_images(training, train=True))  # type: ignore[arg-type]
+    return images

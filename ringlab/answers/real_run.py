@@ -77,7 +77,8 @@ def run(
     the scenario's cluster, emulated. ``auto`` is resolved before, as ``predict`` does with the same calibration. Raises
     RunFailed, and ProgramError before anything is measured.
     """
-    import realcomm  # torch comes with it
+    import realcomm
+    from realcomm.training.preloading import preload_for
 
     progress = NoProgress() if progress is None else progress
     requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
@@ -93,6 +94,7 @@ def run(
         nullcontext([]) if watch is None else watch.observing(resumes=resume is not None)
     )
     announce_run(progress, scenario.cluster, once, jobs, backend)
+    preload_for(jobs)  # the collectives before them start the server of all ranks
     with watched as observers:
         for request in once:
             with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:

@@ -1,0 +1,17 @@
+"""What a rank tells of calibrating and running in turns."""
+
+from dataclasses import dataclass
+
+from realcomm.calibrating.blocks import RankBlock
+from realcomm.measuring.measurement import RankMeasurement
+from realcomm.training.rank_result import RankResult
+
+
+@dataclass
+class RankTurns:
+    """What one rank measured in all blocks, those of calibrating and those of running apart."""
+
+    calibration: list[RankBlock]
+    collectives: list[RankMeasurement]
+    trainings: list[RankResult]
+    cpu_s: float  # of all its threads, from the start of the process

@@ -1,0 +1,21 @@
+"""What the ranks of a training import, so that the server that they are forked from does it once."""
+
+from collections.abc import Iterable
+
+from collectives.workload import Training, is_file_reference
+from realcomm.launching.server import preload
+
+_ALL = ("realcomm.training.running", "torch._dynamo")  # which torch's optimizers import when they are first used
+_BY_DATASET = {
+    "digits": ("sklearn.datasets", "sklearn.model_selection"),
+    "cifar10": ("torchvision",),
+    "imagefolder": ("torchvision",),
+}
+
+
+def preload_for(trainings: Iterable[Training]) -> None:
+    """Have the server import what ranks of these trainings need, unless it runs already."""
+    for training in trainings:
+        preload(*_ALL, *_BY_DATASET.get(training.dataset, ()))
+        if not is_file_reference(training.model):
+            preload("torchvision")

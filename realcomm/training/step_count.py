@@ -1,0 +1,41 @@
+"""How many steps a training takes; of images that need not be read for that, it is known without torch."""
+
+from collections.abc import Callable
+
+from collectives.checks import check_whole_number
+from collectives.errors import InputError
+from collectives.workload import Training
+
+DIGITS = 1437  # of scikit-learn's handwritten digits to train on
+
+
+def known_images(training: Training) -> int | None:
+    """Return how many images there are to train on; None of a data set that lies in files.
+
+    >>> known_images(Training(None))
+    1437
+    """
+    return {"digits": DIGITS, "synthetic": training.images}.get(training.dataset)
+
+
+def count_steps(training: Training, images: Callable[[], int], world_size: int, steps: int | None) -> tuple[int, int]:
+    """Return the steps of an epoch, and of all epochs or the first ``steps`` of them. Raise InputError if none is.
+
+    ``images`` tells how many there are to train on.
+
+    >>> count_steps(Training(None, batch_size=32, epochs=3), lambda: 1437, world_size=2, steps=None)
+    (22, 66)
+    """
+    check_whole_number("epochs", training.epochs, at_least=1)
+    if steps is not None:
+        check_whole_number("steps", steps, at_least=1)
+    number = images()
+    in_epoch = number // world_size // training.batch_size
+    available = training.epochs * in_epoch
+    if available < 1:
+        needed = world_size * training.batch_size
+        raise InputError(
+            f"batch_size {training.batch_size} on {world_size} ranks takes {needed} images a step, but "
+            f"{training.dataset} has {number} to train on; choose at most {number // world_size}"
+        )
+    return in_epoch, available if steps is None else min(steps, available)
