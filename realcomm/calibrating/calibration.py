@@ -124,7 +124,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> None:
-    """Have the ranks' modules imported; raise InputError for missing images and hostile models, before any rank does."""
+    """Have the ranks' modules imported. Raise InputError for missing images and hostile models, before any rank."""
     preload("realcomm.calibrating.calibrator")
     preload_for(trainings)
     for training in trainings:
