@@ -27,8 +27,11 @@ class TcpTerms:
     cores: float = inf  # that all ranks share: what software does waits for one of them; off: infinite
     post_cpu: float = 0.0  # seconds of a core in which a rank posts a send or a receive, one after the other
     arrival_cpu: float = 0.0  # seconds of a core between the last byte of a message or notice and that a rank knows
-    follow_cpu: float = inf  # of what comes while the rank is at what came before: no more than that; off: infinite
-    own_share: float = 1.0  # of both, that gloo's own collectives take, which post in C++ and not in Python; off: 1
+    wake_cpu: float = 0.0  # seconds of a core before a rank goes on that had to wait for a message
+    own_share: float = (
+        1.0  # of these three, that gloo's own collectives take, which post in C++ and not in Python; off: 1
+    )
+    own_start: float = 0.0  # seconds of a core more before the first message of gloo's own, from a thread of gloo's
     send_buffer: float = inf  # bytes that a send may leave behind when it returns; off: 0, it returns when all is there
     window: float = inf  # bytes of a connection under way; off: infinite
     piece: float = inf  # bytes of a connection that wait for its first link or are on it; off: infinite
@@ -90,7 +93,7 @@ class Transport:
         """
         if self.tcp is None:
             return self
-        share = self.tcp.own_share
-        post, arrival = share * self.tcp.post_cpu, share * self.tcp.arrival_cpu
-        follow = share * min(self.tcp.arrival_cpu, self.tcp.follow_cpu)
-        return replace(self, tcp=replace(self.tcp, post_cpu=post, arrival_cpu=arrival, follow_cpu=follow))
+        tcp, share = self.tcp, self.tcp.own_share
+        post, arrival, wake = (share * seconds for seconds in (tcp.post_cpu, tcp.arrival_cpu, tcp.wake_cpu))
+        start = tcp.start + tcp.own_start
+        return replace(self, tcp=replace(tcp, start=start, post_cpu=post, arrival_cpu=arrival, wake_cpu=wake))

@@ -16,7 +16,7 @@ from typing import Any
 import realcomm
 import simcomm
 from collectives import Trace
-from collectives.records.pair_probes import PairProbes
+from collectives.records.pair_probes import read_pair
 from collectives.units import format_time, parse_size
 from ringlab.answers.emulation import as_built, hosts_bandwidth, on_emulated
 from scenarios import load
@@ -63,7 +63,7 @@ def main() -> None:
     with realcomm.emulate(scenario.cluster) as network:
         measured = realcomm.run(options.algorithm, scenario.cluster, nbytes, network=network)
         built = as_built(scenario, network).cluster
-    transport = fit_pair(PairProbes(**pair), built.world_size)
+    transport = fit_pair(read_pair(pair), built.world_size)
     predicted = simcomm.run(options.algorithm, replace(built, transport=transport), nbytes)
     print("\n".join(compare(predicted, measured)))
 

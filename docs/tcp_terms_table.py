@@ -8,7 +8,7 @@ The model was built on the scenarios of ``CHOSEN_ON``; the others were put aside
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -18,27 +18,20 @@ from typing import Any
 from page_marks import write_between
 
 import simcomm
-from collectives import TcpTerms, Transport
+from collectives import Transport
 from collectives.output_files import write_text
-from collectives.records.pair_probes import PairProbes
+from collectives.records.pair_probes import read_pair
 from collectives.units import format_size
 from ringlab.answers.accuracy_here import WITHIN
 from ringlab.answers.emulation import hosts_bandwidth, without_latencies
 from scenarios import load
 from simcomm.cluster.calibrated import TCP_GOODPUT
 from simcomm.cluster.pair_fit import fit_pair
-from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "accuracy_here.json", ROOT / "docs" / "transports.md"
 MISSES = ROOT / "docs" / "predictions.md"
-ENOUGH = 0.5, 2.0  # of the way from what was predicted to what was measured: at least, and at most
-LATE_S = 1e-3  # mean, by which messages are late where ranks begin apart
-PROCESSOR = ("start", "post_cpu", "arrival_cpu", "follow_cpu")
 CHOSEN_ON = ("star4", "bad-order", "three-racks")
-CROWD = ("crowd", "crowd_many", "waking", "own")
-POINTS = ("one_way", "chains", "exchange", "send_done", "arrived", "reduction", "at_once", *CROWD)
 OFF: dict[str, dict[str, Any]] = {
     "the executor's pipeline": {"pipeline": False},
     "notices": {"notices": False},
@@ -49,12 +42,11 @@ OFF: dict[str, dict[str, Any]] = {
     "burst": {"burst": 0.0},
     "acknowledgements": {"acknowledgement": 0.0},
     "shared cores": {"cores": inf},
-    "what follows at once": {"follow_cpu": inf},
-    "gloo's own posts": {"own_share": 1.0},
-    "shared cores and processor time": {"cores": inf, "post_cpu": 0.0, "arrival_cpu": 0.0},
+    "waking for what was waited for": {"wake_cpu": 0.0},
+    "gloo's own posts": {"own_share": 1.0, "own_start": 0.0},
+    "shared cores and processor time": {"cores": inf, "post_cpu": 0.0, "arrival_cpu": 0.0, "wake_cpu": 0.0},
 }
 Row = dict[str, Any]
-Variation = tuple[dict[str, Any], Trouble]  # fields of the terms, and jitter
 
 
 class Rows:
@@ -63,7 +55,7 @@ class Rows:
     def __init__(self, found: dict[str, Any]) -> None:
         self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
         self.trained: list[Row] = [row for row in found["rows"] if row["bytes"] is None]
-        self._pairs = {pair["bandwidth"]: _probes(pair) for pair in found["pairs"]}
+        self._pairs = {pair["bandwidth"]: read_pair(pair) for pair in found["pairs"]}
         self._clusters = {name: without_latencies(load(f"emulated/{name}").cluster) for name in self.scenarios}
 
     @property
@@ -81,13 +73,7 @@ class Rows:
         cluster = self._clusters[row["scenario"]]
         return fit_pair(self._pairs[hosts_bandwidth(cluster)], cluster.world_size)
 
-    def terms(self, row: Row) -> TcpTerms:
-        """Return the terms by which a row is predicted."""
-        terms = self.transport(row).tcp
-        assert terms is not None
-        return terms
-
-    def predict(self, row: Row, off: dict[str, Any] | None, trouble: Trouble = NO_TROUBLE) -> float:
+    def predict(self, row: Row, off: dict[str, Any] | None) -> float:
         """Return the seconds of a row with some fields of the terms changed."""
         cluster, transport = self._clusters[row["scenario"]], self.transport(row)
         terms = transport.tcp
@@ -99,12 +85,7 @@ class Rows:
         what = row["what"] if row["what"] != "all_to_all" else "all_to_all/direct"
         name = what if "/" in what else f"all_reduce/{what}"
         cluster = replace(cluster, transport=transport)
-        return simcomm.run(name, cluster, row["bytes"], engine="compiled", record=False, trouble=trouble).elapsed
-
-
-def _probes(pair: dict[str, Any]) -> PairProbes:
-    """Return a pair as JSON has it."""
-    return PairProbes(**pair | {key: [tuple(point) for point in pair.get(key, ())] for key in POINTS})
+        return simcomm.run(name, cluster, row["bytes"], engine="compiled", record=False).elapsed
 
 
 def summary(errors: Sequence[float]) -> str:
@@ -144,48 +125,15 @@ def table(rows: Rows) -> Iterator[str]:
 
 
 def misses(rows: Rows) -> Iterator[str]:
-    """Yield the lines of a table of the collectives that are further off than ``WITHIN``, each with its cause."""
-    yield "| scenario | algorithm | size | measured, ms | error, % | cause |"
-    yield "| --- | --- | ---: | ---: | ---: | --- |"
-    for row, error in zip(rows.rows, rows.errors({}), strict=True):
-        if abs(error) > WITHIN:
+    """Yield the lines of a table of the collectives that are further off than ``WITHIN``, as their traces say where."""
+    yield "| scenario | algorithm | size | measured, ms | error, % | most of it | furthest off |"
+    yield "| --- | --- | ---: | ---: | ---: | --- | --- |"
+    for row in rows.rows:
+        if abs(row["error"]) > WITHIN:
             what = f"{row['scenario']} | {row['what']} | {format_size(row['bytes'])}"
-            yield f"| {what} | {1e3 * row['measured_s']:.3g} | {100 * error:+.0f} | {cause(rows, row, error)} |"
-
-
-def cause(rows: Rows, row: Row, error: float) -> str:
-    """Return which of the causes in docs/predictions.md explains an error; "not known" where none does.
-
-    It is the first of ``VARIED`` that can move the prediction half to twice the way to the measurement.
-    """
-    base, missing = rows.predict(row, {}), 1 / (1 + error) - 1
-    for name, vary in VARIED.items():
-        for off, trouble in vary(rows.terms(row)):
-            if ENOUGH[0] <= (rows.predict(row, off, trouble) / base - 1) / missing <= ENOUGH[1]:
-                return name
-    return "not known"
-
-
-def _processors(terms: TcpTerms) -> Iterator[Variation]:
-    for share in (0.7, 1.3):  # what two pairs on a quiet machine found differs by as much
-        yield {name: share * getattr(terms, name) for name in PROCESSOR}, NO_TROUBLE
-
-
-def _late(terms: TcpTerms) -> Iterator[Variation]:
-    for seed in range(3):
-        yield {}, Trouble(messages=Jitter("exponential", LATE_S), seed=seed)
-
-
-def _windows(terms: TcpTerms) -> Iterator[Variation]:
-    for share in (0.5, 2.0):
-        yield {"window": share * terms.window, "piece": share * terms.piece}, NO_TROUBLE
-
-
-VARIED: dict[str, Callable[[TcpTerms], Iterable[Variation]]] = {
-    "cores": _processors,
-    "order": _late,
-    "shares": _windows,
-}
+            late = row.get("lateness") or {"cause": "not known", "where": "its messages are not in the trace"}
+            where = f"{late['cause']} | {late['where']}"
+            yield f"| {what} | {1e3 * row['measured_s']:.3g} | {100 * row['error']:+.0f} | {where} |"
 
 
 def main() -> None:

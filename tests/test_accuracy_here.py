@@ -12,7 +12,7 @@ import ringlab.answers.accuracy_here as accuracy
 import ringlab.answers.here_rows as here_rows
 from collectives.errors import RunFailed
 from collectives.records.calibration import MachineLoad
-from collectives.records.pair_probes import PairProbes
+from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.request import make_request
 from realcomm.calibrating.pair_calibration import from_pair
 from realcomm.training.models import build_model
@@ -39,6 +39,31 @@ def test_errors_are_relative_to_what_was_measured_and_grouped():
     assert (everything.rows, everything.median) == (3, pytest.approx(0.1)) and everything.worst == pytest.approx(0.5)
     assert found.views["algorithm"]["naive"].rows == 1 and found.views["size"]["1 MiB"].within == 1.0
     assert summarise([0.1, 0.2, 0.3, 0.4]).p90 == pytest.approx(0.37)
+
+
+def test_as_stated_counts_the_rows_whose_measured_time_is_within_what_the_prediction_says():
+    rows = [replace(row, uncertainty=0.1) for row in ROWS]
+    assert [row.is_as_stated for row in rows] == [False, True, True, None]
+    found = AccuracyHere((*rows[:3], ROWS[0]), {}, 1.0).views
+    assert found["all"]["all rows"].as_stated == pytest.approx(2 / 3) and ROWS[0].is_as_stated is None
+    assert AccuracyHere(ROWS, {}, 1.0).views["all"]["all rows"].as_stated is None
+
+
+def test_what_software_takes_makes_an_emulated_row_uncertain_and_links_do_not():
+    rounds = [CrowdRound(8, step=1e-4, further=5e-5, waking=2e-3) for _ in range(8)]
+    arrived = [(nbytes, nbytes / PAIR.goodput) for nbytes in (1 << 20, 1 << 24)]
+    pair = replace(
+        PAIR, chains=[(64, 1, 3e-4), (64, 5, 9e-4)], exchange=[(64, 2e-4)], arrived=arrived, crowds=rounds, cores=2,
+        send_done=arrived, in_flight=100_000, at_once=[(1, 1e-5), (12, 1e-4)], reduction=[(4096, 1e-6)],
+        one_way=[(64, 2e-4)],
+    )  # fmt: skip
+    scenario = load("emulated/star4")
+    requests = [make_request("all_reduce/naive", 4, nbytes) for nbytes in (4096, 8 << 20)]
+    calibration = from_pair(pair, 2)
+    small, large = here_rows._stated(
+        scenario, requests, calibration, here_rows._predict(scenario, requests, calibration)
+    )
+    assert small is not None and small > 0.08 and large == pytest.approx(0.05, rel=0.05)
 
 
 def test_the_command_shows_writes_and_draws(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

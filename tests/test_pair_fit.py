@@ -7,7 +7,7 @@ import pytest
 import simcomm
 from collectives import InputError
 from collectives.records.calibration import Calibration, Line
-from collectives.records.pair_probes import PairProbes
+from collectives.records.pair_probes import CrowdRound, PairProbes
 from simcomm.cluster.calibrated import with_calibration
 from simcomm.cluster.pair_fit import fit_pair
 
@@ -29,7 +29,9 @@ PAIR = PairProbes(
     send_buffer=1_000_000,
     reduction=[(1 << 16, 1e-3), (1 << 20, (1 << 20) * 3e-10)],
     at_once=[(1, 3e-4), (4, 3e-4 + 3 * 30e-6), (12, 3e-4 + 11 * 30e-6)],
-    crowd=[(1, 300e-6), (4, 8 * 2 * 70e-6 / 2)],  # eight messages, each posted and arriving twice, on two cores
+    crowds=[
+        CrowdRound(8, 8 * (2 * 70e-6 + 50e-6) / 2, 8 * 2 * 70e-6 / 2, 0.0)
+    ],  # of two messages with notices; two cores
     cores=2,
 )
 
@@ -38,9 +40,10 @@ def test_the_fit_finds_what_the_pair_was_made_of():
     found = fit_pair(PAIR)
     terms = found.tcp
     assert terms is not None
-    assert (found.overhead, found.gamma, found.goodput) == (pytest.approx(130e-6), pytest.approx(3e-10), 1.0)
+    assert (found.overhead, found.gamma, found.goodput) == (pytest.approx(80e-6), pytest.approx(3e-10), 1.0)
     assert (terms.post_cpu, terms.arrival_cpu, terms.cores) == (pytest.approx(30e-6), pytest.approx(40e-6), 2)
-    assert (terms.notice_overhead, terms.start) == (pytest.approx(130e-6), pytest.approx(450e-6 - 40e-6 - 130e-6))
+    assert terms.wake_cpu == pytest.approx(50e-6)
+    assert (terms.notice_overhead, terms.start) == (pytest.approx(80e-6), pytest.approx(450e-6 - 40e-6 - 80e-6))
     assert terms.exchange_overhead == pytest.approx(450e-6 - 200e-6 - 70e-6)
     assert terms.send_buffer == pytest.approx(1e6)
     assert (terms.window, terms.piece, terms.burst, terms.packet) == (147e3, 45 * 1448.0, 4096.0, 1514.0)
@@ -53,16 +56,23 @@ def test_the_model_predicts_the_pair_that_it_was_fitted_to():
 
 
 def test_a_pair_without_a_crowd_says_nothing_of_cores():
-    found = fit_pair(replace(PAIR, crowd=[], cores=0))
+    found = fit_pair(replace(PAIR, crowds=[], cores=0))
     assert found.tcp is not None
     assert (found.overhead, found.tcp.post_cpu, found.tcp.cores) == (pytest.approx(200e-6), 0.0, float("inf"))
 
 
 def test_what_gloo_posts_itself_costs_its_share_in_its_own_collectives_only():
-    own = [(24, 1e-3 + 24 * 35e-6), (112, 1e-3 + 112 * 35e-6)]  # half of 70 us, twice a message, on two cores
-    found = fit_pair(replace(PAIR, own=own))
+    own = [
+        (24, 1e-3 + 24 * 47.5e-6),
+        (112, 1e-3 + 112 * 47.5e-6),
+    ]  # half of 70 and 25 us, twice a message, on two cores
+
+    def with_own(points: list[tuple[int, float]]) -> PairProbes:
+        return replace(PAIR, crowds=[replace(one, own=points) for one in PAIR.crowds])
+
+    found = fit_pair(with_own(own))
     assert found.tcp is not None and found.tcp.own_share == pytest.approx(0.5)
-    slower = fit_pair(replace(PAIR, own=[(nbytes, 9 * seconds) for nbytes, seconds in own])).tcp
+    slower = fit_pair(with_own([(nbytes, 9 * seconds) for nbytes, seconds in own])).tcp
     assert slower is not None and slower.own_share == 1.0  # C++ is no slower than Python
     star = simcomm.star(8, "50 Mbit/s", "0 us", found)
     whole = replace(star, transport=fit_pair(PAIR))
@@ -71,32 +81,35 @@ def test_what_gloo_posts_itself_costs_its_share_in_its_own_collectives_only():
     assert ring == simcomm.run("all_reduce/ring", whole, 4096, engine="simpy").elapsed
 
 
-def test_ranks_that_slept_take_longer_to_start_the_more_of_them_there_are():
-    slept = replace(PAIR, waking=[(4, 4 * 400e-6 / 2), (8, 8 * 500e-6 / 2)])  # of 400 and 500 us each, on two cores
+def crowds(*waking: float, step: float = 70e-6) -> list[CrowdRound]:
+    """Rounds of crowds of 4 and 8: ``step`` for each message and its notice, twice, and what a rank took to wake."""
+    rounds = ((ranks, one) for ranks in (4, 8) for one in waking)
+    return [CrowdRound(ranks, ranks * 2 * step / 2, ranks * 2 * step / 2, ranks * one / 2) for ranks, one in rounds]
+
+
+def test_ranks_that_slept_take_as_long_to_start_however_many_there_are():
+    slept = replace(PAIR, crowds=crowds(500e-6))
     starts = [terms.start for ranks in (2, 4, 6, 8, 16, None) if (terms := fit_pair(slept, ranks).tcp) is not None]
-    awake, brief = fit_pair(PAIR).tcp, fit_pair(replace(PAIR, waking=[(8, 1e-6)])).tcp
-    assert awake is not None and brief == awake and awake.start < 400e-6
-    assert starts == pytest.approx([awake.start, 400e-6, 450e-6, 500e-6, 500e-6, 500e-6])
-    disturbed = fit_pair(replace(PAIR, waking=[(4, 9e-3), (8, 8 * 500e-6 / 2)]), 4).tcp  # four as long as eight at most
-    assert disturbed is not None and disturbed.start == pytest.approx(1000e-6)
-    many = fit_pair(replace(PAIR, cores=6, waking=[(4, 9e-3), (8, 8 * 500e-6 / 6)]), 7).tcp  # four were awake
-    assert many is not None and awake.start < many.start < 500e-6
+    awake, brief = fit_pair(slept, 2).tcp, fit_pair(replace(PAIR, crowds=crowds(1e-6))).tcp
+    assert awake is not None and brief is not None and brief.start == awake.start < 500e-6
+    assert starts == pytest.approx([awake.start, *5 * [500e-6]])
+    many = replace(
+        PAIR,
+        cores=6,
+        crowds=[CrowdRound(4, 1e-3, 1e-3, 9e-3), CrowdRound(8, 8 * 140e-6 / 6, 8 * 140e-6 / 6, 8 * 500e-6 / 6)],
+    )
+    assert fit_pair(many).tcp == fit_pair(replace(many, crowds=many.crowds[1:])).tcp  # four were awake
 
 
-def test_what_follows_at_once_takes_what_more_messages_take_of_busy_cores():
-    step = PAIR.crowd[-1][1]
-    further = [(messages, step + (messages - 1) * 8 * 2 * 45e-6 / 2) for messages in (1, 7)]  # 45 us, as step is of 70
-    terms = fit_pair(replace(PAIR, crowd_many=further)).tcp
-    assert terms is not None
-    assert (terms.post_cpu, terms.arrival_cpu, terms.follow_cpu) == pytest.approx((30e-6, 40e-6, 15e-6))
-    cheap = [(1, step), (7, step + 6 * 8 * 2 * 20e-6 / 2)]  # less than posting takes one rank alone: then it is posting
-    least = fit_pair(replace(PAIR, crowd_many=cheap)).tcp
-    assert least is not None
-    assert (least.post_cpu, least.arrival_cpu, least.follow_cpu) == pytest.approx((20e-6, 50e-6, 0.0))
+def test_rounds_that_were_disturbed_change_nothing_while_most_were_not():
+    quiet, disturbed = crowds(*7 * [500e-6]), crowds(9e-3, -2e-3, 9e-3, step=9e-4)
+    whole = replace(PAIR, crowds=quiet)
+    assert fit_pair(replace(PAIR, crowds=quiet + disturbed)) == fit_pair(whole)
+    assert [fit_pair(part) for part in whole.parts] == 4 * [fit_pair(whole)]
 
 
 def test_a_chain_that_was_disturbed_counts_less_than_those_that_were_not():
-    disturbed = [(nbytes, hops, seconds + (5e-3 if hops == 13 else 0.0)) for nbytes, hops, seconds in PAIR.chains]
+    disturbed = [(nbytes, hops, seconds + (5e-4 if hops == 5 else 0.0)) for nbytes, hops, seconds in PAIR.chains]
     assert fit_pair(replace(PAIR, chains=disturbed)).overhead == pytest.approx(fit_pair(PAIR).overhead)
 
 

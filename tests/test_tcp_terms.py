@@ -201,19 +201,28 @@ def test_posting_and_arriving_take_a_core():
     assert [own[0, peer, 0] for peer in (1, 2)] == pytest.approx([0.25 + 1.448 + 0.5, 0.25 + 2 * 1.448 + 0.5])
 
 
-def test_what_comes_while_a_rank_is_at_others_takes_less():
-    """Three messages come to rank 0 at once: it is there for the first, and goes on with the others."""
+def test_a_rank_that_had_to_wait_takes_a_core_before_it_goes_on():
+    """Rank 1 waits for what it passes on; rank 2 gets it later, by what going on takes."""
 
+    def program(rank: int, world_size: int) -> Program:
+        if rank < 2:
+            yield from () if rank == 0 else ((recv(0, 0),),)
+            yield (send(rank + 1, 0),)
+        else:
+            yield (recv(1, 0),)
+
+    relay, terms = one_program(program), replace(OFF, send_buffer=1e9)
+    plain, woken = (times(relay, star(3, one)) for one in (terms, replace(terms, wake_cpu=0.5)))
+    assert [woken[key] - plain[key] for key in sorted(plain)] == pytest.approx([0.0, 0.5])
+
+
+def test_what_comes_at_once_is_taken_in_by_one_core_after_the_other():
     def program(rank: int, world_size: int) -> Program:
         yield tuple(recv(peer, peer) for peer in (1, 2, 3)) if rank == 0 else (send(0, rank),)
 
     fan_in, tiny = one_program(program, chunks=4), 16
-    terms = replace(OFF, arrival_cpu=0.5, cores=1)
-    whole = times(fan_in, star(4, terms), tiny)
-    assert max(whole.values()) == pytest.approx(3 * 0.5, rel=1e-3)
-    follow = times(fan_in, star(4, replace(terms, follow_cpu=0.125)), tiny)
-    assert sorted(follow.values()) == pytest.approx([0.5, 0.625, 0.75], rel=1e-3)
-    assert times(fan_in, star(4, replace(terms, follow_cpu=2.0)), tiny) == whole  # never more than the first
+    came = times(fan_in, star(4, replace(OFF, arrival_cpu=0.5, cores=1)), tiny)
+    assert sorted(came.values()) == pytest.approx([0.5, 1.0, 1.5], rel=1e-3)
 
 
 def test_reductions_of_ranks_that_share_a_core_follow_each_other():
@@ -244,7 +253,7 @@ def random_terms(random: Random) -> TcpTerms:
         cores=random.choice([1, 2, 3, float("inf")]),
         post_cpu=random.choice([0.0, 2e-5]),
         arrival_cpu=random.choice([0.0, 3e-5, 1e-4]),
-        follow_cpu=random.choice([0.0, 1e-5, float("inf")]),
+        wake_cpu=random.choice([0.0, 0.0, 4e-5]),
         send_buffer=random.choice([0.0, 5e4, 1e6, float("inf")]),
         window=random.choice([2e4, 1.5e5, float("inf")]),
         piece=random.choice([2e4, 7e4, float("inf")]),

@@ -3,7 +3,7 @@
 import os
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
@@ -146,7 +146,7 @@ class Calibration:
     2e-05
     """
 
-    SCHEMA_VERSION: ClassVar[int] = 3
+    SCHEMA_VERSION: ClassVar[int] = 4
 
     ranks: int
     threads: int  # per rank, while measuring
@@ -174,6 +174,12 @@ class Calibration:
             )
         if any(part.parts for part in self.parts):
             raise InputError("a part of a calibration has no parts of its own")
+
+    def with_software(self, times: float) -> "Calibration":
+        """Return a calibration of an emulated cluster whose messages take so many times as long in software."""
+        if self.pair is None:
+            raise InputError("the calibration has no pair of hosts, so it does not know what software takes")
+        return replace(self, pair=replace(self.pair, software=times), parts=[])
 
     def transport(self, goodput: float) -> Transport:
         """Return what this machine's software adds to a network whose payload gets ``goodput`` of the line rate."""

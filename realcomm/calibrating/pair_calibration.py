@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 
 from collectives.records.calibration import Calibration
 from collectives.records.environment import threads_per_rank
-from collectives.records.pair_probes import PairProbes
+from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.workload import Training
 from realcomm.calibrating.blocks import fit_line
 from realcomm.calibrating.calibration import calibrate
@@ -16,9 +16,6 @@ from realcomm.emulation.batches import BURST, MTU
 from realcomm.emulation.network import emulate
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Progress
-
-if TYPE_CHECKING:
-    from realcomm.calibrating.pair_worker import Crowd
 
 CROWDS = (4, 8)  # ranks on two hosts, half of them on each
 CROWD_BANDWIDTH = 100e6 / 8  # bytes/s, at least: what a crowd takes of the cores is not to wait for its links
@@ -40,20 +37,12 @@ def calibrate_pair(
     with emulate(_Pair(bandwidth, 2)) as network:
         found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
     if crowd is not None:
-        known = {name: getattr(crowd, name) for name in ("crowd", "crowd_many", "waking", "own")}
-        return replace(found, **known)
-    crowds: dict[int, Crowd] = {}
+        return replace(found, crowds=crowd.crowds)
+    crowds: list[CrowdRound] = []
     for ranks in CROWDS:
         with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
-            crowds[ranks] = launch(_crowd, ranks, timeout=timeout, progress=progress, network=network)[0]
-    largest = crowds[max(CROWDS)]
-    return replace(
-        found,
-        crowd=[(ranks // 2, one.step) for ranks, one in crowds.items()],
-        crowd_many=largest.many,
-        waking=[(ranks, one.waking) for ranks, one in crowds.items()],
-        own=largest.own,
-    )
+            crowds += launch(_crowd, ranks, timeout=timeout, progress=progress, network=network)[0]
+    return replace(found, crowds=crowds)
 
 
 def calibrate_emulated(
@@ -75,7 +64,7 @@ def calibrate_emulated(
     pair = calibrate_pair(bandwidth, timeout=timeout, progress=progress)
     if trainings:
         here = calibrate(ranks, trainings, all_sizes=False, timeout=timeout, progress=progress)
-        return replace(here, pair=pair)
+        return with_pair(here, pair)
     return from_pair(pair, ranks)
 
 
@@ -83,7 +72,16 @@ def from_pair(pair: PairProbes, ranks: int) -> Calibration:
     """Return a calibration for so many emulated hosts in which only a pair of them was measured, and no computing."""
     threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
-    return Calibration(ranks, threads, one_way, both_ways, reduction, pair=pair)
+    return with_pair(Calibration(ranks, threads, one_way, both_ways, reduction), pair)
+
+
+def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
+    """Return what was measured of computing and of a pair together, and so each part of both."""
+    alone = replace(calibration, parts=[])
+    of_pair = pair.parts or [pair] * len(calibration.parts)
+    of_computing = calibration.parts or [alone] * len(of_pair)
+    parts = [replace(here, pair=own) for here, own in zip(of_computing, of_pair, strict=True)]
+    return replace(calibration, pair=pair, parts=parts)
 
 
 def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
@@ -92,7 +90,7 @@ def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
     return probe_pair(rank, world_size, asked)
 
 
-def _crowd(rank: int, world_size: int) -> "Crowd":
+def _crowd(rank: int, world_size: int) -> list[CrowdRound]:
     from realcomm.calibrating.pair_worker import probe_crowd  # torch comes with it
 
     return probe_crowd(rank, world_size)

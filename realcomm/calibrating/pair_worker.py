@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median_low
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from collectives.declaration import Algorithm
 from collectives.records.environment import cores
-from collectives.records.pair_probes import PairProbes, Points
+from collectives.records.pair_probes import CrowdRound, PairProbes, Points
 from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send
@@ -21,6 +20,7 @@ from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.exact_inputs import neutral_buffer
 from realcomm.measuring.timing import (
+    Interval,
     first_to_last,
     gather_intervals,
     max_over_ranks,
@@ -37,9 +37,10 @@ TINY_HOPS = (1, 5, 13)
 LONG_SIZE = 1024 * KIB  # of one hop and of two only
 EXCHANGES = (1, 4)  # steps that depend on each other ...
 TINY_EXCHANGES = (4, 16)  # ... and of the smallest size
-ROUNDS = 2  # of what a crowd exchanges: other processes only add time, so that the quickest counts
+TINY_REPETITIONS = 63  # of all that the smallest messages do
+CROWD_ROUNDS = 8  # of what a crowd does; how far they disagree is part of the uncertainty that is stated ...
+IN_ROUND = 9  # ... and how often each is timed in one of them
 AT_ONCE = (1, 4, 12)  # messages that are posted in one step
-CROWD_MANY = (1, 7)  # messages that each rank of a crowd sends at once
 SENT_SIZES = tuple(KIB * 4**k for k in range(3, 8))  # 64 KiB to 16 MiB
 LONGEST_S = 4.0  # that a message may take
 REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
@@ -56,12 +57,22 @@ def chain(hops: int, rank: int, world_size: int) -> Program:
         yield (send(1 - rank, 0),) if rank == hop % 2 else (recv(1 - rank, 0),)
 
 
-def exchange(steps: int, messages: int, rank: int, world_size: int) -> Program:
-    """Let the two ranks of each pair send and receive so many chunks at once, each step what the one before brought."""
+def exchange(steps: int, rank: int, world_size: int) -> Program:
+    """Let both ranks send and receive at once, in each step what the one before brought."""
+    for step in range(steps):
+        yield send(1 - rank, step % 2), recv(1 - rank, 1 - step % 2)
+
+
+def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
+    """Let each rank of a crowd pass on what the step before brought, always to ranks of the other host.
+
+    The next step goes on with the next ranks there. In collectives, too, notices and data come from different ranks.
+    """
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
-        sends = (send(rank ^ 1, ours + chunk) for chunk in range(messages))
-        yield *sends, *(recv(rank ^ 1, theirs + chunk) for chunk in range(messages))
+        apart = [1 + 2 * ((step * messages + each) % (world_size // 2)) for each in range(messages)]
+        sends = [send((rank + far) % world_size, ours + each) for each, far in enumerate(apart)]
+        yield *sends, *(recv((rank - far) % world_size, theirs + each) for each, far in enumerate(apart))
 
 
 def at_once(messages: int, rank: int, world_size: int) -> Program:
@@ -76,10 +87,11 @@ def reduction(rank: int, world_size: int) -> Program:
 
 def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
     """Return ``probes``, which says how the network was built, with what is measured on it; both ranks call this."""
-    chains = [
+    tiny, exchanged = _tiny(rank, world_size)
+    chains = tiny + [
         (size, hops, _seconds(partial(chain, hops), size, 1))
-        for size in (*CHAIN_SIZES, LONG_SIZE)
-        for hops in (TINY_HOPS if size == TINY else HOPS if size in CHAIN_SIZES else HOPS[:2])
+        for size in (*CHAIN_SIZES[1:], LONG_SIZE)
+        for hops in (HOPS if size in CHAIN_SIZES else HOPS[:2])
     ]
     sent = [_send_undisturbed(rank, size, probes.goodput) for size in SENT_SIZES if size < LONGEST_S * probes.bandwidth]
     done = [(size, seconds) for size, seconds, _ in sent]
@@ -88,7 +100,7 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
         *(probes.bandwidth, probes.mtu, probes.burst),
         one_way=[(size, seconds / 2) for size, hops, seconds in chains if hops == 2],
         chains=chains,
-        exchange=[(size, _exchange(size)) for size in CHAIN_SIZES],
+        exchange=[(TINY, exchanged), *((size, _exchange(size)) for size in CHAIN_SIZES[1:])],
         send_done=done,
         arrived=[(size, seconds) for size, _, seconds in sent],
         window=window,
@@ -96,30 +108,48 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
         rtt=rtt,
         send_buffer=send_buffer,
         reduction=_reductions(),
-        at_once=[(count, _seconds(partial(at_once, count), TINY, count)) for count in AT_ONCE],
+        at_once=[(count, _posting(count)) for count in AT_ONCE],
         cores=cores(),
     )
 
 
-class Crowd(NamedTuple):
-    """What more ranks than cores measure, in seconds."""
+def probe_crowd(rank: int, world_size: int) -> list[CrowdRound]:
+    """Return what more ranks than cores take, round by round; all ranks call this, an even number of them.
 
-    step: float  # one more exchange of the smallest size by all pairs at once
-    waking: float  # what the first one takes more, whose ranks slept until then
-    many: Points  # (messages at once): one more exchange, by how many messages each rank sends in it
-    own: Points  # ``_own``
+    All that is timed takes turns, so that what disturbs one disturbs what it is compared with.
+    """
+    programs = [(steps, messages) for messages in (1, world_size // 2) for steps in TINY_EXCHANGES]
+    calls = [
+        *(_call(partial(passing, *each), rank, world_size, TINY, 2 * each[1]) for each in programs),
+        *_own(world_size).values(),
+    ]
+    set_status("probing with all ranks at once")
+    rounds = []
+    with without_garbage_collection():
+        for done in range(-1, CROWD_ROUNDS):  # the first warms up
+            if rank == 0:
+                report_progress(max(0, done), CROWD_ROUNDS, f"{world_size} ranks at once")
+            rounds.append([[time_together(call) for call in calls] for _ in range(IN_ROUND)])
+        return [_crowd_round(world_size, repetitions) for repetitions in rounds[1:]]
 
 
-def probe_crowd(rank: int, world_size: int) -> Crowd:
-    """Return what ranks measure that form pairs; all ranks call this."""
-    rounds = [[_exchanges(TINY, messages) for messages in CROWD_MANY] for _ in range(ROUNDS)]
-    few, further = (min(one[0][which] for one in rounds) for which in (0, 1))
-    many = [(messages, min(one[at][1] for one in rounds)) for at, messages in enumerate(CROWD_MANY)]
-    return Crowd(further, max(0.0, few - TINY_EXCHANGES[0] * further), many, _own(world_size))
+def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRound:
+    """Return what a round found; all ranks call this with its repetitions."""
+    seconds, messages, steps = _medians(repetitions), world_size // 2, TINY_EXCHANGES
+    few, many, few_wide, many_wide = seconds[:4]
+    step, wide = ((more - less) / (steps[1] - steps[0]) for less, more in ((few, many), (few_wide, many_wide)))
+    own = [*zip(_own(world_size), seconds[4:], strict=True)]
+    return CrowdRound(world_size, step, (wide - step) / (messages - 1), few - steps[0] * step, own)
 
 
-def _own(world_size: int) -> Points:
-    """Return the seconds of collectives of gloo's by the messages that all ranks send: a barrier and an all_gather.
+def _medians(repetitions: list[list[Interval]]) -> list[float]:
+    """Return the median seconds of several calls that took turns, from first start to last end; all ranks call this."""
+    whole = [first_to_last(gather_intervals([*intervals])) for intervals in zip(*repetitions, strict=True)]
+    return [median_low([end - begin for begin, end in own]) for own in whole]
+
+
+def _own(world_size: int) -> dict[int, Callable[[], object]]:
+    """Return collectives of gloo's by the messages that all ranks send: a barrier and an all_gather.
 
     In a barrier a rank sends a message for each doubling, one after the other (gloo/barrier.cc), in an all_gather two
     for each other rank (gloo/allgather.cc).
@@ -127,10 +157,8 @@ def _own(world_size: int) -> Points:
     piece = torch.zeros(TINY // 4)
     pieces = [torch.zeros_like(piece) for _ in range(world_size)]
     doublings = (world_size - 1).bit_length()
-    return [
-        (world_size * doublings, _repeated(dist.barrier, SMALL)),
-        (world_size * 2 * (world_size - 1), _repeated(partial(dist.all_gather, pieces, piece), SMALL)),
-    ]
+    gather = partial(dist.all_gather, pieces, piece)
+    return {world_size * doublings: dist.barrier, world_size * 2 * (world_size - 1): gather}
 
 
 def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> float:
@@ -142,17 +170,7 @@ def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> 
     set_status(f"probing with {format_size(size)}")
     if rank == 0:
         report_progress(0, 0, f"messages of {format_size(size)}")
-    request = Request(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
-    executor, buffer = Executor(request, rank, world_size), neutral_buffer(request, torch.device("cpu"))
-
-    def call() -> None:
-        executor.run(buffer, [])  # recording, as in a measurement
-
-    return _repeated(call, size)
-
-
-def _repeated(call: Callable[[], object], size: int) -> float:
-    """Return the median seconds of a call on all ranks, from first start to last end."""
+    call = _call(program, rank, world_size, size, chunks)
     least = LEAST_SMALL if size <= SMALL else LEAST
     with without_garbage_collection():
         warm = [time_together(call) for _ in range(2)]
@@ -161,16 +179,49 @@ def _repeated(call: Callable[[], object], size: int) -> float:
     return median_low([end - begin for begin, end in first_to_last(intervals)])
 
 
+def _call(
+    program: Callable[[int, int], Program], rank: int, world_size: int, size: int, chunks: int
+) -> Callable[[], object]:
+    """Return what runs a program on chunks of this size, recording, as in a measurement."""
+    request = Request(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
+    executor, buffer = Executor(request, rank, world_size), neutral_buffer(request, torch.device("cpu"))
+    return lambda: executor.run(buffer, [])
+
+
 def _exchange(size: int) -> float:
     """Return the seconds of one more step of exchanges."""
-    return _exchanges(size)[1]
+    few, many = (_seconds(partial(exchange, steps), size, 2) for steps in EXCHANGES)
+    return (many - few) / (EXCHANGES[1] - EXCHANGES[0])
 
 
-def _exchanges(size: int, messages: int = 1) -> tuple[float, float]:
-    """Return the seconds of a few steps of exchanges, and of one more."""
-    counts = TINY_EXCHANGES if size == TINY else EXCHANGES
-    few, many = (_seconds(partial(exchange, steps, messages), size, 2 * messages) for steps in counts)
-    return few, (many - few) / (counts[1] - counts[0])
+def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
+    """Return the smallest messages' chains, and the seconds of one more step of exchanges; they take turns."""
+    calls = [
+        *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
+        *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),
+    ]
+    with without_garbage_collection():
+        repetitions = [[time_together(call) for call in calls] for _ in range(TINY_REPETITIONS)]
+        *chains, few, many = _medians(repetitions[2:])
+    found = [(TINY, hops, seconds) for hops, seconds in zip(TINY_HOPS, chains, strict=True)]
+    return found, (many - few) / (TINY_EXCHANGES[1] - TINY_EXCHANGES[0])
+
+
+def _posting(messages: int) -> float:
+    """Return the median CPU seconds of rank 0's thread for sending so many of the smallest messages in one step."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    call, took = _call(partial(at_once, messages), rank, world_size, TINY, messages), list[float]()
+
+    def timed() -> None:
+        begin = time.thread_time()
+        call()
+        took.append(time.thread_time() - begin)
+
+    for _ in range(MOST):
+        time_together(timed)
+    median = torch.tensor([median_low(took)], dtype=torch.float64)
+    dist.broadcast(median, 0)
+    return median.item()
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[int, float, float]:

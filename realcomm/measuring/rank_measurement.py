@@ -80,9 +80,8 @@ def measure_rank(rank: int, world_size: int, measurement: Measurement) -> RankMe
     return running.result()
 
 
-def measure_figures(rank: int, world_size: int, measurement: Measurement) -> Figures:
-    """Return the figures of a measurement, the same on all ranks; all ranks call this."""
-    measured = measure_rank(rank, world_size, measurement)
+def figures_of(measured: RankMeasurement) -> Figures:
+    """Return the figures of a measurement, the same on all ranks; all ranks call this with their own part of it."""
     seconds = measured.seconds
     return Figures(median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong))
 

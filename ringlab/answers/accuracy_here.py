@@ -15,12 +15,12 @@ from collectives.records.environment import describe_environment
 from collectives.units import format_size
 from realcomm.calibrating.load import watch_load
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.here_rows import HereCalibrator, HereRow, announce_here, compare_here, name_of
+from ringlab.answers.here_rows import FAR, HereCalibrator, HereRow, announce_here, compare_here, name_of
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario, load, shipped
 
-WITHIN = 0.15  # an error that is not more is small
+WITHIN = FAR  # an error that is not more is small
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Errors:
     p90: float  # nine in ten are not larger
     worst: float
     within: float  # share of rows whose error is at most ``WITHIN``
+    as_stated: float | None = None  # share of rows that are within their stated uncertainty
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class AccuracyHere(Record):
 
     def by(self, key: Callable[[HereRow], str]) -> dict[str, Errors]:
         """Return the errors of the rows that have the same key, in the order in which the keys come."""
-        groups: dict[str, list[float]] = {}
+        groups: dict[str, list[HereRow]] = {}
         for row in self.rows:
             if row.error is not None:
-                groups.setdefault(key(row), []).append(abs(row.error))
-        return {name: summarise(errors) for name, errors in groups.items()}
+                groups.setdefault(key(row), []).append(row)
+        return {name: _errors(rows) for name, rows in groups.items()}
 
     @property
     def views(self) -> dict[str, dict[str, Errors]]:
@@ -104,8 +105,14 @@ class AccuracyHere(Record):
             "refused": self.refused,
             "loads": {name: asdict(load) for name, load in self.loads.items()},
             "pairs": list(self.pairs),
-            "rows": [asdict(row) | {"error": row.error} for row in self.rows],
+            "rows": [_plain(row) for row in self.rows],
         }
+
+
+def _errors(rows: Sequence[HereRow]) -> Errors:
+    stated = [row.is_as_stated for row in rows if row.is_as_stated is not None]
+    found = summarise([abs(row.error) for row in rows if row.error is not None])
+    return replace(found, as_stated=sum(stated) / len(stated) if stated else None)
 
 
 def summarise(errors: Sequence[float]) -> Errors:
@@ -166,6 +173,13 @@ def measure_here(
         raise RunFailed("; ".join(refused.values()))
     pairs = tuple(asdict(pair) for pair in calibrator.pairs.values())
     return AccuracyHere(tuple(rows), refused, time.monotonic() - begin, pairs=pairs, loads=loads)
+
+
+def _plain(row: HereRow) -> dict[str, Any]:
+    found = asdict(row) | {"error": row.error}
+    if row.lateness is not None:
+        found["lateness"] = row.lateness._asdict() | {"cause": row.lateness.cause}
+    return found
 
 
 def _panel(row: HereRow) -> str:

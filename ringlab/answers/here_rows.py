@@ -11,12 +11,15 @@ from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
 from collectives.records.calibration import Calibration
 from collectives.records.environment import cores
+from collectives.records.late_hops import Lateness, find_lateness
 from collectives.records.pair_probes import PairProbes
 from collectives.records.trace import Trace
 from collectives.request import Request, make_request
 from collectives.units import count, format_bandwidth
-from realcomm.calibrating.pair_calibration import calibrate_pair, from_pair
+from collectives.workload import Training
+from realcomm.calibrating.pair_calibration import calibrate_pair, from_pair, with_pair
 from realcomm.emulation.network import EmulatedNetwork
+from realcomm.measuring.collective_run import make_trace
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
 from realcomm.training.trainer import train_each
@@ -25,9 +28,11 @@ from ringlab.answers.emulation import as_built, emulated, hosts_bandwidth
 from ringlab.answers.figures import training_figures
 from ringlab.answers.progress import Progress, Tick
 from ringlab.answers.record import Record
+from ringlab.answers.uncertainty import SLOWER, combine, disagreement, of_emulated
 from ringlab.answers.workload import resolve_requests
 from scenarios import Scenario
 
+FAR = 0.15  # an error that is more is looked for in the traces
 BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all_reduce
 PHASES = ("step_s", "sync_s", "forward_s", "backward_s", "optimizer_s")
 WARM_UP, COUNTED_S, MOST_COUNTED = 3, 9.0, 5  # of a training: first steps, seconds of those that count, most of these
@@ -49,11 +54,20 @@ class HereRow(Record):
     measured_s: float
     attempts: int = 1  # of which the last was not disturbed by timeouts of TCP
     is_busy: bool = False  # whether other processes took this machine's cores while it was measured
+    uncertainty: float | None = None  # share of the prediction that it may be off by, in four cases of five
+    lateness: Lateness | None = None  # where the measured trace is later than the predicted; of rows that are far off
 
     @property
     def error(self) -> float | None:
         """How far the prediction is off, relative to what was measured; None without one."""
         return None if self.predicted_s is None else self.predicted_s / self.measured_s - 1
+
+    @property
+    def is_as_stated(self) -> bool | None:
+        """Whether the measured time is within the stated uncertainty; None where none is stated."""
+        if self.predicted_s is None or self.uncertainty is None:
+            return None
+        return abs(self.measured_s - self.predicted_s) <= self.uncertainty * self.predicted_s
 
 
 class HereCalibrator:
@@ -83,7 +97,7 @@ class HereCalibrator:
                 self._computing = realcomm.calibrate(
                     cores(), self._trainings, all_sizes=False, timeout=TIMEOUT_S, progress=tick
                 )
-        return replace(self._computing, pair=self.pairs[bandwidth])
+        return with_pair(self._computing, self.pairs[bandwidth])
 
 
 def announce_here(scenarios: Sequence[Scenario], progress: Progress) -> None:
@@ -101,17 +115,41 @@ def compare_here(
     requests, ranks = [*_requests(scenario)], scenario.cluster.world_size
     with emulated(scenario.cluster, progress) as network:
         scenario = as_built(scenario, network)
-        predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
-        predicted = [predict(request).elapsed for _, request in requests]
+        predicted = _predict(scenario, [request for _, request in requests], calibration)
+        stated = _stated(scenario, [request for _, request in requests], calibration, predicted)
         measurements = [_measurement(request, own) for (_, request), own in zip(requests, predicted, strict=True)]
-        measured = _measure(scenario, measurements, network, refused, progress)
+        measured = dict(sorted(_measure(scenario, measurements, network, refused, progress).items()))
         trained = [*_train(scenario, calibration, network, progress)] if scenario.trainings else []
-    rows = [
-        HereRow(name_of(scenario), _label(request), ranks, asked, predicted[number], *measured[number])
-        for number, (asked, request) in enumerate(requests)
-        if number in measured
-    ]
+    rows = list[HereRow]()
+    for number, (trace, attempts) in measured.items():
+        asked, request = requests[number]
+        row = HereRow(
+            *(name_of(scenario), _label(request), ranks, asked, predicted[number], trace.elapsed, attempts),
+            uncertainty=stated[number],
+        )
+        if abs(row.error or 0.0) > FAR:
+            recorded = simcomm.run(request, scenario.cluster, calibration=calibration)
+            row = replace(row, lateness=find_lateness(recorded, trace))
+        rows.append(row)
     return rows + trained
+
+
+def _predict(scenario: Scenario, requests: Sequence[Request], calibration: Calibration) -> list[float]:
+    """Return the seconds of each request."""
+    predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
+    return [predict(request).elapsed for request in requests]
+
+
+def _stated(
+    scenario: Scenario, requests: Sequence[Request], calibration: Calibration, predicted: Sequence[float]
+) -> list[float | None]:
+    """Return the uncertainty of each prediction."""
+    parts = [_predict(scenario, requests, part) for part in calibration.parts]
+    slower = _predict(scenario, requests, calibration.with_software(SLOWER))
+    return [
+        of_emulated(seconds, [part[number] for part in parts], slower[number], calibration.age_s)
+        for number, seconds in enumerate(predicted)
+    ]
 
 
 def _measurement(request: Request, predicted: float) -> Measurement:
@@ -127,18 +165,18 @@ def _measure(
     network: EmulatedNetwork,
     refused: dict[str, str],
     progress: Progress,
-) -> dict[int, tuple[float, int]]:
-    """Return the seconds of each measurement and the attempts that they took, by its number.
+) -> dict[int, tuple[Trace, int]]:
+    """Return the trace of each measurement and the attempts that it took, by its number.
 
     What TCP's timeouts disturbed is measured again; ``refused`` says what they disturbed in all attempts.
     """
-    measured: dict[int, tuple[float, int]] = {}
+    measured: dict[int, tuple[Trace, int]] = {}
     wrong = dict.fromkeys(range(len(measurements)), "")
     for attempt in range(1, ATTEMPTS + 1):
         if wrong:
             left = {number: measurements[number] for number in wrong}
-            seconds, wrong = _measure_once(scenario, left, network, attempt, progress)
-            measured |= {number: (found, attempt) for number, found in seconds.items()}
+            traces, wrong = _measure_once(scenario, left, network, attempt, progress)
+            measured |= {number: (found, attempt) for number, found in traces.items()}
     for number, why in wrong.items():
         request = measurements[number].request
         name = f"{name_of(scenario)}, {request.algorithm.full_name}, {request.nbytes} bytes"
@@ -148,9 +186,9 @@ def _measure(
 
 def _measure_once(
     scenario: Scenario, measurements: dict[int, Measurement], network: EmulatedNetwork, attempt: int, progress: Progress
-) -> tuple[dict[int, float], dict[int, str]]:
-    """Return the seconds of each measurement by its number, and of others what the network complains of."""
-    measured, wrong = dict[int, float](), dict[int, str]()
+) -> tuple[dict[int, Trace], dict[int, str]]:
+    """Return the trace of each measurement by its number, and of others what the network complains of."""
+    wrong = dict[int, str]()
     again = "" if attempt == 1 else f", which TCP's timeouts disturbed: attempt {attempt} of {ATTEMPTS}"
     numbers = [*measurements]
     with progress.task(f"measuring {count(len(measurements), 'row')} of {name_of(scenario)}{again}") as tick:
@@ -159,13 +197,16 @@ def _measure_once(
             at = next(at for at, number in enumerate(numbers) if measurements[number] is measurement)
             if complaints := network.complaints():
                 wrong[numbers[at]] = complaints[0]
-            else:
-                measured[numbers[at]] = figures.median_s
             network.mark()
             tick(0, at + 1, len(measurements), measurement.request.algorithm.full_name)
 
-        measure_all([*measurements.values()], scenario.cluster.world_size, found, network=network)
-    return measured, wrong
+        by_rank = measure_all([*measurements.values()], scenario.cluster.world_size, found, network=network)
+    traces = {
+        number: make_trace(scenario.cluster, measurements[number], ranks)
+        for number, ranks in zip(numbers, by_rank, strict=True)
+        if number not in wrong
+    }
+    return traces, wrong
 
 
 def _requests(scenario: Scenario) -> Iterable[tuple[int, Request]]:
@@ -186,17 +227,25 @@ def _train(
     scenario: Scenario, calibration: Calibration, network: EmulatedNetwork, progress: Progress
 ) -> Iterable[HereRow]:
     """Yield the phases of each training's step, predicted before they are measured."""
-    predict = partial(simcomm.train, cluster=scenario.cluster, calibration=calibration, record=False)
-    simulated = [training_figures(predict(training), training) for training in scenario.trainings]
+    simulated, *parts = (
+        [training_figures(_train_virtually(training, scenario, one), training) for training in scenario.trainings]
+        for one in (calibration, *calibration.parts)
+    )
     steps = [training_steps(one.step_s or COUNTED_S) for one in simulated]
     traces, attempts = _train_undisturbed(scenario, steps, network, progress)
-    for training, predicted, trace in zip(scenario.trainings, simulated, traces, strict=True):
+    for number, (training, predicted, trace) in enumerate(zip(scenario.trainings, simulated, traces, strict=True)):
         measured = training_figures(trace, training)
         for phase in PHASES:
             what, seconds = f"{training.sync_name}: {phase.removesuffix('_s')}", getattr(measured, phase)
             known = getattr(predicted, phase) or None  # of a sync that backward hides there is nothing to see
+            stated = combine(disagreement([getattr(part[number], phase) for part in parts]), 0.0)
             if seconds:
-                yield HereRow(name_of(scenario), what, measured.world_size, None, known, seconds, attempts)
+                row = name_of(scenario), what, measured.world_size, None, known, seconds, attempts
+                yield HereRow(*row, uncertainty=stated)
+
+
+def _train_virtually(training: Training, scenario: Scenario, calibration: Calibration) -> Trace:
+    return simcomm.train(training, cluster=scenario.cluster, calibration=calibration, record=False)
 
 
 def training_steps(predicted: float) -> int:

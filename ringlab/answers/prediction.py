@@ -31,7 +31,7 @@ from ringlab.answers.figures import (
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.repeated_runs import TroubleFigures, repeat
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.answers.uncertainty import combine, disagreement
+from ringlab.answers.uncertainty import SLOWER, combine, disagreement, of_emulated
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
@@ -127,20 +127,27 @@ def _with_uncertainty(
     own: ClusterFigures[Number],
     age_s: float,
 ) -> ClusterFigures[Number]:
-    """Return the figures of this machine with their uncertainties: predicted from each part of the calibration too."""
-    if calibration is None or not scenario.cluster.is_here:
+    """Return the figures of this machine with their uncertainties: predicted from each part of the calibration too.
+
+    Of an emulated cluster they are predicted once more with slower software.
+    """
+    if calibration is None or not (scenario.cluster.is_here or scenario.cluster.is_emulated):
         return own
     alone = replace(scenario, what_ifs=())
-    parts = [_figures(alone, part, engine) for part in calibration.parts]
+    used = list(calibration.parts)
+    if used and calibration.pair is not None:
+        used.append(calibration.with_software(SLOWER))
+    parts = [_figures(alone, part, engine) for part in used]
     collectives, trainings = [part.collectives for part in parts], [part.training for part in parts]
+    uncertainty = partial(_uncertainty, age_s=age_s, with_slower=calibration.pair is not None)
     return replace(
         own,
         collectives=tuple(
-            replace(one, uncertainty=_uncertainty([rows[index] for rows in collectives], age_s, ["time_s"]))
+            replace(one, uncertainty=uncertainty(one, [rows[index] for rows in collectives], names=["time_s"]))
             for index, one in enumerate(own.collectives)
         ),
         training=tuple(
-            replace(one, uncertainty=_uncertainty([rows[index] for rows in trainings], age_s, TRAINING_FIGURES))
+            replace(one, uncertainty=uncertainty(one, [rows[index] for rows in trainings], names=TRAINING_FIGURES))
             for index, one in enumerate(own.training)
         ),
     )
@@ -153,9 +160,20 @@ def _figures(scenario: Scenario, calibration: Calibration, engine: str | None) -
     return _by_cluster(scenario, [(row, simulator.figures(row, lambda: None)) for row in rows])[0]
 
 
-def _uncertainty(of_parts: Sequence[Figures], age_s: float, names: Sequence[str]) -> dict[str, float] | None:
-    """Return the uncertainty of each figure of a row from what each part predicts; None without parts."""
-    found = {name: combine(disagreement([getattr(part, name) for part in of_parts]), age_s) for name in names}
+def _uncertainty(
+    own: Figures, of_parts: Sequence[Figures], age_s: float, names: Sequence[str], with_slower: bool
+) -> dict[str, float] | None:
+    """Return the uncertainty of each figure of a row from what each part predicts; None without parts.
+
+    ``with_slower``, the last of the parts is the prediction with slower software.
+    """
+    found = dict[str, float | None]()
+    for name in names:
+        values = [getattr(part, name) for part in of_parts]
+        if with_slower and values:
+            found[name] = of_emulated(getattr(own, name) or 0.0, values[:-1], values[-1], age_s)
+        else:
+            found[name] = combine(disagreement(values), age_s)
     return {name: share for name, share in found.items() if share is not None} or None
 
 

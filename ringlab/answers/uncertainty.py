@@ -50,10 +50,42 @@ def drift(age_s: float) -> float:
     return read_curve([(log10(age), share) for age, share in DRIFT], log10(age_s))
 
 
-def combine(disagreeing: float | None, age_s: float) -> float | None:
+LATER_S = 60.0  # after its calibration, at least, an emulated cluster is run: not in turns with it
+SLOWER = 1.1  # times as long as measured, by which ``software_share`` asks what software is in a prediction
+
+
+def software_share(seconds: float, slower: float) -> float:
+    """Return by how many per cent a prediction changes where software takes one per cent longer.
+
+    ``slower`` is the prediction with software that takes ``SLOWER`` times as long.
+
+    >>> round(software_share(1.0, slower=1.05), 3), round(software_share(1.0, slower=1.1), 3)
+    (0.5, 1.0)
+    """
+    return max(0.0, slower / seconds - 1) / (SLOWER - 1) if seconds > 0 else 0.0
+
+
+def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
     """Return the uncertainty of a row from both and the model's own; None where no disagreement is known.
 
-    >>> round(combine(0.12, age_s=0.0), 3)
-    0.13
+    ``drifts`` is the share of the row that changes as machines do: on an emulated cluster software, and no link.
+
+    >>> round(combine(0.12, age_s=0.0), 3), round(combine(0.0, age_s=60.0, drifts=0.5), 3)
+    (0.13, 0.153)
     """
-    return None if disagreeing is None else hypot(disagreeing, drift(age_s), MODEL)
+    return None if disagreeing is None else hypot(disagreeing, drifts * drift(age_s), MODEL)
+
+
+def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | None, age_s: float) -> float | None:
+    """Return the uncertainty of a row on an emulated cluster; None where it is not known.
+
+    ``parts`` are the predictions by each part of the calibration, ``slower`` is that with software ``SLOWER`` times as
+    slow. Links are as they are built; what software takes drifts as all does that a machine computes.
+
+    >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.0, age_s=0.0), 3)  # nothing but links
+    0.05
+    >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.05, age_s=60.0), 3)
+    0.153
+    """
+    share = software_share(seconds, seconds if slower is None else slower)
+    return combine(disagreement(parts), max(LATER_S, age_s), share)

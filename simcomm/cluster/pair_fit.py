@@ -9,10 +9,10 @@ else limits the pair and nothing is predicted from it.
 """
 
 from math import ceil, inf
+from statistics import median
 
 from collectives.errors import InputError
-from collectives.records.calibration import read_curve
-from collectives.records.pair_probes import PairProbes, Points
+from collectives.records.pair_probes import CrowdRound, PairProbes, Points
 from collectives.transport import TcpTerms, Transport
 
 LARGE = 4 << 20  # bytes: from here on a send has to wait for the send buffer
@@ -23,11 +23,11 @@ PIECE = 65536 - 320  # bytes that Linux hands to a link in one piece: GSO_LEGACY
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
-    """Return the transport of a pair of hosts for so many ranks in all, or for as many as the largest crowd had.
+    """Return the transport of a pair of hosts for so many ranks in all, or for more than there are cores.
 
-    One of the smallest messages in a chain takes the overhead, being posted, and a core at its arrival; a chain of one
-    takes ``start`` and a notice more; a step in which both sides send takes ``exchange_overhead`` more. What a send
-    leaves behind when it returns is what arrives later than that.
+    One of the smallest messages in a chain takes the overhead, being posted, and a core at its arrival and for its rank
+    to go on; a chain of one takes ``start`` and a notice more; a step in which both sides send takes
+    ``exchange_overhead`` more. What a send leaves behind when it returns is what arrives later than that.
 
     Raises InputError where the pair's goodput is not what its links should give.
     """
@@ -38,18 +38,21 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
     hop, first = _chain(probes, small)
     on_wire = small + ceil(small / payload) * HEADER
     hop = max(0.0, hop - max(0.0, on_wire - probes.burst) / probes.bandwidth)
-    post, arrival, follow = _processor(probes, hop)
-    overhead = hop - post - arrival
+    post, arrival, wake = _processor(probes, hop)
+    overhead = hop - post - arrival - wake
     notice = min(overhead, max(0.0, first - hop - arrival))
+    slower = probes.software
+    own_share, own_start = _own(probes, post + arrival + wake / 2)
     terms = TcpTerms(
-        start=_start(probes, first - hop - arrival - notice, ranks),
-        notice_overhead=notice,
-        exchange_overhead=max(0.0, _at(probes.exchange, small) - hop - post - arrival),
+        start=slower * _start(probes, first - hop - arrival - notice, ranks),
+        notice_overhead=slower * notice,
+        exchange_overhead=slower * max(0.0, _at(probes.exchange, small) - hop - post - arrival),
         cores=probes.cores or inf,
-        post_cpu=post,
-        arrival_cpu=arrival,
-        follow_cpu=follow,
-        own_share=_own_share(probes, post + arrival),
+        post_cpu=slower * post,
+        arrival_cpu=slower * arrival,
+        wake_cpu=slower * wake,
+        own_share=own_share,
+        own_start=slower * own_start,
         send_buffer=_left_behind(probes, rate),
         window=float(probes.in_flight or probes.window),
         piece=PIECE // payload * payload,
@@ -58,7 +61,8 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
         burst=float(probes.burst),
     )
     nbytes, seconds = max(probes.reduction, default=(1, 0.0))
-    return Transport("gloo-tcp", overhead, gamma=seconds / nbytes, source="a pair of hosts", tcp=terms)
+    gamma = slower * seconds / nbytes
+    return Transport("gloo-tcp", slower * overhead, gamma=gamma, source="a pair of hosts", tcp=terms)
 
 
 def _check_goodput(probes: PairProbes, rate: float) -> None:
@@ -76,66 +80,71 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
     """Return the seconds of a hop of ``small`` bytes that follows another, and of a chain of one.
 
-    Of the hop the least of several estimates counts: what disturbs a chain only makes it longer.
+    Of several estimates of the hop the middle one counts.
     """
-    seconds = {hops: found for nbytes, hops, found in probes.chains if nbytes == small}
-    further = [(found - seconds[1]) / (hops - 1) for hops, found in seconds.items() if hops > 1]
-    return min(found for found in further if found > 0), seconds[1]
+    seconds = sorted((hops, found) for nbytes, hops, found in probes.chains if nbytes == small)
+    further = [
+        (later - sooner) / (many - few)
+        for place, (few, sooner) in enumerate(seconds)
+        for many, later in seconds[place + 1 :]
+    ]
+    return max(0.0, median(further)), seconds[0][1]
+
+
+def _crowds(probes: PairProbes) -> list[CrowdRound]:
+    """Return the rounds of crowds, which are more ranks than cores."""
+    return [one for one in probes.crowds if one.ranks > probes.cores > 0]
 
 
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
-    """Return the seconds of a core for posting a message, for its arrival, and for that of one which follows another.
+    """Return the seconds of a core for posting a message, for its arrival, and for going on after a wait.
 
-    Of ``cores`` that are never idle n pairs of ranks take 2 n messages a step, each of which is posted by both sides,
-    as is its notice, and arrives, as does its notice. Of several messages that each rank sends at once one more takes
-    being posted and following. Of many messages that are posted at once, by one rank alone, one more takes either what
-    it takes to post it or, if that is more, its share of all. None of it was measured where there is no crowd.
+    Each rank of a crowd, which keeps all cores busy, sends and receives. A message is posted by both sides and arrives,
+    as does its notice; once a step a rank waits. So a further message in a step is posting and arriving, twice, and a
+    step of one message that and going on. Posting is what the sender's thread takes for one more in a step. None of it
+    was measured where there is no crowd, and together they are no more than a hop.
     """
-    if not probes.crowd or not probes.cores:
-        return 0.0, 0.0, inf
-    pairs, step = max(probes.crowd)
-    both = min(probes.cores * step / (2 * pairs) / 2, hop)
-    further = both
-    if len(probes.crowd_many) > 1:
-        (one, alone), *_, (several, together) = sorted(probes.crowd_many)
-        each = probes.cores * (together - alone) / (several - one) / (2 * pairs) / 2
-        further = min(max(0.0, each), both)
+    crowds = _crowds(probes)
+    if not crowds:
+        return 0.0, 0.0, 0.0
+    both = min(max(0.0, median(probes.cores * one.further / one.ranks / 2 for one in crowds)), hop)
+    step = median(probes.cores * one.step / one.ranks for one in crowds)
+    wake = min(max(0.0, step - 2 * both), hop - both)
     (few, sooner), *_, (many, later) = sorted(probes.at_once)
-    post = min(max(0.0, (later - sooner) / (many - few)), further)
-    return post, both - post, further - post
+    post = min(max(0.0, (later - sooner) / (many - few)), both)
+    return post, both - post, wake
 
 
 def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
     """Return the seconds of a core before a rank's first message, of so many ranks.
 
     Of no more ranks than cores, which wait for their start awake, it is ``awake``. Others sleep until then: all of them
-    wake at once and take turns on the cores. Between two crowds that were measured it is on the line between them. A
-    crowd takes no longer than a larger one: what disturbs the smaller one only made it longer.
+    wake at once and take turns on the cores, each for as long, however many they are.
     """
     awake = max(0.0, awake)
-    asleep, least = list[tuple[int, float]](), float("inf")
-    for crowd, seconds in sorted(probes.waking, reverse=True):
-        if crowd <= probes.cores:  # it was awake
-            continue
-        least = min(least, seconds)
-        asleep.insert(0, (crowd, max(awake, probes.cores * least / crowd)))
-    if not asleep:
+    asleep = [probes.cores * one.waking / one.ranks for one in _crowds(probes)]
+    if not asleep or (ranks is not None and ranks <= probes.cores):
         return awake
-    ranks = asleep[-1][0] if ranks is None else ranks
-    return read_curve([(float(probes.cores), awake), *asleep], min(ranks, asleep[-1][0]))
+    return max(awake, median(asleep))
 
 
-def _own_share(probes: PairProbes, both: float) -> float:
-    """Return what a message costs in gloo's own collectives, over ``both``; 1 where that was not measured.
+def _own(probes: PairProbes, both: float) -> tuple[float, float]:
+    """Return what a message costs in gloo's own collectives, over ``both``, and the seconds that they start later.
 
     A barrier and an all_gather of so many messages, each with its notice, keep all cores busy; what starts them is the
-    same. They post in C++, which takes no more than posting in Python.
+    same. They post in C++, which takes no more than posting in Python, but from a thread of gloo's, which the rank's
+    wakes and waits for. It is (1, 0) where that was not measured.
     """
-    if not probes.own or both <= 0:
-        return 1.0
-    (few, sooner), *_, (many, later) = sorted(probes.own)
-    own = probes.cores * (later - sooner) / (many - few) / 2
-    return min(1.0, max(0.0, own / both))
+    each, starts = [], []
+    for one in _crowds(probes):
+        if len(one.own) > 1:
+            (few, sooner), *_, (many, later) = sorted(one.own)
+            slope = (later - sooner) / (many - few)
+            each.append(probes.cores * slope / 2)
+            starts.append(probes.cores * (sooner - few * slope) / one.ranks)
+    if not each or both <= 0:
+        return 1.0, 0.0
+    return min(1.0, max(0.0, median(each) / both)), max(0.0, median(starts) - _start(probes, 0.0, None))
 
 
 def _at(points: Points, nbytes: int) -> float:

@@ -14,7 +14,7 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import Routes, find_routes
 from simcomm.compiled.planning.tcp_plan import Reductions, TcpInput, plan_tcp
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
-from simcomm.model.tcp_order import SEGMENT_PACKETS, arrival_seconds
+from simcomm.model.tcp_order import SEGMENT_PACKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _new_world(inputs: EngineInput, found: TcpInput) -> TcpWorld:
     assert terms is not None
     routes = find_routes(inputs.cluster, inputs.transport, found.pairs)
     ranks = np.zeros(world_size, RANK)
-    ranks["at"], ranks["finished"], ranks["at_until"] = plan.first_deed[:-1], np.inf, -np.inf
+    ranks["at"], ranks["finished"] = plan.first_deed[:-1], np.inf
     ranks["ready"], ranks["is_ready"] = np.arange(world_size)[::-1], 1
     most = _most_segments(plan, terms)
     limit = allowed(MOST_AT_ONCE)
@@ -74,8 +74,7 @@ def _new_world(inputs: EngineInput, found: TcpInput) -> TcpWorld:
         [
             *(terms.send_buffer, terms.window, terms.payload, terms.header, terms.acknowledgement),
             *(terms.packets_acknowledged, inputs.transport.overhead, terms.notice_overhead),
-            *(arrival_seconds(terms, is_at_others) for is_at_others in (False, True)),
-            terms.piece,
+            *(terms.arrival_cpu, terms.piece),
         ]
     )
     cores = np.zeros(0 if terms.cores == np.inf else int(terms.cores))

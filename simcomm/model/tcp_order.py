@@ -7,8 +7,6 @@ stream and by their number in it; and items that a rank gets to know of, by thei
 
 from collections.abc import MutableSequence
 
-from collectives.transport import TcpTerms
-
 MESSAGE_HEADER = 48.0  # bytes before each message, and of a notice: six words of gloo (transport/tcp/pair.h)
 SEGMENT_PACKETS = 8  # packets that links serve together: so large a share of a window hides no interleaving
 # Above simpy's own, and each above those before.
@@ -60,15 +58,6 @@ def arrival_order(stream: int, number: int) -> int:
     True
     """
     return ARRIVAL + stream * MOST_SEGMENTS + number
-
-
-def arrival_seconds(terms: TcpTerms, is_at_others: bool) -> float:
-    """Return the seconds of a core for an item that comes; ``is_at_others`` where its rank is at what came before.
-
-    >>> [arrival_seconds(TcpTerms(arrival_cpu=3e-5, follow_cpu=1e-5), busy) for busy in (False, True)]
-    [3e-05, 1e-05]
-    """
-    return min(terms.arrival_cpu, terms.follow_cpu) if is_at_others else terms.arrival_cpu
 
 
 def serve_core(free_at: MutableSequence[float], now: float, seconds: float) -> float:

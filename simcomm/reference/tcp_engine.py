@@ -56,7 +56,6 @@ class TcpSimulation(Simulation):
             for link, (alone, _) in self.network.full_capacities.items()
         }
         self._cores = [0.0] * (0 if self.terms.cores == inf else int(self.terms.cores))
-        self._at_until = [-inf] * cluster.world_size  # until when each rank is at what has come to it
         self._streams: dict[Pair, Stream] = {}
         self._sends: defaultdict[Lane, deque[TcpHalf]] = defaultdict(deque)  # that no notice has come for
         self._notices: defaultdict[Lane, int] = defaultdict(int)  # that have come before their sends
@@ -112,13 +111,21 @@ class TcpSimulation(Simulation):
         """Wait for a step's messages, writing each when it has come, and do the writes that had to wait for all."""
         site = Site(index, rank, step.channel, step.step.number)
         for transfer in step.step.receives:
-            yield self._halves.pop(transfer).done
+            yield from self._await(rank, transfer)
             if transfer.write is not None:
                 yield from self._write(transfer.write, site)
         for transfer in step.due_sends:
-            yield self._halves.pop(transfer).done
+            yield from self._await(rank, transfer)
         for write in step.step.late_writes:
             yield from self._write(write, site)
+
+    def _await(self, rank: int, transfer: Transfer[Extent]) -> Process:
+        """Wait until a transfer is done. A rank that had to wait takes a core before it goes on."""
+        done = self._halves.pop(transfer).done
+        slept = not done.triggered
+        yield done
+        if slept and self.terms.wake_cpu > 0:
+            yield from self._occupy(rank, self.terms.wake_cpu, self.terms.wake_cpu)
 
     def _write(self, write: Write[Extent], site: Site) -> Process:
         seconds = self.transport.gamma * write.target.nbytes
@@ -187,8 +194,7 @@ class TcpSimulation(Simulation):
             src, dst = (self.cluster.hosts[rank] for rank in pair)
             way, back = (self._shaped(self.network.route(*ends).links) for ends in ((src, dst), (dst, src)))
             number = pair[0] * self.cluster.world_size + pair[1]
-            shared = self._cores, self._at_until
-            self._streams[pair] = Stream(self.env, number, self.terms, way, back, *shared, pair[1])
+            self._streams[pair] = Stream(self.env, number, self.terms, way, back, self._cores)
         return self._streams[pair]
 
     def _shaped(self, links: Iterable[Link]) -> list[ShapedLink]:

@@ -19,7 +19,6 @@ from collectives.transport import TcpTerms
 from simcomm.model.tcp_order import (
     SEGMENT_PACKETS,
     arrival_order,
-    arrival_seconds,
     passing_order,
     segment_order,
     serve_core,
@@ -80,7 +79,7 @@ class Stream:
     """One direction of a connection: items in line, sent as its window allows.
 
     ``way`` and ``back`` are the links from the sender to the receiver and those that acknowledgements take, ``cores``
-    say when each that all ranks share is free, and ``at_until[receiver]`` until when a rank is at what has come.
+    say when each that all ranks share is free.
     """
 
     def __init__(
@@ -91,11 +90,8 @@ class Stream:
         way: list[ShapedLink],
         back: list[ShapedLink],
         cores: list[float],
-        at_until: list[float],
-        receiver: int,
     ) -> None:
         self.env, self.number, self.terms, self.way, self.back, self.cores = env, number, terms, way, back, cores
-        self.at_until, self.receiver = at_until, receiver
         self._put, self._sent, self._passed, self._acknowledged = 0.0, 0.0, 0.0, 0.0  # bytes
         self._to_send: deque[Item] = deque()
         self._to_write: deque[Item] = deque()
@@ -174,9 +170,7 @@ class Stream:
         if self.terms.arrival_cpu == 0:
             item.arrived()
             return
-        seconds = arrival_seconds(self.terms, self.env.now < self.at_until[self.receiver])
-        self._known_at = max(self._known_at, serve_core(self.cores, self.env.now, seconds))
-        self.at_until[self.receiver] = max(self.at_until[self.receiver], self._known_at)
+        self._known_at = max(self._known_at, serve_core(self.cores, self.env.now, self.terms.arrival_cpu))
         known = Alarm(self.env, self._known_at - self.env.now, arrival_order(self.number, number))
         known.callbacks.append(lambda _: item.arrived())
 

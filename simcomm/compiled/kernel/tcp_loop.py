@@ -11,7 +11,6 @@ from simcomm.compiled.kernel.tcp_world import (
     AWAIT_RECEIVE,
     AWAIT_SEND,
     EVENTS,
-    FOLLOW_CPU,
     FREE_SEGMENTS,
     HEADER,
     NOTICE_OVERHEAD,
@@ -255,11 +254,9 @@ def _come(w: TcpWorld, segment: int) -> None:
     if w.terms[ARRIVAL_CPU] == 0:
         _arrive(w, item)
         return
-    now, rank = w.clock[0], np.int64(w.streams[stream].receiver)
-    seconds = w.terms[FOLLOW_CPU] if now < w.ranks[rank].at_until else w.terms[ARRIVAL_CPU]
-    known_at = max(w.streams[stream].known_at, _serve_core(w, seconds))
+    now = w.clock[0]
+    known_at = max(w.streams[stream].known_at, _serve_core(w, w.terms[ARRIVAL_CPU]))
     w.streams[stream].known_at = known_at
-    w.ranks[rank].at_until = max(w.ranks[rank].at_until, known_at)
     order = ARRIVAL + w.streams[stream].number * MOST_SEGMENTS + w.segments[segment].number
     _push(w, now + (known_at - now), order, KNOWN_FROM + item)
 
@@ -301,9 +298,16 @@ def _run_rank(w: TcpWorld, rank: int) -> None:
             _push(w, now, CORE + rank, CORES_FROM + rank)
             return
         if deed == AWAIT_SEND and not w.messages[message].is_written:
+            w.ranks[rank].slept = 1
             return
         if deed == AWAIT_RECEIVE and not w.messages[message].is_there:
+            w.ranks[rank].slept = 1
             return
+        if w.ranks[rank].slept:
+            w.ranks[rank].slept = 0
+            if w.held[at] > 0:
+                _push(w, now, CORE + rank, CORES_FROM + rank)
+                return
         if deed == POST_SEND:
             w.messages[message].is_posted = 1
             w.messages[message].send_posted = now

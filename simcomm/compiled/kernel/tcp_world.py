@@ -15,8 +15,8 @@ POST_SEND, POST_RECEIVE, AWAIT_SEND, AWAIT_RECEIVE, SPEND, OCCUPY = range(6)  # 
 RANK = np.dtype(
     [
         ("at", "i8"), ("entries", "i8"), ("finished", "f8"),
-        ("at_until", "f8"),  # seconds until which it is at what has come to it
         ("ready", "i4"), ("is_ready", "i4"),
+        ("slept", "i4"),  # whether it had to wait for what it awaits
     ],
     align=True,
 )  # fmt: skip
@@ -38,7 +38,7 @@ STREAM = np.dtype(
         ("put", "f8"), ("sent", "f8"), ("passed", "f8"), ("acknowledged", "f8"),
         ("entered_at", "f8"), ("known_at", "f8"),
         ("to_send", "i4"), ("to_write", "i4"), ("last", "i4"),  # items, -1 for none
-        ("route", "i4"), ("back", "i4"), ("receiver", "i4"),
+        ("route", "i4"), ("back", "i4"),
     ],
     align=True,
 )  # fmt: skip
@@ -53,7 +53,7 @@ SHAPED_LINK = np.dtype([("rate", "f8"), ("latency", "f8"), ("burst", "f8"), ("fr
 EVENT = np.dtype([("time", "f8"), ("order", "i8"), ("what", "i8")], align=True)
 FREE_SEGMENTS, EVENTS, READY_RANKS, COUNTS = range(4)  # indices of TcpWorld.sizes
 SENDS, WINDOW, PAYLOAD, HEADER, ACKNOWLEDGEMENT, PER_ACKNOWLEDGEMENT, OVERHEAD, NOTICE_OVERHEAD = range(8)
-ARRIVAL_CPU, FOLLOW_CPU, PIECE, NUMBERS = 8, 9, 10, 11
+ARRIVAL_CPU, PIECE, NUMBERS = 8, 9, 10
 
 
 class TcpPlan(NamedTuple):
@@ -61,8 +61,8 @@ class TcpPlan(NamedTuple):
 
     deeds: Ints  # POST_SEND and so on
     about: Ints  # [deeds]: the message; -1 of SPEND
-    seconds: Floats  # [deeds]: what SPEND takes, and OCCUPY of a core
-    held: Floats  # [deeds]: for how long OCCUPY keeps the core
+    seconds: Floats  # [deeds]: what SPEND takes, OCCUPY of a core, and going on of one after a wait
+    held: Floats  # [deeds]: for how long the core is kept
     first_deed: Ints  # [ranks + 1]
     messages: Records  # TCP_MESSAGE
     items: Records  # ITEM, twice as many as messages

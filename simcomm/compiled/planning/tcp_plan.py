@@ -68,13 +68,14 @@ def deeds_of(pipeline: Pipeline[Extent], transport: Transport) -> Iterator[Deed]
     """Yield what a rank does, in order, as ``TcpSimulation.collective`` does it."""
     for place, step in enumerate(pipeline.first):
         yield from _post(step, transport, 0.0 if place or transport.tcp is None else transport.tcp.start)
+    wake = 0.0 if transport.tcp is None else transport.tcp.wake_cpu
     for step in pipeline.steps:
         for transfer in step.step.receives:
-            yield Deed(AWAIT_RECEIVE, step, transfer)
+            yield Deed(AWAIT_RECEIVE, step, transfer, wake, wake)
             if transfer.write is not None:
                 yield from _reduce(step, transfer.write, transport)
         for transfer in step.due_sends:
-            yield Deed(AWAIT_SEND, step, transfer)
+            yield Deed(AWAIT_SEND, step, transfer, wake, wake)
         for write in step.step.late_writes:
             yield from _reduce(step, write, transport)
         if step.next is not None:
@@ -188,7 +189,7 @@ def _records(numbering: _Numbering) -> tuple[Records, Records, Records]:
     items["stream"] = np.append(messages["data"], messages["notice"])
     streams["to_send"] = streams["to_write"] = streams["last"] = -1
     for (src, dst), number in numbering.streams.items():
-        streams["number"][number], streams["receiver"][number] = src * numbering.world_size + dst, dst
+        streams["number"][number] = src * numbering.world_size + dst
         streams["route"][number], streams["back"][number] = number, numbering.streams[dst, src]
     return messages, items, streams
 
