@@ -14,7 +14,7 @@ from simcomm.scaling.accuracy.judging import judge_held_out, seen_series
 from simcomm.scaling.accuracy.one_gpu_judging import judge_one_gpu
 from simcomm.scaling.accuracy.scoring import score_points
 from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.one_gpu import SHARED, read_process
+from simcomm.scaling.one_gpu import SHARED
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "scaling_terms.json"
 NONE, ANY = 1e-9, 1e9
@@ -32,7 +32,7 @@ STEP = {
 }
 ONE_GPU = {
     "all terms": {},
-    "watts": {"watts": 0.0, "slope_watts": 0.0, "slope_family_watts": 0.0, "near_watts": ANY},
+    "watts": {"watts": 0.0, "near_watts": ANY},
     "bytes and FLOPs by the roofline": {"moved_memory": 0.0, "moved_peak": 0.0},
     "frameworks": {name: 0.0 for name in SHARED if name.startswith("framework")},
     "what types of GPU have of their own": {"gpu": 0.0, "gpu_precision": 0.0},
@@ -47,7 +47,7 @@ def measure() -> dict[str, Any]:
         scores = score_points(judge_held_out(seen_series(), lambda *_: None, pinned=pinned))
         found["step"][name] = {what: {"median": one.median, "p90": one.p90} for what, one in scores.items()}
     for name, changed in ONE_GPU.items():
-        alone = judge_one_gpu(read_series(), {**read_process(), **changed})
+        alone = judge_one_gpu(read_series(), refit=True, pinned=changed)
         found["one_gpu"][name] = {what: {"median": one.median, "p90": one.p90} for what, one in alone.items()}
     return found
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import exp
 
 import numpy as np
 import pytest
@@ -13,8 +14,17 @@ from simcomm.scaling import Job, find_model, one_gpu_rate
 from simcomm.scaling.accuracy.one_gpu_judging import judge_one_gpu
 from simcomm.scaling.descriptions import find_scaling_gpu, read_series
 from simcomm.scaling.models import even_model
-from simcomm.scaling.one_gpu import FILE, Alone, covariance_of, guess_rates, make_columns, mean_of, published
-from simcomm.scaling.one_gpu_fit import fit_process
+from simcomm.scaling.one_gpu import (
+    FILE,
+    Alone,
+    covariance_of,
+    guess_rates,
+    make_columns,
+    mean_of,
+    published,
+    read_process,
+)
+from simcomm.scaling.one_gpu_fit import Likelihood, fit_process, seen_rates
 
 JOB = Job(find_model("ResNet-50"), 256.0)
 
@@ -75,6 +85,23 @@ def test_the_fit_raises_the_likelihood_of_what_it_sees() -> None:
     assert likelihood(fitted) > likelihood(priors)
 
 
+def test_the_slopes_of_the_likelihood_are_those_of_small_changes() -> None:
+    likelihood, values = Likelihood(published()[::4]), dict(read_process())
+    _, slopes = likelihood(values)
+    assert slopes.keys() == values.keys()
+    for name, value in values.items():
+        above, below = (likelihood({**values, name: value * exp(by)})[0] for by in (1e-5, -1e-5))
+        assert slopes[name] == pytest.approx((above - below) / 2e-5, rel=1e-4, abs=1e-4), name
+
+
+def test_a_pinned_value_stays_and_the_shipped_ones_are_the_fit() -> None:
+    rows = seen_rates()
+    assert fit_process(rows, steps=3, pinned={"watts": 0.0})["watts"] == 0.0
+    found = fit_process(rows)
+    for name, value in read_process().items():
+        assert value == pytest.approx(found[name], rel=0.02), name
+
+
 def test_the_order_of_what_is_known_does_not_matter() -> None:
     asked = [Alone(JOB, published()[0].gpu, "unknown")]
     one, other = (guess_rates(rows, asked)[0] for rows in (published(), published()[::-1]))
@@ -85,13 +112,20 @@ def test_a_type_that_is_judged_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> 
     """Whatever V100s are published to do, what is judged from is on other types."""
     seen = list[set[str]]()
 
+    fitted = list[set[str]]()
+
     def spy(rows: list[Alone], asked: list[Alone], process: object) -> object:
         seen.append({one.gpu.name for one in rows} & {one.gpu.name for one in asked})
+        assert not fitted[-1] & {one.gpu.name for one in asked}
         return guess_rates(rows, asked)
 
+    def spy_fit(rows: list[Alone], *_: object, **__: object) -> None:
+        fitted.append({one.gpu.name for one in rows})
+
     monkeypatch.setattr("simcomm.scaling.accuracy.one_gpu_judging.guess_rates", spy)
-    scores = judge_one_gpu(read_series())
-    assert not set().union(*seen) and len(seen) > 12
+    monkeypatch.setattr("simcomm.scaling.accuracy.one_gpu_judging.fit_process", spy_fit)
+    scores = judge_one_gpu(read_series(), refit=True)
+    assert not set().union(*seen) and len(seen) > 12 and len(fitted) > 8
     assert scores["data_sheet"].n == 242
     assert scores["same_job"].median is not None and scores["data_sheet"].median is not None
     assert scores["same_job"].median < scores["data_sheet"].median

@@ -105,7 +105,7 @@ def accuracy_training(
         else:
             judged, fit = judge_frozen(series), "as shipped"
             regret = {}
-        one_gpu = judge_one_gpu(series)
+        one_gpu = judge_one_gpu(series, refit=own and not only_put_aside)
     sources = len({one.source for one in series})
     return TrainingAccuracy(
         "its own series" if own else str(data), fit, judged, one_gpu, len(series), sources, regret, tuple(notes)

@@ -46,6 +46,12 @@ WORDS = {
 }  # fmt: skip
 
 
+WITHOUT_EFFECT = {
+    "training.parallelism.bucket_mb": ": buckets count where gradients travel while backward goes on (`overlap`)",
+    "training.precision": ": the times of computing are given, and gradients travel in 32 bits unless `half_weights`",
+}
+
+
 class DevicesRow(NamedTuple):
     """The training on so many devices; rates are samples a second of all of them, ``interval`` holds 80 %."""
 
@@ -250,11 +256,15 @@ def _trace(title: str, found: StepPrediction) -> Trace | None:
 def _conclude(answer: DevicesAnswer) -> list[str]:
     """Return the sentences below the tables: what holds the training back, and what was left out."""
     said = []
-    for case in answer.cases:
+    rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in answer.cases}
+    same = len(answer.cases) > 1 and len(rates) == 1
+    if same:
+        said.append(f"what {answer.key} is changes no rate here{WITHOUT_EFFECT.get(answer.key or '', '')}.")
+    for case in answer.cases[: 1 if same else None]:
         if not case.rows:
             continue
         last = case.rows[-1]
-        where = f"With {answer.key} = {cut(case.value)}, " if answer.key else ""
+        where = f"With {answer.key} = {cut(case.value)}, " if answer.key and not same else ""
         on = f"{where}on {last.devices} device{'s' if last.devices > 1 else ''}"
         if last.bottleneck == "compute":
             said.append(f"{on} the step is {last.bottleneck_share:.0%} computing: nothing else holds it back.")

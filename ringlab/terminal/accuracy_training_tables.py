@@ -2,6 +2,7 @@
 
 from rich.console import Console
 
+from collectives.units import count
 from ringlab.answers.accuracy_training import TrainingAccuracy
 from ringlab.terminal.tables import NOTHING, Row, make_table
 from simcomm.scaling.accuracy.one_gpu_judging import OneGpuScore
@@ -41,7 +42,7 @@ def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
     for note in answer.notes:
         console.print(note)
     console.print(
-        f"{answer.series} series of {answer.sources} sources; parameters: {answer.fit}. "
+        f"{answer.series} series of {count(answer.sources, 'source')}; parameters: {answer.fit}. "
         "An error is |predicted / measured - 1|; hard: measured below 0.9 of linear."
     )
     if answer.file:

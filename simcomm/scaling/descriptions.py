@@ -126,7 +126,8 @@ def read_series(directory: Path | str = OWN_DATA) -> list[Series]:
     path = Path(directory) / FILE_NAME
     text = read_text(path)
     content = _parse(path, text)
-    nodes, gpus = {**read_own("nodes"), **_nodes(path, content)}, {**read_own("gpus"), **_gpus(path, content)}
+    nodes = {**read_own("nodes"), **_nodes(path, text, content)}
+    gpus = {**read_own("gpus"), **_gpus(path, text, content)}
     tables = content.get("series", [])
     if not isinstance(tables, list) or not tables:
         raise InputError(f"{path}: describes no series; write a table [[series]] for each")
@@ -176,8 +177,9 @@ def _of_catalogue(name: str, known_as: str) -> ScalingGpu:
 def read_own(kind: str) -> dict[str, Any]:
     """Return the ``nodes`` or the ``gpus`` of the project's own file, by name."""
     path = OWN_DATA / FILE_NAME
-    content = _parse(path, read_text(path))
-    return _nodes(path, content) if kind == "nodes" else _gpus(path, content)
+    text = read_text(path)
+    content = _parse(path, text)
+    return _nodes(path, text, content) if kind == "nodes" else _gpus(path, text, content)
 
 
 @cache
@@ -204,12 +206,12 @@ def _tables(path: Path, content: Mapping[str, Any], name: str) -> dict[str, dict
     return found
 
 
-def _nodes(path: Path, content: Mapping[str, Any]) -> dict[str, ScalingNode]:
+def _nodes(path: Path, text: str, content: Mapping[str, Any]) -> dict[str, ScalingNode]:
     stated = _tables(path, content, "links")
-    links = {name: _link(f"{path}: links.{name}", table) for name, table in stated.items()}
+    links = {name: _link(_place(path, text, "links", name), table) for name, table in stated.items()}
     found = {}
     for name, table in _tables(path, content, "nodes").items():
-        where = f"{path}: nodes.{name}"
+        where = _place(path, text, "nodes", name)
         keys = read_keys(where, NodeKeys, table)
         if keys.link not in links:
             links[keys.link] = _link(where, _find(f"{where}: link", keys.link, _own_links()))
@@ -232,10 +234,10 @@ def _link(where: str, table: Mapping[str, Any]) -> dict[int, float]:
     return found
 
 
-def _gpus(path: Path, content: Mapping[str, Any]) -> dict[str, ScalingGpu]:
+def _gpus(path: Path, text: str, content: Mapping[str, Any]) -> dict[str, ScalingGpu]:
     found = {}
     for name, table in _tables(path, content, "gpus").items():
-        where = f"{path}: gpus.{name}"
+        where = _place(path, text, "gpus", name)
         if "catalogue" in table:
             found[name] = _known_gpu(f"{where}: catalogue", name, read_keys(where, SameGpuKeys, table).catalogue)
             continue
@@ -267,6 +269,13 @@ def _known_gpu(where: str, name: str, known_as: str) -> ScalingGpu:
         return _of_catalogue(name, known_as)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+
+
+def _place(path: Path, text: str, kind: str, name: str) -> str:
+    """Return where a table stands: its line, where the file has it as ``[kind.name]``."""
+    head = re.compile(rf"\s*\[\s*{kind}\s*\.\s*([\"']?){re.escape(name)}\1\s*\]")
+    line = next((f"line {number}: " for number, line in enumerate(text.splitlines(), 1) if head.match(line)), "")
+    return f"{path}: {line}{kind}.{name}"
 
 
 def _places(path: Path, text: str, count: int) -> Iterator[str]:

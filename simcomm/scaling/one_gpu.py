@@ -8,7 +8,7 @@ source), the type of GPU, and how near the GPUs are to each other by their data 
 job move this one's, near ones more.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import exp
@@ -34,7 +34,7 @@ FLOPS_SHARE = 0.6  # of FLOPs in a sample's work; the rest are the elements that
 # work of a core in Maxwell, whose multiprocessor has 128).
 KEPLER, BEFORE_MAXWELL = 2 / 3, 2015
 ANY = 10.0  # of the constant
-SPREAD_OF_KNOWN, SPREAD_OF_UNKNOWN = 0.9, 0.75  # errors beside what the process says, by whether the job was seen
+SPREAD_OF_KNOWN, SPREAD_OF_UNKNOWN = 0.8, 0.7  # errors beside what the process says, by whether the job was seen
 MEASURED = 0.03  # spread of a rate that was measured on this very GPU
 SHEET = ("peak", "memory", "year", "shader", "watts")
 FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow")
@@ -221,29 +221,38 @@ def _work(model: ModelProfile) -> float:
 
 def mean_of(rows: Columns, values: Mapping[str, float]) -> Floats:
     """Return the mean of the log rates of rows, but for a constant that is not known."""
-    found = sum((values[key] * rows.sheet[key] for key in ("peak", "memory", "year", "watts")), -rows.work)
-    more = values["moved_memory"] * rows.sheet["memory"] - values["moved_peak"] * rows.sheet["peak"]
-    return found + rows.moved * more
+    found: Floats = sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work)
+    return found
+
+
+def same_words(a: Columns, b: Columns, word: str) -> Floats:
+    """Return 1 where rows share a word with others, else 0."""
+    found: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
+    return found
 
 
 def covariance_of(a: Columns, b: Columns, values: Mapping[str, float]) -> Floats:
     """Return the covariance of log rates of rows with others."""
-
-    def same(word: str) -> Floats:
-        found: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
-        return found
-
     far = np.zeros((len(a.work), len(b.work)))
     for key in SHEET:
         far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2
-    near = values["near"] ** 2 + values["near_precision"] ** 2 * same("precision")
-    near = near + values["near_job"] ** 2 * same("model, precision")
+    near = sum(values[name] ** 2 * (same_words(a, b, word) if word else 1.0) for name, word in NEAR.items())
     found: Floats = ANY**2 + np.exp(-far / 2) * near
     for name, word in SHARED.items():
-        found += values[name] ** 2 * same(word)
+        found += values[name] ** 2 * same_words(a, b, word)
     return found
 
 
+# What the mean of a log rate is a sum of; what near GPUs share, in all or in rows with the same word; what rows share.
+MEANS: dict[str, Callable[[Columns], Floats]] = {
+    "peak": lambda rows: rows.sheet["peak"],
+    "memory": lambda rows: rows.sheet["memory"],
+    "year": lambda rows: rows.sheet["year"],
+    "watts": lambda rows: rows.sheet["watts"],
+    "moved_memory": lambda rows: rows.moved * rows.sheet["memory"],
+    "moved_peak": lambda rows: -rows.moved * rows.sheet["peak"],
+}
+NEAR = {"near": None, "near_precision": "precision", "near_job": "model, precision"}
 SHARED = {
     "family": "family", "model": "model", "model_precision": "model, precision", "precision": "precision",
     "framework": "framework", "framework_precision": "framework, precision", "framework_model": "framework, model",

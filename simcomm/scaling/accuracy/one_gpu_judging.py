@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcomm.scaling.descriptions import Series
-from simcomm.scaling.one_gpu import Alone, Rate, guess_rates, published
+from simcomm.scaling.one_gpu import Alone, Rate, guess_rates, published, read_process
+from simcomm.scaling.one_gpu_fit import fit_process, seen_rates
 
 UNKNOWN = "unknown"
 
@@ -24,16 +25,23 @@ class OneGpuScore:
     coverage90: float | None
 
 
-def judge_one_gpu(series: Sequence[Series], process: Mapping[str, float] | None = None) -> dict[str, OneGpuScore]:
+def judge_one_gpu(
+    series: Sequence[Series], *, refit: bool = False, pinned: Mapping[str, float] | None = None
+) -> dict[str, OneGpuScore]:
     """Return the scores of ``data_sheet``, whose source is not known, and of ``same_job``, known on other types.
 
-    ``process`` are the values of the process that guesses; the shipped ones where none are given.
+    The process that guesses has the shipped values; with ``refit`` those that are fitted to the project's own rates of
+    the other types, of which ``pinned`` ones keep theirs.
     """
     asked = [Alone(one.job, one.gpu, one.source, one.points[0].rate) for one in series if one.points[0].gpus == 1]
     sheets, jobs = list[tuple[Rate, float]](), list[tuple[Rate, float]]()
     for name in sorted({one.gpu.name for one in asked}):
         inside = [one for one in asked if one.gpu.name == name]
         others = [one for one in published() if one.gpu.name != name]
+        process = None
+        if refit:
+            fitted_to = [one for one in seen_rates() if one.gpu.name != name]
+            process = fit_process(fitted_to, read_process(), pinned=pinned)
         hidden = guess_rates(others, [one._replace(source=UNKNOWN) for one in inside], process)
         sheets += zip(hidden, [one.rate for one in inside], strict=True)
         known = {_job(one) for one in asked if one.gpu.name != name}
