@@ -22,7 +22,7 @@ UNCHANGED = 4e-16  # share of a level below which a change is rounding
 @inline
 def restore_fairness(w: World, now: float, most_corrections: int) -> None:
     """Make all levels fair. After ``most_corrections`` links that were corrected, fill all anew instead."""
-    while w.dirty[-1].place > 0:
+    while w.dirty[len(w.dirty) - 1].place > 0:
         if most_corrections == 0:
             fill_progressively(w, now)
             return

@@ -23,14 +23,14 @@ def new_heap(items: int) -> Records:
 @inline
 def least(heap: Records) -> float:
     """Return the least key; infinite when the heap is empty."""
-    return heap[0].key if heap[-1].place > 0 else np.inf
+    return heap[0].key if heap[len(heap) - 1].place > 0 else np.inf
 
 
 @inline
 def second_least(heap: Records) -> float:
     """Return the key that follows the least; infinite when there is none."""
     found = np.inf
-    for at in range(1, min(5, heap[-1].place)):
+    for at in range(1, min(5, heap[len(heap) - 1].place)):
         found = min(found, heap[at].key)
     return found
 
@@ -47,8 +47,8 @@ def put(heap: Records, item: int, key: float) -> None:
     """Put an item in the heap with this key, or change its key if it is there."""
     at = heap[item].place
     if at < 0:
-        at = heap[-1].place
-        heap[-1].place = at + 1
+        at = heap[len(heap) - 1].place
+        heap[len(heap) - 1].place = at + 1
     _settle_at(heap, at, item, key)
 
 
@@ -59,8 +59,8 @@ def drop(heap: Records, item: int) -> None:
     if at < 0:
         return
     heap[item].place = -1
-    size = heap[-1].place - 1
-    heap[-1].place = size
+    size = heap[len(heap) - 1].place - 1
+    heap[len(heap) - 1].place = size
     if at < size:
         _settle_at(heap, at, np.int64(heap[size].order), heap[size].key)
 
@@ -68,7 +68,7 @@ def drop(heap: Records, item: int) -> None:
 @inline
 def _settle_at(heap: Records, at: int, item: int, key: float) -> None:
     """Write an item, which no entry of the heap shows, at a place, or above or below it where its key belongs."""
-    size = heap[-1].place
+    size = heap[len(heap) - 1].place
     start = at
     while at > 0:
         above = (at - 1) >> 2

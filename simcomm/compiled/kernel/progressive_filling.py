@@ -28,7 +28,7 @@ def fill_progressively(w: World, now: float) -> None:
             if w.links[link].members == 0:
                 w.links[link].level = w.flows[flow].fair
             join_group(w, flow, np.int64(w.flows[flow].fair_hop), w.flows[flow].target, now)
-    while w.dirty[-1].place > 0:
+    while w.dirty[len(w.dirty) - 1].place > 0:
         drop(w.dirty, np.int64(w.dirty[0].order))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
+from simcomm.compiled.kernel.lean import lean
 from simcomm.compiled.kernel.tcp_world import (
     ACKNOWLEDGEMENT,
     ARRIVAL_CPU,
@@ -353,8 +354,8 @@ def _happen(w: TcpWorld, what: int) -> None:
 
 def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     @entry
-    def advance_tcp(w: TcpWorld, most_events: int) -> bool:
-        """Let so many events happen; return whether nothing more will. Ranks that are ready go on first."""
+    def go_on_over_tcp(w: TcpWorld, most_events: int) -> bool:
+        """Do what ``advance_tcp`` does. Ranks that are ready go on first."""
         for _ in range(most_events):
             while w.sizes[READY_RANKS] > 0:
                 w.sizes[READY_RANKS] -= 1
@@ -366,7 +367,12 @@ def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
             _happen(w, _pop(w))
         return version < 0
 
-    return advance_tcp
+    return go_on_over_tcp
 
 
-advance_tcp = _entry(source_hash(__name__))
+_go_on = _entry(source_hash(__name__))
+
+
+def advance_tcp(w: TcpWorld, most_events: int) -> bool:
+    """Let so many events happen; return whether nothing more will."""
+    return _go_on(lean(w), most_events)
