@@ -24,7 +24,7 @@ from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.tcp_engine import make_simulation
 from simcomm.reference.traces import make_trace as make_reference_trace
 from simcomm.schedules import VERIFIED_UP_TO, compact_schedule, verified_schedule
-from simcomm.size_limits import check_one_by_one
+from simcomm.size_limits import check_one_by_one, check_simpy
 
 
 def run(
@@ -74,7 +74,9 @@ def run(
     segments = 0.0
     if transport.tcp is not None:
         segments = world_size * request.nbytes / (SEGMENT_PACKETS * transport.tcp.payload)
-    if engine != "simpy" and buffers is None and transport.tcp is None:
+    if engine == "simpy" or buffers is not None:
+        check_simpy(request.algorithm, world_size, request.root)
+    elif transport.tcp is None:
         check_one_by_one(request, cluster)
     taken = _engine(engine, request, world_size, buffers is not None, trouble, segments)
     if taken != "simpy":

@@ -2,15 +2,19 @@
 
 from itertools import chain, islice
 
+from collectives.declaration import Algorithm
 from collectives.errors import TooLarge
 from collectives.request import Request
 from collectives.schedule.call import make_call
-from collectives.schedule.size_check import allowed, estimate_operations
+from collectives.schedule.size_check import allowed, estimate_operations, ways_out
+from collectives.schedule.symbolic_build import message_count
 from collectives.step import Kind
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
+from simcomm.schedules import compact_schedule
 
 FEW_RANKS = 4_000  # what up to so many say is written down in a moment
+FEW_SIMPY_RANKS, MOST_SIMPY = 256, 500_000  # messages: a ring's of 500 ranks; half a gigabyte, half a minute
 STEPS_LOOKED_AT = 4  # of each channel, for one that sends
 
 
@@ -40,6 +44,19 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
             f"{call.chunks:,} chunks of {request.elements:,} elements are unequal and a rank's channels share a link; "
             f"up to {most:,} will do; ask for fewer ranks (--set cluster.hosts=N), or for a size that falls "
             "into equal chunks"
+        )
+
+
+def check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
+    """Raise TooLarge for more messages than the simpy engine, which keeps what happens to each, has memory for."""
+    if world_size <= FEW_SIMPY_RANKS:
+        return
+    messages, most = steps * message_count(compact_schedule(algorithm, world_size, root)), allowed(MOST_SIMPY)
+    if messages > most:
+        raise TooLarge(
+            f"{algorithm.full_name}, world size {world_size}: its {messages:,} messages are too many for the simpy "
+            f"engine, which simulates them one by one in Python; up to {most:,} will do; leave the engine out, or "
+            + ways_out(messages, most)
         )
 
 

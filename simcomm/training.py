@@ -44,6 +44,7 @@ from simcomm.reference.tcp_engine import make_simulation
 from simcomm.reference.traces import make_trace
 from simcomm.schedules import compact_schedule, verified_schedule
 from simcomm.simulate import run
+from simcomm.size_limits import check_simpy
 
 STEPS = 3
 
@@ -145,6 +146,8 @@ def _find_steps(
                 "ranks than this machine would run at once; leave the engine out, or take simpy"
             )
         compute = compute.times(cores / cluster.world_size)  # of a rank that does not wait for a core
+    elif engine == "simpy":
+        check_simpy(training.gradient_sync, cluster.world_size, steps=steps)
     elif choose_engine(engine, training.gradient_sync, cluster.world_size, 0, trouble) != "simpy":
         found = _on_compiled(training, cluster, transport, compute, steps, record=record, trouble=trouble)
         if found is not None:

@@ -22,6 +22,8 @@ from ringlab.answers import announcing
 from ringlab.answers.progress import NoProgress
 from ringlab.scenario import load
 from simcomm import expected_time, schedules
+from simcomm.cluster import paths
+from simcomm.compiled.planning import link_records
 from simcomm.schedules import compact_schedule
 from simcomm.selection import choose
 
@@ -203,3 +205,40 @@ def test_a_program_that_one_run_says_is_not_asked_for_its_size(monkeypatch: pyte
         assert expected_time.expected_build_seconds(algorithm, 300) > 0
         symbolic_build.build_compact(algorithm, 300)
     assert [call.args[0] for call in asked.call_args_list] == [tree, tree]
+
+
+def test_routes_with_too_many_links_are_refused_before_they_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = simcomm.ring(64, "1 GB/s", "1 us")
+    monkeypatch.setattr(paths, "MOST_HOPS", 1000)
+    with pytest.raises(TooLarge, match=r"63 pairs of hosts have about 1,024 .* up to 1,000 .* such as ring, or fewer"):
+        simcomm.run("reduce/naive", far, 4096, engine="compiled")
+    assert simcomm.run("all_reduce/ring", far, 4096, engine="compiled").elapsed > 0
+    monkeypatch.setattr("simcomm.cluster.routing.MOST_NAMED", 1000)
+    with pytest.raises(TooLarge, match=r"about 1,0\d\d links together or more, and up to 1,000"):
+        simcomm.run("reduce/naive", far, 4096, engine="simpy")
+
+
+def test_too_many_links_of_one_route_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_records, "MOST_TOGETHER", 1000)
+    with pytest.raises(TooLarge, match=r"126 routes with up to 26 links .* 2,358 .* up to 1,000 .* RINGLAB_ME"):
+        simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
+
+
+def test_some_doors_say_that_routes_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = simcomm.ring(600, "1 GB/s", "1 us")
+    pairs = [(a, b) for a in far.hosts[:30] for b in far.hosts]
+    assert len(far.router().links(pairs).link) == 30 * 300 * 300
+    monkeypatch.setattr(paths, "MOST_HOPS", 40_000)
+    with pytest.raises(TooLarge, match=r"18,000 pairs of hosts have about 2,\d\d\d,\d\d\d links .* up to 40,000 fit"):
+        far.router().links(pairs)
+
+
+def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    star = simcomm.star(300, "1 GB/s", "1 us")
+    assert simcomm.run("broadcast/binomial", star, 4096, engine="simpy", record=False).elapsed > 0
+    monkeypatch.setattr("simcomm.size_limits.MOST_SIMPY", 298)
+    with pytest.raises(TooLarge, match=r"its 299 messages are too many for the simpy engine.*leave the engine out"):
+        simcomm.run("broadcast/binomial", star, 4096, engine="simpy")
+    answer = load("star8", "cluster.hosts=300", 'collective.algorithms=["ring"]')
+    with pytest.raises(TooLarge, match="179,400 messages are too many for the simpy engine"):
+        answer.predict(engine="simpy")

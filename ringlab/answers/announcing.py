@@ -23,7 +23,7 @@ from simcomm.expected_time import COMPILED_RATE, LEAST_COMPILED_S, expected_buil
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.selection import open_candidates
-from simcomm.size_limits import check_one_by_one
+from simcomm.size_limits import check_one_by_one, check_simpy
 from simcomm.training import STEPS
 
 CHOSEN_SHARE = 0.2  # of the candidates of a cell that are simulated; what is found of the first rules others out
@@ -94,7 +94,10 @@ def expect(
 def check_size(asked: Request | Training, cluster: Cluster, engine: str | None = None) -> None:
     """Raise TooLarge for a collective that is too large by a look at what a few ranks say first."""
     over_tcp = cluster.transport is not None and cluster.transport.tcp is not None
-    if isinstance(asked, Request) and engine != "simpy" and not over_tcp:
+    algorithm, root = _called(asked)
+    if engine == "simpy" and algorithm is not None and not algorithm.is_nccl:
+        check_simpy(algorithm, cluster.world_size, root, 1 if isinstance(asked, Request) else STEPS)
+    elif isinstance(asked, Request) and engine != "simpy" and not over_tcp:
         check_one_by_one(asked, cluster)
 
 

@@ -16,7 +16,8 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from collectives.errors import InputError
+from collectives.errors import InputError, TooLarge
+from collectives.schedule.size_check import allowed, ways_out
 from simcomm.cluster.complete import complete_link_numbers, complete_links
 from simcomm.cluster.graph import node_kinds
 
@@ -25,6 +26,9 @@ Ints = npt.NDArray[np.int64]
 LINK, PROCESSOR_BETWEEN, NARROWEST = 1 << 44, 1 << 33, 1 << 20  # so many of one never add up to the next
 WORTH_COMPILING = 1_000_000  # looks at a link; for fewer, plain Python takes less time than importing numba
 LOOKS_ON_A_PATH = 16  # as a rule of thumb
+MOST_HOPS = 20_000_000  # links of all routes together, which fit into a gigabyte with what is made of them
+MOST_NAMED = 4_000_000  # of routes that are found one by one, as names of nodes
+SAMPLED = 32  # doors whose routes are measured first, where there are very many
 
 
 class RouteLinks(NamedTuple):
@@ -158,12 +162,27 @@ class ShortestPaths:
         large = len(cuts) * len(self._arrays.out) + len(doors) * LOOKS_ON_A_PATH > WORTH_COMPILING
         find_paths = _compiled() if large else PLAIN
         net, scratch = (self._arrays, self._scratch) if large else self._lists
-        counts, links = np.zeros(len(doors), np.int64), [np.zeros(0, np.int64)]
+        counts, links, number = np.zeros(len(doors), np.int64), [np.zeros(0, np.int32)], 0
+        if large and len(cuts) > 8 * SAMPLED:
+            self._check_sample(doors, given, cuts)
         for begin, end in pairwise(cuts):
             mine = [column[begin:end] if large else column[begin:end].tolist() for column in given]
-            found = find_paths(net, int(doors[begin]), mine, scratch, counts[begin:end])
-            links.append(np.asarray(found, dtype=np.int64))
+            seen, length = find_paths.measure(net, int(doors[begin]), mine[1], scratch)
+            number += length
+            check_hops(number, end, len(doors), MOST_HOPS)
+            found = find_paths.descend(net, int(doors[begin]), *mine, scratch, seen, counts[begin:end])
+            links.append(np.asarray(found, dtype=np.int32))
         return counts, np.concatenate(links)
+
+    def _check_sample(self, doors: Ints, given: list[Ints], cuts: list[int]) -> None:
+        """Raise TooLarge where the routes through some doors say that all together have far too many links."""
+        number = pairs = 0
+        for begin, end in [*pairwise(cuts)][:: len(cuts) // SAMPLED]:
+            seen, length = _compiled().measure(self._arrays, int(doors[begin]), given[1][begin:end], self._scratch)
+            self._scratch[0][self._scratch[2][:seen]] = -1
+            number, pairs = number + length, pairs + end - begin
+        if number * len(doors) // pairs > 2 * allowed(MOST_HOPS):
+            check_hops(number * len(doors) // pairs, len(doors), len(doors), MOST_HOPS)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
         """Return the nodes of one path, both ends included, as ``paths`` would find it; none where there is no path."""
@@ -172,7 +191,9 @@ class ShortestPaths:
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         door = target if net.down[target] < 0 else net.src[net.down[target]]
-        return self.nodes_of(PLAIN(net, door, ([source], [start], [target], [choice]), scratch, [0]).tolist())
+        seen, _ = PLAIN.measure(net, door, [start], scratch)
+        found = PLAIN.descend(net, door, [source], [start], [target], [choice], scratch, seen, [0])
+        return self.nodes_of(found.tolist())
 
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
         """Return the nodes of a path of links, both ends included."""
@@ -198,26 +219,35 @@ def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
     position = np.argsort(order)
     lengths, begins = counts[position], begins[position]
     first = np.concatenate([[0], np.cumsum(lengths)])
-    at = np.repeat(begins - first[:-1], lengths) + np.arange(first[-1])
-    return RouteLinks(first.astype(np.int32), links[at].astype(np.int32))
+    at = np.repeat((begins - first[:-1]).astype(np.int32), lengths)
+    at += np.arange(first[-1], dtype=np.int32)
+    return RouteLinks(first.astype(np.int32), links[at])
 
 
 class PathFinder(NamedTuple):
     """The two halves of a search: plain Python on lists, or the same functions compiled, on arrays."""
 
-    measure: Callable[..., int]
+    measure: Callable[..., tuple[int, int]]
     descend: Callable[..., Any]
 
-    def __call__(self, net: Any, door: int, given: Sequence[Any], scratch: Any, counts: Any) -> Any:
-        """Return the links of the paths through one door, one path after the other; put their lengths in ``counts``."""
-        seen = self.measure(net, door, given[1], scratch)
-        return self.descend(net, door, *given, scratch, seen, counts)
+
+def check_hops(number: int, found: int, pairs: int, most: int) -> None:
+    """Raise TooLarge where the routes of so many pairs, ``found`` of which have ``number`` links, have too many."""
+    most = allowed(most)
+    if number > most:
+        about = number * pairs // found
+        raise TooLarge(
+            f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more, and up to "
+            f"{most:,} fit into memory; ask for an algorithm whose ranks are neighbours in this network, such as ring, "
+            f"or {ways_out(about, most).removeprefix('ask for ')}"
+        )
 
 
-def _measure(net: Any, door: int, starts: Any, scratch: Any) -> int:
+def _measure(net: Any, door: int, starts: Any, scratch: Any) -> tuple[int, int]:
     """Search breadth first, back from the door, until every start has its distance and its least cost.
 
-    Return how many nodes have been seen; they are the first in the queue. Plain loops, the same for Python and numba.
+    Return how many nodes have been seen, which are the first in the queue, and how many links all paths from the starts
+    have together. Plain loops, the same for Python and numba.
     """
     level, best, queue, _ = scratch
     level[door], best[door], queue[0] = 0, 0, door
@@ -239,7 +269,10 @@ def _measure(net: Any, door: int, starts: Any, scratch: Any) -> int:
                 tail += 1
             elif level[before] == level[node] + 1 and cost < best[before]:
                 best[before] = cost
-    return tail
+    length = 0
+    for start in starts:
+        length += max(0, level[start])
+    return tail, length
 
 
 def _descend(

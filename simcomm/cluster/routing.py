@@ -22,7 +22,7 @@ from collectives.checks import check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
 from simcomm.cluster.graph import P2P_LEVELS, check_is_graph, node_kind, node_kinds, rank_nodes
-from simcomm.cluster.paths import Ints, RouteLinks, ShortestPaths
+from simcomm.cluster.paths import MOST_NAMED, Ints, RouteLinks, ShortestPaths, check_hops
 from simcomm.hashing import hash_numbers
 
 Route = tuple[str, ...]  # nodes, both ends included
@@ -38,11 +38,14 @@ class Router:
         self.graph = graph
         self.paths = ShortestPaths(graph)
         self._known: dict[tuple[str, str], Route] = {}
+        self._hops = 0  # of the routes that are known
 
     def route(self, src: str, dst: str) -> Route:
         """Return the nodes from src to dst, always the same. Raise InputError where no link leads there."""
         if (src, dst) not in self._known:
-            self._known[src, dst] = self._find(src, dst)
+            route = self._known[src, dst] = self._find(src, dst)
+            self._hops += len(route) - 1
+            check_hops(self._hops, len(self._known), len(self._known), MOST_NAMED)
         return self._known[src, dst]
 
     def _find(self, src: str, dst: str) -> Route:

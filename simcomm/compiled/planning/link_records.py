@@ -2,10 +2,14 @@
 
 import numpy as np
 
+from collectives.errors import TooLarge
+from collectives.schedule.size_check import allowed, ways_out
 from simcomm.compiled.kernel.arrays import Bools, Ints, Records
 from simcomm.compiled.kernel.links import HOP, LINK_PAIR, ROUTE, UNLIMITED, LinkRecords
 from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.routes import Routes, alone_rates
+
+MOST_TOGETHER = 16_000_000  # pairs of links of one route, over all routes
 
 
 def make_link_records(routes: Routes, private: Bools) -> LinkRecords:
@@ -45,7 +49,14 @@ def without_idle_links(routes: Routes, private: Bools) -> Routes:
 def _link_pairs(records: Records, hop_link: Ints, links: int) -> tuple[Ints, Records]:
     """Return the number of the link pair of each two hops of each route, and the link pairs."""
     counts = records["hops"]
-    keys = np.empty(int((counts.astype(np.int64) ** 2).sum()), np.int64)
+    number = int((counts.astype(np.int64) ** 2).sum())
+    if number > (most := allowed(MOST_TOGETHER)):
+        raise TooLarge(
+            f"{len(counts):,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
+            f"of links, and up to {most:,} fit into memory; ask for an algorithm whose ranks are neighbours in this "
+            f"network, such as ring, or {ways_out(number, most).removeprefix('ask for ')}"
+        )
+    keys = np.empty(number, np.int64)
     for hops in np.unique(counts[counts > 0]).tolist():  # routes of one length at once: there are few lengths
         chosen = np.flatnonzero(counts == hops)
         crossed = hop_link[records["first_hop"][chosen][:, None] + np.arange(hops)].astype(np.int64)
