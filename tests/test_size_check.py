@@ -220,7 +220,7 @@ def test_routes_with_too_many_links_are_refused_before_they_are_written_down(mon
 
 def test_too_many_links_of_one_route_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_records, "MOST_TOGETHER", 1000)
-    with pytest.raises(TooLarge, match=r"126 routes with up to 26 links .* 2,358 .* up to 1,000 .* RINGLAB_ME"):
+    with pytest.raises(TooLarge, match=r"126 routes with up to 26 links .* 2,358 pairs of links, and up to 1,000 .*"):
         simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
 
 

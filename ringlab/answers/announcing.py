@@ -12,6 +12,7 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
 from collectives.request import Request, make_request
+from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.size_check import estimate_operations
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import count
@@ -26,6 +27,7 @@ from simcomm.selection import open_candidates
 from simcomm.size_limits import check_one_by_one, check_simpy
 from simcomm.training import STEPS
 
+MOST_SAID_AT_ONCE = 30_000  # messages that either engine simulates within two seconds
 CHOSEN_SHARE = 0.2  # of the candidates of a cell that are simulated; what is found of the first rules others out
 WORTH_SAYING_S = 2.5  # expected seconds that are announced
 PROVED_S = 5e-6  # an operation of a program of up to 256 ranks, written down and proved
@@ -88,7 +90,17 @@ def expect(
     schedule = compact_schedule(algorithm, cluster.world_size, root)
     messages = steps * message_count(schedule) * trouble.runs
     record = trouble != NO_TROUBLE and messages <= most_recorded
+    if engine is None and messages > MOST_SAID_AT_ONCE and not isinstance(schedule, RelativeSchedule):
+        engine = _engine_of(asked, cluster)
     return messages, steps * expected_seconds(schedule, engine, trouble, record=record)
+
+
+def _engine_of(asked: Request | Training, cluster: Cluster) -> str | None:
+    """Return the engine that steps of a training come to where ranks drift apart in it, as a few ranks show."""
+    if not isinstance(asked, Training) or asked.compute is None or cluster.world_size <= FEW_RANKS:
+        return None
+    few = simcomm.train(asked, cluster.on_first(FEW_RANKS), engine="compiled", record=False)
+    return few.engine if few.engine == "simpy" else None
 
 
 def check_size(asked: Request | Training, cluster: Cluster, engine: str | None = None) -> None:
