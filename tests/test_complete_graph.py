@@ -8,12 +8,16 @@ from itertools import combinations
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 
 import simcomm
+from collectives import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import CompleteGraph, complete_links
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
+from simcomm.cluster.routing import shortest
+from simcomm.compiled.planning.routes import Pairs, find_routes
 from simcomm.compiled.planning.shared_input import same_paths
 
 LINK = LinkSpec(1.25e9, 5e-6)
@@ -131,3 +135,19 @@ def test_an_edit_counts():
         simcomm.run("all_reduce/ring", cluster, 1 << 20, record=False).elapsed for cluster in (lazy(4), slow, plain)
     ]
     assert times[0] < times[1] == times[2]
+
+
+def test_routes_of_many_pairs_take_a_few_bytes_each():
+    cluster = lazy(40)
+    hosts = tuple(reversed(cluster.hosts))
+    src, dst = (each.ravel().astype(np.int32) for each in np.mgrid[:40, :40])
+    ends = [(hosts[a], hosts[b]) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
+    wanted = shortest(lazy(40).graph).links(ends)
+    for graph in (cluster.graph, written(40).graph):
+        found = shortest(graph).links_between(hosts, src, dst)
+        assert np.array_equal(found.first, wanted.first) and np.array_equal(found.link, wanted.link)
+    away = src != dst
+    routes = find_routes(replace(cluster, hosts=hosts), Transport("test", overhead=1e-6), Pairs(src[away], dst[away]))
+    held = [getattr(routes, name) for name in routes._fields]
+    assert sum(each.nbytes for each in held if each.strides != (0,)) <= 8 * (away.sum() + 1)
+    assert (routes.delay == 6e-6).all() and len(routes.delay) == away.sum()

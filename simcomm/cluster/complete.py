@@ -9,12 +9,11 @@ from itertools import combinations
 from typing import Any
 
 import networkx as nx
-import numpy as np
 import numpy.typing as npt
 
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
 
-Ints = npt.NDArray[np.int64]
+AnyInts = npt.NDArray[Any]  # of 32 bits or of 64
 EDGES = ("_adj", "_succ", "_pred")  # where networkx keeps them
 
 
@@ -80,13 +79,13 @@ def complete_links(graph: "nx.DiGraph[str]") -> LinkSpec | None:
     return graph.link if all(data == {"kind": "host"} for _, data in graph.nodes(data=True)) else None
 
 
-def complete_link_numbers(ends: Ints, hosts: int) -> Ints:
-    """Return the number of the link from each source to its target, [pairs, 2], in the graph's order of edges.
+def complete_link_numbers(src: AnyInts, dst: AnyInts, hosts: int) -> AnyInts:
+    """Return the number of the link from each source to its target in the graph's order of edges; in their type.
 
     >>> edges = list(CompleteGraph(["h0", "h1", "h2"], LinkSpec()).edges)
-    >>> edges.index(("h2", "h1")), complete_link_numbers(np.array([[2, 1]]), hosts=3).tolist()
+    >>> import numpy as np
+    >>> edges.index(("h2", "h1")), complete_link_numbers(np.array([2]), np.array([1]), hosts=3).tolist()
     (5, [5])
     """
-    src, dst = ends[:, 0], ends[:, 1]
-    numbers: Ints = src * (hosts - 1) + dst - (dst > src)
+    numbers: AnyInts = src * (hosts - 1) + dst - (dst > src)
     return numbers

@@ -77,7 +77,8 @@ class ShortestPaths:
         return {edge: index for index, edge in enumerate(self.edges)}
 
     @cached_property
-    def _is_complete(self) -> bool:
+    def is_complete(self) -> bool:
+        """Whether a link leads from every node to every other."""
         return complete_links(self._graph) is not None
 
     @cached_property
@@ -138,8 +139,8 @@ class ShortestPaths:
 
         ``choices``, a number from 0 on for each pair, picks among equal paths.
         """
-        if self._is_complete:
-            return self._direct(ends)
+        if self.is_complete:
+            return self.direct(ends[:, 0], ends[:, 1])
         sources, targets, arrays = ends[:, 0], ends[:, 1], self._arrays
         starts = _neighbours(sources, arrays.up, arrays.dst)
         doors = _neighbours(targets, arrays.down, arrays.src)
@@ -147,11 +148,12 @@ class ShortestPaths:
         counts, links = self._by_door(doors[order], [column[order] for column in (sources, starts, targets, choices)])
         return _by_number(order, counts, links)
 
-    def _direct(self, ends: Ints) -> RouteLinks:
+    def direct(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
         """Return the paths where a link leads from every node to every other: that link."""
-        away = ends[:, 0] != ends[:, 1]
-        first = np.concatenate([[0], np.cumsum(away)])
-        return RouteLinks(first.astype(np.int32), complete_link_numbers(ends[away], len(self.nodes)).astype(np.int32))
+        away, first = src != dst, np.zeros(len(src) + 1, np.int32)
+        np.cumsum(away, out=first[1:])
+        src, dst = (src, dst) if away.all() else (src[away], dst[away])
+        return RouteLinks(first, complete_link_numbers(src, dst, len(self.nodes)).astype(np.int32, copy=False))
 
     def _by_door(self, doors: Ints, given: list[Ints]) -> tuple[Ints, Ints]:
         """Return lengths and links of paths that are sorted by door: the last node of a path that is no leaf.
@@ -186,7 +188,7 @@ class ShortestPaths:
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
         """Return the nodes of one path, both ends included, as ``paths`` would find it; none where there is no path."""
-        if self._is_complete:
+        if self.is_complete:
             return (self.nodes[source], self.nodes[target]) if source != target else ()
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]

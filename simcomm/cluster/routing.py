@@ -13,6 +13,7 @@ receiver's host memory and, to another machine, first through the sender's.
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property, partial
 from itertools import pairwise
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -56,6 +57,10 @@ class Router:
         links = [[self.paths.link[edge] for edge in pairwise(self.route(src, dst))] for src, dst in pairs]
         first = np.cumsum([0, *(len(each) for each in links)])
         return RouteLinks(first.astype(np.int32), np.array([link for each in links for link in each], dtype=np.int32))
+
+    def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
+        """Return the same as ``links``, for pairs of ``nodes`` by their places there. Raise InputError."""
+        return self.links([(nodes[a], nodes[b]) for a, b in zip(src.tolist(), dst.tolist(), strict=True)])
 
 
 class ShortestRouter(Router):
@@ -101,6 +106,14 @@ class ShortestRouter(Router):
             links = found.link[found.first[number] : found.first[number + 1]].tolist()
             self._known[pairs[number]] = self._with_detour(self.paths.nodes_of(links))
         return _replace_routes(found, numbers, super().links([pairs[number] for number in numbers]))
+
+    def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
+        """Return what ``Router.links_between`` does; where all nodes have a link, without a tuple for each pair."""
+        if not self.paths.is_complete or self._any_may_need_memory:
+            return super().links_between(nodes, src, dst)
+        number = self.paths.ends([(node, node) for node in nodes])[:, 0]
+        short = number.astype(np.int32 if len(self.paths.nodes) ** 2 < 1 << 31 else np.int64)
+        return self.paths.direct(short[src], short[dst])
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":

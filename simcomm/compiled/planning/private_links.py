@@ -68,14 +68,20 @@ def _pairs_one_at_a_time(found: SchedulePlan) -> Bools:
 def private_links(one: SingleMessages, pairs: Pairs, routes: Routes) -> Bools:
     """Return which links carry one message at a time; shape [links]."""
     numbers = np.arange(len(pairs.src), dtype=np.int32)
-    private = [_crossed_by_one(ends, single, routes) for ends, single in zip((*pairs, numbers), one, strict=True)]
+    counts = np.diff(routes.first_hop)
+    hops = None if (counts == 1).all() else counts
+    private = [_crossed_by_one(ends, single, routes, hops) for ends, single in zip((*pairs, numbers), one, strict=True)]
     return np.logical_or.reduce(private)
 
 
-def _crossed_by_one(ends: Ints, single: Bools, routes: Routes) -> Bools:
-    """Return the links whose routes all have the same one of these ends, one that has one message at a time."""
-    end = np.repeat(ends, np.diff(routes.first_hop))
-    one = np.full(len(routes.alone), -1)
+def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None) -> Bools:
+    """Return the links whose routes all have the same one of these ends, one that has one message at a time.
+
+    ``hops`` says how many links each route has; None: each has one.
+    """
+    end = ends if hops is None else np.repeat(ends, hops)
+    one = np.full(len(routes.alone), -1, np.int32)
     one[routes.hop_link] = end  # of several, any
-    several = np.bincount(routes.hop_link[end != one[routes.hop_link]], minlength=len(one)) > 0
+    several = np.zeros(len(one), np.bool_)
+    several[routes.hop_link[end != one[routes.hop_link]]] = True
     return ~several & np.append(single, False)[one]

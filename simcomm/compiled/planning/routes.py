@@ -35,10 +35,8 @@ class Routes(NamedTuple):
 
 def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs) -> Routes:
     """Return the route of every pair as the cluster's policy finds it; links are in the graph's order of edges."""
-    hosts = cluster.hosts
-    ends = [(hosts[a], hosts[b]) for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
-    first, link = cluster.router().links(ends)
-    return _make_routes(first.astype(np.int32), link.astype(np.int32), cluster, transport)
+    first, link = cluster.router().links_between(cluster.hosts, pairs.src, pairs.dst)
+    return _make_routes(first.astype(np.int32, copy=False), link.astype(np.int32, copy=False), cluster, transport)
 
 
 def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Routes:
@@ -47,31 +45,53 @@ def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Route
 
 
 def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport) -> Routes:
-    alone, shared, latency = _link_figures(cluster)
+    alone, shared, latency = _link_figures(cluster, transport.goodput)
+    delay = _delays(transport.overhead, latency, first, link)
+    return Routes(first, link, np.broadcast_to(np.int32(1), len(link)), delay, alone, shared, latency)
+
+
+def _delays(overhead: float, latency: Floats, first: Ints, link: Ints) -> Floats:
+    """Return the overhead and the latency of all links of each route together."""
     counts = np.diff(first)
-    seconds = np.bincount(np.repeat(np.arange(len(counts)), counts), weights=latency[link], minlength=len(counts))
-    return Routes(
-        first, link, np.ones(len(link), np.int32), transport.overhead + seconds,
-        alone * transport.goodput, shared * transport.goodput, latency,
-    )  # fmt: skip
+    if not (counts == 1).all():
+        route = np.repeat(np.arange(len(counts)), counts)
+        return overhead + np.bincount(route, weights=latency[link], minlength=len(counts))
+    found = _of_links(latency, link)
+    return np.broadcast_to(overhead + found[0], len(link)) if _are_one(found) else overhead + found
 
 
-def _link_figures(cluster: Cluster) -> tuple[Floats, Floats, Floats]:
-    """Return the bytes/s of every link for one message and for several, and its latency in seconds."""
+def _are_one(figures: Floats) -> bool:
+    """Return whether figures share one place."""
+    return len(figures) > 0 and figures.strides == (0,)
+
+
+def _of_links(figures: Floats, link: Ints) -> Floats:
+    """Return the figure of each link; figures that share one place share it again."""
+    return np.broadcast_to(figures[0], len(link)) if _are_one(figures) and len(link) else figures[link]
+
+
+def _link_figures(cluster: Cluster, goodput: float) -> tuple[Floats, Floats, Floats]:
+    """Return the bytes/s of payload of every link for one message and for several, and its latency in seconds.
+
+    Where all links are alike, their figures share one place.
+    """
     link, hosts = complete_links(cluster.graph), len(cluster.graph)
     if link is not None:
-        bandwidth, delay = (np.full(hosts * (hosts - 1), figure) for figure in (link.bandwidth, link.latency))
+        figures = link.bandwidth * goodput, link.latency
+        bandwidth, delay = (np.broadcast_to(np.float64(figure), hosts * (hosts - 1)) for figure in figures)
         return bandwidth, bandwidth, delay
     rows = [
         (data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"]), data["latency"])
         for _, _, data in cluster.graph.edges(data=True)
     ]
     alone, shared, latency = np.array(rows, dtype=np.float64).reshape(-1, 3).T.copy()
-    return alone, shared, latency
+    return alone * goodput, shared * goodput, latency
 
 
 def alone_rates(routes: Routes) -> Floats:
     """Return the bytes/s of a message that shares no link, for each route; infinite where none limits it."""
+    if (np.diff(routes.first_hop) == 1).all():
+        return _of_links(routes.alone, routes.hop_link)
     rate = np.full(len(routes.delay), np.inf)
     np.minimum.at(rate, np.repeat(np.arange(len(rate)), np.diff(routes.first_hop)), routes.alone[routes.hop_link])
     return rate

@@ -97,7 +97,7 @@ def _channel_ends(
     rows, costs = channel_costs(cyclic, channel, routes, sizes)
     if not trouble.touches_ranks and starts is None and _is_uniform(rows, costs, p):
         return np.full(p, _advance_one_for_all(rows, costs))
-    times = np.zeros(p) if starts is None else starts.copy()
+    costs, times = written_out(costs), np.zeros(p) if starts is None else starts.copy()
     if trouble.is_random:
         for _ in advance_by_steps(times, rows, costs, StepJitter(cyclic, channel, trouble, index)):
             pass
@@ -112,8 +112,13 @@ def _channel_ends(
 def channel_costs(cyclic: CyclicSchedule, channel: int, routes: Routes, sizes: ChunkSizes) -> tuple[Rows, RingCosts]:
     """Return the rows of a channel, and what they cost."""
     rows, nbytes = _rows(cyclic, channel, sizes)
-    delay, rate = (figures.reshape(cyclic.world_size, -1).T.copy() for figures in (routes.delay, alone_rates(routes)))
+    delay, rate = (figures.reshape(cyclic.world_size, -1).T for figures in (routes.delay, alone_rates(routes)))
     return rows, RingCosts(delay, rate, nbytes, sizes.gamma)
+
+
+def written_out(costs: RingCosts) -> RingCosts:
+    """Return costs in arrays whose entries follow each other in memory, as machine code takes them."""
+    return costs._replace(delay=np.ascontiguousarray(costs.delay), rate=np.ascontiguousarray(costs.rate))
 
 
 class StepJitter:

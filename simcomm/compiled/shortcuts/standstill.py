@@ -21,7 +21,7 @@ from simcomm.compiled.kernel.links import UNLIMITED
 from simcomm.compiled.planning.cyclic_plan import distances
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
-from simcomm.compiled.shortcuts.max_plus import RingCosts, Rows, StepJitter, channel_costs
+from simcomm.compiled.shortcuts.max_plus import RingCosts, Rows, StepJitter, channel_costs, written_out
 from simcomm.model.trouble import Trouble
 
 MOST_CHANGES = 20_000  # of links that are looked at; a run that goes on after them is left to events
@@ -165,7 +165,7 @@ def _go_on(run: ChannelRun, times: Floats, halt: Halt) -> None:
     """Let a channel of all ranks go on from ``times`` until it ends, or none of them does any more."""
     from simcomm.compiled.kernel.halting import advance_to_halt  # numba is slow to import, and often not needed
 
-    rows, costs, p, before = run.rows, run.costs, len(times), np.empty(2 * len(times))
+    rows, costs, p, before = run.rows, written_out(run.costs), len(times), np.empty(2 * len(times))
     if not run.trouble.is_random:
         slower = run.trouble.slowdown(run.index, np.arange(p), run.channel, 0)
         steps = len(rows.first) - 1

@@ -14,7 +14,14 @@ from collectives.schedule.cyclic import CyclicSchedule
 from simcomm.compiled.kernel.arrays import Bools, Floats, LongInts
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
-from simcomm.compiled.shortcuts.max_plus import RingCosts, Rows, StepJitter, advance_by_steps, channel_costs
+from simcomm.compiled.shortcuts.max_plus import (
+    RingCosts,
+    Rows,
+    StepJitter,
+    advance_by_steps,
+    channel_costs,
+    written_out,
+)
 from simcomm.model.trouble import Trouble
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -73,7 +80,7 @@ class _Channel:
         self.begun[0] = 0.0 if starts is None else starts
         self.late, self.slower = np.zeros((len(self.step), p)), np.ones((steps, p))
         times, jitter = self.begun[0].copy(), StepJitter(cyclic, channel, trouble, index)
-        for step, late, slower in advance_by_steps(times, self.rows, self.costs, jitter):
+        for step, late, slower in advance_by_steps(times, self.rows, written_out(self.costs), jitter):
             first = self.rows.first[step]
             self.late[first : first + len(late)] = late  # a step's messages stand before its computing
             self.slower[step] = slower
