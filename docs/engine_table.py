@@ -130,7 +130,27 @@ def _waiting_row(row: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def simgrid_table(found: dict[str, Any]) -> str:
+    """Return one row for each collective that ``benchmarks/beside_simgrid.py`` timed in SimGrid and here."""
+    lines = [
+        f"{_machine(found)} SimGrid {found['simgrid']}; medians, seconds of a core.\n",
+        "| algorithm | ranks | messages | ours | SimGrid, exact | SimGrid, lazy | times ours | answers differ by |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    return "\n".join([*lines, *(_simgrid_row(row) for row in found["rows"])]) + "\n"
+
+
+def _simgrid_row(row: dict[str, Any]) -> str:
+    solvers = ("full", "lazy")
+    cells = [row["algorithm"], f"{row['ranks']:,}", f"{row['messages']:,}"]
+    cells += [f"{row[f'{name}_cpu_s']:.2g}" for name in ("ours", *solvers)]
+    for each in ("{}_times_ours", "{}_differs"):
+        cells.append(", ".join(f"{float(f'{row[each.format(name)]:.2g}'):,g}" for name in solvers))
+    return f"| {' | '.join(cells)} |"
+
+
 TABLES = {
+    "simgrid": ("beside_simgrid.json", simgrid_table),
     "measured": ("engine.json", engines_table),
     "methods": ("methods.json", methods_table),
     "growth": ("growth.json", growth_table),

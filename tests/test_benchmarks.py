@@ -19,6 +19,7 @@ TWO = ["ring", "ring[overlap]"]
 SMALLEST = {  # what makes each of them take seconds
     "accuracy.py": ["--left-out", str(FOLDER / "results" / "accuracy.json")],
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
+    "beside_simgrid.py": ["--fewer", "16", "--repetitions", "1"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
     "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
     "faults.py": ["--only", "a rank raises in backward", "the newest checkpoint is cut off"],
@@ -69,6 +70,15 @@ def test_make_bench_runs_them_all_and_each_is_tried_here():
 def assert_says_where_it_ran(found: Any) -> None:
     assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
     assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
+
+
+def test_simgrid_says_the_same_where_it_is_installed(tmp_path: Path):
+    done = benchmark("beside_simgrid.py", *SMALLEST["beside_simgrid.py"], "-o", str(tmp_path / "found.json"))
+    assert done.returncode == 0, done.stderr
+    if not done.stdout.startswith("left out: there is no "):
+        found = json.loads((tmp_path / "found.json").read_text())
+        assert_says_where_it_ran(found)
+        assert len(found["rows"]) == 6 and all(row["full_differs"] < 1e-9 for row in found["rows"])
 
 
 def test_growth_is_fitted_over_ranks(tmp_path: Path):

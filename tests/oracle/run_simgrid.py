@@ -67,12 +67,13 @@ def version(runner: Path) -> str:
     return match[1]
 
 
-def answered(runner: Path, case: Case, by_factor: bool) -> Case:
+def answered(runner: Path, case: Case, by_factor: bool, **more: str) -> Case:
     """The case with SimGrid's answer. Raises RuntimeError with what SimGrid said when it fails.
 
-    Latencies are the links' own, which shares fairly where all routes have the same, or ``by_factor``.
+    Latencies are the links' own, which shares fairly where all routes have the same, or ``by_factor``. ``more`` are
+    further settings.
     """
-    settings = BY_FACTOR if by_factor else OWN_LATENCIES
+    settings = (BY_FACTOR if by_factor else OWN_LATENCIES) | more
     command = [str(runner), *(f"--cfg={key}:{value}" for key, value in settings.items()), "--log=root.thres:warning"]
     done = subprocess.run(command, input=_text(case, by_factor), capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode != 0:
