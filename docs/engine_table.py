@@ -160,8 +160,9 @@ TABLES = {
 
 
 def updated(page: str) -> str:
-    """Return the page with the tables as they were measured last."""
-    for name, (results, table) in TABLES.items():
+    """Return the page with the tables as they were measured last; of what was not measured it stays as it is."""
+    known = {name: of for name, of in TABLES.items() if (RESULTS / of[0]).exists()}
+    for name, (results, table) in known.items():
         page = write_between(page, name, table(json.loads((RESULTS / results).read_text(encoding="utf-8"))))
     return page
 
