@@ -331,13 +331,14 @@ def wait_until(is_so, seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def torchrun(ranks: int, program: str) -> subprocess.CompletedProcess[str]:
+def torchrun(ranks: int, program: str, logs: Path) -> subprocess.CompletedProcess[str]:
     """A program started by torchrun as an ordinary user would."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
         *("--master-addr", "127.0.0.1", "--master-port", str(port), "--max-restarts", "1", "--no-python"),
+        *("--log-dir", str(logs)),
         *(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{program}"),
     ]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
@@ -379,8 +380,8 @@ raise SystemExit(1)
 """
 
 
-def test_under_torchrun_this_process_is_the_rank():
-    done = torchrun(2, UNDER_TORCHRUN)
+def test_under_torchrun_this_process_is_the_rank(tmp_path: Path):
+    done = torchrun(2, UNDER_TORCHRUN, tmp_path)
     first, second = "not done after 1 s; rank 0: waiting for the sleeper\n", "done in attempt 1\n"
     assert (done.returncode, done.stdout) == (0, first + second), done.stderr
     assert "Warning" not in done.stderr

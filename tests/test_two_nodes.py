@@ -92,6 +92,7 @@ def nodes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
     port, started = free_port(), list[subprocess.Popen]()
     call = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2"]
     call += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", "--local-addr=127.0.0.1"]
+    call += [f"--log-dir={tmp_path / 'torchrun'}"]
     scenario = ["-m", "small_ringlab", "run", "two.toml", "--elastic", "--resume=auto", "--log-dir=logs"]
 
     def start(name: str, **variables: str) -> subprocess.Popen:
