@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hostile_files as files
 from hostile_commands import systematic_commands
+from hostile_plans import systematic_plans
 from hostile_records import draw_nccl_tests, draw_profile, systematic_records
 from hostile_runs import HERE, Case
 from typer.main import get_command
@@ -66,6 +67,7 @@ def systematic() -> Iterator[Case]:
     yield from _environments()
     yield from systematic_records()
     yield from systematic_commands()
+    yield from systematic_plans()
 
 
 # What each command reads and writes -----------------------------------------------------------------------------------

@@ -197,3 +197,13 @@ def test_a_model_that_fails_when_it_runs_is_refused(tmp_path: Path) -> None:
     source = find_model(f"{path}:build", (4,))
     with pytest.raises(InputError, match="fails: AttributeError"):
         measure(source, find_model_profile("resnet18"), 2)
+
+
+def test_pictures_are_looked_for_before_a_batch_is_timed_and_not_where_the_kernel_makes_files(tmp_path: Path) -> None:
+    (tmp_path / "train").symlink_to("/proc")
+    for folder, said in ((tmp_path, "the kernel makes it up"), (tmp_path / "none", "No such file")):
+        with pytest.raises(InputError, match=said):
+            profile_model("resnet18", batch_size=1 << 40, dataset="imagefolder", data_folder=folder)
+    (tmp_path / "two" / "train" / "cats").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"classes is 10, but .* has 1; give classes = 1"):
+        profile_model("resnet18", batch_size=1 << 40, dataset="imagefolder", data_folder=tmp_path / "two")

@@ -19,6 +19,7 @@ from collectives.schedule.symbolic_build import build_by_branch, message_count
 from collectives.schedule.table import StepTable
 from collectives.step import Step
 from ringlab.answers import announcing
+from ringlab.answers.predicted_trace import check_traceable
 from ringlab.answers.progress import NoProgress
 from ringlab.scenario import load
 from simcomm import expected_time, schedules
@@ -242,3 +243,10 @@ def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch
     answer = load("star8", "cluster.hosts=300", 'collective.algorithms=["ring"]')
     with pytest.raises(TooLarge, match="179,400 messages are too many for the simpy engine"):
         answer.predict(engine="simpy")
+
+
+def test_a_trace_that_is_too_large_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_traceable(load("star8"))
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
+    with pytest.raises(TooLarge, match=r"--trace: ring has 112 messages .* up to 100 will do; leave --trace out"):
+        check_traceable(load("star8", 'collective.algorithms=["naive", "ring"]'))

@@ -1,5 +1,7 @@
 """The images to train on: scikit-learn's digits, which come with it, CIFAR-10, folders of pictures, and noise."""
 
+import os
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,13 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset, TensorDataset
 
 from collectives.errors import InputError
+from collectives.input_files import is_made_by_kernel, reason
 from collectives.workload import Training
 
 Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalised; label 0..classes-1
 HOLDS = {"cifar10": "cifar-10-batches-py", "imagefolder": "train/ and test/"}
 
+MOST_FILES = 4_000_000  # of a folder of pictures: each takes a quarter of a kilobyte, and ImageNet has 1,281,167
 HELD_OUT = 0.2  # of the digits, in equal shares of every class; the same images for every seed of a training
 SPLIT_SEED = 0
 
@@ -41,9 +45,9 @@ def load_images(training: Training, train: bool) -> Images:
 def _synthetic(training: Training, train: bool) -> Images:
     """Return noise: as many images as the training says, or a quarter of that. Each image has its class's own mean."""
     made = torch.Generator().manual_seed(training.seed if train else training.seed + 1)
-    count = training.images if train else -(-training.images // 4)
-    labels = torch.arange(count) % training.classes
-    pixels = torch.randn((count, *training.image_shape), generator=made)
+    images = training.images if train else -(-training.images // 4)
+    labels = torch.arange(images) % training.classes
+    pixels = torch.randn((images, *training.image_shape), generator=made)
     pixels += (labels / training.classes - 0.5)[:, None, None, None]
     return TensorDataset(pixels, labels)
 
@@ -58,16 +62,34 @@ def _image_folder(training: Training, folder: Path, train: bool) -> Images:
         prepare.insert(0, transforms.Grayscale())
     normalise = transforms.Normalize([0.5] * channels, [0.25] * channels)
     where = folder / ("train" if train else "test")
+    _check_classes(where, training.classes)
+    numbers = count(1)
+
+    def is_picture(name: str) -> bool:
+        if next(numbers) > MOST_FILES:
+            raise InputError(f"{where}: there are more than {MOST_FILES:,} files in it; give a folder of fewer")
+        return bool(datasets.folder.is_image_file(name))
+
     try:
-        found: Any = datasets.ImageFolder(str(where), transforms.Compose([*prepare, normalise]))
+        images: Images = datasets.ImageFolder(
+            str(where), transforms.Compose([*prepare, normalise]), is_valid_file=is_picture
+        )
     except (FileNotFoundError, OSError) as error:
         raise InputError(f"{where}: no pictures in a folder of each class there ({error})") from error
-    if len(found.classes) != training.classes:
-        raise InputError(
-            f"classes is {training.classes}, but {where} has {len(found.classes)}; give classes = {len(found.classes)}"
-        )
-    images: Images = found
     return images
+
+
+def _check_classes(where: Path, classes: int) -> None:
+    """Raise InputError unless there are so many folders, of which no file is looked at, in one of a disk."""
+    try:
+        if is_made_by_kernel(where, where.stat()):
+            raise InputError(f"{where} is no folder of a disk: the kernel makes it up; give one with pictures")
+        with os.scandir(where) as entries:
+            found = sum(entry.is_dir() for entry in entries)
+    except OSError as error:
+        raise InputError(f"{where}: no pictures in a folder of each class there ({reason(error)})") from error
+    if found != classes:
+        raise InputError(f"classes is {classes}, but {where} has {found}; give classes = {found}")
 
 
 def _digits(train: bool) -> Images:

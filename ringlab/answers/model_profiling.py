@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile, find_model_profile, shipped_model_profiles
 from ringlab.answers.record import SCHEMA_VERSION, Record
+
+if TYPE_CHECKING:
+    from collectives.workload import Training
 
 
 class ProfiledBlock(NamedTuple):
@@ -106,6 +109,7 @@ def profile_model(
         return ProfileAnswer(find_model_profile(model))
     from realcomm.profiling.file_models import trace_model
 
+    loading = None if dataset is None else _loading(model, dataset, data_folder, shape, batch_size)
     profile = trace_model(model, parse_shape(shape))
     if batch_size is None:
         return ProfileAnswer(profile)
@@ -114,21 +118,31 @@ def profile_model(
 
         measured = measured_by_profiler(trace, profile, batch_size, device)
     else:
-        from collectives.workload import Training
         from realcomm.profiling.measured import measure  # imports torch
         from realcomm.profiling.model_sources import find_model
 
-        source, loading = find_model(model, parse_shape(shape)), None
-        if dataset is not None:
-            pixels = source.sample if len(source.sample) == 3 else (3, 32, 32)
-            loading = Training(
-                None, dataset=dataset, data_folder=data_folder, image_shape=pixels, images=10 * batch_size
-            )  # fmt: skip
+        source = find_model(model, parse_shape(shape))
         measured = measure(
             source, profile, batch_size, device=device, precision=precision, steps=steps, loading=loading,
             threads=threads,
         )  # fmt: skip
     return ProfileAnswer(replace(profile, measured=(measured,)))
+
+
+def _loading(
+    model: str, dataset: str, data_folder: Path | str | None, shape: str | None, batch_size: int | None
+) -> "Training":
+    """Return a training that loads data of the model's shape. Raise InputError where they are not there."""
+    from collectives.workload import Training
+    from realcomm.profiling.model_sources import find_model  # imports torch
+    from realcomm.training.datasets import load_images
+
+    sample = find_model(model, parse_shape(shape)).sample
+    pixels = sample if len(sample) == 3 else (3, 32, 32)
+    images = 10 * (batch_size or 1)
+    loading = Training(None, dataset=dataset, data_folder=data_folder, image_shape=pixels, images=images)
+    load_images(loading, train=True)
+    return loading
 
 
 def _refuse_without_batch(trace: Path | str | None, dataset: str | None) -> None:

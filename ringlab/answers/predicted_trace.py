@@ -4,16 +4,22 @@ from typing import TypeVar
 
 import simcomm
 from collectives.checks import check_text
-from collectives.errors import InputError, ProgramError
+from collectives.declaration import Algorithm
+from collectives.errors import InputError, ProgramError, TooLarge
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
+from collectives.schedule.size_check import allowed, ways_out
+from collectives.schedule.symbolic_build import message_count
+from collectives.workload import Training
 from ringlab.answers.workload import predictable, resolve_training
 from scenarios import Scenario
 from scenarios.loader import CollectiveComparison
 from simcomm.failing_run import run_to_failure
+from simcomm.schedules import compact_schedule
 from simcomm.selection import resolve_auto
+from simcomm.training import STEPS
 
 T = TypeVar("T")
 
@@ -32,11 +38,33 @@ def predict_trace(
     """
     comparison, cluster = scenario.collective, scenario.cluster
     if comparison is None:
-        trainings = {training.sync_name: training for training in predictable(scenario.trainings)}
-        training = resolve_training(_find(algorithm, trainings, scenario), cluster, calibration)
+        training = resolve_training(_find(algorithm, _syncs(scenario), scenario), cluster, calibration)
         return simcomm.train(training, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
     request = _find_request(scenario, comparison, calibration, algorithm, nbytes)
     return simcomm.run(request, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
+
+
+def check_traceable(scenario: Scenario) -> None:
+    """Raise TooLarge where ``predict_trace`` surely would, before anything is simulated."""
+    comparison, cluster = scenario.collective, scenario.cluster
+    if comparison is None:
+        algorithm, steps = _find(None, _syncs(scenario), scenario).gradient_sync, STEPS
+    else:
+        algorithm, steps = _find(None, _programs(comparison), scenario), 1
+    if algorithm is None or algorithm.is_nccl or algorithm.is_auto:
+        return
+    from simcomm.compiled.planning.engine_input import MOST_RECORDED  # what has few messages does without this engine
+
+    root = 0 if comparison is None else comparison.root
+    messages, most = (
+        steps * message_count(compact_schedule(algorithm, cluster.world_size, root)),
+        allowed(MOST_RECORDED),
+    )
+    if messages > most:
+        raise TooLarge(
+            f"--trace: {algorithm.label} has {messages:,} messages to be written down, and up to {most:,} will do; "
+            f"leave --trace out, or {ways_out(messages, most)}"
+        )
 
 
 def predict_to_failure(
@@ -63,9 +91,17 @@ def _find_request(
     nbytes: int | None,
 ) -> Request:
     """Return the request for one of a scenario's algorithms, ``auto`` resolved."""
-    found = _find(algorithm, {one.label: one for one in comparison.algorithms if not one.is_nccl}, scenario)
+    found = _find(algorithm, _programs(comparison), scenario)
     request = comparison.request(found, nbytes or max(comparison.sizes), scenario.cluster.world_size)
     return resolve_auto(request, scenario.cluster, calibration)
+
+
+def _programs(comparison: CollectiveComparison) -> dict[str, Algorithm]:
+    return {one.label: one for one in comparison.algorithms if not one.is_nccl}
+
+
+def _syncs(scenario: Scenario) -> dict[str, Training]:
+    return {training.sync_name: training for training in predictable(scenario.trainings)}
 
 
 def algorithm_names(scenario: Scenario) -> list[str]:

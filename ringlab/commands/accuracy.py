@@ -2,13 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringlab.terminal.options import JsonOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from ringlab.answers.accuracy import AccuracyAnswer
+    from ringlab.answers.accuracy_here import AccuracyHere
+    from ringlab.answers.accuracy_training import TrainingAccuracy
 
 
 def accuracy(
@@ -70,7 +75,7 @@ def accuracy(
     )
     write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy)
     if plot is not None:
-        answer.draw(plot)
+        _draw(answer, plot)
 
 
 def _show_training(data: Path | None, only_put_aside: bool, plot: Path | None, json_to: str | None) -> None:
@@ -80,7 +85,7 @@ def _show_training(data: Path | None, only_put_aside: bool, plot: Path | None, j
     answer = accuracy_training(data, only_put_aside=only_put_aside, progress=TerminalProgress())
     write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy_training)
     if plot is not None:
-        answer.draw(plot)
+        _draw(answer, plot)
 
 
 def name_of_emulated(name: str) -> str:
@@ -101,4 +106,12 @@ def _show_here(names: list[str], plot: Path | None, json_to: str | None) -> None
     answer = accuracy_here(names, progress=TerminalProgress())
     write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy_here)
     if plot is not None:  # after what took ten minutes is told and kept
+        _draw(answer, plot)
+
+
+def _draw(answer: "AccuracyAnswer | TrainingAccuracy | AccuracyHere", plot: Path) -> None:
+    """Draw an answer, and tell of it where that takes a while."""
+    from ringlab.answers.progress import computing
+
+    with computing(TerminalProgress(), f"drawing {plot}"):
         answer.draw(plot)

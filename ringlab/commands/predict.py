@@ -76,6 +76,10 @@ def _predict_once(
 
         check_file(report, "a report")
     check_outputs(json_to, trace, report, reads=calibration)
+    if trace is not None:
+        from ringlab.answers.predicted_trace import check_traceable
+
+        check_traceable(loaded)
     if calibration is None:
         offer_calibration(loaded, scenario)
     answer = loaded.predict(calibration, engine, TerminalProgress())
@@ -110,7 +114,9 @@ def _predict_devices(
     plot: Path | None,
     trace: Path | None,
 ) -> None:
+    from collectives.units import count
     from ringlab.answers.devices import predict_devices
+    from ringlab.answers.progress import computing
     from ringlab.answers.ranges import parse_world_sizes
     from ringlab.terminal.devices_table import show_devices
 
@@ -120,7 +126,8 @@ def _predict_devices(
 
         check_file(plot, "a scaling curve")
     check_outputs(json_to, plot, trace)
-    answer = predict_devices(scenario, counts, *set_keys, what_if=what_if)
+    with computing(TerminalProgress(), f"predicting {scenario} on {count(len(counts), 'number')} of devices"):
+        answer = predict_devices(scenario, counts, *set_keys, what_if=what_if)
     writers = [partial(answer.draw, plot)] if plot is not None else []
     if trace is not None and answer.trace is not None:
         writers.append(partial(answer.trace.write, trace))
