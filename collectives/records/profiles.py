@@ -31,7 +31,7 @@ from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, read_trace
 
 MOST_PACKED = 256 << 20  # bytes of a file
-MOST_BYTES = 1 << 30  # of its text
+MOST_BYTES = 256 << 20  # of its text, which is in memory twice while it is read
 MOST_RANKS = 65_536
 GZIP = 16 + zlib.MAX_WBITS
 SYNC = re.compile(r"(gloo|nccl|mpi|ucc|xccl):")
@@ -184,7 +184,9 @@ def _parse(path: Path) -> Any:
         except zlib.error as error:
             raise InputError(f"{path}: not a gzip file: {error}") from error
         if not inflater.eof:
-            raise InputError(f"{path}: more than {MOST_BYTES} bytes in it, or an incomplete gzip file")
+            raise InputError(
+                f"{path}: more than {MOST_BYTES:,} bytes in it, or an incomplete gzip file; profile fewer steps"
+            )
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
