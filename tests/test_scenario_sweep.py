@@ -33,6 +33,13 @@ def test_each_value_has_the_prediction_that_set_has(ringlab, tmp_path: Path):
     assert "cluster.hosts" in out and "ring, 1" in out and picture.read_text().startswith("<?xml")
 
 
+def test_a_value_is_read_in_one_line_on_a_narrow_terminal(ringlab, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = ringlab("predict", "star8", "--sweep", "cluster.bandwidth=1 Gbit/s,100 Gbit/s")
+    tables = [line for line in done.out.splitlines() if line.startswith((" cluster.bandwidth ", " 100 Gbit/s "))]
+    assert len(tables) == 6 and max(map(len, done.out.splitlines())) <= 80
+
+
 def test_a_line_goes_through_all_values():
     found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE)
     lines = found.lines()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -14,6 +15,8 @@ from viz.style.figures import clear_axes, titled_figure, write_figure
 
 MOST_LINES = 24
 MOST_WORDS = 14  # values whose words stand below the axis
+MARKERS = "os^D"  # in turn
+WIDTHS, MARKER_SIZES = (3.4, 1.2), (8.0, 3.0)  # points, first and last: of lines that lie on each other both are seen
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,14 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
         raise InputError(f"{len(lines)} lines; draw one to {MOST_LINES}, one time at least")
     figure = titled_figure(title, f"predicted seconds for values of {key}", 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.13, 0.7, 0.72))
-    for line, found, colour in zip(lines, points, chunk_colours(len(lines)), strict=True):
+    colours = chunk_colours(len(lines))
+    widths, sizes = (np.linspace(*each, len(lines)) for each in (WIDTHS, MARKER_SIZES))
+    for number, (line, found) in enumerate(zip(lines, points, strict=True)):
         if found:
             across, seconds = zip(*found, strict=True)
-            axes.plot(across, seconds, "o-", color=colour, linewidth=1.8, markersize=4, gid=line.name, label=line.name)
+            look = {"color": colours[number], "linewidth": widths[number], "markersize": sizes[number]}
+            marker = MARKERS[number % len(MARKERS)]
+            axes.plot(across, seconds, f"-{marker}", gid=line.name, label=line.name, **look)
     axes.set(yscale="log")
     stride = -(-len(order) // MOST_WORDS)
     axes.set_xticks([*order.values()][::stride], [*order][::stride], rotation=25, ha="right")
