@@ -51,9 +51,18 @@ def test_a_row_is_predicted_as_one_stage_after_the_other() -> None:
     assert predict_stages([[first]]) == 1 + 2 + 0.25 + 0.5
     behind = 1 + 0.125 + 3 + 4 + 0.125 + 2 + 0.75  # the first stage is the last to be done ...
     alone = 1 + 0.125 + 3 + 4 + 0.125 + 8 + 0.5  # ... unless the other, its gradient sent, averages longer
-    assert predict_stages([[first], [last]]) == max(behind, alone) == alone
+    assert predict_stages([[first], [last]], 2) == max(behind, alone) == alone
     slow = first._replace(forward=2.0)
-    assert predict_stages([[first, slow], [last, last]]) == alone + 1
+    assert predict_stages([[first, slow], [last, last]], 4) == alone + 1
+
+
+def test_more_processes_than_cores_take_turns() -> None:
+    """What a row does side by side, the last stage's average beside the first one's backward, is then one by one."""
+    first = StageCalibration(1.0, 2.0, 0.5, 0.0, 0.25)
+    last = StageCalibration(3.0, 4.0, 0.5, 0.125, 8.0)
+    all_work = sum(first) + sum(last) + 0.125  # a message there and one back
+    assert predict_stages([[first], [last]], 1) == all_work
+    assert predict_stages([[first] * 2, [last] * 2], 2) == all_work
 
 
 def test_resnets_are_blocks_and_other_models_are_refused() -> None:

@@ -37,6 +37,7 @@ class FormResult(NamedTuple):
     activations: int  # the most bytes that autograd kept at once
     losses: list[float]
     step_s: list[float]
+    optimizer_s: list[float]  # the part of each step behind backward
 
 
 def run_forms(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[FormResult]:
@@ -64,12 +65,14 @@ def _run_form(plan: FormPlan) -> FormResult:
             spread.optimizer.step()
         losses += [] if loss is None else [loss]
         calls, most = count.calls, kept.most
-    held, seconds = held_bytes(spread.model, spread.optimizer), list[float]()
+    held, seconds, stepping = held_bytes(spread.model, spread.optimizer), list[float](), list[float]()
     for _ in range(plan.steps):
         dist.barrier()
         begin = perf_counter()
         spread.optimizer.zero_grad()
         spread.forward(batch)
+        behind = perf_counter()
         spread.optimizer.step()
         seconds.append(perf_counter() - begin)
-    return FormResult(calls, held, most, losses, seconds)
+        stepping.append(perf_counter() - behind)
+    return FormResult(calls, held, most, losses, seconds, stepping)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.environment import cores
 from collectives.records.model_profile import ModelProfile
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
@@ -107,11 +108,12 @@ def model_parallel(
     return ModelParallelAnswer(model, batch_size, tuple(rows), tuple(traces))
 
 
-def predict_stages(calibrations: Sequence[Sequence["object"]]) -> float:
+def predict_stages(calibrations: Sequence[Sequence["object"]], at_once: int | None = None) -> float:
     """Return the seconds of a step, by stage the calibrations of its replicas; the slowest of them counts.
 
     The timeline is that of ``simcomm.parallelism``: a naive schedule, and behind each stage's backward its average and
-    its optimizer.
+    its optimizer. No step is shorter than all that its processes compute, spread over the cores: ``at_once`` of them,
+    this machine's unless given.
     """
     of = [
         {name: max(float(getattr(one, name)) for one in stage) for name in
@@ -124,7 +126,10 @@ def predict_stages(calibrations: Sequence[Sequence["object"]]) -> float:
     ends = [0.0] * len(of)
     for task, interval in zip(program.tasks, program.intervals(), strict=True):
         ends[task.stream[0]] = max(ends[task.stream[0]], interval.end)
-    return max(end + stage["sync"] + stage["optimizer"] for end, stage in zip(ends, of, strict=True))
+    timeline = max(end + stage["sync"] + stage["optimizer"] for end, stage in zip(ends, of, strict=True))
+    replicas, phases = len(calibrations[0]), ("forward", "backward", "sync", "optimizer")
+    worked = replicas * (sum(stage[name] for stage in of for name in phases) + 2 * sum(sends))
+    return max(timeline, worked / min(at_once or cores(), replicas * len(of)))
 
 
 def _blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:

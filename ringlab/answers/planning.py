@@ -381,7 +381,7 @@ def _notes(
     source = "the snapshot" if prices is None else str(prices)
     notes = [f"prices of {source}, the newest of {newest.isoformat()}"]
     if old:
-        notes[0] += f"; {old} of {len(rentals)} are older than {OLD_AFTER_DAYS} days: look at today's before renting"
+        notes[0] += f"; {old} of {len(rentals)} are or may be older than {OLD_AFTER_DAYS} days: look at today's first"
     if found.beyond:
         notes.append(f"{found.beyond} of {predicted} choices are beyond the deadline or the budget")
     if too_small:

@@ -20,7 +20,7 @@ def show_plan(answer: PlanAnswer, console: Console) -> None:
     notes = ["*: on the Pareto front, nothing else is both sooner and cheaper"]
     more = len(answer.choices) - len(shown)
     if any(row.price_is_old for row in shown):
-        notes.append(f"{OLD}: a price that is older than {OLD_AFTER_DAYS} days")
+        notes.append(f"{OLD}: a price that is older than {OLD_AFTER_DAYS} days, or may be, as its source has no date")
     if more:
         notes.append(f"{more} dearer choices are not shown (--json has all)")
     for note in [*notes, *answer.notes, *(f"break-even: {point.text}" for point in answer.break_evens)]:

@@ -1,0 +1,107 @@
+"""What a rank takes for the pieces of a step by themselves: its computing, its optimizer, and collectives."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from collectives.records.model_profile import Measured
+from realcomm.launching.status import set_status
+from realcomm.profiling.measured import measure
+from realcomm.profiling.meta import profile_on_meta
+from realcomm.profiling.model_sources import find_model
+
+WARM_UP, REPEATED = 2, 7
+FLOAT = 4  # bytes
+
+
+class Question(NamedTuple):
+    """A collective of a buffer of ``nbytes`` among ``size`` ranks, each ``stride`` after the one before."""
+
+    collective: str
+    nbytes: int
+    size: int
+    stride: int = 1
+
+
+class RankTimes(NamedTuple):
+    """What a rank measured: its computing, seconds of AdamW on the whole model, and of each question.
+
+    ``alone`` is the computing of the first rank while the others wait.
+    """
+
+    computing: Measured
+    alone: Measured | None
+    optimizer_s: float
+    collectives_s: list[float]
+
+
+def time_pieces(rank: int, world_size: int, model: str, batch_size: int, asked: Sequence[Question]) -> RankTimes:
+    """Time a model's layers and optimizer and each collective; all ranks at once, and layers on one rank alone too."""
+    set_status("timing the pieces of a step")
+    source = find_model(model)
+    groups = {shape: _own_group(rank, world_size, *shape) for shape in dict.fromkeys(one[2:] for one in asked)}
+    dist.barrier()
+    profile, threads = profile_on_meta(source), torch.get_num_threads()
+    alone = None if rank else measure(source, profile, batch_size, threads=threads)
+    dist.barrier()
+    computing = measure(source, profile, batch_size, threads=threads)
+    built = source.build()
+    for each in built.parameters():
+        each.grad = torch.zeros_like(each)
+    optimizer = torch.optim.AdamW(built.parameters(), lr=1e-3)
+    stepping = _median_seconds(lambda: _done(optimizer.step()))
+    return RankTimes(computing, alone, stepping, [_median_seconds(_call(rank, one, groups[one[2:]])) for one in asked])
+
+
+def _own_group(rank: int, world_size: int, size: int, stride: int) -> dist.ProcessGroup:
+    """Return this rank's group of so many ranks; all ranks make all of them."""
+    firsts = [first for first in range(world_size) if first // stride % size == 0]
+    groups = [[first + stride * place for place in range(size)] for first in firsts]
+    made = [(dist.new_group(members), members) for members in groups if members[-1] < world_size]
+    found = next(group for group, members in made if rank in members)
+    assert isinstance(found, dist.ProcessGroup)
+    return found
+
+
+def _call(rank: int, one: Question, group: dist.ProcessGroup) -> Callable[[], None]:
+    """Return what carries out a collective as torch's forms call it."""
+    members = dist.get_process_group_ranks(group)
+    count = max(1, one.nbytes // FLOAT // one.size) * one.size
+    whole, part = torch.zeros(count), torch.zeros(count // one.size)
+    if one.collective == "all_reduce":
+        return lambda: _done(dist.all_reduce(whole, group=group))
+    if one.collective == "all_gather":
+        return lambda: _done(dist.all_gather_single(whole, part, group=group))
+    if one.collective == "reduce_scatter":
+        return lambda: _done(dist.reduce_scatter_single(part, whole, group=group))
+    if one.collective == "broadcast":
+        return lambda: _done(dist.broadcast(whole, members[0], group=group))
+    if one.collective == "send_recv":
+        return lambda: _pass_on(rank, members, whole)
+    raise ValueError(f"no form of torch's calls {one.collective} here")
+
+
+def _pass_on(rank: int, members: Sequence[int], whole: torch.Tensor) -> None:
+    """Send from the first rank of the members to the second."""
+    if rank == members[0]:
+        dist.send(whole, members[1])
+    elif rank == members[1]:
+        dist.recv(whole, members[0])
+
+
+def _done(_: object) -> None:
+    """Say that what a call returned is of no use."""
+
+
+def _median_seconds(call: Callable[[], None]) -> float:
+    seconds = list[float]()
+    for _ in range(WARM_UP + REPEATED):
+        dist.barrier()
+        begin = perf_counter()
+        call()
+        seconds.append(perf_counter() - begin)
+    return median(seconds[WARM_UP:])
