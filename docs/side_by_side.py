@@ -16,6 +16,7 @@ from typing import Any
 import realcomm
 import simcomm
 from collectives import Trace
+from collectives.records.late_hops import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
 from collectives.records.pair_probes import read_pair
 from collectives.units import format_time, parse_size
 from ringlab.answers.emulation import as_built, hosts_bandwidth, on_emulated
@@ -36,12 +37,18 @@ def compare(predicted: Trace, measured: Trace) -> Iterator[str]:
     """Yield the lines of both traces side by side.
 
     >>> trace = simcomm.run("broadcast/naive", simcomm.star(2, "1 GB/s", "0 us"), 1000)
-    >>> print(*compare(trace, trace), sep="\\n")
-    whole: predicted 1 us, measured 1 us
+    >>> whole, along, message = compare(trace, trace)
+    >>> print(along)
+    along the chain: ranks begin +0 ms, between messages +0 ms, small messages +0 ms, links +0 ms; furthest off nothing
+    >>> print(message)
     0 -> 1, step 0: predicted 0 ns to 1 us, measured 0 ns to 1 us
     """
     times = [format_time(trace.elapsed) for trace in (predicted, measured)]
     yield "whole: predicted {}, measured {}".format(*times)
+    if late := find_lateness(predicted, measured):
+        parts = zip((BEGIN, BETWEEN, SMALL_MESSAGES, LINKS), late, strict=False)
+        said = ", ".join(f"{name} {1e3 * seconds:+.3g} ms" for name, seconds in parts)
+        yield f"along the chain: {said}; furthest off {late.where or 'nothing'}"
     model, real = ends(predicted), ends(measured)
     both = sorted(model.keys() & real.keys(), key=lambda name: -abs(model[name][1] - real[name][1]))
     for name in sorted(both[:SHOWN], key=lambda name: real[name][1]):

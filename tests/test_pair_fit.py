@@ -101,6 +101,12 @@ def test_ranks_that_slept_take_as_long_to_start_however_many_there_are():
     assert fit_pair(many).tcp == fit_pair(replace(many, crowds=many.crowds[1:])).tcp  # four were awake
 
 
+def test_a_further_message_takes_no_longer_than_a_step_of_one():
+    terms = fit_pair(replace(PAIR, crowds=[replace(one, further=3 * one.step) for one in PAIR.crowds])).tcp
+    assert terms is not None
+    assert (terms.post_cpu + terms.arrival_cpu, terms.wake_cpu) == (pytest.approx(95e-6), 0.0)
+
+
 def test_rounds_that_were_disturbed_change_nothing_while_most_were_not():
     quiet, disturbed = crowds(*7 * [500e-6]), crowds(9e-3, -2e-3, 9e-3, step=9e-4)
     whole = replace(PAIR, crowds=quiet)

@@ -101,14 +101,15 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
 
     Each rank of a crowd, which keeps all cores busy, sends and receives. A message is posted by both sides and arrives,
     as does its notice; once a step a rank waits. So a further message in a step is posting and arriving, twice, and a
-    step of one message that and going on. Posting is what the sender's thread takes for one more in a step. None of it
+    step of one message, which cannot take less, that and going on. Posting is what the sender's thread takes for one more in a step. None of it
     was measured where there is no crowd, and together they are no more than a hop.
     """
     crowds = _crowds(probes)
     if not crowds:
         return 0.0, 0.0, 0.0
-    both = min(max(0.0, median(probes.cores * one.further / one.ranks / 2 for one in crowds)), hop)
     step = median(probes.cores * one.step / one.ranks for one in crowds)
+    further = median(probes.cores * one.further / one.ranks for one in crowds)
+    both = min(max(0.0, min(further, step) / 2), hop)
     wake = min(max(0.0, step - 2 * both), hop - both)
     (few, sooner), *_, (many, later) = sorted(probes.at_once)
     post = min(max(0.0, (later - sooner) / (many - few)), both)
