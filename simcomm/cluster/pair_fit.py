@@ -101,8 +101,8 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
 
     Each rank of a crowd, which keeps all cores busy, sends and receives. A message is posted by both sides and arrives,
     as does its notice; once a step a rank waits. So a further message in a step is posting and arriving, twice, and a
-    step of one message, which cannot take less, that and going on. Posting is what the sender's thread takes for one more in a step. None of it
-    was measured where there is no crowd, and together they are no more than a hop.
+    step of one message, which cannot take less, that and going on. Posting is what the sender's thread takes for one
+    more in a step. None of it was measured where there is no crowd, and together they are no more than a hop.
     """
     crowds = _crowds(probes)
     if not crowds:
