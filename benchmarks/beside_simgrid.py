@@ -32,7 +32,7 @@ from oracle import run_simgrid  # noqa: E402
 from oracle.cases import Case, sent  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "beside_simgrid.json"
-ASKED = {"all_reduce/ring": (64, 128, 256), "all_to_all/pairwise": (64, 128, 256)}  # ranks
+ASKED = {"all_reduce/ring": (32, 64, 128), "all_to_all/pairwise": (32, 64, 128)}  # ranks
 NBYTES = 1 << 20
 LAZY = {
     "network/optim": "Lazy",
@@ -117,7 +117,7 @@ def main() -> None:
                 row = measure(runner, case_of(algorithm, max(4, ranks // asked.fewer)), asked.repetitions)
                 answer["rows"].append(row)
                 print(describe(row), flush=True)
-    write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+                write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ TWO = ["ring", "ring[overlap]"]
 SMALLEST = {  # what makes each of them take seconds
     "accuracy.py": ["--left-out", str(FOLDER / "results" / "accuracy.json")],
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
-    "beside_simgrid.py": ["--fewer", "16", "--repetitions", "1"],
+    "beside_simgrid.py": ["--fewer", "8", "--repetitions", "1"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
     "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
     "faults.py": ["--only", "a rank raises in backward", "the newest checkpoint is cut off"],
