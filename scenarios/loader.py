@@ -12,6 +12,7 @@ from collectives.checks import check_sequence, check_text
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.elements import item_bytes
 from collectives.errors import InputError
+from collectives.input_files import check_input
 from collectives.quoting import cut
 from collectives.request import Request, make_request
 from collectives.workload import ComputePhases, Training, is_file_reference
@@ -193,6 +194,9 @@ class Builder:
         if is_file_reference(form.model):
             came_with_it = (self.path.parent / form.model.rpartition(":")[0]).is_file()
             given["model"] = os.path.relpath((self.path.parent if came_with_it else self.folder) / form.model)
+            file = Path(given["model"].rpartition(":")[0])
+            if file.is_file():  # else it may be somewhere else, where it is run
+                check_input(file)  # so that no output overwrites it
         compute = ComputePhases(**form.compute.model_dump()) if form.compute else None
         return tuple(
             self._training(sync, clusters, f"training.gradient_sync.{number}", compute, given)

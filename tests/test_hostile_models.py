@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from collectives.errors import InputError
 from collectives.programs.door import ProgramFile
@@ -14,6 +15,7 @@ from collectives.workload import Training
 from realcomm.profiling.file_models import trace_model
 from realcomm.training import model_files
 from realcomm.training.model_files import ask_file, check_model
+from ringlab.cli import app
 
 MODEL = """import ctypes, os, sys, time
 def loop():
@@ -112,3 +114,16 @@ def test_torch_leaves_no_folder_of_its_compiler(tmp_path: Path) -> None:
         call, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr, [*tmp_path.iterdir()]) == (0, "", [])
+
+
+@pytest.mark.parametrize("command", ["profile mine.py:loop -o mine.py", "predict a.toml --json mine.py"])
+def test_a_model_file_is_not_written_over(command: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(file.parent)
+    Path("a.toml").write_text(
+        '[cluster]\ntopology = "star"\nhosts = 4\nbandwidth = "1 Gbit/s"\nlatency = "1 us"\n[training]\n'
+        'model = "mine.py:loop"\nparameters = 5\ngradient_sync = ["ring"]\n'
+        '[training.compute]\nforward = "1 ms"\nbackward = "1 ms"\noptimizer = "1 ms"\n'
+    )
+    done = CliRunner().invoke(app, command.split())
+    assert isinstance(done.exception, InputError) and "mine.py is read by this command" in str(done.exception)
+    assert file.read_text() == MODEL

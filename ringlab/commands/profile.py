@@ -43,12 +43,17 @@ def profile(
 ) -> None:
     """Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device."""
     from collectives.input_files import check_input
+    from collectives.workload import is_file_reference
     from ringlab.answers.model_profiling import profile_model
     from ringlab.answers.progress import computing
     from ringlab.terminal.profile_table import show_profile
 
     if trace is not None:
         check_input(trace)
+    if is_file_reference(model):
+        from realcomm.training.model_files import check_model_file
+
+        check_model_file(model)  # no output overwrites it
     check_outputs(json_to, output)
     with computing(TerminalProgress(), f"profiling {model}"):
         answer = profile_model(
