@@ -127,3 +127,11 @@ def test_a_model_file_is_not_written_over(command: str, file: Path, monkeypatch:
     done = CliRunner().invoke(app, command.split())
     assert isinstance(done.exception, InputError) and "mine.py is read by this command" in str(done.exception)
     assert file.read_text() == MODEL
+
+
+def test_a_profile_is_said_to_be_kept_once_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "pipe")])
+    assert isinstance(done.exception, OSError) and "GFLOP" in done.output and "Kept in" not in done.output
+    done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "a.json")])
+    assert done.output.endswith(f"Kept in {tmp_path}/a.json.\n")

@@ -3,13 +3,17 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringlab.terminal.console import make_console
 from ringlab.terminal.options import JsonOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from ringlab.answers.model_profiling import ProfileAnswer
 
 
 def profile(
@@ -62,6 +66,13 @@ def profile(
         )  # fmt: skip
     if output is not None:
         answer = replace(answer, file=str(output))
-        write_answer(answer, json_to, show_profile, partial(answer.profile.write, output))
+        write_answer(answer, json_to, show_profile, partial(_keep, answer, output, json_to != "-"))
     else:
         write_answer(answer, json_to, show_profile)
+
+
+def _keep(answer: "ProfileAnswer", output: Path, is_told: bool) -> None:
+    """Write the profile, and say so once it is written."""
+    answer.profile.write(output)
+    if is_told:
+        make_console().print(f"Kept in {output}.", soft_wrap=True)

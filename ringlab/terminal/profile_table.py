@@ -37,8 +37,6 @@ def show_profile(answer: ProfileAnswer, console: Console) -> None:
             + f"; {format_digits(rate)} samples/s.",
             soft_wrap=True,
         )
-    if answer.file:
-        console.print(f"Kept in {answer.file}.", soft_wrap=True)
 
 
 def _row(block: ProfiledBlock) -> list[str]:
