@@ -42,7 +42,7 @@ def told():
 ENDED = {
     "loop": (r"longer than 1 s \(RINGLAB_PROGRAM_SECONDS=10 would", 3),
     "sleep": ("longer than 1 s", 5),
-    "fork": ("more than 16 processes", None),
+    "fork": (r"more than (16 processes|512 MiB)|longer than 1 s", None),  # whichever is seen first
     "quit": ("ends its process with status 0", 9),
     "leave": ("SystemExit: 0", 11),
     "deep": ("RecursionError", 13),
@@ -77,7 +77,7 @@ def test_a_model_file_ends_within_its_limits_with_its_line(
 ) -> None:
     monkeypatch.setattr(model_files, "MODULES", (__name__,))
     said, line = ENDED[name]
-    with pytest.raises(InputError, match=f"^model '.*mine.py:{name}'.*{said}") as caught:
+    with pytest.raises(InputError, match=f"^model '.*mine.py:{name}'.*({said})") as caught:
         ask_file(f"{file}:{name}", HERE, [])
     assert line is None or str(caught.value).endswith(f"(line {line} of mine.py)")
     assert ask_file(f"{file}:told", HERE, [])[1] == {"parameters": 3}
