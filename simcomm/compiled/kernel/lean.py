@@ -1,7 +1,7 @@
 """Arrays as the kernel's functions hand them to each other: where they begin, and how many entries they have.
 
 The state of a run is a tuple of thirty arrays. numba's own arrays are seven numbers each, and taking them apart and
-putting them together again at every call was half of what there is to compile. Whoever indexes these keeps within
+putting them together again at every call was a fifth of what there is to compile. Whoever indexes these keeps within
 bounds: there are no negative indices.
 """
 
