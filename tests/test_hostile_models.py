@@ -116,6 +116,36 @@ def test_torch_leaves_no_folder_of_its_compiler(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr, [*tmp_path.iterdir()]) == (0, "", [])
 
 
+TRAINING = """
+import sys
+import simcomm
+from collectives import Training
+from realcomm.launching.compiler_folder import VARIABLE
+from realcomm.launching.launcher import launch
+from realcomm.training import trainer
+
+trainer.check_model = lambda training: None  # in a process that would import torch once more
+given = {"dataset": "synthetic", "images": 8, "batch_size": 2, "image_shape": (1, 2, 2)}
+trainer.train(Training(None, model=sys.argv[1], **given), simcomm.this_machine(ranks=2), steps=1)
+import real_workers
+print(launch(real_workers.settings, 1, VARIABLE)[0][0])
+"""
+
+
+def test_a_training_leaves_no_folder_of_torchs_compiler_and_a_model_that_compiles_has_torchs_own(
+    tmp_path: Path,
+) -> None:
+    model, left = tmp_path / "mine.py", tmp_path / "left"
+    model.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 10))\n")
+    left.mkdir()
+    paths = f"{Path(__file__).parent.parent}:{Path(__file__).parent}"
+    environment = {**os.environ, "TMPDIR": str(left), "PYTHONPATH": paths}
+    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    call = [sys.executable, "-c", TRAINING, f"{model}:build"]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout, [*left.iterdir()]) == (0, "None\n", []), done.stderr
+
+
 @pytest.mark.parametrize("command", ["profile mine.py:loop -o mine.py", "predict a.toml --json mine.py"])
 def test_a_model_file_is_not_written_over(command: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)

@@ -1,6 +1,6 @@
 """The folder of torch's compiler, which torch makes in the temporary folder when a part of it is imported, and leaves.
 
-Its optimizers import that part, whether or not anything is compiled.
+Its optimizers and torchvision import that part, whether or not anything is compiled.
 """
 
 import os
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+PRELOAD = "realcomm.launching.compiler_preload"  # whose import is ``import_compiler()``, to be preloaded
 
 
 @contextmanager
@@ -33,6 +34,6 @@ def importing_compiler() -> Iterator[None]:
 
 
 def import_compiler() -> None:
-    """Import what torch's optimizers import of its compiler, without leaving a folder in the temporary one."""
+    """Import what torch's optimizers and torchvision import of its compiler, without a folder that is left."""
     with importing_compiler():
-        import torch._dynamo  # noqa: F401 - slow, and imported by the first optimizer in any case
+        import torch._dynamo  # noqa: F401 - slow, and imported by them in any case

@@ -17,7 +17,6 @@ from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
-from realcomm.launching.compiler_folder import VARIABLE as COMPILER_FOLDER
 from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.server import server_folder, start_server, wait_for_server, without_main
@@ -175,7 +174,7 @@ class _Processes:
                 there.close()
 
     def _assignment(self, rank: int, backend: str, threads: int) -> Assignment:
-        timeout, environment = self.timeout + _TORCH_EXTRA_S, {COMPILER_FOLDER: str(self.folder), **os.environ}
+        timeout, environment = self.timeout + _TORCH_EXTRA_S, {**os.environ}
         namespaces = self.namespaces[rank]
         return Assignment(rank, self.world_size, self.folder, backend, threads, timeout, environment, namespaces)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from collectives.records.spans import Span
+from realcomm.launching.compiler_folder import import_compiler
 from realcomm.model_parallel.stages import StagePlan, batch_of, build_stage, given_shape
 from realcomm.training.stopwatch import Stopwatch
 
@@ -54,6 +55,7 @@ class StageRank:
             dist.new_group([s * plan.replicas + r for r in range(plan.replicas)]) for s in range(plan.stages)
         ]
         self.model = build_stage(plan, self.stage).train()
+        import_compiler()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=plan.learning_rate, momentum=0.9)
         self.given = torch.zeros(given_shape(plan, self.stage), requires_grad=not self.is_first)
         self.watch = Stopwatch(rank, "step")

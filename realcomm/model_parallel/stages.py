@@ -7,6 +7,7 @@ from torch import nn
 
 from collectives.errors import InputError
 from collectives.quoting import quote
+from realcomm.launching.compiler_folder import import_compiler
 from realcomm.profiling.model_sources import ModelSource, find_model
 
 
@@ -51,6 +52,7 @@ def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
     """
     if isinstance(model, nn.Sequential):
         return dict(model.named_children())
+    import_compiler()
     from torchvision.models.resnet import ResNet  # slow to import
 
     if isinstance(model, ResNet):

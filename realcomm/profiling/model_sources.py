@@ -13,6 +13,7 @@ from collectives.quoting import quote
 from collectives.records.model_profile import TransformerShape
 from collectives.suggestions import suggest
 from collectives.workload import is_file_reference
+from realcomm.launching.compiler_folder import import_compiler
 from realcomm.profiling.transformers import EXAMPLE, Transformer, is_transformer, parse_transformer
 from realcomm.training.model_files import check_model_file
 from realcomm.training.models import build_from_file
@@ -60,6 +61,7 @@ def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
         return ModelSource(text, lambda: _from_file(text), sample or IMAGE, None, None, Path(path))
     if ":" in text or "/" in text or text.endswith(".py"):
         raise InputError(f"model {quote(text)} is not known; give {ACCEPTED}")
+    import_compiler()
     from torchvision.models import list_models  # slow to import
 
     known = list_models(module=__import__("torchvision.models", fromlist=["models"]))

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, TensorDataset
 from collectives.errors import InputError
 from collectives.input_files import is_made_by_kernel, reason
 from collectives.workload import Training
+from realcomm.launching.compiler_folder import import_compiler
 
 Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalised; label 0..classes-1
 HOLDS = {"cifar10": "cifar-10-batches-py", "imagefolder": "train/ and test/"}
@@ -54,6 +55,7 @@ def _synthetic(training: Training, train: bool) -> Images:
 
 def _image_folder(training: Training, folder: Path, train: bool) -> Images:
     """Return the pictures under ``train/`` or ``test/``, where each class is a folder; scaled and cut to one shape."""
+    import_compiler()
     from torchvision import datasets, transforms  # slow to import, and only needed here
 
     channels, height, width = training.image_shape
@@ -113,6 +115,7 @@ def _cifar10(train: bool, folder: Path | str, download: bool) -> Images:
     torchvision's loader compares the files with their published MD5 sums and unpickles them only if they match. Raise
     InputError if they are missing in ``folder`` or do not match.
     """
+    import_compiler()
     from torchvision import datasets, transforms  # slow to import, and only needed here
 
     normalise = transforms.Compose([transforms.ToTensor(), transforms.Normalize(CIFAR10_MEAN, CIFAR10_STD)])

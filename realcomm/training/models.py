@@ -11,6 +11,7 @@ from torch import nn
 from collectives.errors import InputError, describe_error
 from collectives.programs.guest import is_about_memory
 from collectives.workload import Training, is_file_reference
+from realcomm.launching.compiler_folder import import_compiler
 from realcomm.launching.group import own_device
 from realcomm.training.sync_batch_norm import synchronise_batch_norm
 
@@ -30,6 +31,7 @@ def build_model(training: Training, seed: int) -> nn.Module:
 
 def build_resnet(training: Training) -> nn.Module:
     """Return torchvision's ResNet with random weights, and with the training's stem and classes."""
+    import_compiler()
     from torchvision.models import get_model  # as slow to import as torch; what trains a model of one's own needs none
 
     model: nn.Module = get_model(training.model, weights=None, num_classes=training.classes)

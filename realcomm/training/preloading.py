@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from collectives.workload import Training, is_file_reference
+from realcomm.launching.compiler_folder import PRELOAD
 from realcomm.launching.server import preload
 
-_ALL = ("realcomm.training.running", "torch._dynamo")  # which torch's optimizers import when they are first used
+_ALL = (PRELOAD, "realcomm.training.running")
 _BY_DATASET = {
     "digits": ("sklearn.datasets", "sklearn.model_selection"),
     "cifar10": ("torchvision",),
