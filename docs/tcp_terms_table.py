@@ -131,7 +131,7 @@ def misses(rows: Rows) -> Iterator[str]:
     for row in rows.rows:
         if abs(row["error"]) > WITHIN:
             what = f"{row['scenario']} | {row['what']} | {format_size(row['bytes'])}"
-            late = row.get("lateness") or {"cause": "not known", "where": "its messages are not in the trace"}
+            late = row["lateness"] or {"cause": "not known", "where": "its messages are not in the trace"}
             where = f"{late['cause']} | {late['where']}"
             yield f"| {what} | {1e3 * row['measured_s']:.3g} | {100 * row['error']:+.0f} | {where} |"
 

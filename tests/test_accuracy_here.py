@@ -11,9 +11,10 @@ from command_line import Ringlab
 import ringlab.answers.accuracy_here as accuracy
 import ringlab.answers.here_rows as here_rows
 from collectives.errors import RunFailed
-from collectives.records.calibration import MachineLoad
+from collectives.records.calibration import ComputePoint, MachineLoad
 from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.request import make_request
+from collectives.workload import ComputePhases
 from realcomm.calibrating.pair_calibration import from_pair
 from realcomm.training.models import build_model
 from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, summarise
@@ -64,6 +65,14 @@ def test_what_software_takes_makes_an_emulated_row_uncertain_and_links_do_not():
         scenario, requests, calibration, here_rows._predict(scenario, requests, calibration)
     )
     assert small is not None and small > 0.08 and large == pytest.approx(0.05, rel=0.05)
+
+
+def test_slower_cores_take_longer_to_compute_and_to_handle_messages():
+    phases = ComputePhases(0.03, 0.1, 0.01)
+    calibration = replace(from_pair(PAIR, 2), compute=[ComputePoint("resnet18", "digits", 32, 2, 1, phases, 0.1)])
+    slower = calibration.with_slower_cores(1.1)
+    assert slower.compute[0].phases == phases.times(1.1)
+    assert slower.pair == replace(PAIR, software=1.1)
 
 
 def test_the_command_shows_writes_and_draws(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

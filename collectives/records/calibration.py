@@ -175,11 +175,15 @@ class Calibration:
         if any(part.parts for part in self.parts):
             raise InputError("a part of a calibration has no parts of its own")
 
-    def with_software(self, times: float) -> "Calibration":
-        """Return a calibration of an emulated cluster whose messages take so many times as long in software."""
+    def with_slower_cores(self, times: float) -> "Calibration":
+        """Return a calibration of an emulated cluster that takes so many times as long to handle messages and compute.
+
+        Raise InputError for a calibration without a pair of hosts.
+        """
         if self.pair is None:
             raise InputError("the calibration has no pair of hosts, so it does not know what software takes")
-        return replace(self, pair=replace(self.pair, software=times), parts=[])
+        slower = [replace(one, phases=one.phases.times(times)) for one in self.compute]
+        return replace(self, pair=replace(self.pair, software=times), compute=slower, parts=[])
 
     def transport(self, goodput: float) -> Transport:
         """Return what this machine's software adds to a network whose payload gets ``goodput`` of the line rate."""

@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeVar
 from collectives.buckets import Gradient
 from collectives.hop import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
 from collectives.records.calibration import Calibration, ComputePoint, HopCurve, Line, MachineLoad, OverlapPoint
+from collectives.records.pair_probes import PARTS
 from collectives.workload import ComputePhases, Training
 
 Interval = tuple[float, float]  # begin and end, of a clock that all ranks share
 Points = list[tuple[int, float]]  # (nbytes, seconds)
 NO_MESSAGES = Line(0.0, 0.0, 0.0)
-PARTS = 4  # shares of the blocks whose predictions are compared
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from collectives.costs.hops import request_hops
 from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of
 from collectives.records.environment import cores, threads_per_rank
+from collectives.records.pair_probes import PARTS
 from collectives.request import Request
 from collectives.workload import Training
-from realcomm.calibrating.blocks import PARTS, TrainingKind
+from realcomm.calibrating.blocks import TrainingKind
 from realcomm.measuring.measurement import Measurement
 
 SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages and reductions, whatever is asked for

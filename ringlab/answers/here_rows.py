@@ -28,7 +28,7 @@ from ringlab.answers.emulation import as_built, emulated, hosts_bandwidth
 from ringlab.answers.figures import training_figures
 from ringlab.answers.progress import Progress, Tick
 from ringlab.answers.record import Record
-from ringlab.answers.uncertainty import SLOWER, combine, disagreement, of_emulated
+from ringlab.answers.uncertainty import SLOWER, of_emulated
 from ringlab.answers.workload import resolve_requests
 from scenarios import Scenario
 
@@ -145,7 +145,7 @@ def _stated(
 ) -> list[float | None]:
     """Return the uncertainty of each prediction."""
     parts = [_predict(scenario, requests, part) for part in calibration.parts]
-    slower = _predict(scenario, requests, calibration.with_software(SLOWER))
+    slower = _predict(scenario, requests, calibration.with_slower_cores(SLOWER))
     return [
         of_emulated(seconds, [part[number] for part in parts], slower[number], calibration.age_s)
         for number, seconds in enumerate(predicted)
@@ -227,9 +227,9 @@ def _train(
     scenario: Scenario, calibration: Calibration, network: EmulatedNetwork, progress: Progress
 ) -> Iterable[HereRow]:
     """Yield the phases of each training's step, predicted before they are measured."""
-    simulated, *parts = (
+    simulated, slower, *parts = (
         [training_figures(_train_virtually(training, scenario, one), training) for training in scenario.trainings]
-        for one in (calibration, *calibration.parts)
+        for one in (calibration, calibration.with_slower_cores(SLOWER), *calibration.parts)
     )
     steps = [training_steps(one.step_s or COUNTED_S) for one in simulated]
     traces, attempts = _train_undisturbed(scenario, steps, network, progress)
@@ -238,8 +238,9 @@ def _train(
         for phase in PHASES:
             what, seconds = f"{training.sync_name}: {phase.removesuffix('_s')}", getattr(measured, phase)
             known = getattr(predicted, phase) or None  # of a sync that backward hides there is nothing to see
-            stated = combine(disagreement([getattr(part[number], phase) for part in parts]), 0.0)
             if seconds:
+                by_part = [getattr(part[number], phase) for part in parts]
+                stated = of_emulated(known or 0.0, by_part, getattr(slower[number], phase), calibration.age_s)
                 row = name_of(scenario), what, measured.world_size, None, known, seconds, attempts
                 yield HereRow(*row, uncertainty=stated)
 

@@ -129,17 +129,18 @@ def _with_uncertainty(
 ) -> ClusterFigures[Number]:
     """Return the figures of this machine with their uncertainties: predicted from each part of the calibration too.
 
-    Of an emulated cluster they are predicted once more with slower software.
+    Of an emulated cluster they are predicted once more with slower cores.
     """
     if calibration is None or not (scenario.cluster.is_here or scenario.cluster.is_emulated):
         return own
     alone = replace(scenario, what_ifs=())
     used = list(calibration.parts)
-    if used and calibration.pair is not None:
-        used.append(calibration.with_software(SLOWER))
+    drifts_apart = scenario.cluster.is_emulated and bool(used)  # its links do not drift as its cores do
+    if drifts_apart:
+        used.append(calibration.with_slower_cores(SLOWER))
     parts = [_figures(alone, part, engine) for part in used]
     collectives, trainings = [part.collectives for part in parts], [part.training for part in parts]
-    uncertainty = partial(_uncertainty, age_s=age_s, with_slower=calibration.pair is not None)
+    uncertainty = partial(_uncertainty, age_s=age_s, with_slower=drifts_apart)
     return replace(
         own,
         collectives=tuple(
@@ -165,7 +166,7 @@ def _uncertainty(
 ) -> dict[str, float] | None:
     """Return the uncertainty of each figure of a row from what each part predicts; None without parts.
 
-    ``with_slower``, the last of the parts is the prediction with slower software.
+    ``with_slower``, the last of the parts is the prediction with slower cores.
     """
     found = dict[str, float | None]()
     for name in names:

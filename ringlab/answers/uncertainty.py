@@ -51,15 +51,15 @@ def drift(age_s: float) -> float:
 
 
 LATER_S = 60.0  # after its calibration, at least, an emulated cluster is run: not in turns with it
-SLOWER = 1.1  # times as long as measured, by which ``software_share`` asks what software is in a prediction
+SLOWER = 1.1  # times as long as measured, by which ``share_of_cores`` asks what cores do in a prediction
 
 
-def software_share(seconds: float, slower: float) -> float:
-    """Return by how many per cent a prediction changes where software takes one per cent longer.
+def share_of_cores(seconds: float, slower: float) -> float:
+    """Return by how many per cent a prediction changes where all that cores do takes one per cent longer.
 
-    ``slower`` is the prediction with software that takes ``SLOWER`` times as long.
+    ``slower`` is the prediction with cores that take ``SLOWER`` times as long.
 
-    >>> round(software_share(1.0, slower=1.05), 3), round(software_share(1.0, slower=1.1), 3)
+    >>> round(share_of_cores(1.0, slower=1.05), 3), round(share_of_cores(1.0, slower=1.1), 3)
     (0.5, 1.0)
     """
     return max(0.0, slower / seconds - 1) / (SLOWER - 1) if seconds > 0 else 0.0
@@ -68,7 +68,7 @@ def software_share(seconds: float, slower: float) -> float:
 def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
     """Return the uncertainty of a row from both and the model's own; None where no disagreement is known.
 
-    ``drifts`` is the share of the row that changes as machines do: on an emulated cluster software, and no link.
+    ``drifts`` is the share of the row that changes as machines do: on an emulated cluster what cores do, and no link.
 
     >>> round(combine(0.12, age_s=0.0), 3), round(combine(0.0, age_s=60.0, drifts=0.5), 3)
     (0.13, 0.153)
@@ -79,13 +79,13 @@ def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> flo
 def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | None, age_s: float) -> float | None:
     """Return the uncertainty of a row on an emulated cluster; None where it is not known.
 
-    ``parts`` are the predictions by each part of the calibration, ``slower`` is that with software ``SLOWER`` times as
-    slow. Links are as they are built; what software takes drifts as all does that a machine computes.
+    ``parts`` are the predictions by each part of the calibration, ``slower`` that with cores ``SLOWER`` times as slow.
+    Links are as they are built; what cores take, for messages and to compute, drifts.
 
     >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.0, age_s=0.0), 3)  # nothing but links
     0.05
     >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.05, age_s=60.0), 3)
     0.153
     """
-    share = software_share(seconds, seconds if slower is None else slower)
+    share = share_of_cores(seconds, seconds if slower is None else slower)
     return combine(disagreement(parts), max(LATER_S, age_s), share)
