@@ -13,7 +13,6 @@ from collectives.errors import InputError
 from collectives.programs.door import ProgramFile
 from collectives.workload import Training
 from realcomm.profiling.file_models import trace_model
-from realcomm.training import model_files
 from realcomm.training.model_files import ask_file, check_model
 from ringlab.cli import app
 
@@ -72,15 +71,12 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ENDED)
-def test_a_model_file_ends_within_its_limits_with_its_line(
-    name: str, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model_files, "MODULES", (__name__,))
+def test_a_model_file_ends_within_its_limits_with_its_line(name: str, file: Path) -> None:
     said, line = ENDED[name]
     with pytest.raises(InputError, match=f"^model '.*mine.py:{name}'.*({said})") as caught:
-        ask_file(f"{file}:{name}", HERE, [])
+        ask_file(f"{file}:{name}", HERE, [], (__name__,))
     assert line is None or str(caught.value).endswith(f"(line {line} of mine.py)")
-    assert ask_file(f"{file}:told", HERE, [])[1] == {"parameters": 3}
+    assert ask_file(f"{file}:told", HERE, [], (__name__,))[1] == {"parameters": 3}
 
 
 def test_what_a_model_file_says_is_no_profile_until_it_is_checked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +85,13 @@ def test_what_a_model_file_says_is_no_profile_until_it_is_checked(file: Path, mo
         monkeypatch.setattr("realcomm.profiling.file_models.ask_file", lambda *_, answer=answer: answer)
         with pytest.raises(InputError, match=said):
             trace_model(f"{file}:told")
+
+
+@pytest.mark.parametrize("line", ["3; rm", [3], {"a": 3}, float("inf"), float("nan")])
+def test_a_line_that_a_model_file_forges_is_unreadable(line: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProgramFile, "ask", lambda *_: ({"memory": True, "line": line}, b""))
+    with pytest.raises(InputError, match=r"mine.py: what its process answered cannot be read"):
+        ask_file(f"{file}:told", HERE, [], ())
 
 
 @pytest.mark.parametrize("made", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/proc/self/mem")])

@@ -21,7 +21,7 @@ def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfil
     """
     if is_file_reference(text):
         given = [text, None if sample is None else [*sample]]
-        file, found = ask_file(text, f"{__name__}:trace_in_guest", given)
+        file, found = ask_file(text, f"{__name__}:trace_in_guest", given, ("realcomm.profiling.meta",))
         if not isinstance(found, dict):
             raise file.unreadable(TypeError("it is no object"))
         return parse_record(found, ModelProfile, file.path)

@@ -16,7 +16,7 @@ from collectives.quoting import make_printable, quote
 from collectives.workload import Training, is_file_reference
 from realcomm.launching.torchrun import under_torchrun
 
-MODULES = ("realcomm.profiling.meta",)  # imported before the user's file, so that torch counts for no limit
+_MODELS = "realcomm.training.models"
 
 
 def check_model(training: Training) -> None:
@@ -46,23 +46,27 @@ def check_model_file(text: str) -> Path:
 
 @lru_cache(maxsize=64)
 def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: Limits) -> None:
-    ask_file(text, "realcomm.training.models:try_model", [])
+    ask_file(text, f"{_MODELS}:try_model", [], (_MODELS,))
 
 
-def ask_file(text: str, function: str, given: list[Any]) -> tuple[ProgramFile, Any]:
+def ask_file(text: str, function: str, given: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:
     """Return what a function of ours, MODULE:FUNCTION, finds in the file of ``FILE.py:NAME``, untrusted plain data.
 
-    It is called with the file's path, NAME and ``given``, and the process it is in ends after it. Raise InputError.
+    It is called with the file's path, NAME and ``given``, and the process it is in ends after it. ``modules`` of ours
+    are imported before the file, so that torch counts for no limit. Raise InputError.
     """
     path = check_model_file(text).absolute().resolve()
-    file = ProgramFile(path, MODULES)
+    file = ProgramFile(path, modules)
     try:
         file.ask({"do": "ready"})
         header, _ = file.ask({"do": "call", "function": function, "given": [text.rpartition(":")[2], *given]})
     except ProgramEnded as error:
         raise InputError(f"model {quote(text)}: {error}") from error
     if header.get("memory"):
-        line = f" (line {int(header['line'])} of {path.name})" if header.get("line") else ""
+        try:
+            line = f" (line {int(header['line'])} of {path.name})" if header.get("line") else ""
+        except (TypeError, ValueError, OverflowError) as error:  # the file may have answered by itself
+            raise file.unreadable(error) from error
         raise InputError(f"model {quote(text)}: it takes more than {read_limits().describe_memory()}{line}")
     if "refused" in header:
         said = make_printable(str(header["refused"]))
