@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError
+from collectives.errors import TooLarge
 from simcomm.cluster import machines, nvlinks, paths, topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
@@ -297,3 +298,15 @@ def test_links_without_limit_are_the_widest():
         add_link(graph, "h0", switch, LinkSpec(width))
         add_link(graph, "h1", switch, LinkSpec(width))
     assert shortest(graph).route("h0", "h1") == ("h0", "s1", "h1")
+
+
+@pytest.mark.parametrize("worth_compiling", [-1, paths.WORTH_COMPILING])
+def test_routes_are_right_after_a_refusal_of_the_same_router(worth_compiling: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(paths, "WORTH_COMPILING", worth_compiling)
+    ring = simcomm.ring(12, *LINK)
+    router, edges = shortest(ring.graph), list(ring.graph.edges)
+    with monkeypatch.context() as patch:
+        patch.setattr(paths, "MOST_HOPS", 1)
+        with pytest.raises(TooLarge):
+            router.links(all_pairs(ring))
+    assert [edges[link] for link in router.links([("h3", "h6")]).link] == [("h3", "h4"), ("h4", "h5"), ("h5", "h6")]

@@ -171,7 +171,11 @@ class ShortestPaths:
             mine = [column[begin:end] if large else column[begin:end].tolist() for column in given]
             seen, length = find_paths.measure(net, int(doors[begin]), mine[1], scratch)
             number += length
-            check_hops(number, end, len(doors), MOST_HOPS)
+            try:
+                check_hops(number, end, len(doors), MOST_HOPS)
+            except TooLarge:
+                _reset(scratch, seen)  # as ``descend`` would: these paths may be asked for others
+                raise
             found = find_paths.descend(net, int(doors[begin]), *mine, scratch, seen, counts[begin:end])
             links.append(np.asarray(found, dtype=np.int32))
         return counts, np.concatenate(links)
@@ -181,7 +185,7 @@ class ShortestPaths:
         number = pairs = 0
         for begin, end in [*pairwise(cuts)][:: len(cuts) // SAMPLED]:
             seen, length = _compiled().measure(self._arrays, int(doors[begin]), given[1][begin:end], self._scratch)
-            self._scratch[0][self._scratch[2][:seen]] = -1
+            _reset(self._scratch, seen)
             number, pairs = number + length, pairs + end - begin
         if number * len(doors) // pairs > 2 * allowed(MOST_HOPS):
             check_hops(number * len(doors) // pairs, len(doors), len(doors), MOST_HOPS)
@@ -275,6 +279,13 @@ def _measure(net: Any, door: int, starts: Any, scratch: Any) -> tuple[int, int]:
     for start in starts:
         length += max(0, level[start])
     return tail, length
+
+
+def _reset(scratch: Any, seen: int) -> None:
+    """Forget the distances of the nodes that a search has seen, in arrays or lists."""
+    level, _, queue, _ = scratch
+    for node in queue[:seen]:
+        level[node] = -1
 
 
 def _descend(
