@@ -250,3 +250,16 @@ def test_a_trace_that_is_too_large_is_refused_before_anything_is_simulated(monke
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
     with pytest.raises(TooLarge, match=r"--trace: ring has 112 messages .* up to 100 will do; leave --trace out"):
         check_traceable(load("star8", 'collective.algorithms=["naive", "ring"]'))
+
+
+def test_what_is_predicted_without_messages_is_not_refused_for_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    overlaps = 'training.gradient_sync={name = "ring", overlap = true}'
+    scenario = replace(load("star8", "cluster.hosts=500", overlaps), collective=None)
+    (training,), star = scenario.trainings, scenario.cluster
+    announcing.check_size(training, star, "simpy")
+    with pytest.raises(TooLarge, match="too many for the simpy engine"):
+        announcing.check_size(replace(training, buckets=None), star, "simpy")
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
+    check_traceable(scenario)
+    with pytest.raises(TooLarge, match="--trace: ring has"):
+        check_traceable(replace(scenario, trainings=(replace(training, buckets=None),)))

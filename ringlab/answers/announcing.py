@@ -105,6 +105,8 @@ def _engine_of(asked: Request | Training, cluster: Cluster) -> str | None:
 
 def check_size(asked: Request | Training, cluster: Cluster, engine: str | None = None) -> None:
     """Raise TooLarge for a collective that is too large by a look at what a few ranks say first."""
+    if isinstance(asked, Training) and asked.buckets is not None:  # predicted as a whole, by no engine
+        return
     over_tcp = cluster.transport is not None and cluster.transport.tcp is not None
     algorithm, root = _called(asked)
     if engine == "simpy" and algorithm is not None and not algorithm.is_nccl:

@@ -48,7 +48,10 @@ def check_traceable(scenario: Scenario) -> None:
     """Raise TooLarge where ``predict_trace`` surely would, before anything is simulated."""
     comparison, cluster = scenario.collective, scenario.cluster
     if comparison is None:
-        algorithm, steps = _find(None, _syncs(scenario), scenario).gradient_sync, STEPS
+        training = _find(None, _syncs(scenario), scenario)
+        if training.buckets is not None:  # predicted as a whole, without messages
+            return
+        algorithm, steps = training.gradient_sync, STEPS
     else:
         algorithm, steps = _find(None, _programs(comparison), scenario), 1
     if algorithm is None or algorithm.is_nccl or algorithm.is_auto:
