@@ -28,9 +28,8 @@ class TcpTerms:
     post_cpu: float = 0.0  # seconds of a core in which a rank posts a send or a receive, one after the other
     arrival_cpu: float = 0.0  # seconds of a core between the last byte of a message or notice and that a rank knows
     wake_cpu: float = 0.0  # seconds of a core before a rank goes on that had to wait for a message
-    own_share: float = (
-        1.0  # of these three, that gloo's own collectives take, which post in C++ and not in Python; off: 1
-    )
+    # of these three, that gloo's own collectives take, which post in C++ and not in Python; off: 1
+    own_share: float = 1.0
     own_start: float = 0.0  # seconds of a core more before the first message of gloo's own, from a thread of gloo's
     send_buffer: float = inf  # bytes that a send may leave behind when it returns; off: 0, it returns when all is there
     window: float = inf  # bytes of a connection under way; off: infinite

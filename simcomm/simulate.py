@@ -128,12 +128,9 @@ def _on_compiled(
 
     A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
     """
+    # what has few messages does without this engine
     from simcomm.compiled.approximate import approximately
-    from simcomm.compiled.engine import (
-        by_shortcut,
-        one_by_one,
-        simulate,
-    )  # what has few messages does without this engine
+    from simcomm.compiled.engine import by_shortcut, one_by_one, simulate
     from simcomm.compiled.planning.engine_input import MOST_RECORDED, MOST_WRITTEN, EngineInput, as_repeated
     from simcomm.compiled.traces import make_trace
 

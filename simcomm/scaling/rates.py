@@ -14,7 +14,6 @@ from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.predict import predict_seconds
 from simcomm.scaling.cases import Case, make_cases
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, find_node, find_scaling_gpu, read_own
-from simcomm.scaling.families import family_of
 from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.models import find_model
 from simcomm.scaling.parameters import read_parameters
@@ -61,7 +60,6 @@ class ScaledRate:
     rate: float
     efficiency: float  # of linear scaling
     parts: Parts
-    family: str  # of cases that are limited by the same thing
     rests_on: Shares  # by which its interval is wider
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
@@ -95,15 +93,14 @@ def predict_rate(
     place = find_any_node(node) if isinstance(node, str) else node
     board = _gpu(node, gpu)
     _check(gpus, nodes, one_gpu_rate)
-    case = Case(whole, board, place, gpus, nodes)
-    columns = make_cases([case])
+    columns = make_cases([Case(whole, board, place, gpus, nodes)])
     alone = columns.batch / one_gpu_rate
     given = values or read_parameters()
     times = step_times(columns, given, alone)
     rate = gpus * float(columns.batch[0]) / float(times.total[0]) * float(columns.more_steps[0])
     parts = Parts(**{name: float(getattr(times, name)[0]) for name in PARTS})
     rests_on = Shares(*(float(np.asarray(column)[0]) for column in times.shares(columns, given)))
-    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, family_of(case), rests_on)
+    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, rests_on)
 
 
 def _check(gpus: int, nodes: int, one_gpu_rate: float) -> None:
