@@ -1,6 +1,6 @@
 """What is found in a Trace by arrays, beside the same found message by message: loads of links, path, depths."""
 
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -103,7 +103,20 @@ def test_the_critical_path_is_the_one_found_leg_by_leg(seed: int) -> None:
     assert critical_path(trace) == plain_path(trace)
 
 
+def test_the_critical_path_is_the_same_in_whatever_order_equal_messages_are() -> None:
+    first = [Message(2, dst, 0, 0, 8, 0.0, 1.0) for dst in (0, 1)]
+    last = [Message(0, 1, step, 0, 8, 1.0, 2.0, channel=channel) for step, channel in ((1, 0), (1, 1), (2, 0))]
+    for early, late in product(permutations(first), permutations(last)):
+        trace = Trace("any/one", "predicted", 3, 2.0, [*early, *late])
+        path = [trace.messages[leg.number] for leg in critical_path(trace)]
+        assert [(one.src, one.dst, one.step, one.channel) for one in path] == [(2, 0, 0, 0), (0, 1, 1, 0)]
+
+
 def plain_path(trace: Trace) -> list[Leg]:
+    def began(leg: tuple[Leg, int]) -> tuple[float, ...]:
+        name, src, dst, begin, _, number = leg[0]
+        return begin, -src, -dst, -trace.messages[number].step if name == "message" else 0
+
     legs = []
     for number, one in enumerate(trace.messages):
         late = one.src if one.begin - one.src_posted <= one.begin - one.dst_posted else one.dst
@@ -112,7 +125,7 @@ def plain_path(trace: Trace) -> list[Leg]:
         (Leg(span.name, span.rank, span.rank, span.begin, span.end, number), span.rank)
         for number, span in enumerate(trace.spans)
     ]
-    at = max(legs, key=lambda leg: (leg[0].end, leg[0].begin))
+    at = max(legs, key=lambda leg: (leg[0].end, *began(leg)))
     path = [at[0]]
     while True:
         (now, rank) = at
@@ -123,7 +136,7 @@ def plain_path(trace: Trace) -> list[Leg]:
         ]
         if not ended:
             return path[::-1]
-        at = max(ended, key=lambda leg: leg[0].begin)
+        at = max(ended, key=began)
         path.append(at[0])
 
 

@@ -113,21 +113,32 @@ class _Work:
 
     def last(self) -> int | None:
         """Return the leg that ended last, of several the one that began last."""
-        if not len(self.end):
-            return None
-        return max(np.flatnonzero(self.end == self.end.max()).tolist(), key=self._began)
+        return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
     def before(self, leg: int) -> int | None:
         """Return what the beginning of a leg waited for: of what ended then, the one that began last."""
         time, (own, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
         from_, to = np.searchsorted(ends, time - within), np.searchsorted(ends, time + within, side="right")
-        earlier = (each for each in sorted(own[from_:to].tolist()) if self.begin[each] < time)
-        return max(earlier, key=self._began, default=None)
+        return self._latest(own[from_:to][self.begin[own[from_:to]] < time])
 
-    def _began(self, leg: int) -> tuple[float, int]:
-        """Return when a leg began; of equal ones the lowest sender is the latest, in whatever order they are."""
-        return float(self.begin[leg]), -int(self.src[leg])
+    def _latest(self, legs: Ints) -> int | None:
+        """Return the leg that began last, of several that of the lowest sender, in whatever order they are.
+
+        Of one sender it is that to the lowest receiver, then of the first collective, channel, step and chunk.
+        """
+        for column, best in ((self.begin, np.max), (self.src, np.min), (self.dst, np.min)):
+            if len(legs) > 1:
+                legs = legs[column[legs] == best(column[legs])]
+        return min(legs.tolist(), key=self._place, default=None)
+
+    def _place(self, leg: int) -> tuple[int, ...]:
+        """Return where a leg belongs among those of its ranks."""
+        if leg < self.spans_from:
+            kept = self.trace.messages.kept
+            return tuple(int(kept[name][leg]) for name in ("collective", "channel", "step", "chunk"))
+        kept, index = self.trace.spans.kept, int(self.kept[leg - self.spans_from])
+        return tuple(int(kept[name][index]) for name in ("collective", "channel", "step", "name"))
 
     def leg(self, number: int) -> Leg:
         """Return a leg as it is shown."""
