@@ -17,6 +17,7 @@ from collectives.recipe import Recipe, check_known
 MODELS = tuple(BLOCKS)
 DATASETS = ("digits", "cifar10", "imagefolder", "synthetic")
 SHAPE = (3, 32, 32)  # of an image: channels, height, width
+TO_TRAIN_ON = {"digits": 1437, "cifar10": 50_000}  # images of data sets that have as many everywhere
 FILES = "or FILE.py:NAME, a function of yours that returns the model"
 
 

@@ -1,13 +1,13 @@
-"""Writes the tables of docs/parallelism.md: data sheets, a model on two processes, and hosts from one rank.
+"""Writes the tables of docs/parallelism.md: data sheets, forms and a model on gloo ranks, and hosts from one rank.
 
     python docs/parallelism_table.py
 
-Data sheets are compared with published rates of one GPU (``simcomm.scaling``); ``benchmarks/parallelism.py`` and
-``make one-rank`` measure what the other tables show.
+Data sheets are compared with published rates of one GPU (``simcomm.scaling``); ``benchmarks/forms.py``,
+``benchmarks/parallelism.py`` and ``make one-rank`` measure what the other tables show.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -64,6 +64,18 @@ def pairs(found: Found) -> Iterator[str]:
         yield f"| {row['name']} | {row['processes']} | {times} | {gained} |"
 
 
+def forms(found: Found) -> Iterator[str]:
+    """Yield a table of torch's forms on gloo ranks, predicted from the pieces of a step."""
+    yield f"{where(found['environment'], found['others'])};"
+    yield f"{found['samples']} sequences a step, medians of {found['rounds']} rounds of {found['steps']} steps."
+    yield ""
+    yield "| form | ranks | predicted, ms | measured, ms | error, % |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for row in found["rows"]:
+        times = f"{1e3 * row['predicted_s']:.0f} | {1e3 * row['measured_s']:.0f} | {100 * row['error']:+.0f}"
+        yield f"| {row['form']} | {row['ranks']} | {times} |"
+
+
 def hosts(found: Found) -> Iterator[str]:
     """Yield a table of trainings on emulated hosts, predicted from one rank."""
     others = max((load["others"] for load in found["loads"].values()), default=None)
@@ -84,10 +96,15 @@ def where(environment: Found, others: float | None) -> str:
     return f"{environment['cpu']}, {environment['cores']} cores{busy}, torch {environment['torch']}"
 
 
+TABLES: dict[str, tuple[Callable[[Found], Iterator[str]], str]] = {
+    "forms": (forms, "forms.json"), "pairs": (pairs, "parallelism.json"), "hosts": (hosts, "one_rank.json"),
+}  # fmt: skip
+
+
 def updated(page: str) -> str:
     """Return the page with its tables as the results have them."""
     page = write_between(page, "sheets", "\n".join(sheets(read_series())) + "\n")
-    for name, lines, file in (("pairs", pairs, "parallelism.json"), ("hosts", hosts, "one_rank.json")):
+    for name, (lines, file) in TABLES.items():
         found = json.loads((RESULTS / file).read_text())
         page = write_between(page, name, "\n".join(lines(found)) + "\n")
     return page

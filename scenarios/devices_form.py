@@ -15,7 +15,7 @@ from collectives.errors import InputError
 from collectives.parallelism import Parallelism
 from collectives.recipe import PRECISIONS
 from collectives.suggestions import suggest
-from collectives.workload import SHAPE, ComputePhases
+from collectives.workload import SHAPE, TO_TRAIN_ON, ComputePhases
 from scenarios import toml_files
 from scenarios.cluster_forms import AnyClusterForm
 from scenarios.fields import Seconds, Section, check_known
@@ -26,7 +26,6 @@ from scenarios.nccl_forms import NcclForm
 from simcomm.cluster.cluster import Cluster
 from simcomm.parallelism.memory import STATES
 
-SAMPLES = {"digits": 1437, "cifar10": 50_000}  # to train on
 SOURCES = ("profile", "rate", "forward")
 
 
@@ -155,13 +154,13 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
         given.setdefault("microbatches", training.accumulate)
     if training.sync_every > 1:
         given.setdefault("sync_every", training.sync_every)
-    own = tuple(training.image_shape) or (SHAPE if training.dataset in SAMPLES else None)
+    own = tuple(training.image_shape) or (SHAPE if training.dataset in TO_TRAIN_ON else None)
     with builder.at("training.parallelism"):
         parallelism = Parallelism(**given)
     return SpreadTraining(
         form.title or path.stem, path, builder.folder, cluster, training.model, own, training.batch_size,
         training.precision, training.optimizer,
-        training.samples_per_epoch or training.images or SAMPLES.get(training.dataset), training.epochs,
+        training.samples_per_epoch or training.images or TO_TRAIN_ON.get(training.dataset), training.epochs,
         training.price_per_hour, training.loader_rate, training.variable_batches, algorithm, parallelism,
         training.compute,
     )  # fmt: skip

@@ -5,7 +5,7 @@ also one of ``--devices``: what an epoch has says how many samples there are to 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,12 +125,13 @@ def read_plan_scenario(reference: str, overrides: Sequence[str] = ()) -> tuple[P
 
 def _without_others(tables: dict[str, Any]) -> dict[str, Any]:
     """Return the tables without what only predictions and runs read."""
-    others = (
-        ScenarioForm.model_fields | DevicesScenarioForm.model_fields
-    ).keys() - PlanScenarioForm.model_fields.keys()
-    kept = {key: value for key, value in tables.items() if key not in others}
+    kept = _without(tables, PlanScenarioForm, (ScenarioForm, DevicesScenarioForm))
     if isinstance(kept.get("training"), dict):
-        keys = TrainingForm.model_fields | DevicesTrainingForm.model_fields
-        foreign = keys.keys() - PlanTrainingForm.model_fields.keys()
-        kept["training"] = {key: value for key, value in kept["training"].items() if key not in foreign}
+        kept["training"] = _without(kept["training"], PlanTrainingForm, (TrainingForm, DevicesTrainingForm))
     return kept
+
+
+def _without(table: dict[str, Any], own: type[Section], others: Iterable[type[Section]]) -> dict[str, Any]:
+    """Return a table without the keys that only others of its forms have."""
+    foreign = {key for other in others for key in other.model_fields} - own.model_fields.keys()
+    return {key: value for key, value in table.items() if key not in foreign}

@@ -161,3 +161,11 @@ def plain_depths(messages: Messages) -> list[int]:
             ]
             depths[number] = 1 + max(earlier, default=-1)
     return depths
+
+
+def test_a_measured_path_goes_on_over_gaps_in_which_ranks_waited_for_cores():
+    first, then = Message(0, 1, 0, 0, 64, 0.0, 1.0), Message(1, 2, 1, 0, 64, 1.25, 2.0, dst_posted=0.0)
+    unrelated = Message(3, 4, 0, 0, 64, 0.0, 1.2)
+    trace = Trace("one", "measured", 5, 2.0, [first, then, unrelated])
+    assert [leg.number for leg in critical_path(trace)] == [1]
+    assert [leg.number for leg in critical_path(trace, over_gaps=True)] == [0, 1]

@@ -1,15 +1,15 @@
 """Where a run was slower or quicker than predicted: the measured trace beside the predicted, hop by hop.
 
-The chain of messages that the end of the measured run waited for is followed backwards: from a message to the rank that
-posted its half last, and to what that rank had received or sent before. The times along the same chain in the
-predicted trace add up to when its last message should have ended, so that the differences of the parts are the whole
-difference.
+Looked at is the chain of messages that the end of the measured run waited for (``critical_path``). The times along the
+same chain in the predicted trace add up to when its last message should have ended, so that the differences of the
+parts are the whole difference.
 """
 
 from typing import NamedTuple
 
 from collectives.records.messages import Message
 from collectives.records.trace import Trace
+from collectives.records.waits import critical_path
 from collectives.units import format_time
 
 SMALL = 4096  # bytes: up to here software takes longer than links
@@ -50,39 +50,23 @@ def find_lateness(predicted: Trace, measured: Trace) -> Lateness | None:
     model = {_name(one): one for one in predicted.messages}
     if not measured.messages or model.keys() != {_name(one) for one in measured.messages}:
         return None
-    chain = _chain([*measured.messages])
-    parts, worst, where = {BETWEEN: 0.0, SMALL_MESSAGES: 0.0, LINKS: 0.0}, 0.0, ""
-    begin = 0.0
+    chain = [measured.messages[leg.number] for leg in critical_path(measured, over_gaps=True) if leg.name == "message"]
+    parts = dict.fromkeys((BEGIN, BETWEEN, SMALL_MESSAGES, LINKS), 0.0)
+    worst, where, ends = 0.0, "", (0.0, 0.0)
     for place, real in enumerate(chain):
         other = model[_name(real)]
-        more = (real.end - real.begin) - (other.end - other.begin)
-        parts[SMALL_MESSAGES if real.nbytes <= SMALL else LINKS] += more
-        ends = (chain[place - 1].end, model[_name(chain[place - 1])].end) if place else (0.0, 0.0)
         gap = (real.begin - ends[0]) - (other.begin - ends[1])
-        if place:
-            parts[BETWEEN] += gap
-        else:
-            begin = gap
+        more = (real.end - real.begin) - (other.end - other.begin)
+        parts[BETWEEN if place else BEGIN] += gap
+        parts[SMALL_MESSAGES if real.nbytes <= SMALL else LINKS] += more
         if max(abs(more), abs(gap)) > worst:
             worst, where = max(abs(more), abs(gap)), _describe(real, other, ends, abs(more) >= abs(gap))
-    return Lateness(begin, parts[BETWEEN], parts[SMALL_MESSAGES], parts[LINKS], where)
+        ends = real.end, other.end
+    return Lateness(parts[BEGIN], parts[BETWEEN], parts[SMALL_MESSAGES], parts[LINKS], where)
 
 
 def _name(message: Message) -> Name:
     return message.collective, message.src, message.dst, message.channel, message.step, message.chunk
-
-
-def _chain(messages: list[Message]) -> list[Message]:
-    """Return the messages that the last one waited for, one after the other, the first one first."""
-    chain = [max(messages, key=lambda one: one.end)]
-    while True:
-        last = chain[-1]
-        sender_late = not last.src_posted < last.dst_posted
-        rank, posted = (last.src, last.begin) if sender_late else (last.dst, last.begin)
-        earlier = [one for one in messages if rank in (one.src, one.dst) and one.end <= posted and one.begin < posted]
-        if not earlier:
-            return chain[::-1]
-        chain.append(max(earlier, key=lambda one: one.end))
 
 
 def _describe(real: Message, model: Message, before: tuple[float, float], in_message: bool) -> str:

@@ -56,11 +56,12 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
     }
 
 
-def critical_path(trace: Trace) -> list[Leg]:
+def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     """Return the chain of messages and computing that the end of the run waited for, the first leg first.
 
     It is found backwards: from the end of a message or of computing to its beginning, there to the rank that came
-    last, and on to what that rank was busy with until then. It stops where a rank had nothing to wait for.
+    last, and on to what that rank was busy with until then. It stops where a rank had nothing to wait for;
+    ``over_gaps`` it goes on with what that rank did last, as in a measured run, where ranks wait for cores too.
 
     >>> from collectives import Message, Span
     >>> message = Message(0, 1, 0, 0, 64, begin=0.0, end=1.0)
@@ -72,7 +73,7 @@ def critical_path(trace: Trace) -> list[Leg]:
     at, path = work.last(), list[Leg]()
     while at is not None:
         path.append(work.leg(at))
-        at = work.before(at)
+        at = work.before(at, over_gaps)
     return path[::-1]
 
 
@@ -115,11 +116,16 @@ class _Work:
         """Return the leg that ended last, of several the one that began last."""
         return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
-    def before(self, leg: int) -> int | None:
-        """Return what the beginning of a leg waited for: of what ended then, the one that began last."""
+    def before(self, leg: int, over_gaps: bool) -> int | None:
+        """Return what the beginning of a leg waited for: of what ended then, the one that began last.
+
+        ``over_gaps``, where nothing ended then, it is what ended last before.
+        """
         time, (own, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
         from_, to = np.searchsorted(ends, time - within), np.searchsorted(ends, time + within, side="right")
+        if over_gaps and from_ == to > 0:
+            from_ = np.searchsorted(ends, ends[to - 1])
         return self._latest(own[from_:to][self.begin[own[from_:to]] < time])
 
     def _latest(self, legs: Ints) -> int | None:

@@ -50,6 +50,12 @@ def ways_out(number: int, most: int) -> str:
     return f"ask for fewer ranks (--set cluster.hosts=N), or allow more memory ({_more_memory(number / most)})"
 
 
+def ways_to_shorter_routes(number: int, most: int) -> str:
+    """Return what to do where routes have ``number`` of what memory allows ``most`` of."""
+    other = "ask for an algorithm whose ranks are neighbours in this network, such as ring"
+    return f"{other}, or {ways_out(number, most).removeprefix('ask for ')}"
+
+
 @lru_cache(maxsize=64)
 def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     """Return about how many operations all ranks say together: as many each as the middle one of three says.

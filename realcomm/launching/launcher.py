@@ -174,7 +174,7 @@ class _Processes:
                 there.close()
 
     def _assignment(self, rank: int, backend: str, threads: int) -> Assignment:
-        timeout, environment = self.timeout + _TORCH_EXTRA_S, {**os.environ}
+        timeout, environment = self.timeout + _TORCH_EXTRA_S, dict(os.environ)
         namespaces = self.namespaces[rank]
         return Assignment(rank, self.world_size, self.folder, backend, threads, timeout, environment, namespaces)
 

@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
-from collectives.workload import Training
-
-DIGITS = 1437  # of scikit-learn's handwritten digits to train on
+from collectives.workload import TO_TRAIN_ON, Training
 
 
 def known_images(training: Training) -> int | None:
@@ -15,7 +13,7 @@ def known_images(training: Training) -> int | None:
     >>> known_images(Training(None))
     1437
     """
-    return {"digits": DIGITS, "synthetic": training.images}.get(training.dataset)
+    return {"digits": TO_TRAIN_ON["digits"], "synthetic": training.images}.get(training.dataset)
 
 
 def count_steps(training: Training, images: Callable[[], int], world_size: int, steps: int | None) -> tuple[int, int]:

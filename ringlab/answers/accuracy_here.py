@@ -15,12 +15,10 @@ from collectives.records.environment import describe_environment
 from collectives.units import format_size
 from realcomm.calibrating.load import watch_load
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.here_rows import FAR, HereCalibrator, HereRow, announce_here, compare_here, name_of
+from ringlab.answers.here_rows import WITHIN, HereCalibrator, HereRow, announce_here, compare_here, name_of
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario, load, shipped
-
-WITHIN = FAR  # an error that is not more is small
 
 
 @dataclass(frozen=True)

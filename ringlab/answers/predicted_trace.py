@@ -59,10 +59,8 @@ def check_traceable(scenario: Scenario) -> None:
     from simcomm.compiled.planning.engine_input import MOST_RECORDED  # what has few messages does without this engine
 
     root = 0 if comparison is None else comparison.root
-    messages, most = (
-        steps * message_count(compact_schedule(algorithm, cluster.world_size, root)),
-        allowed(MOST_RECORDED),
-    )
+    messages = steps * message_count(compact_schedule(algorithm, cluster.world_size, root))
+    most = allowed(MOST_RECORDED)
     if messages > most:
         raise TooLarge(
             f"--trace: {algorithm.label} has {messages:,} messages to be written down, and up to {most:,} will do; "

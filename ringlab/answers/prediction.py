@@ -134,21 +134,24 @@ def _with_uncertainty(
     if calibration is None or not (scenario.cluster.is_here or scenario.cluster.is_emulated):
         return own
     alone = replace(scenario, what_ifs=())
-    used = list(calibration.parts)
-    drifts_apart = scenario.cluster.is_emulated and bool(used)  # its links do not drift as its cores do
-    if drifts_apart:
-        used.append(calibration.with_slower_cores(SLOWER))
-    parts = [_figures(alone, part, engine) for part in used]
-    collectives, trainings = [part.collectives for part in parts], [part.training for part in parts]
-    uncertainty = partial(_uncertainty, age_s=age_s, with_slower=drifts_apart)
+    parts = [_figures(alone, part, engine) for part in calibration.parts]
+    slower = None
+    if parts and scenario.cluster.is_emulated:  # its links do not drift as its cores do
+        slower = _figures(alone, calibration.with_slower_cores(SLOWER), engine)
+
+    def stated(kind: str, index: int, names: Sequence[str]) -> dict[str, float] | None:
+        row, *of_parts = (getattr(each, kind)[index] for each in (own, *parts))
+        on_slower = None if slower is None else getattr(slower, kind)[index]
+        return _uncertainty(row, of_parts, on_slower, age_s, names)
+
     return replace(
         own,
         collectives=tuple(
-            replace(one, uncertainty=uncertainty(one, [rows[index] for rows in collectives], names=["time_s"]))
+            replace(one, uncertainty=stated("collectives", index, ["time_s"]))
             for index, one in enumerate(own.collectives)
         ),
         training=tuple(
-            replace(one, uncertainty=uncertainty(one, [rows[index] for rows in trainings], names=TRAINING_FIGURES))
+            replace(one, uncertainty=stated("training", index, TRAINING_FIGURES))
             for index, one in enumerate(own.training)
         ),
     )
@@ -162,17 +165,17 @@ def _figures(scenario: Scenario, calibration: Calibration, engine: str | None) -
 
 
 def _uncertainty(
-    own: Figures, of_parts: Sequence[Figures], age_s: float, names: Sequence[str], with_slower: bool
+    own: Figures, of_parts: Sequence[Figures], slower: Figures | None, age_s: float, names: Sequence[str]
 ) -> dict[str, float] | None:
     """Return the uncertainty of each figure of a row from what each part predicts; None without parts.
 
-    ``with_slower``, the last of the parts is the prediction with slower cores.
+    Of an emulated cluster ``slower`` is the prediction with slower cores.
     """
     found = dict[str, float | None]()
     for name in names:
         values = [getattr(part, name) for part in of_parts]
-        if with_slower and values:
-            found[name] = of_emulated(getattr(own, name) or 0.0, values[:-1], values[-1], age_s)
+        if slower is not None:
+            found[name] = of_emulated(getattr(own, name) or 0.0, values, getattr(slower, name), age_s)
         else:
             found[name] = combine(disagreement(values), age_s)
     return {name: share for name, share in found.items() if share is not None} or None

@@ -3,7 +3,8 @@
 from rich.console import Console
 
 from collectives.units import format_size
-from ringlab.answers.accuracy_here import WITHIN, AccuracyHere, Errors
+from ringlab.answers.accuracy_here import AccuracyHere, Errors
+from ringlab.answers.here_rows import WITHIN
 from ringlab.terminal.tables import NOTHING, Row, make_table, time_unit
 
 SHOWN = 12  # of the rows that are off by most

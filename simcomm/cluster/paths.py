@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError, TooLarge
-from collectives.schedule.size_check import allowed, ways_out
+from collectives.schedule.size_check import allowed, ways_to_shorter_routes
 from simcomm.cluster.complete import complete_link_numbers, complete_links
 from simcomm.cluster.graph import node_kinds
 
@@ -244,8 +244,7 @@ def check_hops(number: int, found: int, pairs: int, most: int) -> None:
         about = number * pairs // found
         raise TooLarge(
             f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more, and up to "
-            f"{most:,} fit into memory; ask for an algorithm whose ranks are neighbours in this network, such as ring, "
-            f"or {ways_out(about, most).removeprefix('ask for ')}"
+            f"{most:,} fit into memory; {ways_to_shorter_routes(about, most)}"
         )
 
 

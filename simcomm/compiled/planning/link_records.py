@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectives.errors import TooLarge
-from collectives.schedule.size_check import allowed, ways_out
+from collectives.schedule.size_check import allowed, ways_to_shorter_routes
 from simcomm.compiled.kernel.arrays import Bools, Ints, Records
 from simcomm.compiled.kernel.links import HOP, LINK_PAIR, ROUTE, UNLIMITED, LinkRecords
 from simcomm.compiled.planning.distinct import number_distinct
@@ -53,8 +53,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int) -> tuple[Ints, Rec
     if number > (most := allowed(MOST_TOGETHER)):
         raise TooLarge(
             f"{len(counts):,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
-            f"of links, and up to {most:,} fit into memory; ask for an algorithm whose ranks are neighbours in this "
-            f"network, such as ring, or {ways_out(number, most).removeprefix('ask for ')}"
+            f"of links, and up to {most:,} fit into memory; {ways_to_shorter_routes(number, most)}"
         )
     keys = np.empty(number, np.int64)
     for hops in np.unique(counts[counts > 0]).tolist():  # routes of one length at once: there are few lengths
