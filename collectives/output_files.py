@@ -9,11 +9,13 @@ import secrets
 import select
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from collectives.errors import InputError
-from collectives.input_files import KINDS, is_input, is_made_by_kernel, reason
+from collectives.input_files import KINDS, FileId, is_input, is_made_by_kernel, reason
 
 MOST_LINKS = 40  # that lead to a file, as Linux has it
 WAIT_FOR_READER = 2.0  # seconds until a pipe that nobody has opened for reading is given up
@@ -21,12 +23,30 @@ WAIT_FOR_ROOM = 4.0  # seconds until one from which nobody reads is
 TEMPORARY = ".ringlab-"  # how the name of a file begins that is not yet whole
 PIECE = 4096  # bytes: what a pipe that has room takes at once, PIPE_BUF
 
+_open_pipes: ContextVar[dict[FileId, int] | None] = ContextVar("open_pipes", default=None)
+
+
+@contextmanager
+def pipes_kept_open() -> Iterator[None]:
+    """Keep each pipe open that ``check_output`` finds a reader of inside the block, until it is written.
+
+    A pipe that is opened and closed again tells its reader that there is no more to come.
+    """
+    pipes: dict[FileId, int] = {}
+    token = _open_pipes.set(pipes)
+    try:
+        yield
+    finally:
+        _open_pipes.reset(token)
+        for handle in pipes.values():
+            os.close(handle)
+
 
 def check_output(path: Path | str) -> None:
     """Raise InputError for a file that cannot be written: to be refused before there is anything to write.
 
-    Refused are directories, disks, sockets, what the kernel makes up, files that the same command has read, and what
-    permissions forbid. Nothing is created or changed.
+    Refused are directories, disks, sockets, what the kernel makes up, files that the same command has read, what
+    permissions forbid and, inside ``pipes_kept_open``, pipes that nobody reads. Nothing is created or changed.
 
     >>> check_output("/")
     Traceback (most recent call last):
@@ -62,6 +82,29 @@ def _check_target(path: Path, target: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
     if stat.S_ISREG(status.st_mode):
         _check_folder(target.parent)
+    if stat.S_ISFIFO(status.st_mode):
+        _keep_open(path, target, status)
+
+
+def _keep_open(path: Path, target: Path, status: os.stat_result) -> None:
+    """Open a pipe for its writing later, inside ``pipes_kept_open``. Raise InputError for one that nobody reads."""
+    pipes, number = _open_pipes.get(), (status.st_dev, status.st_ino)
+    if pipes is None or number in pipes:
+        return
+    try:
+        pipes[number] = _open_stream(target)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise InputError(f"{path} is a pipe that nobody reads; open it for reading first") from error
+
+
+def _open_kept(target: Path) -> int:
+    """Return the number of a pipe that was kept open, or of a pipe or device that is opened. Raises OSError."""
+    status = target.stat()
+    pipes = _open_pipes.get() or {}
+    handle = pipes.pop((status.st_dev, status.st_ino), None)
+    return _open_stream(target) if handle is None else handle
 
 
 def _check_folder(folder: Path) -> None:
@@ -89,7 +132,7 @@ def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = F
         if isinstance(target, int):
             _write_stream(os.dup(target), content, patience=None)
         elif target.exists() and not target.is_file():
-            _write_stream(_open_stream(target), content, WAIT_FOR_ROOM)
+            _write_stream(_open_kept(target), content, WAIT_FOR_ROOM)
         else:
             _replace(target, content, durable)
     except OSError as error:

@@ -12,12 +12,14 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import ringlab as ringlab_package
 from collectives import InputError, read_trace
 from collectives.input_files import inputs_protected, read_bytes
-from collectives.output_files import check_output, write_bytes, write_text
+from collectives.output_files import check_output, pipes_kept_open, write_bytes, write_text
 from collectives.quoting import make_printable
+from ringlab.cli import app
 from ringlab.terminal.console import make_console
 from ringlab.terminal.output import write_files
 from ringlab.terminal.progress import TerminalProgress
@@ -122,6 +124,38 @@ def test_nothing_that_was_read_is_overwritten_by_whatever_name(tmp_path: Path):
             with pytest.raises(InputError, match="is read by this command"):
                 write_text(tmp_path / name, "x")
     write_text(file, "x")
+
+
+def test_a_pipe_without_a_reader_is_refused_before_the_work_and_one_with_a_reader_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectives.output_files.WAIT_FOR_READER", 0.01)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pipes_kept_open(), pytest.raises(InputError, match="is a pipe that nobody reads"):
+        check_output(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pipes_kept_open():
+        for _ in range(2):
+            check_output(pipe)
+        with pytest.raises(BlockingIOError):  # nothing has come yet, and it is not at its end
+            os.read(reader, 10)
+        write_bytes(pipe, b"whole")
+        assert (os.read(reader, 10), os.read(reader, 10)) == (b"whole", b"")
+    with pipes_kept_open():
+        check_output(pipe)
+    assert os.read(reader, 10) == b""  # of a command that was refused for another reason
+    os.close(reader)
+
+
+@pytest.mark.parametrize("command", ["doctor", "list", "profile resnet18", "check all_reduce/ring", "hardware"])
+def test_a_command_refuses_a_pipe_that_nobody_reads_before_it_works(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectives.output_files.WAIT_FOR_READER", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(app, [*command.split(), "--json", str(tmp_path / "pipe")])
+    assert isinstance(done.exception, InputError) and not done.stdout
 
 
 @pytest.mark.parametrize(

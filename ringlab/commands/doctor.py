@@ -1,7 +1,7 @@
 """The command ``ringlab doctor``."""
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import write_answer
+from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
 
@@ -10,4 +10,5 @@ def doctor(json_to: JsonOpt = None) -> None:
     from ringlab.answers import findings
     from ringlab.terminal.machine_tables import show_doctor
 
+    check_outputs(json_to)
     write_answer(findings.doctor(TerminalProgress()), json_to, show_doctor)

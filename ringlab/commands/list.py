@@ -1,7 +1,7 @@
 """The command ``ringlab list``."""
 
 from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import write_answer
+from ringlab.terminal.output import check_outputs, write_answer
 
 
 def list_all(json_to: JsonOpt = None) -> None:
@@ -9,4 +9,5 @@ def list_all(json_to: JsonOpt = None) -> None:
     from ringlab.answers.names import list_names
     from ringlab.terminal.name_tables import show_names
 
+    check_outputs(json_to)
     write_answer(list_names(), json_to, show_names)
