@@ -94,7 +94,7 @@ def example() -> str:
     """Return what a plan of the page's example says, as the command prints it."""
     with StringIO() as file:
         answer = plan(EXAMPLE, today=date(2026, 9, 1))
-        show_plan(answer, Console(file=file, width=COLUMNS))
+        show_plan(answer, Console(file=file, width=COLUMNS), explain=True)
         lines = [line.rstrip() for line in file.getvalue().splitlines()]
     return (
         "\n".join(

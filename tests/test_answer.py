@@ -18,15 +18,16 @@ from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
 from ringlab.answers import real_run
 from ringlab.answers.comparison import Comparison, make_comparison
-from ringlab.answers.conclusions import conclude
+from ringlab.answers.conclusions import Conclusions, conclude
 from ringlab.answers.figures import side_by_side
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction, predict
 from ringlab.answers.real_run import RunAnswer
+from ringlab.answers.sentences import keep_few
 from ringlab.scenario import load
 from ringlab.terminal.console import PlainConsole
 from ringlab.terminal.scenario_tables import PHASES, show_scenario_answer
-from ringlab.terminal.tables import format_digits
+from ringlab.terminal.tables import format_digits, show_sentences
 from scenarios import CollectiveComparison, Scenario, WhatIf
 from simcomm.selection import choose
 
@@ -137,6 +138,41 @@ def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained():
         assert lines[0] == predicted.title
         sentences = lines[max(number for number, line in enumerate(lines) if not line.strip()) + 1 :]
         assert (len(sentences) > 5) == explain
+
+
+@pytest.mark.parametrize("count", range(9))
+@pytest.mark.parametrize("more", [(), ("why",)])
+def test_under_every_table_are_five_lines_at_most_and_all_with_explain(count: int, more: tuple[str, ...]) -> None:
+    said = [f"sentence {number}" for number in range(count)]
+    shown, explained = io.StringIO(), io.StringIO()
+    show_sentences(PlainConsole(file=shown, width=80), said, more)
+    show_sentences(PlainConsole(file=explained, width=80), said, more, explain=True)
+    lines = shown.getvalue().splitlines()
+    assert explained.getvalue().splitlines() == [*said, *more]
+    assert len(lines) <= 5 and (lines == said or lines[-1].startswith("--explain says more ("))
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [f"sentence {number}" for number in range(count)]
+    for module in ("prediction", "comparison"):
+        monkeypatch.setattr(f"ringlab.answers.{module}.conclude", lambda *_: Conclusions(*keep_few(said)))
+    comparison = CollectiveComparison("all_reduce", (RING,), (64,), "float32", "sum", 0)
+    scenario = Scenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ())
+    predicted = predict(scenario)
+    assert predicted.limits
+    ran = RunAnswer(title="", file="", cluster="", collectives=(), training=())
+    busy = replace(MEASURED, load=MachineLoad(0.4, 0.0, ["make"]))
+    for answer in (predicted, make_comparison(scenario, predicted, ran, busy)):
+        shown = io.StringIO()
+        show_scenario_answer(answer, PlainConsole(file=shown, width=200))
+        lines = shown.getvalue().splitlines()
+        assert len(lines) - max(number for number, line in enumerate(lines) if not line.strip()) - 1 <= 5
+        everything = (*answer.conclusions, *answer.explanations)
+        assert len([one for one in everything if one in said]) == count
+    assert everything[0].startswith("This machine was busy")
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -18,6 +18,7 @@ import simcomm.compiling
 from collectives import find_algorithm
 from collectives.proof import verifier
 from collectives.schedule.symbolic_build import build_compact
+from collectives.workload import Buckets, ComputePhases, Training
 from ringlab.answers import announcing, prediction, proofs, real_run
 from ringlab.answers.progress import computing
 from ringlab.scenario import load
@@ -184,6 +185,23 @@ def test_a_long_prediction_says_first_how_many_messages_and_how_long(tmp_path):
     assert answer.interrupted and answer.to_dict()["interrupted"]
     assert [row.algorithm for row in answer.collectives] == ["ring", "naive"] and answer.what_ifs == ()
     assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
+
+
+@pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
+def test_what_is_announced_of_a_training_is_what_is_simulated(
+    buckets: Buckets | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), []
+    training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.01), buckets=buckets)
+
+    def run(request, cluster, **options):
+        trace = simcomm.run(request, cluster, **{**options, "record": True})
+        counted.append(len(trace.messages))
+        return trace
+
+    monkeypatch.setattr("simcomm.training.run", run)
+    simulated = len(simcomm.train(training, star).messages) + sum(counted)
+    assert announcing.expect(training, star).messages == simulated > 0
 
 
 def test_every_command_that_computes_says_first_what_there_is_to_do(monkeypatch, tmp_path):

@@ -5,9 +5,11 @@ The rates are of one core of a server of 2020.
 
 from collections.abc import Collection, Sequence
 from math import comb
+from typing import NamedTuple
 
 import simcomm
-from collectives.declaration import Algorithm, auto
+from collectives.catalogue import find_algorithm
+from collectives.declaration import GLOO, Algorithm, auto
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
@@ -56,7 +58,7 @@ def announce_building(asked: Sequence[Request | Training], world_size: int, prog
         return
     seconds = {
         each.full_name: expected_build_seconds(each, world_size, root)
-        for each, root in dict.fromkeys(map(_called, asked))
+        for each, root in dict.fromkeys(_called(one)[:2] for one in asked)
         if each is not None and not each.is_nccl
     }
     if sum(seconds.values()) > WORTH_SAYING_S:
@@ -65,9 +67,26 @@ def announce_building(asked: Sequence[Request | Training], world_size: int, prog
         progress.note(f"writing down what {world_size:,} ranks say in {names}: about {total:.0f} s at most")
 
 
-def _called(asked: Request | Training) -> tuple[Algorithm | None, int]:
-    """Return the algorithm that is simulated, None for torch's own sync, and its root."""
-    return (asked.algorithm, asked.root) if isinstance(asked, Request) else (asked.gradient_sync, 0)
+def _called(asked: Request | Training, cluster: Cluster | None = None) -> tuple[Algorithm | None, int, int]:
+    """Return the algorithm that is simulated, its root and how often: a few steps' syncs, or each bucket once.
+
+    It is None for torch's own sync, but on an emulated cluster, where gloo's all_reduce carries the buckets.
+    """
+    if isinstance(asked, Request):
+        return asked.algorithm, asked.root, 1
+    algorithm = asked.gradient_sync
+    if algorithm is None and cluster is not None and cluster.is_emulated:
+        algorithm = find_algorithm(f"all_reduce/{GLOO}")
+    times = len(asked.fill_buckets(asked.gradients)) if algorithm is not None and asked.overlaps else STEPS
+    return algorithm, 0, times
+
+
+class Expected(NamedTuple):
+    """What there is to simulate for a row, and about how long that takes."""
+
+    messages: int = 0  # of all repetitions
+    seconds: float = 0.0
+    collectives: int = 1  # that are simulated one after the other in a repetition
 
 
 def expect(
@@ -76,23 +95,22 @@ def expect(
     engine: str | None = None,
     trouble: Trouble = NO_TROUBLE,
     most_recorded: int = 0,
-) -> tuple[int, float]:
+) -> Expected:
     """Return how many messages are to be simulated, and about how many seconds that takes.
 
     In trouble up to ``most_recorded`` messages are recorded. Raises TooLarge, and ProgramError for a program that
     cannot work.
     """
-    algorithm, root = _called(asked)
-    steps = 1 if isinstance(asked, Request) else STEPS
+    algorithm, root, times = _called(asked, cluster)
     if algorithm is None or algorithm.is_nccl:
-        return 0, 0.0
+        return Expected()
     check_size(asked, cluster, engine)
     schedule = compact_schedule(algorithm, cluster.world_size, root)
-    messages = steps * message_count(schedule) * trouble.runs
+    messages = times * message_count(schedule) * trouble.runs
     record = trouble != NO_TROUBLE and messages <= most_recorded
     if engine is None and messages > MOST_SAID_AT_ONCE and not isinstance(schedule, RelativeSchedule):
         engine = _engine_of(asked, cluster)
-    return messages, steps * expected_seconds(schedule, engine, trouble, record=record)
+    return Expected(messages, times * expected_seconds(schedule, engine, trouble, record=record), times)
 
 
 def _engine_of(asked: Request | Training, cluster: Cluster) -> str | None:
@@ -108,9 +126,9 @@ def check_size(asked: Request | Training, cluster: Cluster, engine: str | None =
     if isinstance(asked, Training) and asked.buckets is not None:  # predicted as a whole, by no engine
         return
     over_tcp = cluster.transport is not None and cluster.transport.tcp is not None
-    algorithm, root = _called(asked)
+    algorithm, root, times = _called(asked)
     if engine == "simpy" and algorithm is not None and not algorithm.is_nccl:
-        check_simpy(algorithm, cluster.world_size, root, 1 if isinstance(asked, Request) else STEPS)
+        check_simpy(algorithm, cluster.world_size, root, times)
     elif isinstance(asked, Request) and engine != "simpy" and not over_tcp:
         check_one_by_one(asked, cluster)
 

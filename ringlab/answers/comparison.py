@@ -7,11 +7,12 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from collectives.records.trace import Trace
-from ringlab.answers.conclusions import conclude
+from ringlab.answers.conclusions import Conclusions, conclude
 from ringlab.answers.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.real_run import RunAnswer
 from ringlab.answers.scenario_answer import ScenarioAnswer
+from ringlab.answers.sentences import MOST_SENTENCES, keep_few
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.nccl.clusters import NcclCluster
@@ -103,7 +104,8 @@ def make_comparison(
     concluded = conclude(answer, scenario)
     if answer.load is not None and answer.load.is_busy:
         busy = f"This machine was busy: {answer.load.describe()}. Compare again when it is idle."
-        concluded = concluded._replace(conclusions=(busy, *concluded.conclusions))
+        few, more = keep_few(*concluded, most=MOST_SENTENCES - 1)
+        concluded = Conclusions((busy, *few), more)
     return replace(answer, **concluded._asdict())
 
 

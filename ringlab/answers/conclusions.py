@@ -10,11 +10,11 @@ from collectives.units import format_size, format_time
 from ringlab.answers.figures import CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.reasons import effect, reasons
 from ringlab.answers.scenario_answer import ScenarioAnswer
+from ringlab.answers.sentences import keep_few
 from ringlab.answers.workload import predictable
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 
-MOST_SENTENCES = 5  # under the tables; a line that says that there are more is one of them
 PHASES = ("step_s", "forward_s", "backward_s", "sync_s", "optimizer_s", "scaling_efficiency")
 
 
@@ -41,8 +41,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: Scenario, grounds: Sequence[
         *grounds,
     ]
     details = [*reasons(answer.own), *(line for other in answer.what_ifs for line in reasons(other, other.title))]
-    hidden = 0 if len(sentences) <= MOST_SENTENCES and not details else max(0, len(sentences) - MOST_SENTENCES + 1)
-    return Conclusions(tuple(sentences[hidden:]), (*sentences[:hidden], *details))
+    return Conclusions(*keep_few(sentences, details))
 
 
 def headline(answer: ScenarioAnswer[Any]) -> str:

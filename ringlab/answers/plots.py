@@ -133,17 +133,17 @@ def scaling_curves(
     announce_building(trainings, whole.world_size, progress)
     points = [[resolve_training(training, first, calibration) for first in firsts] for training in trainings]
     expected = [[expect(one, first) for one, first in zip(row, firsts, strict=True)] for row in points]
-    done, total = 0, sum(messages for row in expected for messages, _ in row)
-    seconds = sum(seconds for row in expected for _, seconds in row)
+    done, total = 0, sum(one.messages for row in expected for one in row)
+    seconds = sum(one.seconds for row in expected for one in row)
     announce(progress, f"{total:,} messages to simulate for {count(len(points), 'curve')}", seconds)
     curves = []
-    for training, row, messages in zip(trainings, points, expected, strict=True):
+    for training, row, counted in zip(trainings, points, expected, strict=True):
         found = []
-        for one, first, (number, _) in zip(row, firsts, messages, strict=True):
+        for one, first, number in zip(row, firsts, counted, strict=True):
             tick(0, done, total, f"messages, {training.sync_name}, {count(first.world_size, 'rank')}")
             trace = simcomm.train(one, first, calibration=calibration, record=False)
             found.append(training_figures(trace, one))
-            done += number
+            done += number.messages
         rates, shares = [one.samples_per_s for one in found], [one.scaling_efficiency for one in found]
         curves.append(viz.Curve(training.sync_name, world_sizes, rates, shares))
     return curves

@@ -18,8 +18,15 @@ from collectives.schedule.size_check import allowed
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
 from collectives.workload import Training
-from ringlab.answers.announcing import announce, announce_auto, announce_building, check_size, expect
-from ringlab.answers.conclusions import MOST_SENTENCES, conclude
+from ringlab.answers.announcing import (
+    Expected,
+    announce,
+    announce_auto,
+    announce_building,
+    check_size,
+    expect,
+)
+from ringlab.answers.conclusions import Conclusions, conclude
 from ringlab.answers.figures import (
     ClusterFigures,
     CollectiveFigures,
@@ -31,6 +38,7 @@ from ringlab.answers.figures import (
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.repeated_runs import TroubleFigures, repeat
 from ringlab.answers.scenario_answer import ScenarioAnswer
+from ringlab.answers.sentences import MOST_SENTENCES, keep_few
 from ringlab.answers.uncertainty import SLOWER, combine, disagreement, of_emulated
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
@@ -39,7 +47,7 @@ from simcomm.compiled.planning.engine_input import MOST_MESSAGES
 from simcomm.engine_choice import FEW, machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
-from simcomm.training import STEPS, check_sync
+from simcomm.training import check_sync
 
 if TYPE_CHECKING:
     from simcomm.nccl.clusters import NcclCluster
@@ -116,7 +124,7 @@ def _conclude(answer: Prediction, scenario: Scenario, limits: str, refused: Sequ
     left_out = "; ".join(dict.fromkeys(map(str, refused)))
     concluded = conclude(answer, scenario, [*([f"Left out: {left_out}."] if left_out else []), *_grounds(scenario)])
     if limits and len(concluded.conclusions) + bool(concluded.explanations) >= MOST_SENTENCES:
-        concluded = concluded._replace(explanations=(limits, *concluded.explanations))
+        concluded = Conclusions(*keep_few(concluded.conclusions, (limits, *concluded.explanations)))
     return replace(answer, **concluded._asdict(), limits=limits)
 
 
@@ -183,7 +191,7 @@ def _uncertainty(
 
 def _announce(rows: "Sequence[_Row]", progress: Progress | None) -> None:
     """Say how many messages there are to simulate, and how long that should take, where it is more than a moment."""
-    seconds = sum(row.seconds for row in rows)
+    seconds = sum(row.expected.seconds for row in rows)
     announce(progress, f"{sum(row.messages for row in rows):,} messages to simulate in {len(rows)} rows", seconds)
 
 
@@ -255,8 +263,7 @@ class _Row(NamedTuple):
     asked: Request | Training
     cluster: Cluster
     trouble: Trouble
-    messages: int  # of all repetitions
-    seconds: float  # that simulating them should take
+    expected: Expected
 
     @property
     def name(self) -> str:
@@ -266,12 +273,17 @@ class _Row(NamedTuple):
     @property
     def may_be_too_large(self) -> bool:
         """Whether it can only be simulated where a shortcut applies, which is found out then."""
-        return self.messages > allowed(MOST_MESSAGES) * self.runs
+        return self.messages > allowed(MOST_MESSAGES) * self.runs * self.expected.collectives
 
     @property
     def needs_machine_code(self) -> bool:
         """Whether it has too many messages for the simpy engine, as it is or repeated."""
-        return self.messages > FEW * (1 if isinstance(self.asked, Request) else STEPS)
+        return self.messages > FEW * self.expected.collectives
+
+    @property
+    def messages(self) -> int:
+        """How many are simulated, in all repetitions."""
+        return self.expected.messages
 
     @property
     def runs(self) -> int:
@@ -311,12 +323,12 @@ class _Simulator:
             seen: set[Request | Training] = set()
             for one in asked:
                 try:
-                    expected = (0, 0.0) if one in seen else expect(one, cluster, self.engine, trouble, MOST_RECORDED)
+                    expected = Expected() if one in seen else expect(one, cluster, self.engine, trouble, MOST_RECORDED)
                 except TooLarge as error:
                     self.refused.append(error)
                     continue
                 seen.add(one)
-                rows.append(_Row(place, one, cluster, trouble, *expected))
+                rows.append(_Row(place, one, cluster, trouble, expected))
         return rows
 
     def _may_fit(self, asked: Request | Training, cluster: Cluster) -> bool:

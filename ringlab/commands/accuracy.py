@@ -1,12 +1,13 @@
 """The command ``ringlab accuracy``."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringlab.terminal.options import JsonOpt
+from ringlab.terminal.options import ExplainOpt, JsonOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
@@ -43,6 +44,7 @@ def accuracy(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured: .png, .svg or .pdf.")
     ] = None,
+    explain: ExplainOpt = False,
     json_to: JsonOpt = None,
 ) -> None:
     """Predict published NCCL tables, trainings (--training) or clusters emulated here (--here); show the errors."""
@@ -57,12 +59,12 @@ def accuracy(
     if training:
         if here or only or leave_one_out or calibrate:
             raise InputError("--training is about published trainings; beside it go --data, --put-aside and --plot")
-        _show_training(data, only_put_aside, plot, json_to)
+        _show_training(data, only_put_aside, plot, json_to, explain)
         return
     if here:
         if data is not None or only_put_aside or leave_one_out or calibrate:
             raise InputError("--here emulates clusters on this machine; the other options are about NCCL's tables")
-        _show_here([name_of_emulated(name) for name in only or ()], plot, json_to)
+        _show_here([name_of_emulated(name) for name in only or ()], plot, json_to, explain)
         return
     if only:
         raise InputError("--only says which clusters --here emulates; give both")
@@ -73,17 +75,21 @@ def accuracy(
         calibrate=calibrate,
         progress=TerminalProgress(),
     )
-    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy)
+    show = partial(show_accuracy, explain=explain)
+    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show)
     if plot is not None:
         _draw(answer, plot)
 
 
-def _show_training(data: Path | None, only_put_aside: bool, plot: Path | None, json_to: str | None) -> None:
+def _show_training(
+    data: Path | None, only_put_aside: bool, plot: Path | None, json_to: str | None, explain: bool
+) -> None:
     from ringlab.answers.accuracy_training import accuracy_training
     from ringlab.terminal.accuracy_training_tables import show_accuracy_training
 
     answer = accuracy_training(data, only_put_aside=only_put_aside, progress=TerminalProgress())
-    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy_training)
+    show = partial(show_accuracy_training, explain=explain)
+    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show)
     if plot is not None:
         _draw(answer, plot)
 
@@ -99,12 +105,13 @@ def name_of_emulated(name: str) -> str:
     return f"emulated/{name}" if f"emulated/{name}" in shipped() else name
 
 
-def _show_here(names: list[str], plot: Path | None, json_to: str | None) -> None:
+def _show_here(names: list[str], plot: Path | None, json_to: str | None, explain: bool) -> None:
     from ringlab.answers.accuracy_here import accuracy_here
     from ringlab.terminal.accuracy_here_tables import show_accuracy_here
 
     answer = accuracy_here(names, progress=TerminalProgress())
-    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show_accuracy_here)
+    show = partial(show_accuracy_here, explain=explain)
+    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show)
     if plot is not None:  # after what took ten minutes is told and kept
         _draw(answer, plot)
 

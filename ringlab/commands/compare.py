@@ -45,9 +45,9 @@ def compare(
 
         if devices is None or profile is None or not emulate:
             raise InputError("--devices, --profile and --emulate go together: give all three, as --devices 2,4,8")
-        if report is not None or calibration is not None or explain or backend != "gloo" or timeout != TIMEOUT_S:
-            raise InputError("--report, --calibration, --explain, --backend and --timeout do not go with --devices")
-        _compare_devices(scenario, devices, profile, tuple(set_keys or ()), json_to)
+        if report is not None or calibration is not None or backend != "gloo" or timeout != TIMEOUT_S:
+            raise InputError("--report, --calibration, --backend and --timeout do not go with --devices")
+        _compare_devices(scenario, devices, profile, tuple(set_keys or ()), json_to, explain)
         return
     from ringlab.scenario import load
     from ringlab.terminal.scenario_tables import show_scenario_answer
@@ -68,7 +68,7 @@ def compare(
 
 
 def _compare_devices(
-    scenario: str, devices: str, profile: Path, set_keys: tuple[str, ...], json_to: str | None
+    scenario: str, devices: str, profile: Path, set_keys: tuple[str, ...], json_to: str | None, explain: bool
 ) -> None:
     """Compare trainings on several numbers of emulated hosts with what a profile of one rank predicts."""
     from ringlab.answers.profiled_rank import compare_devices
@@ -78,4 +78,4 @@ def _compare_devices(
     counts = parse_world_sizes(devices, "--devices")
     check_outputs(json_to, reads=profile)
     answer = compare_devices(scenario, counts, *set_keys, profile=profile, progress=TerminalProgress())
-    write_answer(answer, json_to, show_profiled_rank)
+    write_answer(answer, json_to, partial(show_profiled_rank, explain=explain))

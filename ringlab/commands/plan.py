@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ringlab import INTERRUPTED
-from ringlab.terminal.options import JsonOpt, ScenarioArg, SetOpt
+from ringlab.terminal.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
@@ -29,6 +29,7 @@ def plan(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw time against money: .png, .svg, .pdf.")
     ] = None,
+    explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
@@ -51,6 +52,7 @@ def plan(
         kept=keep,
         progress=TerminalProgress(),
     )
-    write_answer(answer, json_to, show_plan, *([partial(answer.draw, plot)] if plot is not None else []))
+    show = partial(show_plan, explain=explain)
+    write_answer(answer, json_to, show, *([partial(answer.draw, plot)] if plot is not None else []))
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -46,8 +46,8 @@ def predict(
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
     if devices is not None or what_if is not None:
-        _check_devices(sweep, report, explain)
-        _predict_devices(scenario, devices, what_if, tuple(set_keys or ()), json_to, plot, trace)
+        _check_devices(sweep, report, calibration, engine)
+        _predict_devices(scenario, devices, what_if, tuple(set_keys or ()), json_to, plot, trace, explain)
         return
     if sweep is not None or plot is not None:
         _check_sweep(sweep, plot, trace, report, explain)
@@ -97,12 +97,14 @@ def _predict_once(
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_devices(sweep: str | None, report: Path | None, explain: bool) -> None:
+def _check_devices(sweep: str | None, report: Path | None, calibration: Path | None, engine: str | None) -> None:
     """Raise InputError for options that do not go together."""
     from collectives.errors import InputError
 
-    if sweep is not None or report is not None or explain:
-        raise InputError("--sweep, --report and --explain do not go with --devices; --what-if varies a key")
+    if sweep is not None or report is not None:
+        raise InputError("--sweep and --report do not go with --devices; --what-if varies a key")
+    if calibration is not None or engine is not None:
+        raise InputError("--calibration and --engine do not go with --devices; training.compute says what is measured")
 
 
 def _predict_devices(
@@ -113,6 +115,7 @@ def _predict_devices(
     json_to: str | None,
     plot: Path | None,
     trace: Path | None,
+    explain: bool,
 ) -> None:
     from collectives.units import count
     from ringlab.answers.devices import predict_devices
@@ -131,7 +134,7 @@ def _predict_devices(
     writers = [partial(answer.draw, plot)] if plot is not None else []
     if trace is not None and answer.trace is not None:
         writers.append(partial(answer.trace.write, trace))
-    write_answer(answer, json_to, show_devices, *writers)
+    write_answer(answer, json_to, partial(show_devices, explain=explain), *writers)
 
 
 def _check_sweep(sweep: str | None, plot: Path | None, trace: Path | None, report: Path | None, explain: bool) -> None:

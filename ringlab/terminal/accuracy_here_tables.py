@@ -5,12 +5,12 @@ from rich.console import Console
 from collectives.units import format_size
 from ringlab.answers.accuracy_here import AccuracyHere, Errors
 from ringlab.answers.here_rows import WITHIN
-from ringlab.terminal.tables import NOTHING, Row, make_table, time_unit
+from ringlab.terminal.tables import NOTHING, Row, make_table, show_sentences, time_unit
 
 SHOWN = 12  # of the rows that are off by most
 
 
-def show_accuracy_here(answer: AccuracyHere, console: Console) -> None:
+def show_accuracy_here(answer: AccuracyHere, console: Console, explain: bool = False) -> None:
     """Print the errors of all rows, by algorithm, size and scenario, and the rows that are off by most."""
     headings = ["rows", "median", "nine in ten", "worst", f"within {WITHIN:.0%}", "as stated"]
     for key, groups in answer.views.items():
@@ -32,16 +32,13 @@ def show_accuracy_here(answer: AccuracyHere, console: Console) -> None:
     ]
     headings = ["scenario", "what", "size", f"predicted\n({unit})", f"measured\n({unit})", "error"]
     console.print(make_table("Off by most", headings, rows, words=2))
-    for name, reason in answer.refused.items():
-        console.print(f"{name} was not measured: {reason}", markup=False, soft_wrap=True)
-    console.print(
+    refused = [f"{name} was not measured: {reason}" for name, reason in answer.refused.items()]
+    errors = (
         f"{len(answer.rows)} rows in {answer.seconds:.0f} s. An error is |predicted / measured - 1|; as stated: "
         "within the uncertainty of the prediction, which should hold for four of five."
     )
-    if answer.busy:
-        console.print(answer.busy, markup=False, soft_wrap=True)
-    if answer.file:
-        console.print(f"The picture: {answer.file}", soft_wrap=True)
+    picture = [f"The picture: {answer.file}"] if answer.file else []
+    show_sentences(console, [*refused, errors, *filter(None, [answer.busy]), *picture], explain=explain, wrap=False)
 
 
 def _cells(errors: Errors) -> Row:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from collectives.units import format_size
 from ringlab.answers.accuracy import CLASS_TITLES, AccuracyAnswer
-from ringlab.terminal.tables import NOTHING, Row, format_or_dash, make_table
+from ringlab.terminal.tables import NOTHING, Row, format_or_dash, make_table, show_sentences
 from simcomm.nccl.accuracy.calibration_gain import Gain
 from simcomm.nccl.accuracy.scoring import ClassScore, SystemScore
 
@@ -16,7 +16,7 @@ SHOWN = 6  # choices of sizes to measure
 BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta, ring"}
 
 
-def show_accuracy(answer: AccuracyAnswer, console: Console) -> None:
+def show_accuracy(answer: AccuracyAnswer, console: Console, explain: bool = False) -> None:
     """Print the errors of all systems together, beside the baselines, by family and collective, and of each system."""
     titles = [f"{name}: {title}" for name, title in CLASS_TITLES.items()]
     console.print(make_table(f"NCCL on {answer.directory}: errors", ["", *titles], _overview(answer), words=1))
@@ -30,11 +30,9 @@ def show_accuracy(answer: AccuracyAnswer, console: Console) -> None:
     console.print(make_table("By system: median error (with its sign)", ["system", *CLASS_TITLES], systems, words=1))
     if answer.gains:
         console.print(_gains_table(answer.gains))
-    for note in answer.notes:
-        console.print(note)
-    console.print(f"Parameters: {answer.fit}. An error is |predicted / measured - 1|.")
-    if answer.file:
-        console.print(f"The picture: {answer.file}", soft_wrap=True)
+    fit = f"Parameters: {answer.fit}. An error is |predicted / measured - 1|."
+    picture = [f"The picture: {answer.file}"] if answer.file else []
+    show_sentences(console, [*answer.notes, fit, *picture], explain=explain, wrap=False)
 
 
 def _overview(answer: AccuracyAnswer) -> list[Row]:

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from collectives.units import count
 from ringlab.answers.accuracy_training import TrainingAccuracy
-from ringlab.terminal.tables import NOTHING, Row, make_table
+from ringlab.terminal.tables import NOTHING, Row, make_table, show_sentences
 from simcomm.scaling.accuracy.one_gpu_judging import OneGpuScore
 from simcomm.scaling.accuracy.scoring import Score
 
@@ -15,7 +15,7 @@ ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job o
 REGRETS = {"known": "known", "linear": "known, linear scaling", "data_sheets": "from data sheets"}
 
 
-def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
+def show_accuracy_training(answer: TrainingAccuracy, console: Console, explain: bool = False) -> None:
     """Print the errors of all points and of the hard ones, beside the baselines, by family and by GPU count."""
     rows = [[name, *_cells(score)] for name, score in answer.points.items()]
     console.print(make_table(f"Trainings of {answer.directory}: errors", ["", *HEADINGS], rows, words=1))
@@ -39,14 +39,12 @@ def show_accuracy_training(answer: TrainingAccuracy, console: Console) -> None:
     if regrets:
         titles = ["options", "rate of one GPU", "jobs", "mean", "nine in ten", "is the best"]
         console.print(make_table("What the predicted cheapest option costs more", titles, regrets, words=2))
-    for note in answer.notes:
-        console.print(note)
-    console.print(
+    fit = (
         f"{answer.series} series of {count(answer.sources, 'source')}; parameters: {answer.fit}. "
         "An error is |predicted / measured - 1|; hard: measured below 0.9 of linear."
     )
-    if answer.file:
-        console.print(f"The picture: {answer.file}", soft_wrap=True)
+    picture = [f"The picture: {answer.file}"] if answer.file else []
+    show_sentences(console, [*answer.notes, fit, *picture], explain=explain, wrap=False)
 
 
 def _one_gpu(score: OneGpuScore) -> Row:

@@ -7,7 +7,14 @@ from rich.table import Table
 
 from collectives.units import format_size, format_time
 from ringlab.answers.devices import DevicesAnswer, DevicesRow
-from ringlab.terminal.tables import NOTHING, format_digits, format_or_dash, format_whole_percent, make_table
+from ringlab.terminal.tables import (
+    NOTHING,
+    format_digits,
+    format_or_dash,
+    format_whole_percent,
+    make_table,
+    show_sentences,
+)
 
 COLUMNS = 5  # side by side; more are in tables of their own
 LEAST_S = 5e-7  # of a step, that is worth a line
@@ -17,7 +24,7 @@ PARTS = {
 }  # fmt: skip
 
 
-def show_devices(answer: DevicesAnswer, console: Console) -> None:
+def show_devices(answer: DevicesAnswer, console: Console, explain: bool = False) -> None:
     """Print rate, step and memory, a column a number of devices; of a what-if the rates, a line a value."""
     console.print(f"{answer.title}: {answer.subject}", soft_wrap=True, markup=False, style="bold")
     if answer.key is not None:
@@ -28,9 +35,7 @@ def show_devices(answer: DevicesAnswer, console: Console) -> None:
             shown = case.rows[first : first + COLUMNS]
             headings = ["devices", *(str(row.devices) for row in shown)]
             console.print(make_table(None, headings, _lines(shown), words=1))
-    for sentence in answer.conclusions:
-        console.print(sentence, soft_wrap=True, markup=False)
-    console.print(f"Computing: {answer.compute}.", soft_wrap=True, markup=False)
+    show_sentences(console, [*answer.conclusions, f"Computing: {answer.compute}."], explain=explain, wrap=False)
 
 
 def _what_if_table(answer: DevicesAnswer) -> Table:

@@ -2,31 +2,27 @@
 
 from rich.console import Console
 
-from collectives.quoting import make_printable
 from ringlab.answers.planning import PlanAnswer, PlanRow
-from ringlab.terminal.tables import Row, format_digits, make_table
+from ringlab.terminal.tables import Row, format_digits, make_table, show_sentences
 from simcomm.renting.rentals import OLD_AFTER_DAYS
 
 MOST_ROWS = 12
 OLD = "†"  # behind a price
 
 
-def show_plan(answer: PlanAnswer, console: Console) -> None:
+def show_plan(answer: PlanAnswer, console: Console, explain: bool = False) -> None:
     """Print the cheapest choices, those of the Pareto front among them, then break-even points and the advice."""
     shown = [row for number, row in enumerate(answer.choices) if number < MOST_ROWS or row.front]
     headings = ["", "machines", "held back by", "hours", "$", "80 %", "$/h"]
     title = f"{answer.title}: {answer.target_samples:,.0f} samples"
     console.print(make_table(title, headings, [_row(row) for row in shown], words=3))
-    notes = ["*: on the Pareto front, nothing else is both sooner and cheaper"]
-    more = len(answer.choices) - len(shown)
+    marks = "*: on the Pareto front, nothing else is both sooner and cheaper"
     if any(row.price_is_old for row in shown):
-        notes.append(f"{OLD}: a price that is older than {OLD_AFTER_DAYS} days, or may be, as its source has no date")
-    if more:
-        notes.append(f"{more} dearer choices are not shown (--json has all)")
-    for note in [*notes, *answer.notes, *(f"break-even: {point.text}" for point in answer.break_evens)]:
-        console.print(f"  {make_printable(note)}", soft_wrap=True)
-    console.print()
-    console.print(make_printable(answer.advice), soft_wrap=True)
+        marks += f"; {OLD}: a price that is older than {OLD_AFTER_DAYS} days, or may be, as its source has no date"
+    more = len(answer.choices) - len(shown)
+    notes = [*answer.notes, *([f"{more} dearer choices are not shown (--json has all)"] if more else [])]
+    points = [f"break-even: {point.text}" for point in answer.break_evens]
+    show_sentences(console, [*notes, *points, marks, answer.advice], explain=explain, wrap=False)
 
 
 def _row(row: PlanRow) -> Row:

@@ -5,10 +5,10 @@ from rich.console import Console
 from collectives.units import format_time
 from ringlab.answers.here_rows import WITHIN
 from ringlab.answers.profiled_rank import STEP, ProfiledRank
-from ringlab.terminal.tables import NOTHING, make_table
+from ringlab.terminal.tables import NOTHING, make_table, show_sentences
 
 
-def show_profiled_rank(answer: ProfiledRank, console: Console) -> None:
+def show_profiled_rank(answer: ProfiledRank, console: Console, explain: bool = False) -> None:
     """Print a row a training and number of hosts, and what the errors come to."""
     rows = [
         [
@@ -22,16 +22,11 @@ def show_profiled_rank(answer: ProfiledRank, console: Console) -> None:
     ]
     console.print(make_table(answer.title, ["gradient sync", "hosts", "predicted", "measured", "error"], rows, words=1))
     errors = answer.errors
-    console.print(
+    said = (
         f"Steps are off by {100 * errors.median:.1f} % in the middle, {100 * errors.worst:.1f} % at most; "
-        f"{errors.within:.0%} within {WITHIN:.0%}.",
-        soft_wrap=True,
+        f"{errors.within:.0%} within {WITHIN:.0%}."
     )
-    for name, reason in answer.found.refused.items():
-        console.print(f"{name} hosts were not measured: {reason}", markup=False, soft_wrap=True)
-    console.print(
-        f"Computing: {answer.profile}, measured on {answer.device}; messages: a pair of emulated hosts.",
-        soft_wrap=True, markup=False,
-    )  # fmt: skip
-    if answer.found.busy:
-        console.print(answer.found.busy, markup=False, soft_wrap=True)
+    refused = [f"{name} hosts were not measured: {reason}" for name, reason in answer.found.refused.items()]
+    computing = f"Computing: {answer.profile}, measured on {answer.device}; messages: a pair of emulated hosts."
+    last = [computing, *filter(None, [answer.found.busy])]
+    show_sentences(console, [*refused, said, *last], explain=explain, wrap=False)

@@ -13,7 +13,6 @@ from collectives.quoting import make_printable
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.terminal.console import MOST_LETTERS
 from ringlab.terminal.tables import (
     NOTHING,
     Format,
@@ -21,6 +20,7 @@ from ringlab.terminal.tables import (
     format_digits,
     format_or_dash,
     make_table,
+    show_sentences,
     size_unit,
     time_unit,
 )
@@ -74,12 +74,8 @@ def show_scenario_answer(answer: ScenarioAnswer[Any], console: Console, explain:
         headings, groups = _distributions_table(clusters)
         case = f": {groups[0][0]}" if len(groups) == 1 < len(clusters) else ""
         show(f"Under trouble{case}", headings, groups, words=2)
-    for sentence in (*answer.conclusions, *(answer.explanations if explain else ())):
-        console.print(make_printable(sentence, most=MOST_LETTERS))
-    if isinstance(answer, Prediction) and answer.limits not in ("", *answer.explanations):
-        console.print(answer.limits)
-    if answer.explanations and not explain:
-        console.print(f"--explain says more ({len(answer.explanations)}).", style="dim")
+    limits = answer.limits if isinstance(answer, Prediction) and answer.limits not in answer.explanations else ""
+    show_sentences(console, [*answer.conclusions, *filter(None, [limits])], answer.explanations, explain)
 
 
 def _collectives_table(clusters: Clusters, is_compared: bool) -> tuple[list[Heading], Groups]:

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from math import floor, log10
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from collectives.quoting import make_printable
 from collectives.units import SIZES, TIMES
+from ringlab.answers.sentences import keep_few
+from ringlab.terminal.console import MOST_LETTERS
 
 Row = list[str]
 Format = Callable[[float], str]
@@ -30,6 +33,17 @@ def make_table(title: str | None, headings: Sequence[str], rows: Sequence[Row], 
     for row in rows:
         table.add_row(*map(make_printable, row))
     return table
+
+
+def show_sentences(
+    console: Console, sentences: Sequence[str], more: Sequence[str] = (), explain: bool = False, *, wrap: bool = True
+) -> None:
+    """Print the sentences under a table: a few and how many more there are, or all; a line each unless they wrap."""
+    few, hidden = keep_few(sentences, more)
+    for sentence in (*sentences, *more) if explain else few:
+        console.print(make_printable(sentence, most=MOST_LETTERS), soft_wrap=not wrap)
+    if hidden and not explain:
+        console.print(f"--explain says more ({len(hidden)}).", style="dim")
 
 
 def format_whole_percent(share: float) -> str:
