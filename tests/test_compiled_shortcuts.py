@@ -215,11 +215,44 @@ def test_cyclic_schedules_folded_take_the_same_time(name: str, each: int):
             assert_equal(folded, asked)
 
 
+def two_chunks_each(rank: int, world_size: int) -> Program:
+    """Everything to everyone at once, in two chunks for each rank."""
+    away = range(1, world_size)
+    sends = [send((rank + k) % world_size, (rank + k) % world_size * 2 + i) for k in away for i in (0, 1)]
+    from_whom = [(rank - k) % world_size for k in away for _ in (0, 1)]
+    yield (*sends, *(recv(peer, 2 * (world_size + peer) + i % 2) for i, peer in enumerate(from_whom)))
+
+
+def twice(world_size: int) -> int:
+    return 2 * world_size
+
+
+TWO_CHUNKS_EACH = Algorithm(find_spec("all_to_all"), "here", two_chunks_each, twice, twice)  # type: ignore[arg-type]
+UNEQUAL = [library()[f"{name}/direct"] for name in ("all_reduce", "reduce_scatter", "all_to_all")] + [TWO_CHUNKS_EACH]
+
+
+@pytest.mark.parametrize("algorithm", UNEQUAL, ids=lambda found: found.full_name)
+@given(
+    p=st.integers(7, 24), each=st.sampled_from([2, 4, 99]), more=st.integers(0, 1000), trunk=st.sampled_from([1e9, 3e9])
+)
+@settings(max_examples=15, deadline=None)
+def test_ranks_with_longer_chunks_are_classes_of_their_own(
+    algorithm: Algorithm, p: int, each: int, more: int, trunk: float
+):
+    asked = inputs(build_cyclic(algorithm, p), racks(p, each, trunk), 2 * p + more)
+    folded = by_quotient(asked)
+    assert folded is not None or (each < p and more % p)
+    if folded is not None:
+        assert_equal(folded, asked)
+
+
 def test_what_is_not_alike_does_not_fold():
     everyone = build_cyclic(all_to_all(direct), 32)
     assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320)) is not None
     assert by_quotient(inputs(everyone, racks(32, 8, 4e9, Random(1)), 320)) is None
-    assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 321)) is None  # chunks are not of one size
+    around = build_cyclic(library()["all_gather/ring"], 32)  # of all chunks in turn, which no two ranks have alike
+    assert by_quotient(inputs(around, racks(32, 8, 4e9), 320)) is not None
+    assert by_quotient(inputs(around, racks(32, 8, 4e9), 321)) is None
     assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320, Trouble(messages=Jitter("uniform", 1e-6)))) is None
     assert by_quotient(inputs(build_table(all_to_all(direct), 32), racks(32, 8, 4e9), 320)) is None
 

@@ -1,4 +1,9 @@
-"""Pairs of agents labelled by what they send each other: what a partition into like ones is made from."""
+"""Pairs of agents labelled by what they send each other: what a partition into like ones is made from.
+
+Where chunks are unequal, some are an element longer than the others. What a pair sends, or a rank computes, is of
+chunks that lie alike relative to each rank; which of them are longer is its *pattern*, a number of which bit k is that
+of its k-th chunk. Of few chunks there are few patterns, whatever the number of ranks, so that many remain alike.
+"""
 
 from typing import NamedTuple
 
@@ -8,9 +13,12 @@ from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
 from collectives.schedule.relative import RelativeSchedule
 from collectives.step import Kind
-from simcomm.compiled.kernel.arrays import Floats, Ints, LongInts
+from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LongInts
 from simcomm.compiled.planning.cyclic_plan import distances, find_active_steps
+from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
+
+MOST_CHUNKS = 16  # of different lengths that a pair sends, or a rank computes; with more hardly any two are alike
 
 
 class Lists(NamedTuple):
@@ -45,16 +53,19 @@ class LabelledPairs(NamedTuple):
 def label_cyclic_pairs(cyclic: CyclicSchedule | GridSchedule, sizes: ChunkSizes) -> LabelledPairs | None:
     """Return the channels of a cyclic schedule's ranks, and the pairs of them that send.
 
-    Return None where ranks' sizes differ, as those of unequal chunks do, or a message is empty.
+    Return None where a message is empty; and where some ranks' chunks are longer than others', unless the schedule is
+    cyclic, has one channel, and is of few chunks for each pair and for what each rank computes.
     """
     p, channels, ranks = cyclic.world_size, cyclic.channels, np.arange(cyclic.world_size, dtype=np.int32)
     if isinstance(cyclic, GridSchedule):
-        depends, base = True, cyclic.base  # whether chunks depend on the rank
+        depends, base = np.ones(len(cyclic.kind), np.bool_), cyclic.base  # whether chunks depend on the rank
     else:
-        depends, base = bool((cyclic.is_shifted[0] | cyclic.is_shifted[1]).any()), cyclic.base[0]
-    if sizes.elements < sizes.chunks or (depends and sizes.elements % sizes.chunks):
+        depends, base = cyclic.is_shifted[0], cyclic.base[0]
+    is_uneven = bool(sizes.elements % sizes.chunks and depends.any())
+    if sizes.elements < sizes.chunks or (is_uneven and (isinstance(cyclic, GridSchedule) or channels > 1)):
         return None
-    nbytes = sizes.nbytes(base, cyclic.count)  # a shifted chunk is like the next
+    shortest = sizes.elements // sizes.chunks * float(sizes.itemsize)
+    nbytes = np.where(depends & is_uneven, shortest, sizes.nbytes(base, cyclic.count))
     stage, computings = _stages(cyclic, np.where(cyclic.kind > Kind.RECV, sizes.gamma * nbytes, 0.0))
     sends = np.flatnonzero(cyclic.kind == Kind.SEND)
     key = cyclic.peer[sends].astype(np.int64) * channels + cyclic.channel[sends]
@@ -69,7 +80,11 @@ def label_cyclic_pairs(cyclic: CyclicSchedule | GridSchedule, sizes: ChunkSizes)
     route = np.searchsorted(every, away)[:, None] + len(every) * ranks
     src, dst, on_route = (numbers.reshape(-1).astype(np.int32) for numbers in (*ends, route))
     kind = np.tile(np.arange(channels, dtype=np.int32), p)
-    return LabelledPairs(kind, computings, src, dst, on_route, np.repeat(label, p), messages)
+    found = LabelledPairs(kind, computings, src, dst, on_route, np.repeat(label, p), messages)
+    if not is_uneven:
+        return found
+    assert isinstance(cyclic, CyclicSchedule)
+    return _tell_longer_apart(found, cyclic, sizes, sends, np.append(first, len(sends)))
 
 
 def _stages(cyclic: RelativeSchedule, seconds: Floats) -> tuple[Ints, Lists]:
@@ -98,3 +113,59 @@ def _label(lists: Lists) -> tuple[Ints, Lists]:
             chosen.append(k)
         label.append(number[key])
     return np.array(label, np.int32), lists.select(np.array(chosen, np.int32))
+
+
+def _tell_longer_apart(
+    found: LabelledPairs, cyclic: CyclicSchedule, sizes: ChunkSizes, sends: LongInts, first: LongInts
+) -> LabelledPairs | None:
+    """Return pairs of a schedule of one channel, of which all shifted chunks were taken to be short, as they are.
+
+    ``sends[first[k]:first[k + 1]]`` is what each rank sends to the k-th distance. Return None for too many chunks.
+    """
+    works = np.flatnonzero((cyclic.kind > Kind.RECV) & cyclic.is_shifted[0])[: None if sizes.gamma else 0]
+    chunk = cyclic.cycle()[works].astype(np.int64) * cyclic.world_size + cyclic.shift[0][works] % cyclic.world_size
+    _, one, which = np.unique(chunk, return_index=True, return_inverse=True)
+    if max(int(np.diff(first).max(initial=0)), len(one)) > MOST_CHUNKS:
+        return None
+    of_ranks = _patterns(_is_longer(cyclic, works[one], sizes), np.array([0, len(one)]))[0]
+    of_pairs = _patterns(_is_longer(cyclic, sends, sizes), first).reshape(-1)
+    label, messages = _with_patterns(found.label, found.messages, of_pairs, sizes.itemsize)
+    patterns, kind = np.unique(of_ranks, return_inverse=True)
+    stages, stage = len(found.computings.rows), find_active_steps(cyclic).of_row[works]
+    more = [np.bincount(stage, pattern >> which & 1, stages) * sizes.gamma * sizes.itemsize for pattern in patterns]
+    rows = np.concatenate([found.computings.rows + each[:, None] for each in more])
+    computings = Lists(np.arange(len(patterns) + 1) * stages, rows)
+    return found._replace(kind=kind.astype(np.int32), computings=computings, label=label, messages=messages)
+
+
+def _is_longer(cyclic: CyclicSchedule, entries: LongInts, sizes: ChunkSizes) -> Bools:
+    """Return whether the shifted chunk that each entry reads is longer than the shortest; [entries, ranks]."""
+    lengths = np.diff(sizes.offsets(cyclic.chunks + cyclic.scratch))
+    longer = np.tile(cyclic.by_cycle(lengths > lengths.min()), 2)
+    blocks = np.lib.stride_tricks.sliding_window_view(longer, cyclic.world_size, axis=1)
+    found = np.zeros((len(entries), cyclic.world_size), np.bool_)
+    shifted = cyclic.is_shifted[0][entries]
+    found[shifted] = blocks[cyclic.cycle()[entries][shifted], cyclic.shift[0][entries][shifted] % cyclic.world_size]
+    return found
+
+
+def _patterns(longer: Bools, first: LongInts) -> Ints:
+    """Return the pattern of each list of entries, ``longer[first[k]:first[k + 1]]``, on each rank; [lists, ranks]."""
+    counts = np.diff(first)
+    found = np.zeros((len(counts), longer.shape[1]), np.int32)
+    for place in range(int(counts.max(initial=0))):
+        has = np.flatnonzero(counts > place)
+        found[has] |= longer[first[has] + place].astype(np.int32) << place
+    return found
+
+
+def _with_patterns(label: Ints, messages: Lists, pattern: Ints, nbytes: float) -> tuple[Ints, Lists]:
+    """Return labels, and lists of messages of which those that the pattern of a pair says are ``nbytes`` longer."""
+    keys = (label.astype(np.int64) << MOST_CHUNKS) + pattern
+    distinct, numbers = number_distinct(keys, len(messages.first) << MOST_CHUNKS)
+    lists = messages.select((distinct >> MOST_CHUNKS).astype(np.int32))
+    counts = np.diff(lists.first)
+    place = np.arange(len(lists.rows)) - np.repeat(lists.first[:-1], counts)
+    rows = lists.rows.copy()
+    rows[:, 2] += (np.repeat(distinct, counts) >> place & 1) * nbytes
+    return numbers, Lists(lists.first, rows)

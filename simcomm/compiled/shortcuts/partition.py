@@ -14,13 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from simcomm.compiled.kernel.arrays import Ints
+from simcomm.compiled.kernel.arrays import Ints, LongInts
+from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.shortcuts.labelled_pairs import LabelledPairs
 from simcomm.hashing import hash_numbers
 
 Hashes = npt.NDArray[np.uint64]
 MOST_ROUNDS = 40  # of refinement; where more are needed hardly anything is alike
+SLOT_BITS = 16  # of a hash that tell a few distinct ones apart
+MOST_COUNTS = 4  # numbers for each incidence, up to which all are counted in one table
 LEAST_FOLD = 4  # times fewer pairs, or the quotient is not worth its plan
 
 
@@ -85,8 +88,9 @@ def _refine(given: LabelledPairs, routes: Routes, hops: Incidence) -> Partition 
 
 
 def _salt(numbers: Ints, salt: int) -> Hashes:
-    """Return hashes of numbers, other ones for each salt."""
-    return hash_numbers(hash_numbers(numbers.astype(np.uint64) + np.uint64(1)) + np.uint64(salt))
+    """Return hashes of numbers from 0 on, other ones for each salt."""
+    each = np.arange(1, int(numbers.max(initial=-1)) + 2, dtype=np.uint64)
+    return hash_numbers(hash_numbers(each) + np.uint64(salt))[numbers]
 
 
 def _sum_by(hashes: Hashes, where: Ints, size: int) -> Hashes:
@@ -97,7 +101,12 @@ def _sum_by(hashes: Hashes, where: Ints, size: int) -> Hashes:
 
 
 def _number(hashes: Hashes) -> Ints:
-    """Return for each hash its number among the distinct ones."""
+    """Return for each hash its number among the distinct ones, in any order."""
+    slots = (hashes >> np.uint64(64 - SLOT_BITS)).astype(np.int64)
+    in_slot = np.zeros(1 << SLOT_BITS, np.uint64)
+    in_slot[slots] = hashes
+    if np.array_equal(in_slot[slots], hashes):  # few are distinct, each in a slot of its own: no need to sort
+        return number_distinct(slots, 1 << SLOT_BITS)[1]
     return np.unique(hashes, return_inverse=True)[1].astype(np.int32)
 
 
@@ -116,20 +125,33 @@ def _is_equitable(pairs: LabelledPairs, routes: Routes, hops: Incidence, found: 
     )
 
 
+def one_of_each(classes: Ints) -> LongInts:
+    """Return the first member of each class.
+
+    >>> one_of_each(np.array([1, 0, 1])).tolist()
+    [1, 0]
+    """
+    first = np.empty(int(classes.max(initial=-1)) + 1, np.int64)
+    first[classes[::-1]] = np.arange(len(classes))[::-1]
+    return first
+
+
 def _same_in_classes(classes: Ints, values: npt.NDArray[np.generic]) -> bool:
     """Return whether all members of each class have the same value."""
-    _, first, which = np.unique(classes, return_index=True, return_inverse=True)
-    return bool((values == values[first][which]).all())
+    return np.array_equal(values, values[one_of_each(classes)[classes]])
 
 
 def _meet_alike(classes: Ints, met: Incidence) -> bool:
     """Return whether all members of a class meet equally many of each other class, which ``met.pair`` holds."""
-    width = int(met.pair.max(initial=0)) + 1
-    keys = np.sort(met.where.astype(np.int64) * width + met.pair)
-    where, what = np.divmod(keys, width)
+    width, like = int(met.pair.max(initial=0)) + 1, one_of_each(classes)[classes]
+    keys = met.where.astype(np.int64) * width + met.pair
+    if len(classes) * width <= MOST_COUNTS * len(keys):
+        table = np.bincount(keys, minlength=len(classes) * width).reshape(-1, width)
+        return np.array_equal(table, table[like])
+    where, what = np.divmod(np.sort(keys), width)
     bounds = np.searchsorted(where, np.arange(len(classes) + 1))
-    counts, (_, first, which) = np.diff(bounds), np.unique(classes, return_index=True, return_inverse=True)
-    if not np.array_equal(counts, counts[first][which]):
+    counts = np.diff(bounds)
+    if not np.array_equal(counts, counts[like]):
         return False
     place = np.arange(len(keys)) - np.repeat(bounds[:-1], counts)
-    return np.array_equal(what, what[np.repeat(bounds[:-1][first][which], counts) + place])
+    return np.array_equal(what, what[np.repeat(bounds[:-1][like], counts) + place])

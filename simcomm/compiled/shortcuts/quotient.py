@@ -9,7 +9,7 @@ from simcomm.compiled.kernel.plan import NO_FLOATS, Plan
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.planning.schedule_plan import make_messages, make_stages
 from simcomm.compiled.shortcuts.labelled_pairs import LabelledPairs
-from simcomm.compiled.shortcuts.partition import Partition
+from simcomm.compiled.shortcuts.partition import Partition, one_of_each
 
 
 class Quotient(NamedTuple):
@@ -22,8 +22,7 @@ class Quotient(NamedTuple):
 
 def make_quotient(pairs: LabelledPairs, routes: Routes, partition: Partition) -> Quotient:
     """Return what stands for all. The partition must be equitable."""
-    agents = np.unique(partition.agents, return_index=True)[1]  # one of each class
-    chosen = np.unique(partition.pairs, return_index=True)[1]
+    agents, chosen = one_of_each(partition.agents), one_of_each(partition.pairs)
     computings = pairs.computings.select(pairs.kind[agents])
     counts = np.diff(computings.first)
     first_stage, stages = make_stages(np.repeat(np.arange(len(agents), dtype=np.int32), counts), len(agents))
@@ -47,8 +46,7 @@ def _messages(pairs: LabelledPairs, partition: Partition, chosen: LongInts, firs
 
 def _routes(pairs: LabelledPairs, routes: Routes, partition: Partition, chosen: LongInts) -> Routes:
     """Return the routes of the chosen pairs over classes of links; a hop weighs as many of a class as share a link."""
-    links, size = np.unique(partition.links, return_index=True, return_counts=True)[1:]
-    of_class = np.bincount(partition.pairs)
+    links, size, of_class = one_of_each(partition.links), np.bincount(partition.links), np.bincount(partition.pairs)
     route = pairs.route[chosen]
     counts = np.diff(routes.first_hop)[route]
     pair = np.repeat(np.arange(len(chosen)), counts)
