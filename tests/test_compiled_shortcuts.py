@@ -25,7 +25,7 @@ from simcomm.compiled.shortcuts import max_plus
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble
+from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 NOISES = [
@@ -242,6 +242,30 @@ def test_ranks_with_longer_chunks_are_classes_of_their_own(
     asked = inputs(build_cyclic(algorithm, p), racks(p, each, trunk), 2 * p + more)
     folded = by_quotient(asked)
     assert folded is not None or (each < p and more % p)
+    if folded is not None:
+        assert_equal(folded, asked)
+
+
+@pytest.mark.parametrize("name", ["all_reduce/direct", "reduce_scatter/direct", "all_to_all/direct"])
+@given(
+    p=st.integers(16, 24),
+    each=st.sampled_from([8, 99]),
+    n=st.integers(100, 1000),
+    late=st.sets(st.integers(0, 15), max_size=2),
+    slow=st.none() | st.integers(0, 15),
+    thin=st.none() | st.integers(0, 15),
+)
+@settings(max_examples=15, deadline=None)
+def test_slow_and_late_ranks_are_classes_of_their_own(
+    name: str, p: int, each: int, n: int, late: set[int], slow: int | None, thin: int | None
+):
+    ranks = () if slow is None else (RankTrouble(slow, 3.0),)
+    cluster = racks(p, each, 5e9)
+    links = () if thin is None else (LinkTrouble((f"h{thin}", f"s{1 + thin // each}"), 0.3),)
+    calm = inputs(build_cyclic(library()[name], p), cluster, n - n % p)
+    asked = calm.under(Trouble(ranks, links), np.array([2e-6 * (rank in late) for rank in range(p)]))
+    folded = by_quotient(asked)
+    assert folded is not None or len(late) + (slow is not None) + (thin is not None) > 1 or each < p
     if folded is not None:
         assert_equal(folded, asked)
 

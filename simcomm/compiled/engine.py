@@ -134,9 +134,15 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
 
 def by_quotient(inputs: EngineInput) -> Timing | None:
     """Return the timing by one rank, link and pair of each class; None where few are alike, or it is not cyclic."""
-    if not inputs.is_plain or not isinstance(inputs.schedule, RelativeSchedule):
+    if not inputs.is_steady or not isinstance(inputs.schedule, RelativeSchedule):
         return None
     pairs = label_cyclic_pairs(inputs.schedule, inputs.sizes)
+    if pairs is not None and (inputs.starts is not None or inputs.trouble.slows_ranks):
+        ranks = np.arange(inputs.schedule.world_size)
+        slowdown = inputs.trouble.slowdown(inputs.index, ranks, 0, 0)  # not drawn: the same in all channels and steps
+        starts = np.zeros(len(ranks)) if inputs.starts is None else inputs.starts
+        channels = inputs.schedule.channels
+        pairs = pairs.with_own_times(np.repeat(slowdown, channels), np.repeat(starts, channels))
     partition = find_partition(pairs, inputs.routes) if pairs is not None else None
     if pairs is None or partition is None:
         return None

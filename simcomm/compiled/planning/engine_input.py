@@ -77,10 +77,10 @@ class EngineInput:
         return ChunkSizes(self.schedule.chunks, self.request.elements, self.request.itemsize, self.transport.gamma)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether nothing but the schedule and the cluster tells ranks apart."""
-        in_trouble = self.trouble.touches_ranks or self.trouble.links_change
-        return not in_trouble and not self.is_fifo and self.starts is None
+    def is_steady(self) -> bool:
+        """Whether links are shared fairly, nothing is drawn, no link changes and no rank fails."""
+        trouble = self.trouble
+        return not (self.is_fifo or trouble.is_random or trouble.links_change or trouble.fails_ranks)
 
     @property
     def is_fifo(self) -> bool:

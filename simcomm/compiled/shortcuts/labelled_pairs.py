@@ -49,6 +49,20 @@ class LabelledPairs(NamedTuple):
     label: Ints  # [pairs]: which list of messages is its own; of two lists no two are equal
     messages: Lists  # a row a message: the sender's stage, the receiver's stage, each counted from its own first, bytes
 
+    def with_own_times(self, slowdown: Floats, starts: Floats) -> "LabelledPairs":
+        """Return the same with agents that compute so many times as long, and begin at these seconds; [agents].
+
+        Each has a stage before its first one in which it only waits until it begins.
+        """
+        of_agent, kind = np.unique(np.stack([self.kind, slowdown, starts], axis=1), axis=0, return_inverse=True)
+        lists = self.computings.select(of_agent[:, 0].astype(np.int32))
+        seconds = lists.rows * np.repeat(of_agent[:, 1], np.diff(lists.first))[:, None]
+        computings = Lists(
+            lists.first + np.arange(len(lists.first)), np.insert(seconds, lists.first[:-1], of_agent[:, 2:], axis=0)
+        )
+        later = self.messages._replace(rows=self.messages.rows + np.array([1.0, 1.0, 0.0]))
+        return self._replace(kind=kind.reshape(-1).astype(np.int32), computings=computings, messages=later)
+
 
 def label_cyclic_pairs(cyclic: CyclicSchedule | GridSchedule, sizes: ChunkSizes) -> LabelledPairs | None:
     """Return the channels of a cyclic schedule's ranks, and the pairs of them that send.
