@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from collectives.buckets import Bucket, Gradient
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint, read_curve
+from collectives.records.calibration import Calibration, OverlapPoint, read_curve
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
@@ -32,22 +32,21 @@ def train_by_hops(
         point = calibration.compute_point(training, ranks, threads_per_rank(ranks))
     begin, spans, messages = 0.0, list[Span](), []
     for step in range(steps):
-        slowest = step % ranks
-        forward, backward, optimizer = _of_ranks(phases, point, ranks, slowest)
-        computed = [begin + forward + own for own in backward]
+        backward = _backward_of_ranks(phases.backward, point.wait_s if point else 0.0, ranks, slowest=step % ranks)
+        computed = [begin + phases.forward + own for own in backward]
         division = point.division_s if point else None
         sync = time_hops(request, calibration, computed, division_s=division, in_training=True, collective=step)
         messages += sync.messages
         spans += sync.spans
         for rank in range(ranks):
-            times = [begin, begin + forward, computed[rank], sync.finished[rank]]
-            times.append(times[-1] + optimizer[rank])
+            times = [begin, begin + phases.forward, computed[rank], sync.finished[rank]]
+            times.append(times[-1] + phases.optimizer)
             names = ("forward", "backward", "sync", "optimizer")
             spans += [
                 Span(rank, name, step, since, until, collective=step)
                 for name, since, until in zip(names, times, times[1:], strict=False)
             ]
-        begin = max(end + own for end, own in zip(sync.finished, optimizer, strict=True))
+        begin = max(sync.finished) + phases.optimizer
     trace = make_trace(request, cluster, calibration, messages, spans, begin, {})
     return replace(trace, title=f"training/{training.sync_name}")
 
@@ -96,13 +95,13 @@ def train_overlapped(
     ranks, begin, spans = cluster.world_size, 0.0, list[Span]()
     timeline = _time_overlapped(training, cluster, calibration, phases, carry)
     for step in range(steps):
-        _, _, optimizer = _of_ranks(phases, timeline.together, ranks, step % ranks)
         one = timeline.phases_from(begin)
         _, end = one["sync"]
-        for rank in range(ranks):
-            of_rank = one | {"optimizer": (end, end + optimizer[rank])}
-            spans += [Span(rank, name, step, *of_name, collective=step) for name, of_name in of_rank.items()]
-        begin = end + max(optimizer)
+        begin = end + phases.optimizer
+        one["optimizer"] = end, begin
+        spans += [
+            Span(rank, name, step, *of_name, collective=step) for rank in range(ranks) for name, of_name in one.items()
+        ]
     hosts = list(cluster.hosts)
     return Trace(
         f"training/{training.sync_name}",
@@ -125,7 +124,6 @@ class _OverlappedStep(NamedTuple):
     forward: float  # with torch's broadcast of the model's buffers
     exposed: float  # what is left of the sync behind what backward computed
     is_torchs: bool  # buckets that torch starts are part of backward
-    together: ComputePoint | None  # how the ranks differ
 
     def phases_from(self, begin: float) -> dict[str, tuple[float, float]]:
         """Return begin and end of each phase and bucket of a step that begins then."""
@@ -164,7 +162,7 @@ def _time_overlapped(
     is_torchs = training.buckets is None or training.buckets.hook == "ddp"
     broadcast_s, copies_s = (turns * point.broadcast_s, turns * point.copies_s) if point and is_torchs else (0.0, 0.0)
     exposed = found.finished - found.computed + copies_s + (together.wait_s if together else 0.0)
-    return _OverlappedStep(found, phases.forward + broadcast_s, exposed, is_torchs, together)
+    return _OverlappedStep(found, phases.forward + broadcast_s, exposed, is_torchs)
 
 
 def _carried(
@@ -181,21 +179,9 @@ def _carried(
     return seconds, stolen / sum(seconds)
 
 
-def _of_ranks(
-    phases: ComputePhases, point: ComputePoint | None, ranks: int, slowest: int
-) -> tuple[float, list[float], list[float]]:
-    """Return the seconds of forward, and each rank's of backward and optimizer; their means are those of ``phases``."""
-    wait, extra = (point.wait_s, point.slowest_s) if point and ranks > 1 else (0.0, 0.0)
-    return (
-        phases.forward,
-        _spread_out(phases.backward, wait, ranks, slowest),
-        _spread_out(phases.optimizer, extra, ranks, slowest),
-    )
-
-
-def _spread_out(mean: float, extra: float, ranks: int, slowest: int) -> list[float]:
-    """Return seconds of each rank with this mean, of which one is ``extra`` above it and the others are alike."""
+def _backward_of_ranks(mean: float, wait: float, ranks: int, *, slowest: int) -> list[float]:
+    """Return the seconds of each rank's backward with this mean: one is ``wait`` above it, the others are alike."""
     if ranks == 1:
         return [mean]
-    extra = min(extra, mean * (ranks - 1))
+    extra = min(wait, mean * (ranks - 1))
     return [mean + extra if rank == slowest else mean - extra / (ranks - 1) for rank in range(ranks)]

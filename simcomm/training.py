@@ -46,7 +46,9 @@ from simcomm.schedules import compact_schedule, verified_schedule
 from simcomm.simulate import run
 from simcomm.size_limits import check_simpy
 
-STEPS = 3
+STEPS = 3  # which show all, as they are alike ...
+SHARING_STEPS = 5  # ... unless ranks share cores: what each of them does depends on who was through first before ...
+SHARING_WARM_UP = 1.0  # ... and in the first step all begin at once
 
 
 def train(
@@ -59,7 +61,7 @@ def train(
     record: Recording = True,
     trouble: Trouble = NO_TROUBLE,
 ) -> Trace:
-    """Simulate ``steps`` training steps; all are alike, so three show them unless said.
+    """Simulate ``steps`` training steps; all are alike, so three show them unless said, of ranks that share cores five.
 
     Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
     ``run``; where ranks drift so far apart that two syncs overlap, it is simulated on the simpy engine in any case.
@@ -80,12 +82,15 @@ def train(
     check_training(training, steps)
     check_calibration(calibration)
     check_sync(training, cluster, engine, trouble)
-    steps = STEPS if steps is None else steps
     if calibration is None and (training.compute is None or training.gradient_sync is None):
         calibration = cached_calibration(calibration_ranks(cluster))
     together, alone = phases(training, cluster, calibration)
+    warm_up = 0.0
+    if steps is None:
+        shares = shared_cores(training, cluster, calibration) is not None
+        steps, warm_up = (SHARING_STEPS, SHARING_WARM_UP) if shares else (STEPS, warm_up)
     found = _find_steps(training, cluster, calibration, together, steps, engine=engine, record=record, trouble=trouble)
-    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": 0.0}
+    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": warm_up}
     return replace(found, title=f"training/{training.sync_name}", facts=found.facts | facts)
 
 

@@ -4,7 +4,9 @@ import os
 import signal
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import torch
@@ -28,6 +30,16 @@ def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, 
     total = torch.tensor([float(rank * scale)])
     dist.all_reduce(total)
     return rank, torch.get_num_threads(), total.item()
+
+
+def fetched_pages(rank: int, world_size: int) -> list[int]:
+    """Return how many pages of memory the kernel gave this process, each time that 32 MiB are used and freed."""
+    counts = [getrusage(RUSAGE_SELF).ru_minflt]
+    for _ in range(3):
+        pieces = [torch.ones(1 << 18) for _ in range(32)]
+        del pieces
+        counts.append(getrusage(RUSAGE_SELF).ru_minflt)
+    return [after - before for before, after in pairwise(counts)]
 
 
 def profile_training(rank: int, world_size: int, folder: Path, suffix: str) -> list[float]:

@@ -84,6 +84,12 @@ def test_threads_are_as_said():
     assert [threads for _, threads, _ in launch(real_workers.sum_of_ranks, 2, threads=3)] == [3, 3]
 
 
+def test_ranks_keep_the_memory_that_they_free():
+    first, *later = launch(real_workers.fetched_pages, 1)[0]
+    assert first > 32 * 256 * 0.9  # pages of 4 KiB
+    assert max(later) < first / 2
+
+
 def test_tensors_come_back_whole():
     results = launch(real_workers.tensor_of, 2)
     assert [result.tolist() for result in results] == [[0.0] * 3, [1.0] * 3]

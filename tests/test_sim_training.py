@@ -113,6 +113,11 @@ def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
     assert [lengths["forward", rank, 0] for rank in range(4)] == pytest.approx([0.2] * 4)
     assert [lengths["backward", rank, 0] for rank in range(4)] == pytest.approx([0.4] * 4)
     assert [lengths["forward", rank, 1] for rank in (1, 2, 3)] == pytest.approx([0.1] * 3)
+    whole = simcomm.train(training, cluster, calibration=found)
+    ends = [max(span.end for span in whole.spans if (span.name, span.step) == ("optimizer", step)) for step in (0, 4)]
+    entry = training_entry(whole, training)
+    assert entry["forward_s"] == pytest.approx(0.1, rel=0.3)  # without the first step, in which it takes 0.2
+    assert entry["step_s"] == pytest.approx((ends[1] - ends[0]) / 4, rel=0.01)
 
 
 @pytest.mark.parametrize("sync", [None, find_algorithm("all_reduce/ring")])

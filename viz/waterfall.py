@@ -29,8 +29,7 @@ CHARACTER = 0.0125  # of the longest bar: the width of one in a part
 class Bar:
     """One step or collective: its parts in seconds, in order, and the whole; None of one that never ends.
 
-    A step takes as long as its slowest rank and a phase as long as the mean over ranks, so the parts may add up to less
-    than the whole.
+    The whole and its parts are medians over steps, each by itself, so the parts may add up to a little less or more.
     """
 
     group: str  # the cluster or the what-if

@@ -87,7 +87,6 @@ class ComputePoint:
     phases: ComputePhases
     spread: float  # interquartile range of the step time over its median
     wait_s: float = 0.0  # mean over the ranks of what they wait for the slowest before a sync; median over the steps
-    slowest_s: float = 0.0  # what the slowest rank's step takes longer than the mean, besides waiting
     division_s: float = 0.0  # dividing the sum of the gradients by the number of ranks
 
 

@@ -47,9 +47,9 @@ def _simulated_by(trace: Trace) -> Entry:
 def training_entry(trace: Trace, training: Training) -> Entry:
     """Return the figures of a training, as medians over the steps after warm-up.
 
-    A step takes as long as its slowest rank, and a phase as long as the mean over the ranks. Where gradients travel
-    in buckets, ``exposed_s`` is what backward does not hide of that. There are no times of a training that had no step
-    left to take.
+    A step and each of its phases take as long as the mean over the ranks. One that is ahead in a step waits in its
+    sync, so over several steps all ranks take the same. Where gradients travel in buckets, ``exposed_s`` is what
+    backward does not hide of that. There are no times of a training that had no step left to take.
     """
     entry: Entry = {"gradient_sync": training.sync_name, "world_size": trace.world_size}
     if not trace.is_complete:
@@ -58,7 +58,7 @@ def training_entry(trace: Trace, training: Training) -> Entry:
     steps = _seconds(trace, int(trace.facts["warmup_steps"]))
     if not steps:
         return _without(entry, TRAINING_FIGURES) | facts
-    step_s = median(max(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())
+    step_s = median(fmean(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())
     entry["step_s"] = step_s
     for name in PHASES:
         entry[f"{name}_s"] = median(

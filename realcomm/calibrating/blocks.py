@@ -195,7 +195,7 @@ def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> 
 
 
 def _together(kind: TrainingKind, steps: Sequence[tuple[StepTimes, ...]], setting: Setting) -> ComputePoint:
-    """Return what steps of all ranks at once took. A step takes as long as its slowest rank."""
+    """Return what steps of all ranks at once took."""
 
     def median_mean(value: Callable[[StepTimes], float]) -> float:
         return median(fmean(map(value, ranks)) for ranks in steps)
@@ -206,15 +206,11 @@ def _together(kind: TrainingKind, steps: Sequence[tuple[StepTimes, ...]], settin
         median_mean(lambda rank: rank.optimizer),
     )
     waits = [_waits(ranks) for ranks in steps]
-    whole = [
-        [_busy(r) + wait for r, wait in zip(ranks, own, strict=True)] for ranks, own in zip(steps, waits, strict=True)
-    ]
     totals = [max(map(_busy, ranks)) for ranks in steps]
     division = median_mean(lambda rank: rank.division)
     return ComputePoint(
         *(*kind, setting.ranks, setting.threads, phases, _spread(totals)),
         wait_s=median(map(fmean, waits)),
-        slowest_s=median(max(ranks) - fmean(ranks) for ranks in whole),
         division_s=division,
     )
 

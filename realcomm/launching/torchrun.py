@@ -10,6 +10,7 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout
+from realcomm.launching.freed_memory import keep_freed_memory
 from realcomm.launching.group import join_by_environment, leave, loopback
 from realcomm.launching.status import get_status, private_slot, set_status, status_in
 from realcomm.launching.types import Progress, Worker
@@ -130,6 +131,7 @@ def _join(backend: str, world_size: int, threads: int | None, timeout: float) ->
 
     local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     torch.set_num_threads(threads or threads_per_rank(local_ranks))
+    keep_freed_memory()
     allowed = timedelta(seconds=timeout)
     if dist.is_initialized():
         # Torch before 2.15 has it with an underscore only.

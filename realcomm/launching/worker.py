@@ -15,6 +15,7 @@ from pathlib import Path
 
 from collectives.errors import RunFailed
 from realcomm.launching.failures import failure_by_exception
+from realcomm.launching.freed_memory import keep_freed_memory
 from realcomm.launching.group import join_by_file, leave, loopback
 from realcomm.launching.namespaces import HostNamespaces, enter
 from realcomm.launching.so_far import done_so_far
@@ -87,6 +88,7 @@ def _enter(namespaces: HostNamespaces | None) -> RunFailed | None:
 
 
 def _work(assignment: Assignment, payload: bytes) -> object:
+    keep_freed_memory()
     set_status("importing torch")
     import torch  # slow; only workers need it
 

@@ -24,6 +24,7 @@ from collectives.records.environment import cores, describe_environment
 from collectives.records.model_profile import Measured, ModelProfile
 from collectives.workload import Training
 from realcomm.launching.compiler_folder import import_compiler
+from realcomm.launching.freed_memory import keep_freed_memory
 from realcomm.profiling.model_sources import ModelSource, loss_of
 from realcomm.profiling.watched_ops import WatchedOps
 from realcomm.training.datasets import load_images
@@ -55,6 +56,7 @@ def measure(
     check_whole_number("steps", steps, at_least=1)
     check_known("precision", precision, PRECISIONS)
     where, before = _find_device(device), torch.get_num_threads()
+    keep_freed_memory()
     if threads is not None and where.type != "cpu":
         raise InputError(f"threads is {threads}, but {device} is no processor; leave it out, or give device cpu")
     try:
