@@ -127,10 +127,10 @@ def summarise(errors: Sequence[float]) -> Errors:
 def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None) -> AccuracyHere:
     """Emulate scenarios, unless said all under ``emulated/``, and return predictions beside what was measured.
 
-    Predictions are calibrated on two emulated hosts for each rate of links, and trainings' computing in as many
-    processes as there are cores, on nothing that is measured here. Rows are marked where other processes took the cores
-    meanwhile. A scenario that this machine did not bear is left out, with the reason; after an interrupt, those that
-    follow are too. Raises InputError, and RunFailed where nothing can be emulated.
+    Predictions are calibrated on two emulated hosts for each rate of links, and computing in as many processes as there
+    are cores before each scenario with trainings, on nothing that is measured here. Rows are marked where other
+    processes took the cores meanwhile. A scenario that this machine did not bear is left out, with the reason; after an
+    interrupt, those that follow are too. Raises InputError, and RunFailed where nothing can be emulated.
 
     >>> accuracy_here(["emulated/star4"]).by(lambda row: row.what)["ring"].median < 0.2  # doctest: +SKIP
     True
@@ -149,7 +149,7 @@ def measure_here(
     """
     begin, chosen = time.monotonic(), [scenario for _, scenario in scenarios]
     announce_here(chosen, progress)
-    calibrator = HereCalibrator(chosen, progress, computing)
+    calibrator = HereCalibrator(progress, computing)
     rows, loads, refused = list[HereRow](), dict[str, MachineLoad](), dict[str, str]()
     for name, scenario in scenarios:
         try:

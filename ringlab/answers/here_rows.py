@@ -71,17 +71,16 @@ class HereRow(Record):
 
 
 class HereCalibrator:
-    """The calibrations of several scenarios: two hosts for each rate of links, and each kind of computing once."""
+    """The calibrations of several scenarios: two hosts for each rate of links, and the computing of each scenario."""
 
-    def __init__(self, scenarios: Sequence[Scenario], progress: Progress, computing: Calibration | None = None) -> None:
-        """Calibrate for these scenarios; ``computing`` is known where it need not be measured."""
-        self._trainings = [training for scenario in scenarios for training in scenario.trainings]
+    def __init__(self, progress: Progress, computing: Calibration | None = None) -> None:
+        """Calibrate for scenarios; ``computing`` is known where it need not be measured."""
         self._progress = progress
         self._computing = computing
         self.pairs: dict[float, PairProbes] = {}  # by bytes/s of the hosts' links
 
     def calibrate(self, scenario: Scenario) -> Calibration:
-        """Return what a scenario is predicted by, measured now unless one before it needed it.
+        """Return what a scenario is predicted by, measured now but for pairs that one before it needed.
 
         Trainings compute in as many processes as there are cores. Raises RunFailed.
         """
@@ -92,12 +91,12 @@ class HereCalibrator:
                 self.pairs[bandwidth] = calibrate_pair(bandwidth, crowd=crowd, timeout=TIMEOUT_S, progress=tick)
         if not scenario.trainings:
             return from_pair(self.pairs[bandwidth], cores())
-        if self._computing is None:
-            with self._progress.task("calibrating the computing of trainings") as tick:
-                self._computing = realcomm.calibrate(
-                    cores(), self._trainings, all_sizes=False, timeout=TIMEOUT_S, progress=tick
-                )
-        return with_pair(self._computing, self.pairs[bandwidth])
+        return with_pair(self._computing or self._calibrate_computing(scenario.trainings), self.pairs[bandwidth])
+
+    def _calibrate_computing(self, trainings: Sequence[Training]) -> Calibration:
+        """Return what trainings compute, measured just before they are run, as what cores do drifts."""
+        with self._progress.task("calibrating the computing of trainings") as tick:
+            return realcomm.calibrate(cores(), trainings, all_sizes=False, timeout=TIMEOUT_S, progress=tick)
 
 
 def announce_here(scenarios: Sequence[Scenario], progress: Progress) -> None:
