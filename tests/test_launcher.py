@@ -264,7 +264,7 @@ def test_a_script_without_main_guard_may_launch_and_nothing_else_is_said(tmp_pat
     folder = tmp_path / temporary
     folder.mkdir()
     command, environment = written(tmp_path / "plain.py", PLAIN), {**os.environ, "TMPDIR": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[2, 2]\n", "")  # max(rank, world_size)
     assert [*folder.iterdir()] == []
 
