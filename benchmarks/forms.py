@@ -27,7 +27,7 @@ from realcomm.forms.timing import Question, RankTimes, time_pieces
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.parallelism.compute import Compute, as_measured
-from simcomm.parallelism.fabric import Group
+from simcomm.parallelism.groups import Group
 from simcomm.parallelism.stages import cut_stages
 from simcomm.parallelism.step import StepModel, StepParts
 
@@ -54,7 +54,7 @@ def forms_of(ranks: int) -> dict[str, Parallelism]:
 class Asked:
     """A fabric that notes what it is asked for; everything takes no time."""
 
-    kind, nic = "", 1e12
+    kind, nic, links = "", 1e12, None
 
     def __init__(self, ranks: int) -> None:
         self.node, self.questions = ranks, dict[Question, None]()

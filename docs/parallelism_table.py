@@ -1,4 +1,4 @@
-"""Writes the tables of docs/parallelism.md: data sheets, forms and a model on gloo ranks, and hosts from one rank.
+"""Writes the tables of docs/parallelism.md: data sheets, shared links, forms and a model on gloo ranks, hosts.
 
     python docs/parallelism_table.py
 
@@ -16,14 +16,26 @@ from page_marks import write_between
 
 from collectives.output_files import write_text
 from collectives.records.model_profile import find_model_profile
-from ringlab.answers.devices import PUBLISHED
+from ringlab.answers.devices import PUBLISHED, predict_devices
 from simcomm.parallelism.compute import of_peaks
+from simcomm.parallelism.shared_links import CONTENTION
 from simcomm.scaling.descriptions import Series, is_half, read_series
 
 PAGE = Path(__file__).with_name("parallelism.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results"
 WITHIN = 0.35
 Found = dict[str, Any]
+BOARDS = "{preset = 'rtx4090-pcie', transport = 'nccl'}"
+IMAGES = "{model = 'resnet18', batch_size = 64, precision = 'fp16', compute = {rate = 10_000.0}}"
+SENTENCES = "{model = 'bert-base-384', batch_size = 8, precision = 'fp16', compute = {rate = 60.0}}"
+SHARING = (
+    ("ResNet-18", IMAGES, "{}"),
+    ("ResNet-18", IMAGES, "{form = 'fsdp'}"),
+    ("BERT-base", SENTENCES, "{}"),
+    ("BERT-base", SENTENCES, "{tensor = 2}"),
+    ("BERT-base", SENTENCES, "{form = 'fsdp', tensor = 2}"),
+    ("BERT-base", SENTENCES, "{form = 'hsdp', shard = 4}"),
+)
 
 
 def sheet_ratio(one: Series) -> float:
@@ -48,6 +60,21 @@ def sheets(series: Iterable[Series]) -> Iterator[str]:
         near = sum(abs(ratio - 1) <= WITHIN for ratio in ratios) / len(ratios)
         shown = " | ".join(f"{value:.2f}" for value in (median(ratios), min(ratios), max(ratios)))
         yield f"| {gpu} | {precision} | {len(ratios)} | {shown} | {100 * near:.0f} |"
+
+
+def shared() -> Iterator[str]:
+    """Yield a table of what sharing links adds to steps on eight boards behind two PCIe switches."""
+    yield "| training, form | ms a step, nothing shared | + groups | + streams | + loading | shared most |"
+    yield "| --- | ---: | ---: | ---: | ---: | --- |"
+    for name, job, form in SHARING:
+        steps, links = list[float](), ""
+        for number in range(len(CONTENTION) + 1):
+            given = json.dumps(CONTENTION[:number])
+            overrides = (f"cluster={BOARDS}", f"training={job}", f"training.parallelism={form}")
+            (row,) = predict_devices("dgx-h100", [8], *overrides, f"training.contention={given}").cases[0].rows
+            steps.append(row.step_s)
+            links = (*row.shared_links, *row.crowded_links.values(), "-")[0].partition(" share")[0]
+        yield f"| {name}, {row.parallelism} | {' | '.join(f'{1e3 * each:.1f}' for each in steps)} | {links} |"
 
 
 def pairs(found: Found) -> Iterator[str]:
@@ -104,6 +131,7 @@ TABLES: dict[str, tuple[Callable[[Found], Iterator[str]], str]] = {
 def updated(page: str) -> str:
     """Return the page with its tables as the results have them."""
     page = write_between(page, "sheets", "\n".join(sheets(read_series())) + "\n")
+    page = write_between(page, "shared", "\n".join(shared()) + "\n")
     for name, (lines, file) in TABLES.items():
         found = json.loads((RESULTS / file).read_text())
         page = write_between(page, name, "\n".join(lines(found)) + "\n")

@@ -25,6 +25,7 @@ from scenarios.messages import read_form
 from scenarios.nccl_forms import NcclForm
 from simcomm.cluster.cluster import Cluster
 from simcomm.parallelism.memory import STATES
+from simcomm.parallelism.shared_links import CONTENTION
 
 SOURCES = ("profile", "rate", "forward")
 
@@ -78,6 +79,8 @@ class DevicesTrainingForm(Section):
     samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
     price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
     loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s that a host's loaders make
+    input_bytes: int | None = Field(None, ge=0, le=10**12)  # of a sample as it is copied to a device
+    contention: list[str] = Field([*CONTENTION])
     variable_batches: bool = False  # of unequal work
     accumulate: int = Field(1, ge=1)
     sync_every: int = Field(1, ge=1)
@@ -89,6 +92,8 @@ class DevicesTrainingForm(Section):
     def _check_names(self) -> Self:
         check_known(self.precision, "precision", PRECISIONS)
         check_known(self.optimizer, "optimizer", tuple(STATES))
+        for what in self.contention:
+            check_known(what, "contention", CONTENTION)
         return self
 
 
@@ -118,6 +123,8 @@ class SpreadTraining:
     epochs: int
     price_per_hour: float | None
     loader_rate: float | None
+    input_bytes: int | None
+    contention: frozenset[str]
     variable_batches: bool
     algorithm: Algorithm | None  # of all_reduce on a simulated network
     parallelism: Parallelism
@@ -161,8 +168,8 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
         form.title or path.stem, path, builder.folder, cluster, training.model, own, training.batch_size,
         training.precision, training.optimizer,
         training.samples_per_epoch or training.images or TO_TRAIN_ON.get(training.dataset), training.epochs,
-        training.price_per_hour, training.loader_rate, training.variable_batches, algorithm, parallelism,
-        training.compute,
+        training.price_per_hour, training.loader_rate, training.input_bytes, frozenset(training.contention),
+        training.variable_batches, algorithm, parallelism, training.compute,
     )  # fmt: skip
 
 

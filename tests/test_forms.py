@@ -15,7 +15,7 @@ from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.parallelism.compute import at_rate
-from simcomm.parallelism.fabric import Group
+from simcomm.parallelism.groups import Group
 from simcomm.parallelism.stages import cut_stages
 from simcomm.parallelism.step import StepModel, StepPrediction
 
@@ -43,7 +43,7 @@ NORM = 4 * 32  # bytes of the weights of a norm
 class Free:
     """Devices between which everything takes no time."""
 
-    kind, node, nic = "", 4, 1e12
+    kind, node, nic, links = "", 4, 1e12, None
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         return 0.0

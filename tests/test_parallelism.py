@@ -12,7 +12,8 @@ from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
 from simcomm.overlap import overlap
 from simcomm.parallelism.compute import as_measured, at_rate, of_data_sheet
-from simcomm.parallelism.fabric import Group, SimulatedFabric, sent_bytes
+from simcomm.parallelism.fabric import SimulatedFabric, sent_bytes
+from simcomm.parallelism.groups import Group
 from simcomm.parallelism.pipeline import StageTimes, bubble_share, order_of, pipeline_program
 from simcomm.parallelism.step import StepModel, StepPrediction
 from simcomm.parallelism.sync import Unit, Work, data_groups, sync_step
@@ -33,6 +34,7 @@ class Counted:
     kind: str = ""
     node: int = 8
     nic: float = 1e12
+    links: None = None
     calls: list[tuple[str, float, Group]] = field(default_factory=list)
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
@@ -207,6 +209,7 @@ class AsDescribed:
     described: ScalingNode
     gpus: int
     nodes: int
+    links: None = None
 
     @property
     def kind(self) -> str:

@@ -27,6 +27,9 @@ points = [[1, 1, 100], [8, 1, 700.5]]
 """
 
 
+NODE = '[nodes.a]\ngpus = 1\nlink = "host"\ncores = 1\nnic_GBps = 1\n'
+
+
 def read(tmp_path: Path, text: str) -> None:
     (tmp_path / "series_described.toml").write_text(text)
     read_series(tmp_path)
@@ -92,6 +95,8 @@ def test_what_is_wrong_is_refused_with_its_line_and_key(
         ("", "describes no series"),
         ("series = 1", "describes no series"),
         ("[nodes]\na = 1", r"\[nodes\] holds tables"),
+        (NODE + 'machine = "dgx-1-v10"\n' + SERIES, "nodes.a: machine = 'dgx-1-v10' is not in the hardware catalogue"),
+        (NODE + 'machine = "dgx-1-v100"\n' + SERIES, "nodes.a: machine = 'dgx-1-v100' has 8 GPUs, and gpus = 1"),
         ('[links.a]\n"two" = 1\n' + SERIES, "'two' is no GPU count"),
         ('[links.a]\n"2" = 0\n' + SERIES, "links.a: 2 = 0"),
         ("[gpus.X]\nfp32 = 1\nyear = 2020\n" + SERIES, "gpus.X: memory_GBps is missing"),

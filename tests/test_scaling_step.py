@@ -13,7 +13,8 @@ from simcomm.scaling import Job, find_model, predict_rate
 from simcomm.scaling.cases import Case, expected_maximum, make_cases
 from simcomm.scaling.descriptions import find_node, find_scaling_gpu
 from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.step import BACKWARD_SHARE, bucket_seconds, solve_alone, steal_of, step_times
+from simcomm.scaling.rates import node_of_machine
+from simcomm.scaling.step import BACKWARD_SHARE, bucket_seconds, copy_seconds, solve_alone, steal_of, step_times
 
 JOB = Job(find_model("BERT-large-384"), 16.0)
 CASE = Case(JOB, find_scaling_gpu("V100"), find_node("dlperf"), 16, 2)
@@ -114,3 +115,36 @@ def test_what_cannot_be_predicted_is_refused(arguments: tuple[object, ...], mess
 def test_the_greatest_of_draws_of_a_normal_distribution() -> None:
     """Harter 1961, expected values of order statistics."""
     assert [round(expected_maximum(n), 4) for n in (2, 3, 4, 8, 100)] == [0.5642, 0.8463, 1.0294, 1.4236, 2.5076]
+
+
+def test_batches_are_copied_over_the_links_of_a_machine_that_is_named() -> None:
+    """Closed forms: what copying takes, and what it delays an exchange that begins with half of it left."""
+    values, model = read_parameters(), find_model("ResNet-50")
+    node = node_of_machine("rtx4090-pcie")._replace(cores=10**9)
+    job = Job(model, 100.0, "mixed", loader="decode", sync="after")
+    case = Case(job, find_scaling_gpu("RTX 4090"), node, 8, 1)
+    columns = make_cases([case, case._replace(node=node._replace(machine=None)),
+                          case._replace(job=replace(job, loader="synthetic"))])  # fmt: skip
+    copying = 100 * 4 * 3 * 224 * 224 / 6e9  # a quarter of what software gets of PCIe 4.0 x16
+    assert copy_seconds(columns) == pytest.approx([copying, 0.0, 0.0])
+    times = step_times(columns, values, np.full(3, copying / 2))
+    pace = float(columns.exchange_pace[0])
+    assert pace == pytest.approx(3.0 / node.bandwidth(8))  # of four messages and four copies on each uplink
+    assert times.contention == pytest.approx([copying / 2 / columns.copy_pace[0] * (1 - pace), 0.0, 0.0])
+    late = step_times(columns, values, np.full(3, 1.01 * copying))  # the exchange begins when all is copied
+    assert late.contention.tolist() == [0.0, 0.0, 0.0]
+    assert late.total[1] == late.total[2]
+
+
+def test_copies_that_take_longer_than_a_step_decide_and_the_link_is_named() -> None:
+    node = node_of_machine("rtx4090-pcie")._replace(cores=10**9)
+    job = Job(find_model("ResNet-18"), 64.0, "mixed", loader="decode", sync="after")
+    found = predict_rate(job, node, 8, 1, 20_000.0, gpu="RTX 4090")
+    assert [str(link) for link in found.shared] == ["PCIe switch 0: all_reduce and loading share 24 GB/s"]
+    assert found.parts.contention > 0
+    assert found.parts.total == pytest.approx(sum(found.parts.as_dict().values()))
+    slow = predict_rate(replace(job, sync="none"), node, 8, 1, 1e6, gpu="RTX 4090")
+    assert slow.parts.bottleneck[0] == "input"
+    assert slow.rate == pytest.approx(8 * 6e9 / (4 * 3 * 224 * 224), rel=0.01)
+    text = replace(job, model=find_model("BERT-large-384"), loader="text")
+    assert predict_rate(text, node, 8, 1, 30.0, gpu="RTX 4090").parts.contention == 0

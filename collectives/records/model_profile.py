@@ -4,11 +4,12 @@ Work and bytes are per sample, so that one profile serves every batch; parameter
 predicts a training reads a profile and needs no torch: ``ringlab profile`` writes the file.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -21,6 +22,7 @@ from collectives.suggestions import suggest
 
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
 MOST_BYTES = 16 << 20  # of a file
+TOKEN_BYTES = 8  # torch's embeddings take int64
 FLOPS_PER_BYTE = 50.0  # that a device does while it moves a byte, roughly, in float32; assumed, for shares of time
 
 
@@ -144,6 +146,20 @@ class ModelProfile:
     def parameters(self) -> int:
         """How many parameters are trained."""
         return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of a sample as a device gets it: pixels in ``item_bytes``, tokens as whole numbers of 64 bits.
+
+        0 where the profile does not say what a sample is.
+
+        >>> find_model_profile("resnet50").input_bytes == 3 * 224 * 224 * 4, find_model_profile("gpt2-xl").input_bytes
+        (True, 8192)
+        """
+        if found := re.fullmatch(r"(\d+) tokens?", self.sample):
+            return TOKEN_BYTES * int(found[1])
+        is_shape = re.fullmatch(r"\d+(x\d+)+", self.sample)
+        return self.item_bytes * prod(map(int, self.sample.split("x"))) if is_shape else 0
 
     @property
     def forward_flops(self) -> int:

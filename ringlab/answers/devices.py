@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import sqrt
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from collectives.declaration import NCCL
 from collectives.errors import InputError
-from collectives.quoting import cut
 from collectives.records.model_profile import (
     ModelProfile,
     find_model_profile,
@@ -18,14 +17,19 @@ from collectives.records.model_profile import (
 )
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
-from collectives.units import count
 from collectives.workload import ComputePhases
+from ringlab.answers.devices_rows import Case, DevicesRow, Refused
+from ringlab.answers.devices_words import conclude
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
 from scenarios.devices_form import SpreadTraining, read_spread_training
 from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, measured_rate, of_data_sheet
 from simcomm.parallelism.fabric import Fabric, NcclFabric, SimulatedFabric
+from simcomm.parallelism.shared_links import StepLinks
 from simcomm.parallelism.step import StepModel, StepPrediction
+
+if TYPE_CHECKING:
+    from simcomm.nccl.descriptions import System
 
 COVERAGE = 0.8
 ALIASES = {
@@ -38,54 +42,6 @@ PUBLISHED = {  # models of which published trainings say the rate of one GPU, as
     "resnet152": "ResNet-152", "vgg16": "VGG16", "bert-base-128": "BERT-base-128", "bert-base-384": "BERT-base-384",
     "bert-large-128": "BERT-large-128", "bert-large-384": "BERT-large-384",
 }  # fmt: skip
-WORDS = {
-    "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
-    "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
-    "input": "loading of samples", "copies": "passes over gradients",
-    "stragglers": "waiting for the slowest device", "compute": "computing",
-}  # fmt: skip
-
-
-WITHOUT_EFFECT = {
-    "training.parallelism.bucket_mb": ": buckets count where gradients travel while backward goes on (`overlap`)",
-    "training.precision": ": the times of computing are given, and gradients travel in 32 bits unless `half_weights`",
-}
-
-
-class DevicesRow(NamedTuple):
-    """The training on so many devices; rates are samples a second of all of them, ``interval`` holds 80 %."""
-
-    devices: int
-    parallelism: str
-    samples_per_s: float
-    interval: tuple[float, float]
-    efficiency: float
-    step_s: float
-    parts: dict[str, float]
-    memory: dict[str, float]  # bytes of the device that keeps most
-    bottleneck: str
-    bottleneck_share: float
-    sent_bytes: float  # in a step, by the device that sends most
-    calls: tuple[dict[str, str | float], ...]  # what this device takes part in, and how often
-    epoch_s: float | None
-    epoch_interval: tuple[float, float] | None
-    epoch_cost: float | None
-    epoch_cost_interval: tuple[float, float] | None
-
-
-class Refused(NamedTuple):
-    """A number of devices that the training cannot have, and why."""
-
-    devices: int
-    reason: str
-
-
-class Case(NamedTuple):
-    """The scenario with one value of the key that a what-if varies; "" where nothing varies."""
-
-    value: str
-    rows: tuple[DevicesRow, ...]
-    refused: tuple[Refused, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,7 +134,7 @@ def predict_devices(
     answer = DevicesAnswer(
         base.title, str(base.path), base.cluster.title, model.profile.model, model.compute.source, tuple(cases), key
     )
-    return replace(answer, conclusions=tuple(_conclude(answer)), trace=_trace(answer.title, last))
+    return replace(answer, conclusions=tuple(conclude(answer.key, answer.cases)), trace=_trace(answer.title, last))
 
 
 def _parse_what_if(text: str) -> tuple[str, list[str]]:
@@ -222,6 +178,8 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
         {**worst.as_dict(), "total": worst.total},
         name,
         share,
+        tuple(map(str, found.shared)),
+        {part: str(link) for part, link in found.crowded},
         found.sent_bytes,
         _calls(found),
         epoch,
@@ -241,42 +199,17 @@ def _calls(found: StepPrediction) -> tuple[dict[str, str | float], ...]:
 
 
 def _trace(title: str, found: StepPrediction) -> Trace | None:
-    """Return a step as a Trace with a rank a stage; without a pipeline one computes and one communicates."""
+    """Return a step as a Trace with a rank a stage; without a pipeline a rank computes and others communicate."""
     if not found.spans:
         return None
     spans, stages = list[Span](), found.parallelism.pipeline
+    streams = [*dict.fromkeys(("compute", "communication", *(stream for _, stream, _, _ in found.spans)))]
     for name, stream, begin, end in found.spans:
-        rank = int(stream.rpartition(" ")[2]) if stages > 1 else int(stream != "compute")
+        rank = int(stream.rpartition(" ")[2]) if stages > 1 else streams.index(stream)
         spans.append(Span(rank, name, 0, begin, end, collective=0))
-    hosts = [f"stage {stage}" for stage in range(stages)] if stages > 1 else ["compute", "communication"]
+    hosts = [f"stage {stage}" for stage in range(stages)] if stages > 1 else streams
     label, elapsed = f"{title}: {found.parallelism.label}", max(span.end for span in spans)
     return Trace(label, "predicted", len(hosts), elapsed, spans=Spans.of(spans).sorted(), nodes=hosts, hosts=hosts)
-
-
-def _conclude(answer: DevicesAnswer) -> list[str]:
-    """Return the sentences below the tables: what holds the training back, and what was left out."""
-    said = []
-    rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in answer.cases}
-    same = len(answer.cases) > 1 and len(rates) == 1
-    if same:
-        said.append(f"what {answer.key} is changes no rate here{WITHOUT_EFFECT.get(answer.key or '', '')}.")
-    for case in answer.cases[: 1 if same else None]:
-        if not case.rows:
-            continue
-        last = case.rows[-1]
-        where = f"With {answer.key} = {cut(case.value)}, " if answer.key and not same else ""
-        on = f"{where}on {last.devices} device{'s' if last.devices > 1 else ''}"
-        if last.bottleneck == "compute":
-            said.append(f"{on} the step is {last.bottleneck_share:.0%} computing: nothing else holds it back.")
-        else:
-            gain = 1 / (1 - last.bottleneck_share)
-            said.append(
-                f"{on} what holds it back is {WORDS[last.bottleneck]}, {last.bottleneck_share:.0%} of the step: "
-                f"without it {gain:.2f} times as fast."
-            )
-    reasons = dict.fromkeys((one.devices, one.reason) for case in answer.cases for one in case.refused)
-    said += [f"Left out, {count(devices, 'device')}: {reason}." for devices, reason in reasons]
-    return [sentence[0].upper() + sentence[1:] for sentence in said]
 
 
 def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
@@ -307,7 +240,7 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
             bandwidth = float(figures["memory_bandwidth"].value.split()[0]) * 1e9
     return StepModel(
         compute, lambda count: _of_nccl(spread, count), memory=memory, device=gpu or "a device",
-        loader_rate=spread.loader_rate or 0.0, memory_bandwidth=bandwidth,
+        loader_rate=spread.loader_rate or 0.0, memory_bandwidth=bandwidth, input_bytes=spread.input_bytes,
         optimizer=spread.optimizer, precision=spread.precision, variable_batches=spread.variable_batches,
     )  # fmt: skip
 
@@ -422,7 +355,7 @@ def _of_nccl(spread: SpreadTraining, count: int) -> Fabric:
     assert isinstance(spread.cluster, NcclCluster)
     system = spread.cluster.system
     if count <= system.gpus:
-        return NcclFabric(replace(system, nodes=1, gpus=count), spread.cluster.settings)
+        return _joined(spread, replace(system, nodes=1, gpus=count))
     if count % system.gpus:
         raise InputError(f"{count} devices do not fill hosts of {system.gpus}; give a multiple of {system.gpus}")
     nodes = count // system.gpus
@@ -430,4 +363,13 @@ def _of_nccl(spread: SpreadTraining, count: int) -> Fabric:
         raise InputError(
             f"{spread.cluster.title} has {system.ranks} devices and no network is known; for {count} set cluster.nodes"
         )
-    return NcclFabric(replace(system, nodes=nodes), spread.cluster.settings)
+    return _joined(spread, replace(system, nodes=nodes))
+
+
+def _joined(spread: SpreadTraining, system: "System") -> NcclFabric:
+    """Return what joins the GPUs of a system, with what shares a host's links."""
+    from simcomm.nccl.clusters import NcclCluster
+
+    assert isinstance(spread.cluster, NcclCluster)
+    links = StepLinks(system, spread.cluster.settings, spread.contention) if spread.contention else None
+    return NcclFabric(system, spread.cluster.settings, links)

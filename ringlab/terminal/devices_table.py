@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from collectives.units import format_size, format_time
-from ringlab.answers.devices import DevicesAnswer, DevicesRow
+from ringlab.answers.devices import DevicesAnswer
+from ringlab.answers.devices_rows import DevicesRow
 from ringlab.terminal.tables import (
     NOTHING,
     format_digits,
@@ -21,6 +22,7 @@ LEAST_S = 5e-7  # of a step, that is worth a line
 PARTS = {
     "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
     "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers", "input": "loading",
+    "contention": "shared links",
 }  # fmt: skip
 
 

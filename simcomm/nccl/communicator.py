@@ -139,9 +139,28 @@ def make_communicator(system: "System", settings: NcclSettings) -> Communicator:
     )
 
 
-def _hops(system: "System", settings: NcclSettings, host: Host, *, is_closed: bool) -> tuple[Hop, ...]:
+def among_others(
+    comm: Communicator, whole: "System", settings: NcclSettings, groups: tuple[tuple[int, ...], ...]
+) -> Communicator:
+    """Return the communicator of one of several groups of a host's GPUs, by their numbers, that do the same at once.
+
+    ``comm`` is that of a group by itself, ``whole`` all GPUs of its hosts. Raises InputError.
+    """
+    host = replace(make_host(whole, settings), p2p=comm.host.p2p)
+    closed, chain = (_hops(whole, settings, host, groups, is_closed=is_closed) for is_closed in (True, False))
+    return replace(comm, hops=closed, chain=chain)
+
+
+def _hops(
+    system: "System",
+    settings: NcclSettings,
+    host: Host,
+    groups: tuple[tuple[int, ...], ...] = (),
+    *,
+    is_closed: bool,
+) -> tuple[Hop, ...]:
     """Return the hops inside a node; with NCCL_SHM_DISABLE what would go through host memory goes over the NICs."""
-    hops = ring_hops(host, is_closed=is_closed)
+    hops = ring_hops(host, groups, is_closed=is_closed)
     if not settings.shm_disable or all(hop.kind != "shm" for hop in hops):
         return hops
     if not system.nic:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from collectives.errors import InputError
 from collectives.suggestions import suggest
 from simcomm.nccl.channels import Floats, open_channels, used_channels
-from simcomm.nccl.communicator import Communicator, make_communicator
+from simcomm.nccl.communicator import Communicator, among_others, make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.exchange import PAIRWISE
 from simcomm.nccl.intervals import log_halfwidth, outside_checked
@@ -68,11 +68,31 @@ def predict_seconds(
 ) -> Floats:
     """Return the seconds of a collective at sizes in bytes (nccl-tests' "size"). Raise InputError."""
     nbytes = _check_call(collective, sizes)
-    comm = make_communicator(system, settings)
     values = parameters or read_parameters()
+    return _seconds(make_communicator(system, settings), system.cluster, collective, nbytes, values)
+
+
+def predict_among_others(
+    part: System,
+    whole: System,
+    groups: tuple[tuple[int, ...], ...],
+    collective: str,
+    sizes: ArrayLike,
+    *,
+    settings: NcclSettings = DEFAULTS,
+) -> Floats:
+    """Return the seconds of a collective that ``groups`` of a host's GPUs, by their numbers, have at once.
+
+    ``part`` is the system of a group by itself, ``whole`` all GPUs of its hosts. Raises InputError.
+    """
+    nbytes = _check_call(collective, sizes)
+    comm = among_others(make_communicator(part, settings), whole, settings, groups)
+    return _seconds(comm, part.cluster, collective, nbytes, read_parameters())
+
+
+def _seconds(comm: Communicator, cluster: str | None, collective: str, nbytes: Floats, values: Parameters) -> Floats:
     predict = mpi_microseconds if comm.generation == "cpu" else predict_microseconds
-    factors = host_factors(system.cluster, comm.nodes, nbytes, values)
-    return predict(comm, collective, nbytes, values) * factors / 1e6
+    return predict(comm, collective, nbytes, values) * host_factors(cluster, comm.nodes, nbytes, values) / 1e6
 
 
 def interval_log_halfwidth(

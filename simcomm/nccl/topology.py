@@ -12,7 +12,7 @@ them software reaches is in ``parameters.toml``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
@@ -227,31 +227,32 @@ def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 
 
 @cache
-def ring_hops(host: Host, *, is_closed: bool = True) -> tuple[Hop, ...]:
+def ring_hops(host: Host, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True) -> tuple[Hop, ...]:
     """Return the hops of a ring over the host's GPUs, or of a chain, by kind, and the rate of each kind.
 
-    The rate of NVLink is what all rings over the links together get: of an NVSwitch the GPU's line rate, of a mesh a
-    brick for every ring in each direction, of xGMI the links to the GPUs in use.
+    ``groups`` of its GPUs, by their numbers, have a ring each, all at once: the hops are those of the slowest. The rate
+    of NVLink is what all rings over the links together get: of an NVSwitch the GPU's line rate, of a mesh a brick for
+    every ring in each direction, of xGMI the links to the GPUs in use.
 
     >>> ring_hops(Host(8, "nvswitch", nvlink=300))
     (Hop(kind='nvswitch', count=8, rate=300),)
+    >>> [hop.kind for hop in ring_hops(Host(8, "pcie", layout="switches", p2p="PXB"), ((0, 1), (2, 3), (4, 5), (6, 7)))]
+    ['p2p']
     """
-    if host.gpus == 1:
+    rings = groups or (tuple(range(host.gpus)),)
+    if len(rings[0]) == 1:
         return (Hop("one_gpu", 0, float("inf")),)
-    if host.link in ("nvswitch", "xgmi") or (host.link == "mesh" and host.gpus > 1):
-        return (Hop(host.link, host.gpus, _nvlink_rate(host)),)
-    order = [*range(host.gpus), *([0] if is_closed else [])]
-    pairs = list(pairwise(order))
-    kinds = [hop_kind(host, *pair) for pair in pairs]
-    over_pcie = [pair for pair, kind in zip(pairs, kinds, strict=True) if kind != "bridge"]
+    if host.link in ("nvswitch", "xgmi", "mesh"):
+        return (Hop(host.link, len(rings[0]), _nvlink_rate(replace(host, gpus=len(rings[0])))),)
+    pairs = [[*pairwise((*ring, *(ring[:1] if is_closed else ())))] for ring in rings]
+    kinds = {pair: hop_kind(host, *pair) for ring in pairs for pair in ring}
+    over_pcie = [pair for ring in pairs for pair in ring if kinds[pair] != "bridge"]
     rates = dict(zip(over_pcie, share_links(host, over_pcie), strict=True)) if over_pcie else {}
+    slowest = min(pairs, key=lambda ring: min(rates.get(pair, host.nvlink) for pair in ring))
+    found = [kinds[pair] for pair in slowest]
     return tuple(
-        Hop(
-            kind,
-            kinds.count(kind),
-            min(rates.get(pair, host.nvlink) for pair, k in zip(pairs, kinds, strict=True) if k == kind),
-        )
-        for kind in dict.fromkeys(kinds)
+        Hop(kind, found.count(kind), min(rates.get(pair, host.nvlink) for pair in slowest if kinds[pair] == kind))
+        for kind in dict.fromkeys(found)
     )
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
@@ -10,8 +11,12 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.request import make_request
 from simcomm.cluster.cluster import Cluster
+from simcomm.parallelism.groups import Group
 from simcomm.scaling.parameters import read_parameters
 from simcomm.simulate import run
+
+if TYPE_CHECKING:
+    from simcomm.parallelism.shared_links import StepLinks
 
 SHARES: dict[str, Callable[[int], float]] = {  # of the buffer that a rank sends
     "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -22,17 +27,11 @@ SHARES: dict[str, Callable[[int], float]] = {  # of the buffer that a rank sends
     "reduce": lambda n: 1.0,
     "send_recv": lambda n: 1.0,
 }
+LARGE = 256e6  # bytes of a collective of which links decide
 ALGORITHMS = {
     "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "direct",
     "broadcast": "binomial", "reduce": "binomial", "send_recv": "naive",
 }  # fmt: skip
-
-
-class Group(NamedTuple):
-    """Devices that communicate: ``size`` of them, each ``stride`` after the one before; others like it do the same."""
-
-    size: int
-    stride: int = 1
 
 
 class Call(NamedTuple):
@@ -68,6 +67,11 @@ class Fabric(Protocol):
     node: int  # devices on a host
     nic: float  # bytes/s of a host's NICs
 
+    @property
+    def links(self) -> "StepLinks | None":
+        """Those of a host, where it is known what shares them."""
+        ...
+
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         """Return what a collective of a buffer of ``nbytes`` takes; of send_recv, a message."""
         ...
@@ -91,6 +95,7 @@ class NcclFabric:
 
     system: "object"  # simcomm.nccl.descriptions.System, which other fabrics do without
     settings: "object | None" = None
+    links: "StepLinks | None" = None
     _known: dict[tuple[str, float, Group], float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +105,13 @@ class NcclFabric:
         self.node: int = self.system.gpus
         self.nic: float = self.system.nic * 1e9
         self.kind = link_kind(self.system)
+        if self.links is not None:
+            self.links.reached = self._reached
+
+    def _reached(self, collective: str, group: Group) -> float:
+        """Return the GB/s at which each GPU sends in a large collective that has all links to itself."""
+        seconds = self.seconds(collective, LARGE, group)
+        return sent_bytes(collective, LARGE, group) / seconds / 1e9 if seconds else inf
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         """Return what NCCL takes."""
@@ -112,7 +124,7 @@ class NcclFabric:
 
     def _predict(self, collective: str, nbytes: float, group: Group) -> float:
         from simcomm.nccl.descriptions import System
-        from simcomm.nccl.predict import predict_seconds
+        from simcomm.nccl.predict import predict_among_others, predict_seconds
         from simcomm.nccl.settings import NcclSettings
 
         assert isinstance(self.system, System)
@@ -128,8 +140,13 @@ class NcclFabric:
         settings = self.settings if isinstance(self.settings, NcclSettings) else NcclSettings()
         if part.ranks == 1:
             return 0.0
-        alone = float(predict_seconds(part, collective, [max(1.0, nbytes)], settings=settings)[0])
-        return alone / float(read_parameters()[f"eff_{link_kind(part)}"])
+        sizes = [max(1.0, nbytes)]
+        if self.links is not None and self.links.places_groups and 1 < gpus < self.node:
+            groups = group.on_host(self.node)
+            alone = predict_among_others(part, self.system, groups, collective, sizes, settings=settings)
+        else:
+            alone = predict_seconds(part, collective, sizes, settings=settings)
+        return float(alone[0]) / float(read_parameters()[f"eff_{link_kind(part)}"])
 
 
 def link_kind(system: "object") -> str:
@@ -151,6 +168,7 @@ class SimulatedFabric:
     cluster: Cluster
     algorithm: Algorithm | None = None  # of all_reduce; ring unless given
     calibration: Calibration | None = None
+    links: "StepLinks | None" = None
     _known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -13,10 +13,13 @@ from collectives.checks import check_whole_number
 from collectives.errors import InputError, TooLarge
 from collectives.parallelism import SHARDED, Parallelism
 from collectives.records.model_profile import ModelProfile
+from simcomm.nccl.host_links import SharedLink
 from simcomm.parallelism.compute import BlockTimes, Compute
-from simcomm.parallelism.fabric import Call, Fabric, Group, join_calls
+from simcomm.parallelism.fabric import Call, Fabric, join_calls
+from simcomm.parallelism.groups import Group
 from simcomm.parallelism.memory import Memory, check_fit, check_form, is_unit, memory_of, tensor_part
 from simcomm.parallelism.pipeline import StageTimes, pipeline_program
+from simcomm.parallelism.shared_links import Traffic
 from simcomm.parallelism.stages import Stage, cut_stages
 from simcomm.parallelism.sync import NO_ROOT, DataGroups, SyncTimes, Unit, Work, data_groups, sync_step
 from simcomm.parallelism.within import Within, within_layers
@@ -36,7 +39,7 @@ class StepParts:
     ``compute`` is of the device with most to do, with what is computed again; ``tensor`` and ``expert`` are collectives
     within layers; ``pipeline`` is waiting for other stages; ``sync`` what the data axis adds that nothing hides, and
     ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need.
-    ``input`` is what loaders that are too slow add.
+    ``input`` is what loaders that are too slow add, ``contention`` what streams of a step that share links do.
     """
 
     compute: float
@@ -49,6 +52,7 @@ class StepParts:
     copies: float = 0.0
     stragglers: float = 0.0
     input: float = 0.0
+    contention: float = 0.0
 
     @property
     def total(self) -> float:
@@ -74,6 +78,8 @@ class StepPrediction:
     spread: float  # of the log of the rate of one device
     spans: Spans = ()
     network: bool = False  # whether several hosts exchange
+    shared: tuple[SharedLink, ...] = ()  # links on which streams hold each other back
+    crowded: tuple[tuple[str, SharedLink], ...] = ()  # by part: links on which messages of one collective do
 
     @property
     def rate(self) -> float:
@@ -121,6 +127,7 @@ class StepModel:
     loader_rate: float = 0.0  # samples a second that a host's loaders make; 0: no limit
     variable_batches: bool = False  # of unequal work, as sentences of any length
     memory_bandwidth: float = 0.0  # bytes/s of a GPU whose copies and stragglers are reckoned with; 0: of neither
+    input_bytes: float | None = None  # of a sample as it is copied to a device; None: the profile's
 
     @property
     def profile(self) -> ModelProfile:
@@ -164,6 +171,15 @@ class _StageWork(NamedTuple):
     sends: tuple[Call, ...]
 
 
+class _Found(NamedTuple):
+    """A step before loaders and local SGD: where its seconds go, the calls of each stage, and links that are shared."""
+
+    parts: StepParts
+    calls: tuple[tuple[Call, ...], ...]
+    spans: Spans
+    shared: tuple[SharedLink, ...] = ()
+
+
 @dataclass(frozen=True)
 class _Mesh:
     """A step on one mesh."""
@@ -196,29 +212,62 @@ class _Mesh:
 
     def predict(self, kept: tuple[Memory, ...]) -> StepPrediction:
         times = self._times()
-        parts, calls, spans = (self._pipelined if self.form.pipeline > 1 else self._flat)(times)
+        parts, calls, spans, shared = (self._pipelined if self.form.pipeline > 1 else self._flat)(times)
         inside, share = parts.tensor, self.within.tensor_share
         parts = replace(parts, tensor=inside * share, expert=inside * (1 - share))
         parts = self._with_loading(self._less_often(parts))
         alone = self.batch_size / self.model.compute.step(self.batch_size)
         return StepPrediction(
             self.form, self.devices, self.batch_size, parts, kept, calls, alone, self.model.compute.spread, spans,
-            self.devices > self.fabric.node,
+            self.devices > self.fabric.node, shared, self._crowded(calls),
         )  # fmt: skip
 
     def _less_often(self, parts: StepParts) -> StepParts:
         """Return the mean step of local SGD, which averages after some steps only."""
         every = self.form.sync_every
-        return replace(parts, sync=parts.sync / every, steal=parts.steal / every, copies=parts.copies / every)
+        rare = {name: getattr(parts, name) / every for name in ("sync", "steal", "copies", "contention")}
+        return replace(parts, **rare)
 
     def _with_loading(self, parts: StepParts) -> StepParts:
         """Return the step with what slow loaders add: the slower decides, as in the model of published trainings."""
-        if not self.model.loader_rate:
+        loading = self.fabric.links.loading_seconds(self._loaded) if self.fabric.links is not None else 0.0
+        if self.model.loader_rate:
+            samples = self.batch_size * self.form.data * min(self.fabric.node, self.devices) / self.devices
+            loading = max(loading, samples / self.model.loader_rate)
+        if not loading:
             return parts
         power = read_parameters()["input_power"]
-        samples = self.batch_size * self.form.data * min(self.fabric.node, self.devices) / self.devices
-        loading = samples / self.model.loader_rate
-        return replace(parts, input=(parts.total**power + loading**power) ** (1 / power) - parts.total)
+        whole = (parts.total**power + loading**power) ** (1 / power)
+        return replace(parts, input=max(0.0, whole - parts.total))
+
+    @property
+    def _loaded(self) -> float:
+        """Bytes of samples that are copied to each device for a step; of a pipeline only the first stage loads."""
+        if self.form.pipeline > 1:
+            return 0.0
+        given = self.model.input_bytes
+        return self.batch_size * (self.model.profile.input_bytes if given is None else given)
+
+    @property
+    def _traffic(self) -> Traffic | None:
+        """What collectives within layers put on links; of those of tensors and of experts the former."""
+        calls = [call for one in self.within.calls for call in one.all if call.group.size > 1]
+        first = next((call for call in calls if call.collective != "all_to_all"), calls[0] if calls else None)
+        return None if first is None else Traffic(f"{first.collective} within layers", first.group)
+
+    def _crowded(self, calls: Sequence[Sequence[Call]]) -> tuple[tuple[str, SharedLink], ...]:
+        """Return by part of the step the link on which messages of its largest collective hold each other back."""
+        links, within = self.fabric.links, self._traffic
+        if links is None:
+            return ()
+        inside = within.group if within is not None else None
+        others = [call for stage in calls for call in stage if call.group not in (inside, Group(1))]
+        most = max(
+            (call for call in others if call.collective != "send_recv"), key=lambda call: call.sent, default=None
+        )
+        asked = {"sync": Traffic(most.collective, most.group) if most is not None else None, "tensor": within}
+        found = [(part, links.crowded(one)) for part, one in asked.items() if one is not None]
+        return tuple((part, link) for part, link in found if link is not None)
 
     def _times(self) -> BlockTimes:
         """Return what a device computes of each block for a microbatch; recomputing is part of backward."""
@@ -243,12 +292,11 @@ class _Mesh:
             if sharded and count and not is_unit(self.profile, block):
                 root = Unit(0.0, 0.0, root.parameter_bytes + count * weight, root.gradient_bytes + count * grad)
                 count = 0
-            unit = Unit(forward + ahead, backward + behind, count * weight, count * grad)
+            unit = Unit(forward + ahead, backward + behind, count * weight, count * grad, ahead, behind)
             if found and not block.parameters:
-                last = found.pop()
-                unit = replace(last, forward=last.forward + unit.forward, backward=last.backward + unit.backward)
+                unit = found.pop().joined(unit)
             found.append(unit)
-        return Work(found, self._gradients(times), root)
+        return Work(found, self._gradients(times), root, self._traffic, self._loaded)
 
     @property
     def _gradient_item(self) -> int:
@@ -268,12 +316,13 @@ class _Mesh:
             first += count
         return self.profile.gradients(self._gradient_item, shares)
 
-    def _flat(self, times: BlockTimes) -> tuple[StepParts, tuple[tuple[Call, ...], ...], Spans]:
+    def _flat(self, times: BlockTimes) -> _Found:
         found, pieces = sync_step(self._work(times), self.form, self._groups(), self._steal()), self.form.pieces
         inside = pieces * self.within.seconds(slice(None))
         steal = max(0.0, found.seconds - found.compute - found.exposed)
         parts = self._parts(found.compute - inside, inside, 0.0, found, steal)
-        return parts, (join_calls([*found.calls, *self._calls_within(slice(None))]),), found.spans
+        calls = join_calls([*found.calls, *self._calls_within(slice(None))])
+        return _Found(parts, (calls,), found.spans, found.delay.links)
 
     def _calls_within(self, blocks: slice) -> list[Call]:
         """Return what some blocks exchange in a step."""
@@ -281,7 +330,7 @@ class _Mesh:
             call._replace(times=call.times * self.form.pieces) for one in self.within.calls[blocks] for call in one.all
         ]
 
-    def _pipelined(self, times: BlockTimes) -> tuple[StepParts, tuple[tuple[Call, ...], ...], Spans]:
+    def _pipelined(self, times: BlockTimes) -> _Found:
         """Return a pipeline's step; each stage exchanges its gradients when it has them all, and no other is kept."""
         form = self.form
         if form.form in SHARDED:
@@ -313,7 +362,7 @@ class _Mesh:
             join_calls([*sync.calls, *(call for one in part for call in [*one.sends, *self._calls_within(one.blocks)])])
             for part, sync in zip(of_device, syncs, strict=True)
         )
-        return self._parts(busy[most] - inside, inside, waited, found, 0.0), calls, spans
+        return _Found(self._parts(busy[most] - inside, inside, waited, found, 0.0), calls, spans)
 
     def _stages(self, times: BlockTimes) -> list["_StageWork"]:
         """Return the stages of a pipeline, with the messages that each sends on and back in a step."""
@@ -371,7 +420,10 @@ class _Mesh:
                 copies = values["copy_passes"] * gradients / shared / self.model.memory_bandwidth
                 copies += values["fixed_ms"] / 1e3
             stragglers = self._straggling(values, compute + optimizer)
-        return StepParts(compute, optimizer, inside, 0.0, waited, sync.exposed, steal, copies, stragglers)
+        return StepParts(
+            compute, optimizer, inside, 0.0, waited, sync.exposed, steal, copies, stragglers,
+            contention=sync.delay.seconds,
+        )  # fmt: skip
 
 
 def _greatest(count: int) -> float:

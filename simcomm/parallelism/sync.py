@@ -1,25 +1,47 @@
 """What the devices of the ``data`` axis exchange in a step, by form, as a timeline with the backward that hides it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collectives.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.parallelism import SHARDED, Parallelism
 from simcomm.overlap import overlap
-from simcomm.parallelism.fabric import Call, Fabric, Group, join_calls
+from simcomm.parallelism.fabric import Call, Fabric, join_calls
+from simcomm.parallelism.groups import Group
+from simcomm.parallelism.shared_links import NO_DELAY, Delay, Traffic, delay_of
 from simcomm.parallelism.timeline import Program
 
 MIB = 1 << 20
+COMPUTE, COMMUNICATION = (0, "compute"), (0, "communication")
+SAME = 1e-9  # of backward: shares of it that differ by less are one
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Layers that are gathered together: seconds for a microbatch, and bytes of their parameters as they travel."""
+    """Layers that are gathered together: seconds for a microbatch, and bytes of their parameters as they travel.
+
+    Of the seconds those of collectives within the layers are ``forward_calls`` and ``backward_calls``.
+    """
 
     forward: float
     backward: float
     parameter_bytes: float
     gradient_bytes: float
+    forward_calls: float = 0.0
+    backward_calls: float = 0.0
+
+    def slowed(self, forward: float, backward: float) -> "Unit":
+        """Return the unit with computing that takes so many times as long."""
+        return replace(
+            self,
+            forward=self.forward_calls + (self.forward - self.forward_calls) * forward,
+            backward=self.backward_calls + (self.backward - self.backward_calls) * backward,
+        )
+
+    def joined(self, other: "Unit") -> "Unit":
+        """Return the unit with the seconds of layers behind it that have no parameters."""
+        seconds = ("forward", "backward", "forward_calls", "backward_calls")
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in seconds})
 
 
 NO_ROOT = Unit(0.0, 0.0, 0.0, 0.0)
@@ -30,11 +52,18 @@ class Work:
     """What a device computes and has to exchange: units in the order of forward, gradients in that of backward.
 
     The parameters of the ``root`` are those of no unit: they are gathered once, and kept until backward is through.
+    ``within`` is the traffic of collectives within layers, and ``loading`` the bytes of samples copied to the device.
     """
 
     units: Sequence[Unit]
     gradients: Sequence[Gradient]
     root: Unit = NO_ROOT
+    within: Traffic | None = None
+    loading: float = 0.0
+
+    def slowed(self, forward: float, backward: float) -> "Work":
+        """Return the work with computing that takes so many times as long; collectives within layers do not."""
+        return replace(self, units=[unit.slowed(forward, backward) for unit in self.units])
 
 
 @dataclass(frozen=True)
@@ -50,6 +79,7 @@ class SyncTimes:
     hidden: float
     calls: tuple[Call, ...] = ()
     spans: tuple[tuple[str, str, float, float], ...] = ()  # name, stream, begin, end
+    delay: Delay = NO_DELAY  # by links that are shared, which is in none of the seconds
 
     @property
     def sent(self) -> float:
@@ -79,7 +109,7 @@ def sync_step(work: Work, form: Parallelism, groups: DataGroups, steal: float) -
     """Return the times of a step without pipeline, its optimizer apart."""
     if form.data == 1:
         compute = form.pieces * sum(unit.forward + unit.backward for unit in work.units)
-        return SyncTimes(compute, compute, 0.0, 0.0)
+        return SyncTimes(compute, compute, 0.0, 0.0, delay=_delay_of_buckets(work, form, groups, [], []))
     if form.form == "data_parallel":
         return _by_one_process(work, form, groups)
     if form.form in SHARDED:
@@ -111,9 +141,42 @@ def _in_buckets(work: Work, form: Parallelism, groups: DataGroups, steal: float)
     end = before + times.finished
     spans += [(afterwards[0].collective, "communication", end, end + gathered)] if gathered else []
     hidden = max(0.0, sum(seconds) + gathered - exposed)
+    slow = work.slowed(1.0, 1 + max(0.0, times.computed - backward) / backward) if backward else work
+    delay = _delay_of_buckets(slow, form, groups, found, calls)
     return SyncTimes(
-        end + gathered, before + backward, exposed, hidden, join_calls([*calls, *afterwards]), tuple(spans)
+        end + gathered, before + backward, exposed, hidden, join_calls([*calls, *afterwards]), tuple(spans), delay
     )
+
+
+def _delay_of_buckets(
+    work: Work, form: Parallelism, groups: DataGroups, buckets: Sequence[Bucket], calls: Sequence[Call]
+) -> Delay:
+    """Return what shared links add to a step whose gradients travel in buckets, or that has none to exchange."""
+    if groups.fabric.links is None or not (work.loading or work.within):
+        return NO_DELAY
+    program, done = Program(), list[tuple[float, int]]()  # shares of the last backward, and their tasks
+    for _ in range(form.pieces):
+        for unit in work.units:
+            _compute(program, unit, work.within, is_backward=False)
+        done, through = [], 0.0
+        for unit in reversed(work.units):
+            through += unit.backward
+            done.append((through, _compute(program, unit, work.within, is_backward=True)))
+    for bucket, call in zip(buckets, calls, strict=True):
+        ready = next((task for share, task in done if share >= (bucket.ready - SAME) * done[-1][0]), done[-1][1])
+        seconds = groups.fabric.seconds(*call[:3])
+        program.add(call.collective, COMMUNICATION, seconds, ready, traffic=Traffic(call.collective, call.group))
+    return delay_of(program, groups.fabric.links, work.loading)
+
+
+def _compute(program: Program, unit: Unit, within: Traffic | None, *after: int, is_backward: bool) -> int:
+    """Add a unit's computing and the collectives within it; return the number of the last task."""
+    name = "backward" if is_backward else "forward"
+    seconds, calls = (unit.backward, unit.backward_calls) if is_backward else (unit.forward, unit.forward_calls)
+    if within is None or not calls:
+        return program.add(name, COMPUTE, seconds, *after)
+    program.add(name, COMPUTE, seconds - calls, *after)
+    return program.add(within.name, COMPUTE, calls, traffic=within)
 
 
 def _afterwards(work: Work, form: Parallelism, group: Group) -> list[Call]:
@@ -128,13 +191,30 @@ def _afterwards(work: Work, form: Parallelism, group: Group) -> list[Call]:
 def _gathered(work: Work, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
     """ZeRO 3 and FSDP: a unit's parameters are gathered before each use, ``prefetch`` units ahead.
 
-    Its gradients are scattered after its backward; HSDP then averages them between its groups. All collectives of a
-    device take turns, as on one communicator.
+    Its gradients are scattered after its backward; HSDP then averages them between its groups. Collectives of a group
+    take turns, as on one communicator; those of HSDP's two kinds of group are on two, and go on side by side
+    (``all_reduce_stream`` of torch's ``fsdp/_fully_shard/_fsdp_collectives.py``).
     """
+    issued, compute = _issue(work, form, groups), form.pieces * sum(unit.forward + unit.backward for unit in work.units)
+    intervals = issued.program.intervals()
+    finished = max(interval.end for interval in intervals)
+    exposed = finished - compute
+    hidden = max(0.0, issued.seconds - exposed)
+    spans = tuple(
+        (task.name, task.stream[1], *interval) for task, interval in zip(issued.program.tasks, intervals, strict=True)
+    )
+    delay = NO_DELAY
+    if groups.fabric.links is not None:
+        slow = work.slowed(1 + steal * hidden / compute, 1 + steal * hidden / compute) if compute else work
+        delay = delay_of(_issue(slow, form, groups).program, groups.fabric.links, work.loading)
+    return SyncTimes(finished + steal * hidden, compute, exposed, hidden, join_calls(issued.calls), spans, delay)
+
+
+def _issue(work: Work, form: Parallelism, groups: DataGroups) -> "_Issued":
+    """Return the program of a step whose parameters are gathered, unit by unit."""
     issued, units = _Issued(Program(), groups.fabric), work.units
     computed: list[int] = []
     order = [(number, False) for number in range(len(units))] + [(n, True) for n in reversed(range(len(units)))]
-    compute = form.pieces * sum(unit.forward + unit.backward for unit in units)
     for _ in range(form.pieces):
         waiting: Unit | None = None  # whose gradients are scattered once the next gather is on its way
         needs = issued.gather(work.root, groups, *computed[-1:])
@@ -145,19 +225,11 @@ def _gathered(work: Work, form: Parallelism, groups: DataGroups, steal: float) -
             needs += issued.gather(unit, groups, *(computed[-1 - ahead :][:1] if len(computed) > ahead else []))
             if waiting is not None:
                 issued.scatter(waiting, groups, computed[-1])
-            name, seconds = ("backward", unit.backward) if is_backward else ("forward", unit.forward)
-            computed.append(issued.program.add(name, (0, "compute"), seconds, *needs))
+            computed.append(_compute(issued.program, unit, work.within, *needs, is_backward=is_backward))
             waiting, needs = unit if is_backward else None, []
         for unit in (units[0], work.root):
             issued.scatter(unit, groups, computed[-1])
-    intervals = issued.program.intervals()
-    finished = max(interval.end for interval in intervals)
-    exposed = finished - compute
-    hidden = max(0.0, issued.seconds - exposed)
-    spans = tuple(
-        (task.name, task.stream[1], *interval) for task, interval in zip(issued.program.tasks, intervals, strict=True)
-    )
-    return SyncTimes(finished + steal * hidden, compute, exposed, hidden, join_calls(issued.calls), spans)
+    return issued
 
 
 @dataclass
@@ -181,14 +253,17 @@ class _Issued:
             return
         number = self._collective("reduce_scatter", unit.gradient_bytes, groups.shard, after)
         if groups.replicas.size > 1:
-            self._collective("all_reduce", unit.gradient_bytes / groups.shard.size, groups.replicas, number)
+            nbytes = unit.gradient_bytes / groups.shard.size
+            self._collective("all_reduce", nbytes, groups.replicas, number, stream=(0, "replicas"))
 
-    def _collective(self, kind: str, nbytes: float, group: Group, *after: int) -> int:
+    def _collective(
+        self, kind: str, nbytes: float, group: Group, *after: int, stream: tuple[int, str] = COMMUNICATION
+    ) -> int:
         """Issue a collective; return the number of its task."""
         seconds = self.fabric.seconds(kind, nbytes, group)
         self.seconds += seconds
         self.calls.append(Call(kind, nbytes, group))
-        return self.program.add(kind, (0, "communication"), seconds, *after)
+        return self.program.add(kind, stream, seconds, *after, traffic=Traffic(kind, group))
 
 
 def _by_one_process(work: Work, form: Parallelism, groups: DataGroups) -> SyncTimes:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import ModelProfile
-from simcomm.parallelism.fabric import Call, Fabric, Group
+from simcomm.parallelism.fabric import Call, Fabric
+from simcomm.parallelism.groups import Group
 from simcomm.parallelism.memory import is_layer
 
 WORDS, HEAD, LOSS = "words", "head", "loss"  # blocks of the transformers of ``realcomm.profiling``

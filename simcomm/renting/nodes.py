@@ -69,4 +69,4 @@ def scaling_node(rental: Rental) -> ScalingNode:
     nic = UNKNOWN_NIC if rental.nic_bandwidth is None else rental.nic_bandwidth / 1e9
     cores = round(rental.cores) if rental.cores is not None else USUAL_CORES * rental.gpus
     rates = {count: ratio * rate for count, rate in alike.busbw.items()}
-    return ScalingNode(rental.name, rental.gpus, alike.link, rates, cores, nic)
+    return ScalingNode(rental.name, rental.gpus, alike.link, rates, cores, nic, rental.machine)

@@ -72,6 +72,8 @@ def answer(question: Question) -> Rate:
         causes[f"scaling over {links}"] = log(found.interval(0.8)[1] / found.rate) / Z_80
     name, share = found.parts.bottleneck
     held = f"{name} {share:.0%}" if share >= 0.005 else "compute"
+    if name == "contention" and found.shared:
+        held = f"{found.shared[0].name} {share:.0%}"
     return Rate(Uncertain(found.rate, causes), held, found.efficiency)
 
 

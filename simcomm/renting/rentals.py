@@ -52,6 +52,7 @@ class Rental:
     nic_bandwidth: float | None  # bytes/s, all NICs together; None: nothing known, so no second node
     dated: date
     source: str
+    machine: str | None = None  # of the hardware catalogue
 
     @property
     def name(self) -> str:
@@ -153,6 +154,7 @@ class _Row:
             self._nic(entry),
             self._date(),
             self._text("Source"),
+            self.values["Machine"] or None,
         )
 
     def _text(self, column: str) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from collectives.buckets import FIRST_BYTES, Bucket, fill_buckets
 from collectives.records.model_profile import ModelProfile
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, Series
+from simcomm.scaling.host_copies import NO_COPIES, Copies, copied_bytes, find_copies
 
 Floats = NDArray[np.float64]
 LINK_KINDS = ("nvlink", "pcie", "host", "network")
@@ -55,6 +56,10 @@ class Cases:
     slowest_node: Floats  # likewise of as many draws as nodes
     largest: Floats  # bytes of the layer with most gradients
     more_steps: Floats  # steps that the source divides by, per step that ran
+    copied: Floats  # bytes of a sample that are copied to its GPU
+    copy_rate: Floats  # at which all GPUs of a node are copied to at once, each
+    exchange_pace: Floats  # share of its rate that the exchange keeps beside copies
+    copy_pace: Floats  # likewise of copies
 
     def take(self, rows: "NDArray[np.intp] | NDArray[np.bool_]") -> "Cases":
         """Return some of the rows."""
@@ -72,6 +77,8 @@ def make_cases(cases: Sequence[Case]) -> Cases:
     kinds = ["network" if case.nodes > 1 else case.node.kind for case in cases]
     jobs = [case.job for case in cases]
     pairs = zip(jobs, cases, strict=True)
+    copied = [copied_bytes(job.model, job.loader) for job in jobs]
+    copies = [_copies(case) if nbytes else NO_COPIES for case, nbytes in zip(cases, copied, strict=True)]
     return Cases(
         _floats(case.gpus for case in cases),
         _floats(case.nodes for case in cases),
@@ -95,7 +102,16 @@ def make_cases(cases: Sequence[Case]) -> Cases:
         _floats(expected_maximum(case.nodes) for case in cases),
         _floats(_largest(job.model, job.grad_bytes) for job in jobs),
         _floats(_more_steps(case) for case in cases),
+        _floats(copied),
+        _floats(one.rate * 1e9 for one in copies),
+        _floats(one.exchange_pace for one in copies),
+        _floats(one.pace for one in copies),
     )
+
+
+def _copies(case: Case) -> Copies:
+    """Return what copies of batches get on a case's nodes."""
+    return find_copies(case.node, -(-case.gpus // case.nodes), several=case.nodes > 1)
 
 
 def cases_of_series(series: Iterable[Series]) -> list[Case]:

@@ -26,6 +26,7 @@ class NodeKeys(_Keys):
     link: Name
     cores: Count
     nic_GBps: Rate  # noqa: N815 - as the file has it
+    machine: Name | None = None  # of the hardware catalogue, whose PCIe links it has
     note: Word = ""
 
 

@@ -18,6 +18,7 @@ from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile
 from collectives.suggestions import suggest
 from simcomm.cluster.hardware_parts import find_part, parts
+from simcomm.cluster.presets import machine_entries
 from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SameGpuKeys, SeriesKeys, Sync, read_keys
 from simcomm.scaling.models import find_model
 
@@ -53,6 +54,7 @@ class ScalingNode(NamedTuple):
     busbw: Mapping[int, float]  # GB/s by GPU count
     cores: int
     nic_GBps: float  # noqa: N815 - the unit as it is written
+    machine: str | None = None  # of the hardware catalogue, whose PCIe links it has
 
     @property
     def kind(self) -> LinkKind:
@@ -215,8 +217,21 @@ def _nodes(path: Path, text: str, content: Mapping[str, Any]) -> dict[str, Scali
         keys = read_keys(where, NodeKeys, table)
         if keys.link not in links:
             links[keys.link] = _link(where, _find(f"{where}: link", keys.link, _own_links()))
-        found[name] = ScalingNode(name, keys.gpus, keys.link, links[keys.link], keys.cores, keys.nic_GBps)
+        if keys.machine is not None:
+            _check_machine(where, keys.machine, keys.gpus)
+        found[name] = ScalingNode(name, keys.gpus, keys.link, links[keys.link], keys.cores, keys.nic_GBps, keys.machine)
     return found
+
+
+def _check_machine(where: str, machine: str, gpus: int) -> None:
+    """Raise InputError for a machine that the hardware catalogue does not have, or that has another number of GPUs."""
+    if machine not in machine_entries():
+        raise InputError(
+            f"{where}: machine = {machine!r} is not in the hardware catalogue; {suggest(machine, machine_entries())}"
+        )
+    has = machine_entries()[machine]["gpus"]
+    if has != gpus:
+        raise InputError(f"{where}: machine = {machine!r} has {has} GPUs, and gpus = {gpus}; give the machine's")
 
 
 def _link(where: str, table: Mapping[str, Any]) -> dict[int, float]:

@@ -11,9 +11,11 @@ from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.descriptions import describe_preset
+from simcomm.nccl.host_links import SharedLink
 from simcomm.nccl.predict import predict_seconds
 from simcomm.scaling.cases import Case, make_cases
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, find_node, find_scaling_gpu, read_own
+from simcomm.scaling.host_copies import find_copies
 from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.models import find_model
 from simcomm.scaling.parameters import read_parameters
@@ -26,13 +28,14 @@ SLOW_NIC = 1.25  # GB/s, of a machine whose NICs the catalogue does not know
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of a step by what they go to: ``input`` is what loaders add, the others are as in ``StepTimes``."""
+    """Seconds of a step by what they go to, as in ``StepTimes``: ``input`` is what loaders add."""
 
     compute: float
     jitter: float
     copies: float
     exposed: float
     steal: float
+    contention: float
     input: float
 
     @property
@@ -48,7 +51,7 @@ class Parts:
     def bottleneck(self) -> tuple[str, float]:
         """What takes most beside computing, and its share of the step. ``communication``: exposed and steal."""
         shares = {"communication": self.exposed + self.steal, "copies": self.copies, "stragglers": self.jitter,
-                  "input": self.input}  # fmt: skip
+                  "contention": self.contention, "input": self.input}  # fmt: skip
         name = max(shares, key=lambda key: shares[key])
         return name, shares[name] / self.total
 
@@ -61,6 +64,7 @@ class ScaledRate:
     efficiency: float  # of linear scaling
     parts: Parts
     rests_on: Shares  # by which its interval is wider
+    shared: tuple[SharedLink, ...] = ()  # links on which batches that are copied hold the exchange back
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
         """Return bounds of the rate, given the rate of one GPU. Raise InputError for a coverage that is no share."""
@@ -100,7 +104,8 @@ def predict_rate(
     rate = gpus * float(columns.batch[0]) / float(times.total[0]) * float(columns.more_steps[0])
     parts = Parts(**{name: float(getattr(times, name)[0]) for name in PARTS})
     rests_on = Shares(*(float(np.asarray(column)[0]) for column in times.shares(columns, given)))
-    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, rests_on)
+    shared = find_copies(place, -(-gpus // nodes), several=nodes > 1).links if parts.contention else ()
+    return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, rests_on, shared)
 
 
 def _check(gpus: int, nodes: int, one_gpu_rate: float) -> None:
@@ -156,7 +161,7 @@ def node_of_machine(machine: str) -> ScalingNode:
     busbw = {count: _bus_bandwidth(machine, count) for count in counts if count > 1}
     staged = system.link == "pcie" and not system.p2p
     link = "host" if staged else "pcie" if system.link == "pcie" else "nvswitch"
-    return ScalingNode(machine, gpus, link, busbw or {1: 1.0}, CORES * gpus, system.nic or SLOW_NIC)
+    return ScalingNode(machine, gpus, link, busbw or {1: 1.0}, CORES * gpus, system.nic or SLOW_NIC, machine)
 
 
 def _bus_bandwidth(machine: str, gpus: int) -> float:

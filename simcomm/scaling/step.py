@@ -27,18 +27,22 @@ USUAL_STEP = 0.2  # s
 FULL_NIC = 12.5e9  # bytes/s of a NIC from which on communication takes as much from backward as it can
 DDP, AFTER, PS, NONE = range(len(SYNCS))
 NVLINK, PCIE, HOST, NETWORK = range(len(LINK_KINDS))
-PARTS = ("compute", "jitter", "copies", "exposed", "steal", "input")
+PARTS = ("compute", "jitter", "copies", "exposed", "steal", "contention", "input")
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of a step by what they go to; arrays of one length. ``input``: what loaders add."""
+    """Seconds of a step by what they go to; arrays of one length. ``input``: what loaders add.
+
+    ``contention`` is what batches that are copied over the links of the exchange add to it.
+    """
 
     compute: Floats
     jitter: Floats
     copies: Floats
     exposed: Floats
     steal: Floats
+    contention: Floats
     input: Floats
 
     @property
@@ -52,7 +56,7 @@ class StepTimes:
         total = self.total
         waiting = self.jitter / total
         return Shares(
-            (self.exposed + self.steal + self.copies) / total,
+            (self.exposed + self.steal + self.copies + self.contention) / total,
             np.where(cases.variable, 0.0, waiting),
             1 - (1 - self.input / total) ** values["input_power"],
             np.where(cases.variable, waiting, 0.0),
@@ -63,21 +67,21 @@ class StepTimes:
 def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> StepTimes:
     """Return the seconds of a step, by those that it takes one GPU alone."""
     several = (cases.gpus > 1) & (cases.sync != NONE)
-    exposed, steal = _communication(cases, values, alone)
-    exposed, steal = np.where(several, exposed, 0.0), np.where(several, steal, 0.0)
+    exchanged = (np.where(several, part, 0.0) for part in _communication(cases, values, alone))
+    exposed, steal, contention = exchanged
     passes = cases.gradient_bytes * values["copy_passes"] / cases.memory
     copies = np.where(several, passes + values["fixed_ms"] / 1e3, 0.0)
     spread = np.where(cases.variable, values["jitter_variable"], values["jitter"])
     steps = np.minimum(1.0, USUAL_STEP / alone) ** 0.5  # what differs from step to step averages out in a long one
     jitter = alone * (spread * cases.slowest + values["jitter_nodes"] * steps * cases.slowest_node)
-    on_gpus = alone + jitter + copies + exposed + steal
+    on_gpus = alone + jitter + copies + exposed + steal + contention
     loading = _loading(cases, values)
     total = (on_gpus ** values["input_power"] + loading ** values["input_power"]) ** (1 / values["input_power"])
-    return StepTimes(alone, jitter, copies, exposed, steal, np.maximum(total - on_gpus, 0.0))
+    return StepTimes(alone, jitter, copies, exposed, steal, contention, np.maximum(total - on_gpus, 0.0))
 
 
-def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> tuple[Floats, Floats]:
-    """Return seconds that communication adds after backward, and those that it takes from backward."""
+def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return seconds that communication adds after backward, those that it takes from backward, and contention's."""
     backward = BACKWARD_SHARE * alone
     each_byte, each_bucket = _message_seconds(cases, values)
     whole = cases.gradient_bytes * each_byte + cases.count * each_bucket
@@ -85,12 +89,34 @@ def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> 
     before = cases.before * each_byte[:, None] + np.arange(cases.buckets.shape[1]) * each_bucket[:, None]
     ends = cases.ready * backward[:, None] - (1 - steal)[:, None] * before
     end = np.where(cases.buckets > 0, ends, -np.inf).max(axis=1) + whole
+    overlapped = cases.sync == DDP
+    first = alone - backward + np.where(overlapped, cases.ready[:, 0], 1.0) * backward
+    delay = _copy_delay(cases, first, whole)
+    # the first bucket is late by it, and what follows as far as it had not waited for backward
+    later = np.maximum(end, ends[:, 0] + whole + delay) - np.maximum(end, backward + steal * whole)
+    later = np.where(overlapped, np.maximum(later, 0.0), np.where(cases.sync == AFTER, delay, 0.0))
     exposed = np.clip((end - backward - steal * whole) / (1 - steal), 0.0, whole)
     taken = steal * (whole - exposed)
     served = _server_seconds(cases, values)
     after = np.where(cases.sync == PS, served, whole)
-    overlapped = cases.sync == DDP
-    return np.where(overlapped, exposed, after), np.where(overlapped, taken, 0.0)
+    return np.where(overlapped, exposed, after), np.where(overlapped, taken, 0.0), later
+
+
+def _copy_delay(cases: Cases, first: Floats, whole: Floats) -> Floats:
+    """Return what the next batch's copies delay an exchange that begins at ``first`` and takes ``whole`` alone.
+
+    The copies begin with the step, and share links with the exchange until one of the two is through.
+    """
+    left = np.maximum(copy_seconds(cases) - first, 0.0)
+    beside = np.minimum(left / cases.copy_pace, whole / cases.exchange_pace)
+    delay: Floats = beside * (1 - cases.exchange_pace)
+    return delay
+
+
+def copy_seconds(cases: Cases) -> Floats:
+    """Return what copying a batch to each GPU of a node takes."""
+    seconds: Floats = cases.batch * cases.copied / cases.copy_rate
+    return seconds
 
 
 def steal_of(cases: Cases, values: Mapping[str, float]) -> Floats:
@@ -134,11 +160,11 @@ def _server_seconds(cases: Cases, values: Mapping[str, float]) -> Floats:
 
 
 def _loading(cases: Cases, values: Mapping[str, float]) -> Floats:
-    """Return the seconds in which a node's cores make the batches of its GPUs; 0 where they decode nothing."""
+    """Return the seconds in which a node's cores make the batches of its GPUs, or its PCIe links bring them there."""
     images = cases.batch * cases.gpus / cases.nodes
     rates = {"dali": values["dali_per_core"], "decode": values["decode_per_core"]}
     rate = np.array([rates.get(loader, np.inf) for loader in LOADERS])[cases.loader]
-    seconds: Floats = images / (cases.cores * rate)
+    seconds: Floats = np.maximum(images / (cases.cores * rate), copy_seconds(cases))
     return seconds
 
 

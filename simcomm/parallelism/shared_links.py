@@ -1,0 +1,145 @@
+"""What shares the links of a host while a training step goes on: groups of a mesh, streams of a step, copied batches.
+
+Three things can be switched off, each by its word in ``CONTENTION``:
+
+* ``groups``: the groups of a mesh have their collectives at once, and their GPUs are where the mesh puts them;
+* ``streams``: what the data axis exchanges goes on beside collectives within layers, and beside other such groups;
+* ``loading``: batches are copied to the GPUs over the PCIe links. The copy of the next one begins with the step, as
+  torch's prefetching loaders issue it, at all GPUs at once.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from simcomm.nccl.descriptions import System
+from simcomm.nccl.host_links import FULL, HostLinks, SharedLink, Stream
+from simcomm.nccl.settings import NcclSettings
+from simcomm.parallelism.groups import Group
+from simcomm.parallelism.timeline import DONE, Interval, Program, Task, run_sharing, run_tasks
+
+CONTENTION = ("groups", "streams", "loading")
+
+
+class Traffic(NamedTuple):
+    """What a step puts on links at some time: collectives of all groups like one, or without a group loading."""
+
+    name: str
+    group: Group | None = None
+
+
+LOADING = Traffic("loading")
+
+
+@dataclass
+class StepLinks:
+    """The links of one of the hosts of a training: all hosts do the same."""
+
+    system: System
+    settings: NcclSettings
+    contention: frozenset[str] = frozenset(CONTENTION)
+    reached: Callable[[str, Group], float] | None = None  # GB/s that software sends with in a collective; None: links'
+    _paces: dict[frozenset[Hashable], Mapping[Hashable, float]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.host = HostLinks(self.system, self.settings)
+
+    @property
+    def places_groups(self) -> bool:
+        """Whether groups of a host's GPUs have the hops of their places, beside each other, over PCIe."""
+        return "groups" in self.contention and self.host.host.link in ("pcie", "bridge")
+
+    def stream(self, traffic: Traffic) -> Stream:
+        """Return the flows of a host."""
+        group = traffic.group
+        if group is None:
+            return self.host.loading(traffic.name)
+        parts = group.on_host(self.system.gpus)
+        if traffic.name == "send_recv":
+            return self.host.messages(traffic.name, parts)
+        found = self.host.rings(traffic.name, parts, ranks=group.size)
+        return found if self.reached is None else found._replace(most=self.reached(traffic.name.split()[0], group))
+
+    def paces(self, going: frozenset[Hashable]) -> Mapping[Hashable, float]:
+        """Return the pace of each traffic where these go on at once."""
+        if going not in self._paces:
+            known = sorted((one for one in going if isinstance(one, Traffic)), key=str)
+            self._paces[going] = self._all(known) if "streams" in self.contention else self._beside_loading(known)
+        return self._paces[going]
+
+    def _all(self, going: Sequence[Traffic]) -> dict[Hashable, float]:
+        found: dict[Hashable, float] = {}
+        found.update(zip(going, self.host.paces([self.stream(one) for one in going]), strict=True))
+        return found
+
+    def _beside_loading(self, going: Sequence[Traffic]) -> dict[Hashable, float]:
+        """Return the paces of collectives that only loading holds back, and of loading beside each by itself."""
+        found: dict[Hashable, float] = {}
+        found.update((one, 1.0) for one in going)
+        if LOADING in going:
+            for one in going:
+                if one != LOADING:
+                    pair = self._all([LOADING, one])
+                    found[one], found[LOADING] = pair[one], min(found[LOADING], pair[LOADING])
+        return found
+
+    def loading_seconds(self, nbytes: float) -> float:
+        """Return what it takes to copy so many bytes to each GPU at once; 0 where that is switched off."""
+        return nbytes / (self.host.rate(self.host.loading()) * 1e9) if "loading" in self.contention else 0.0
+
+    def shared(self, traffic: Sequence[Traffic]) -> tuple[SharedLink, ...]:
+        """Return the links on which these hold each other back, the narrowest first."""
+        return tuple(self.host.shared([self.stream(one) for one in traffic]))
+
+    def crowded(self, traffic: Traffic) -> SharedLink | None:
+        """Return the link on which messages of one traffic hold each other back, None where none does."""
+        return self.host.crowded(self.stream(traffic)) if "groups" in self.contention else None
+
+
+class Delay(NamedTuple):
+    """What sharing links adds to a step, and the links."""
+
+    seconds: float = 0.0
+    links: tuple[SharedLink, ...] = ()
+
+
+NO_DELAY = Delay()
+
+
+def delay_of(program: Program, links: StepLinks | None, loading: float) -> Delay:
+    """Return what a step takes longer as its traffic shares links, where ``loading`` bytes are copied to each GPU.
+
+    The copies themselves are not waited for: what they hold back is. The links are those of the traffic that went on at
+    once for longest.
+    """
+    if links is None:
+        return NO_DELAY
+    tasks, copying = program.tasks, links.loading_seconds(loading)
+    if copying:
+        tasks = [*tasks, Task(LOADING.name, (0, LOADING.name), copying, (), LOADING)]
+    traffic = frozenset(task.traffic for task in tasks if isinstance(task.traffic, Traffic))
+    if len(traffic) < 2 or min(links.paces(traffic).values()) > FULL:
+        return NO_DELAY
+    sharing, apart = run_sharing(tasks, links.paces), run_tasks(tasks)
+    ends = [
+        max(one.end for one, task in zip(intervals, tasks, strict=True) if task.traffic != LOADING)
+        for intervals in (sharing, apart)
+    ]
+    seconds = ends[0] - ends[1]
+    return Delay(seconds, links.shared(_longest(tasks, sharing, links))) if seconds > DONE * ends[1] else NO_DELAY
+
+
+def _longest(tasks: Sequence[Task], intervals: Sequence[Interval], links: StepLinks) -> list[Traffic]:
+    """Return the traffic that held each other back for longest."""
+    busy = [
+        (task.traffic, one) for task, one in zip(tasks, intervals, strict=True) if isinstance(task.traffic, Traffic)
+    ]
+    moments = sorted({time for _, one in busy for time in one})
+    seconds = dict[frozenset[Hashable], float]()
+    for begin, end in pairwise(moments):
+        going = frozenset(traffic for traffic, one in busy if one.begin <= begin and end <= one.end)
+        if len(going) > 1 and min(links.paces(going).values()) <= FULL:
+            seconds[going] = seconds.get(going, 0.0) + end - begin
+    found = max(seconds, key=lambda going: seconds[going], default=frozenset())
+    return sorted((one for one in found if isinstance(one, Traffic)), key=str)
