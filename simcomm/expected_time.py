@@ -1,5 +1,7 @@
 """How long a simulation is expected to take on this machine, roughly, from how many messages it has."""
 
+import numpy as np
+
 from collectives.declaration import Algorithm
 from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.size_check import (
@@ -11,6 +13,7 @@ from collectives.schedule.size_check import (
     estimate_pairs,
 )
 from collectives.schedule.symbolic_build import SMALL, AnySchedule, message_count, seems_cyclic, seems_on_grid
+from collectives.step import Kind
 from simcomm.engine_choice import FEW
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
@@ -19,6 +22,7 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble
 SIMPY_RATE, COMPILED_RATE, LEAST_COMPILED_S = 15_000.0, 500_000.0, 0.02
 SHORTCUT_RATE = 350_000_000.0  # messages a second in a shortcut: all_reduce/ring on 4,000 to 60,000 ranks
 CYCLIC_S, ASKED_S = 1.2e-5, 6e-6  # an operation as it is written down: of one rank for all, of every rank
+APART_S = 1e-6  # a message, for each that its rank posts with it, where no two end together: all_reduce/direct
 RECORDED_S = 5e-5  # a message, where it is recorded to see who waited for whom
 AGAIN_S = 0.003  # a run that differs from the one before in its seed only
 ALL_RUNS, MADE_SHARE = 20, 0.25  # repetitions that are always made, and the share of the others that usually is
@@ -30,7 +34,8 @@ def expected_seconds(
     """Return about how many seconds a run takes with the repetitions that its median usually needs.
 
     Where all ranks say the same and nothing changes meanwhile, a shortcut usually finds the times without simulating
-    every message, which is quicker by far. Where none applies it takes longer.
+    every message, which is quicker by far. Where none applies it takes longer, and longest where messages that share
+    links are each late by chance.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.symbolic_build import build_compact
@@ -43,11 +48,21 @@ def expected_seconds(
     if engine == "simpy" or (engine is None and messages * trouble.runs <= FEW):
         return runs * (messages / SIMPY_RATE + recorded)
     is_short = isinstance(schedule, RelativeSchedule) and not trouble.links_change and not trouble.fails_ranks
-    if is_short and not record:
+    at_once = _posted_at_once(schedule) if trouble.is_random and isinstance(schedule, RelativeSchedule) else 1
+    if at_once > 1:
+        simulated_s = messages * max(1 / COMPILED_RATE, APART_S * at_once)
+    elif is_short and not record:
         simulated_s = messages / schedule.world_size / COMPILED_RATE + messages / SHORTCUT_RATE
     else:
         simulated_s = messages / COMPILED_RATE
     return LEAST_COMPILED_S + (runs - 1) * AGAIN_S + runs * (simulated_s + recorded)
+
+
+def _posted_at_once(schedule: RelativeSchedule) -> int:
+    """Return the most messages that a channel of a rank sends in a step."""
+    sends = schedule.kind == Kind.SEND
+    steps = schedule.step[sends].astype(np.int64) * schedule.channels + schedule.channel[sends]
+    return int(np.unique(steps, return_counts=True)[1].max(initial=0))
 
 
 def expected_build_seconds(algorithm: Algorithm, world_size: int, root: int = 0) -> float:

@@ -27,6 +27,7 @@ from ringlab.terminal.console import PlainConsole
 from ringlab.terminal.progress import TerminalProgress
 from simcomm.compiling import told_of_compiling
 from simcomm.expected_time import expected_seconds
+from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import RankTrouble, Trouble
 
 LONG = """
@@ -172,6 +173,33 @@ def test_the_expected_time_grows_with_messages_and_repetitions():
     assert expected_seconds(ring, "simpy") == pytest.approx(64 * 63 * 2 / 15_000)
     assert expected_seconds(ring) < expected_seconds(ring, trouble=failing) < expected_seconds(ring, "simpy")
     assert expected_seconds(ring, trouble=slow, record=True) > expected_seconds(ring, trouble=slow)
+
+
+def test_what_is_late_by_chance_takes_long_where_messages_share_links():
+    late = Trouble(messages=Jitter("uniform", 1e-6), repetitions=1)
+    few, many, ring = (
+        build_compact(find_algorithm(f"all_reduce/{name}"), p)
+        for name, p in (("direct", 64), ("direct", 256), ("ring", 256))
+    )
+    assert expected_seconds(many, trouble=late) > 16 * expected_seconds(
+        few, trouble=late
+    )  # messages, and more for each
+    assert expected_seconds(many, trouble=late) > 100 * expected_seconds(many)
+    assert expected_seconds(ring, trouble=late) == pytest.approx(expected_seconds(ring))
+
+
+def test_of_auto_is_said_what_it_takes_in_trouble(monkeypatch, tmp_path):
+    file, heard = tmp_path / "auto.toml", Heard()
+    file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
+    prediction.predict(load(file), progress=heard)
+    assert heard.notes == []
+    monkeypatch.setattr(prediction, "LONG_S", 0.0)
+    prediction.predict(load(file), progress=heard)
+    assert len(heard.notes) == 1
+    assert heard.notes[0].startswith("all_reduce/auto (direct) is the fastest without trouble, but about ")
+    heard.notes.clear()
+    prediction.predict(load("star8"), progress=heard)
+    assert heard.notes == []
 
 
 def test_a_long_prediction_says_first_how_many_messages_and_how_long(tmp_path):

@@ -16,7 +16,7 @@ from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.schedule.size_check import allowed
 from collectives.schedule.symbolic_build import message_count
-from collectives.units import format_size
+from collectives.units import format_size, format_time
 from collectives.workload import Training
 from ringlab.answers.announcing import (
     Expected,
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 
 MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
+
+LONG_S = 60.0  # of simulating a row
 
 MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
 
@@ -193,12 +195,20 @@ def _announce(rows: "Sequence[_Row]", progress: Progress | None) -> None:
     """Say how many messages there are to simulate, and how long that should take, where it is more than a moment."""
     seconds = sum(row.expected.seconds for row in rows)
     announce(progress, f"{sum(row.messages for row in rows):,} messages to simulate in {len(rows)} rows", seconds)
+    of_auto = {row.name: row for row in sorted(rows, key=lambda row: row.expected.seconds) if row.is_auto}
+    for name, row in of_auto.items():
+        if progress is not None and row.is_long and row.trouble != NO_TROUBLE:
+            progress.note(
+                f"{name} is the fastest without trouble, but about {format_time(row.expected.seconds)} of that are to "
+                "simulate it in trouble; an algorithm that is named in place of auto may take far less"
+            )
 
 
 def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tuple[list[tuple["_Row", Figures]], bool]:
     """Return the figures of all rows or, after an interrupt, of those that were done, and whether there was one.
 
-    Rows that may be refused for their size are the first to be simulated, so that no other has been in vain.
+    Rows that may be refused for their size are the first to be simulated, so that no other has been in vain, and those
+    that take long are the last, so that an interrupt leaves the others.
     """
     found: dict[int, tuple[_Row, Figures]] = {}
     total, done = sum(row.messages for row in rows), 0
@@ -210,7 +220,7 @@ def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tu
 
     interrupted = False
     try:
-        for index in sorted(range(len(rows)), key=lambda index: not rows[index].may_be_too_large):
+        for index in sorted(range(len(rows)), key=lambda at: (not rows[at].may_be_too_large, rows[at].is_long)):
             row = rows[index]
             tick(0, done, total, f"messages, {row.name}")
             before = done
@@ -271,6 +281,17 @@ class _Row(NamedTuple):
         return self.asked.algorithm.full_name if isinstance(self.asked, Request) else f"training/{self.asked.sync_name}"
 
     @property
+    def is_auto(self) -> bool:
+        """Whether the model chose its algorithm."""
+        algorithm = self.asked.algorithm if isinstance(self.asked, Request) else self.asked.gradient_sync
+        return algorithm is not None and algorithm.by_model
+
+    @property
+    def is_long(self) -> bool:
+        """Whether simulating it takes longer than one waits for."""
+        return self.expected.seconds > LONG_S
+
+    @property
     def may_be_too_large(self) -> bool:
         """Whether it can only be simulated where a shortcut applies, which is found out then."""
         return self.messages > allowed(MOST_MESSAGES) * self.runs * self.expected.collectives
@@ -313,10 +334,11 @@ class _Simulator:
             for training in trainings:
                 check_sync(training, cluster, self._engine(training), trouble)
             comparison = self.scenario.collective
+            first_alike = next(other for other, (one, _) in enumerate(places) if one == cluster)
             announce_auto(progress, list(comparison.requests(cluster.world_size)) if comparison else [], cluster)
             asked: list[Request | Training] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
-                *(self._resolve(training, place, cluster) for training in trainings),
+                *(self._resolve(training, first_alike, cluster) for training in trainings),
             ]
             asked = [one for one in asked if self._may_fit(one, cluster)]
             announce_building(asked, cluster.world_size, progress)

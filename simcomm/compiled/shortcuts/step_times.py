@@ -55,7 +55,7 @@ def step_times(
 
 
 def _joined(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 class _Channel:
