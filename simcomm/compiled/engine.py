@@ -7,6 +7,7 @@ are alike, and *events* simulates every message. ``docs/engines.md`` says why th
 
 from collections import deque
 from collections.abc import Iterable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
 EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
 NO_LIMIT = 1 << 62  # of instants
-INSTANTS_A_LOOK = 10_000  # between two looks at whether there was an interrupt
+INSTANTS_A_LOOK, FIRST_LOOK = 10_000, 100  # at most, and at first, between two looks at whether there was an interrupt
+LOOK_S = 0.1  # about as long machine code goes on without one
 MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so
 
 
@@ -194,8 +196,12 @@ def run_kernel(
     world = new_world(plan, links, most_in_flight(plan), messages, window)
     if changes:
         _run_through_changes(world, changes)
-    while not advance(world, INSTANTS_A_LOOK, MOST_CORRECTIONS, np.inf):
-        pass
+    instants, is_over = min(FIRST_LOOK, INSTANTS_A_LOOK), False
+    while not is_over:
+        begun = monotonic()
+        is_over = advance(world, instants, MOST_CORRECTIONS, np.inf)
+        took = monotonic() - begun
+        instants = max(1, instants // 2) if took > LOOK_S else min(2 * instants, INSTANTS_A_LOOK)
     return world
 
 
