@@ -52,6 +52,8 @@ CHANGES = (  # what, on which cluster, with so many ranks, what goes wrong, and 
     ("training", "star", 512, "RankTrouble(3, fails_at=0.2)", 0.5),
     ("training", "star", 512, "LinkTrouble(('h3', 's0'), 0.0, 0.2)", 0.5),
     ("training", "star", 4096, "RankTrouble(3, fails_at=0.2)", 5.0),
+    ("auto", "star", 512, "", 0.5),
+    ("auto", "star", 512, "RankTrouble(3, slowdown=1.5)", 0.0),
     (RING, "star", 8192, "", 0.0),
     (RING, "star", 8192, "RankTrouble(3, fails_at=0.005)", 5.0),
     (RING, "star", 8192, JITTER, 0.0),
@@ -72,7 +74,9 @@ from dataclasses import replace
 from random import Random
 import simcomm
 from collectives import Request, Transport, find_algorithm
+from collectives.declaration import auto
 from collectives.workload import ComputePhases, Training
+from ringlab.answers.workload import resolve_training
 from simcomm.compiled.engine import by_events, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.jitter import Jitter
@@ -97,12 +101,13 @@ def cluster_of(ranks):
     for _, _, link in graph.edges(data=True):
         link["latency"] *= random.uniform(0.5, 1.5)
     return replace(found, graph=graph)
-algorithm = find_algorithm("all_reduce/ring" if name == "training" else name)
+of_training = {"training": find_algorithm("all_reduce/ring"), "auto": auto("all_reduce")}
+algorithm = of_training.get(name) or find_algorithm(name)
 def run(ranks, cluster):
-    if name == "training":
-        asked = Training(algorithm, compute=ComputePhases(0.06, 0.12, 0.005))
+    if name in of_training:
+        asked = resolve_training(Training(algorithm, compute=ComputePhases(0.06, 0.12, 0.005)), cluster, None)
         simcomm.train(asked, cluster, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
-        return 3 * 2 * (ranks - 1) * ranks
+        return 3 * message_count(unverified_schedule(asked.gradient_sync, ranks))
     if part == "changes":
         simcomm.run(algorithm, cluster, 1 << 26, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
         return message_count(unverified_schedule(algorithm, ranks))

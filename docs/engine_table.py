@@ -95,7 +95,13 @@ def _figures(row: dict[str, Any]) -> list[str]:
     return [f"{row['ranks']:,}", f"{row['messages']:,}", f"{row['cpu_s']:.2g}", f"{row['megabytes']:.0f} MB"]
 
 
-WRONG = {"RankTrouble": "a rank fails", "LinkTrouble": "a link goes down", "Jitter": "each message late by chance"}
+WRONG = {
+    "fails_at": "a rank fails",
+    "slowdown": "a rank is slow",
+    "LinkTrouble": "a link goes down",
+    "Jitter": "each message late by chance",
+}
+TRAININGS = {"training": "training, ring", "auto": "training, auto"}
 
 
 def changes_table(found: dict[str, Any]) -> str:
@@ -110,10 +116,10 @@ def changes_table(found: dict[str, Any]) -> str:
 
 
 def _change_row(row: dict[str, Any]) -> str:
-    wrong = WRONG[row["wrong"].partition("(")[0]] if row["wrong"] else ""
+    wrong = next((said for word, said in WRONG.items() if word in row["wrong"]), "")
     most = row["at_most_s"]
     goal = f"at most {most:g}" + (", missed" if row["cpu_s"] > most else "") if most else ""
-    what = row["name"] if "/" in row["name"] else f"{row['name']}, ring"
+    what = TRAININGS.get(row["name"], row["name"])
     return f"| {' | '.join([what, row['cluster'].replace('_', ' '), wrong, *_figures(row), goal])} |"
 
 
