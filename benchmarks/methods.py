@@ -89,7 +89,7 @@ def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repe
     def ready() -> EngineInput:
         """Return the input with nothing worked out but its pairs and routes."""
         fresh = replace(given)
-        fresh.__dict__["pairs"], fresh.__dict__["routes"] = given.pairs, given.routes
+        fresh.known.update((name, given.known[name]) for name in ("pairs", "found_routes"))
         return fresh
 
     row: Row = {"algorithm": name, "cluster": where, "ranks": cluster.world_size, "messages": given.posted}

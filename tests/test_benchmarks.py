@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import simcomm
 from scenarios import Scenario, load
+from simcomm.compiled.planning import engine_input
 from simcomm.model.jitter import Jitter
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
@@ -80,6 +82,16 @@ def test_simgrid_says_the_same_where_it_is_installed(tmp_path: Path):
         found = json.loads((tmp_path / "found.json").read_text())
         assert_says_where_it_ran(found)
         assert len(found["rows"]) == 6 and all(row["full_differs"] < 1e-9 for row in found["rows"])
+
+
+def test_methods_are_timed_from_routes_that_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, found = runpy.run_path(str(FOLDER / "methods.py")), list[Any]()
+    plain = engine_input.find_routes
+    monkeypatch.setattr(engine_input, "find_routes", lambda *asked: found.append(asked) or plain(*asked))
+    schedule, star = made["build"]("all_reduce/direct", 16), simcomm.star(16, "10 Gbit/s", "5 us")
+    row = made["measure"]("all_reduce/direct", schedule, "star", star, 2)
+    assert (row["taken"], row["quotient"] > 0, row["events"] > 0) == ("events", True, True)
+    assert len(found) == 1
 
 
 def test_growth_is_fitted_over_ranks(tmp_path: Path):
