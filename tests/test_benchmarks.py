@@ -13,7 +13,7 @@ import pytest
 
 import simcomm
 from scenarios import Scenario, load
-from simcomm.compiled.planning import engine_input
+from simcomm.compiled.planning import routes
 from simcomm.model.jitter import Jitter
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
@@ -85,9 +85,13 @@ def test_simgrid_says_the_same_where_it_is_installed(tmp_path: Path):
 
 
 def test_methods_are_timed_from_routes_that_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, found = runpy.run_path(str(FOLDER / "methods.py")), list[Any]()
-    plain = engine_input.find_routes
-    monkeypatch.setattr(engine_input, "find_routes", lambda *asked: found.append(asked) or plain(*asked))
+    made, found = runpy.run_path(str(FOLDER / "methods.py")), list[object]()
+
+    def counted(*asked: Any) -> object:
+        found.append(asked)
+        return routes.find_routes(*asked)
+
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.find_routes", counted)
     schedule, star = made["build"]("all_reduce/direct", 16), simcomm.star(16, "10 Gbit/s", "5 us")
     row = made["measure"]("all_reduce/direct", schedule, "star", star, 2)
     assert (row["taken"], row["quotient"] > 0, row["events"] > 0) == ("events", True, True)
