@@ -79,19 +79,24 @@ def test_every_equal_path_can_be_picked_and_compiled_code_picks_the_same(spread:
 
 
 NO_P2P = machines.pcie_tree(8, "12 GB/s", "0 us", sockets=2, switches=4, socket_bandwidth="20 GB/s", peer_to_peer=False)
-POD = on_rails(
-    machines.Machine(
-        "test machine", 4, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(10e9), nics=4, nic=LinkSpec(6e9),
-        nvlinks=lambda graph, name, gpus: nvlinks.add_nvswitch(graph, name, gpus, LinkSpec(100e9)), p2p_level="PXB",
-    ),
-    nodes=4,
-    nodes_per_leaf=2,
+POD, FAR_POD = (  # whose GPUs reach no further than a PCIe switch, and everywhere in their machine
+    on_rails(
+        machines.Machine(
+            "test machine", 4, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(10e9), nics=4,
+            nic=LinkSpec(6e9), p2p_level=level,
+            nvlinks=lambda graph, name, gpus: nvlinks.add_nvswitch(graph, name, gpus, LinkSpec(100e9)),
+        ),
+        nodes=4,
+        nodes_per_leaf=2,
+    )
+    for level in ("PXB", "SYS")
 )  # fmt: skip
 CASES = [
     (NO_P2P, shortest),
     (POD, shortest),
     (POD, ecmp(3)),
     (POD, rail_aware),
+    (FAR_POD, rail_aware),
     (topologies.torus([3, 3], *LINK), ecmp(1)),
     (simcomm.star(3, *LINK), listed_routes([("h0", "s0", "h1")])),
     (simcomm.this_machine(3), shortest),
@@ -107,6 +112,9 @@ def test_many_routes_at_once_are_those_found_one_by_one(number: int):
         links = [edges[link] for link in routes.link[routes.first[k] : routes.first[k + 1]]]
         assert links == list(pairwise(single.route(a, b)))
         assert len(set(links)) == len(links)
+    places = [[cluster.hosts.index(pair[end]) for pair in pairs] for end in (0, 1)]
+    between = policy(cluster.graph).links_between(cluster.hosts, *map(np.array, places))
+    assert all(np.array_equal(one, other) for one, other in zip(routes, between, strict=True))
 
 
 def test_no_links_are_needed_to_stay():

@@ -108,12 +108,18 @@ class ShortestRouter(Router):
         return _replace_routes(found, numbers, super().links([pairs[number] for number in numbers]))
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return what ``Router.links_between`` does; where all nodes have a link, without a tuple for each pair."""
-        if not self.paths.is_complete or self._any_may_need_memory:
+        """Return what ``Router.links_between`` does, without a tuple for each pair."""
+        if self._any_may_need_memory:
             return super().links_between(nodes, src, dst)
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
-        short = number.astype(np.int32 if len(self.paths.nodes) ** 2 < 1 << 31 else np.int64)
-        return self.paths.direct(short[src], short[dst])
+        if self.paths.is_complete:
+            short = number.astype(np.int32 if len(self.paths.nodes) ** 2 < 1 << 31 else np.int64)
+            return self.paths.direct(short[src], short[dst])
+        ends = np.stack([number[src], number[dst]], axis=1)
+        found = self.paths.paths(ends, self._choices(ends))
+        for at in np.flatnonzero(np.diff(found.first) == 0).tolist():
+            self.route(nodes[src[at]], nodes[dst[at]])  # raises where no link leads there
+        return found
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
@@ -171,6 +177,10 @@ class RailAwareRouter(ShortestRouter):
     def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
         """Return the links of the routes, each found singly."""
         return Router.links(self, pairs)
+
+    def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
+        """Return the same for pairs of ``nodes`` by their places there."""
+        return Router.links_between(self, nodes, src, dst)
 
 
 class ListedRouter(Router):
