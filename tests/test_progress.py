@@ -16,6 +16,7 @@ import pytest
 import simcomm
 import simcomm.compiling
 from collectives import find_algorithm
+from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.schedule.symbolic_build import build_compact
 from collectives.workload import Buckets, ComputePhases, Training
@@ -213,6 +214,22 @@ def test_a_long_prediction_says_first_how_many_messages_and_how_long(tmp_path):
     assert answer.interrupted and answer.to_dict()["interrupted"]
     assert [row.algorithm for row in answer.collectives] == ["ring", "naive"] and answer.what_ifs == ()
     assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
+
+
+def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypatch, tmp_path):
+    file, plain = tmp_path / "auto.toml", prediction.expect
+    file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
+
+    def expect(asked, cluster, engine, trouble, most_recorded):
+        if trouble.is_random:
+            raise TooLarge(f"{asked.algorithm.label}: up to 10 will do")
+        return plain(asked, cluster, engine, trouble, most_recorded)
+
+    monkeypatch.setattr(prediction, "expect", expect)
+    said = " ".join(prediction.predict(load(file)).conclusions)
+    assert (
+        "Left out: auto (direct): up to 10 will do; or name an algorithm in place of auto; ring: up to 10 will" in said
+    )
 
 
 @pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])

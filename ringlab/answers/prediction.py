@@ -195,7 +195,7 @@ def _announce(rows: "Sequence[_Row]", progress: Progress | None) -> None:
     """Say how many messages there are to simulate, and how long that should take, where it is more than a moment."""
     seconds = sum(row.expected.seconds for row in rows)
     announce(progress, f"{sum(row.messages for row in rows):,} messages to simulate in {len(rows)} rows", seconds)
-    of_auto = {row.name: row for row in sorted(rows, key=lambda row: row.expected.seconds) if row.is_auto}
+    of_auto = {row.name: row for row in sorted(rows, key=lambda row: row.expected.seconds) if _is_auto(row.asked)}
     for name, row in of_auto.items():
         if progress is not None and row.is_long and row.trouble != NO_TROUBLE:
             progress.note(
@@ -281,12 +281,6 @@ class _Row(NamedTuple):
         return self.asked.algorithm.full_name if isinstance(self.asked, Request) else f"training/{self.asked.sync_name}"
 
     @property
-    def is_auto(self) -> bool:
-        """Whether the model chose its algorithm."""
-        algorithm = self.asked.algorithm if isinstance(self.asked, Request) else self.asked.gradient_sync
-        return algorithm is not None and algorithm.by_model
-
-    @property
     def is_long(self) -> bool:
         """Whether simulating it takes longer than one waits for."""
         return self.expected.seconds > LONG_S
@@ -347,7 +341,7 @@ class _Simulator:
                 try:
                     expected = Expected() if one in seen else expect(one, cluster, self.engine, trouble, MOST_RECORDED)
                 except TooLarge as error:
-                    self.refused.append(error)
+                    self._refuse(one, error)
                     continue
                 seen.add(one)
                 rows.append(_Row(place, one, cluster, trouble, expected))
@@ -358,9 +352,14 @@ class _Simulator:
         try:
             check_size(asked, cluster, self.engine)
         except TooLarge as error:
-            self.refused.append(error)
+            self._refuse(asked, error)
             return False
         return True
+
+    def _refuse(self, asked: Request | Training, error: TooLarge) -> None:
+        """Note why a row is left out, and what else may do where the model chose its algorithm."""
+        hint = "; or name an algorithm in place of auto" if _is_auto(asked) else ""
+        self.refused.append(TooLarge(f"{error}{hint}"))
 
     def _resolve(self, training: Training, place: int, cluster: Cluster) -> Training:
         """Return the training with the algorithm that the model chooses at a place, which is chosen once."""
@@ -395,7 +394,7 @@ class _Simulator:
         try:
             return self.figures(row, on_run)
         except TooLarge as error:
-            self.refused.append(error)
+            self._refuse(row.asked, error)
             return None
 
     def limits(self, own: ClusterFigures[Number], requests: Sequence[Request]) -> str:
@@ -466,6 +465,12 @@ class _Simulator:
             return training_figures(trace, training)
         trace, about = _repeat(row, simulate, partial(_step_seconds, training), on_run)
         return training_figures(trace, training, about)
+
+
+def _is_auto(asked: Request | Training) -> bool:
+    """Return whether the model chose its algorithm."""
+    algorithm = asked.algorithm if isinstance(asked, Request) else asked.gradient_sync
+    return algorithm is not None and algorithm.by_model
 
 
 def _repeat(
