@@ -20,7 +20,7 @@ from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.schedule.symbolic_build import build_compact
 from collectives.workload import Buckets, ComputePhases, Training
-from ringlab.answers import announcing, prediction, proofs, real_run
+from ringlab.answers import announcing, prediction, prediction_rows, proofs, real_run
 from ringlab.answers.progress import computing
 from ringlab.scenario import load
 from ringlab.terminal import progress as terminal_progress
@@ -194,7 +194,7 @@ def test_of_auto_is_said_what_it_takes_in_trouble(monkeypatch, tmp_path):
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
     prediction.predict(load(file), progress=heard)
     assert heard.notes == []
-    monkeypatch.setattr(prediction, "LONG_S", 0.0)
+    monkeypatch.setattr(prediction_rows, "LONG_S", 0.0)
     prediction.predict(load(file), progress=heard)
     assert len(heard.notes) == 1
     assert heard.notes[0].startswith("all_reduce/auto (direct) is the fastest without trouble, but about ")
@@ -217,7 +217,7 @@ def test_a_long_prediction_says_first_how_many_messages_and_how_long(tmp_path):
 
 
 def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypatch, tmp_path):
-    file, plain = tmp_path / "auto.toml", prediction.expect
+    file, plain = tmp_path / "auto.toml", announcing.expect
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
     def expect(asked, cluster, engine, trouble, most_recorded):

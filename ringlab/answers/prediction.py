@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import simcomm
 from collectives.declaration import NCCL
@@ -14,18 +14,10 @@ from collectives.records.limits import find_limits
 from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.schedule.size_check import allowed
 from collectives.schedule.symbolic_build import message_count
-from collectives.units import format_size, format_time
+from collectives.units import format_size
 from collectives.workload import Training
-from ringlab.answers.announcing import (
-    Expected,
-    announce,
-    announce_auto,
-    announce_building,
-    check_size,
-    expect,
-)
+from ringlab.answers.announcing import Expected, announce_auto, announce_building, check_size, expect
 from ringlab.answers.conclusions import Conclusions, conclude
 from ringlab.answers.figures import (
     ClusterFigures,
@@ -35,6 +27,7 @@ from ringlab.answers.figures import (
     collective_figures,
     training_figures,
 )
+from ringlab.answers.prediction_rows import Row, announce_rows, in_order, is_auto
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.repeated_runs import TroubleFigures, repeat
 from ringlab.answers.scenario_answer import ScenarioAnswer
@@ -43,9 +36,8 @@ from ringlab.answers.uncertainty import SLOWER, combine, disagreement, of_emulat
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.planning.engine_input import MOST_MESSAGES
-from simcomm.engine_choice import FEW, machine_code_at_hand
-from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.engine_choice import machine_code_at_hand
+from simcomm.model.trouble import NO_TROUBLE
 from simcomm.schedules import compact_schedule
 from simcomm.training import check_sync
 
@@ -55,8 +47,6 @@ if TYPE_CHECKING:
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 
 MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
-
-LONG_S = 60.0  # of simulating a row
 
 MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
 
@@ -94,7 +84,7 @@ def predict(
     simulator = _Simulator(scenario, calibration, engine)
     with computing(progress, f"simulating {scenario.title}") as tick, ExitStack() as stack:
         rows = simulator.rows(tick, progress)
-        _announce(rows, progress)
+        announce_rows(rows, progress)
         stack.enter_context(machine_code_at_hand(any(row.needs_machine_code for row in rows)))
         found, interrupted = _simulate(simulator, rows, tick)
         if simulator.refused and not found:
@@ -191,26 +181,9 @@ def _uncertainty(
     return {name: share for name, share in found.items() if share is not None} or None
 
 
-def _announce(rows: "Sequence[_Row]", progress: Progress | None) -> None:
-    """Say how many messages there are to simulate, and how long that should take, where it is more than a moment."""
-    seconds = sum(row.expected.seconds for row in rows)
-    announce(progress, f"{sum(row.messages for row in rows):,} messages to simulate in {len(rows)} rows", seconds)
-    of_auto = {row.name: row for row in sorted(rows, key=lambda row: row.expected.seconds) if _is_auto(row.asked)}
-    for name, row in of_auto.items():
-        if progress is not None and row.is_long and row.trouble != NO_TROUBLE:
-            progress.note(
-                f"{name} is the fastest without trouble, but about {format_time(row.expected.seconds)} of that are to "
-                "simulate it in trouble; an algorithm that is named in place of auto may take far less"
-            )
-
-
-def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tuple[list[tuple["_Row", Figures]], bool]:
-    """Return the figures of all rows or, after an interrupt, of those that were done, and whether there was one.
-
-    Rows that may be refused for their size are the first to be simulated, so that no other has been in vain, and those
-    that take long are the last, so that an interrupt leaves the others.
-    """
-    found: dict[int, tuple[_Row, Figures]] = {}
+def _simulate(simulator: "_Simulator", rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
+    """Return the figures of all rows or, after an interrupt, of those that were done, and whether there was one."""
+    found: dict[int, tuple[Row, Figures]] = {}
     total, done = sum(row.messages for row in rows), 0
 
     def on_run() -> None:
@@ -220,7 +193,7 @@ def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tu
 
     interrupted = False
     try:
-        for index in sorted(range(len(rows)), key=lambda at: (not rows[at].may_be_too_large, rows[at].is_long)):
+        for index in in_order(rows):
             row = rows[index]
             tick(0, done, total, f"messages, {row.name}")
             before = done
@@ -235,7 +208,7 @@ def _simulate(simulator: "_Simulator", rows: "Sequence[_Row]", tick: Tick) -> tu
     return [found[index] for index in sorted(found)], interrupted
 
 
-def _by_cluster(scenario: Scenario, found: "Sequence[tuple[_Row, Figures]]") -> list[ClusterFigures[Number]]:
+def _by_cluster(scenario: Scenario, found: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
     """Return the figures of the scenario's own cluster and of its what-ifs."""
     places = [(scenario.title, scenario.cluster), *((other.title, other.cluster) for other in scenario.what_ifs)]
     return [
@@ -266,46 +239,6 @@ def _grounds(scenario: Scenario) -> list[str]:
     return [f"{' and '.join(alike)}: {notes}." for notes, alike in titles.items() if notes]
 
 
-class _Row(NamedTuple):
-    """A row of the answer that is to be simulated."""
-
-    place: int  # 0 of the scenario's own cluster, then of its what-ifs
-    asked: Request | Training
-    cluster: Cluster
-    trouble: Trouble
-    expected: Expected
-
-    @property
-    def name(self) -> str:
-        """What is simulated."""
-        return self.asked.algorithm.full_name if isinstance(self.asked, Request) else f"training/{self.asked.sync_name}"
-
-    @property
-    def is_long(self) -> bool:
-        """Whether simulating it takes longer than one waits for."""
-        return self.expected.seconds > LONG_S
-
-    @property
-    def may_be_too_large(self) -> bool:
-        """Whether it can only be simulated where a shortcut applies, which is found out then."""
-        return self.messages > allowed(MOST_MESSAGES) * self.runs * self.expected.collectives
-
-    @property
-    def needs_machine_code(self) -> bool:
-        """Whether it has too many messages for the simpy engine, as it is or repeated."""
-        return self.messages > FEW * self.expected.collectives
-
-    @property
-    def messages(self) -> int:
-        """How many are simulated, in all repetitions."""
-        return self.expected.messages
-
-    @property
-    def runs(self) -> int:
-        """How often it is simulated."""
-        return self.trouble.runs
-
-
 @dataclass(frozen=True)
 class _Simulator:
     """The collectives and trainings of a scenario, simulated on one cluster after the other."""
@@ -317,11 +250,11 @@ class _Simulator:
     chosen: dict[tuple[int, Training], Training] = field(default_factory=dict)  # ``auto`` resolved, by place
     refused: list[TooLarge] = field(default_factory=list)  # what is left out
 
-    def rows(self, tick: Tick, progress: Progress | None = None) -> list[_Row]:
+    def rows(self, tick: Tick, progress: Progress | None = None) -> list[Row]:
         """Return what is to be simulated, ``auto`` resolved, without what is refused; a row again has no messages."""
         places = [(self.scenario.cluster, self.scenario.trouble)]
         places += [(other.cluster, other.trouble) for other in self.scenario.what_ifs]
-        rows: list[_Row] = []
+        rows: list[Row] = []
         for place, (cluster, trouble) in enumerate(places):
             tick(0, 0, 0, f"preparing {cluster.title}")
             trainings = self._trainings(cluster)
@@ -344,7 +277,7 @@ class _Simulator:
                     self._refuse(one, error)
                     continue
                 seen.add(one)
-                rows.append(_Row(place, one, cluster, trouble, expected))
+                rows.append(Row(place, one, cluster, trouble, expected))
         return rows
 
     def _may_fit(self, asked: Request | Training, cluster: Cluster) -> bool:
@@ -358,7 +291,7 @@ class _Simulator:
 
     def _refuse(self, asked: Request | Training, error: TooLarge) -> None:
         """Note why a row is left out, and what else may do where the model chose its algorithm."""
-        hint = "; or name an algorithm in place of auto" if _is_auto(asked) else ""
+        hint = "; or name an algorithm in place of auto" if is_auto(asked) else ""
         self.refused.append(TooLarge(f"{error}{hint}"))
 
     def _resolve(self, training: Training, place: int, cluster: Cluster) -> Training:
@@ -381,7 +314,7 @@ class _Simulator:
         )
         return None if is_whole else self.engine
 
-    def figures(self, row: _Row, on_run: Callable[[], None]) -> Figures:
+    def figures(self, row: Row, on_run: Callable[[], None]) -> Figures:
         """Simulate a row, unless it is known; ``on_run`` is called after each repetition."""
         key = row.place, row.asked
         if key not in self.known:
@@ -389,7 +322,7 @@ class _Simulator:
             self.known[key] = simulate(row.asked, row, on_run)  # type: ignore[arg-type]
         return self.known[key]
 
-    def try_row(self, row: _Row, on_run: Callable[[], None]) -> Figures | None:
+    def try_row(self, row: Row, on_run: Callable[[], None]) -> Figures | None:
         """Simulate a row as ``figures`` does; None where it is found out to be too large."""
         try:
             return self.figures(row, on_run)
@@ -440,7 +373,7 @@ class _Simulator:
             return ""
         return f"What limits training with {job.sync_name}: {found.heading}. {found.sentence}"
 
-    def _collective(self, request: Request, row: _Row, on_run: Callable[[], None]) -> CollectiveFigures[Number]:
+    def _collective(self, request: Request, row: Row, on_run: Callable[[], None]) -> CollectiveFigures[Number]:
         cluster, trouble = row.cluster, row.trouble
         if request.algorithm.is_nccl:
             from ringlab.answers.nccl_figures import nccl_figures  # other scenarios do without its model
@@ -456,7 +389,7 @@ class _Simulator:
             about = replace(about, computing="free")
         return collective_figures(trace, about)
 
-    def _training(self, training: Training, row: _Row, on_run: Callable[[], None]) -> TrainingFigures[Number]:
+    def _training(self, training: Training, row: Row, on_run: Callable[[], None]) -> TrainingFigures[Number]:
         engine = self._engine(training)
         simulate = partial(simcomm.train, training, row.cluster, calibration=self.calibration, engine=engine)
         if row.trouble == NO_TROUBLE:
@@ -467,14 +400,8 @@ class _Simulator:
         return training_figures(trace, training, about)
 
 
-def _is_auto(asked: Request | Training) -> bool:
-    """Return whether the model chose its algorithm."""
-    algorithm = asked.algorithm if isinstance(asked, Request) else asked.gradient_sync
-    return algorithm is not None and algorithm.by_model
-
-
 def _repeat(
-    row: _Row, simulate: Callable[..., Trace], seconds: Callable[[Trace], float], on_run: Callable[[], None]
+    row: Row, simulate: Callable[..., Trace], seconds: Callable[[Trace], float], on_run: Callable[[], None]
 ) -> tuple[Trace, TroubleFigures]:
     record = row.messages <= MOST_RECORDED
     return repeat(row.trouble, row.cluster, simulate, seconds, record=record, on_run=on_run)
