@@ -18,7 +18,7 @@ from simcomm.scaling.accuracy.baselines import NAMES
 from simcomm.scaling.accuracy.interval_fit import fit_widths
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
 from simcomm.scaling.fit import fit_parameters
-from simcomm.scaling.intervals import COVERAGES, Shares, log_halfwidth, unsure
+from simcomm.scaling.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.points import make_points, predict_points
 
@@ -79,13 +79,25 @@ def test_intervals_are_as_wide_as_errors_were() -> None:
     shares = Shares(rng.uniform(0, 0.6, 8000) ** 2, rng.uniform(0, 0.02, 8000), network=rng.integers(0, 2, 8000))
     truth = {"floor": 0.005, "exchange": 0.3, "power": 0.7, "stragglers": 0.67, "others": 1.0}
     errors = rng.standard_t(3, 8000) * unsure(shares, truth)
-    widths = fit_widths(errors, shares)
+    widths = fit_widths(errors, shares, ["one"] * len(errors))
     assert widths.shape["power"] == pytest.approx(0.7, rel=0.1)
     for coverage in COVERAGES:
         held = np.abs(errors) <= log_halfwidth(shares, coverage, widths)
         assert held.mean() == pytest.approx(coverage, abs=0.001)
         for rows in (shares.exchange < 0.05, shares.exchange > 0.2, shares.network > 0):
             assert held[rows].mean() == pytest.approx(coverage, abs=0.025)
+
+
+def test_intervals_are_wider_where_a_source_was_needed_to_know_how_wide() -> None:
+    """Only one of two sources exchanges, and is off by three times what is expected of an exchange beforehand."""
+    rng = np.random.default_rng(4)
+    exchange, sources = np.repeat([0.5, 0.0], 400), np.repeat(["exchanges", "does not"], 400)
+    shares = Shares(exchange)
+    usual = {name: value for name, (value, _) in SHAPE.items()}
+    errors = rng.standard_t(3, 800) * unsure(shares, {**usual, "exchange": 3 * usual["exchange"]})
+    as_one, as_two = (fit_widths(errors, shares, names) for names in (["one"] * 800, sources))
+    assert as_two.shape == as_one.shape
+    assert as_two.quantiles[0.9] > 1.4 * as_one.quantiles[0.9]
 
 
 def test_what_is_unsure_grows_with_each_of_what_a_step_rests_on() -> None:

@@ -51,7 +51,7 @@ class Shares(NamedTuple):
 
     def take(self, rows: "NDArray[np.bool_]") -> "Shares":
         """Return some of the rows."""
-        return Shares(*(np.asarray(column)[rows] for column in self))
+        return Shares(*(np.broadcast_to(column, rows.shape)[rows] for column in self))
 
 
 class Widths(NamedTuple):

@@ -1,8 +1,12 @@
 """Fit the widths of intervals to errors of predictions that had not seen a source.
 
 The shape has the greatest likelihood of the errors, each held to its prior by a spring; errors have heavy tails, as
-Student's t with three degrees of freedom has. A quantile is then that of the errors' sizes in units of what is unsure.
+Student's t with three degrees of freedom has. A quantile is then that of the errors' sizes in units of what is unsure,
+for each source by the shape of the others: a new source will not have moved the shape either. It is the quantile which
+the next of so many sizes is below with that probability (Weibull's plotting position).
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import minimize
@@ -13,15 +17,29 @@ from simcomm.scaling.intervals import COVERAGES, SHAPE, Shares, Widths, unsure
 DEGREES = 3  # of freedom
 
 
-def fit_widths(errors: Floats, shares: Shares) -> Widths:
-    """Return the widths in which errors of log rate lie as often as they should; ``shares`` has a row for each.
+def fit_widths(errors: Floats, shares: Shares, sources: Sequence[str]) -> Widths:
+    """Return the widths in which errors of log rate lie as often as they should, also those of a new source.
 
-    >>> found = fit_widths(np.linspace(-0.1, 0.1, 101), Shares(np.full(101, 0.3)))
+    ``shares`` and ``sources`` have a row for each error.
+
+    >>> found = fit_widths(np.linspace(-0.1, 0.1, 101), Shares(np.full(101, 0.3)), ["one"] * 101)
     >>> found.quantiles[0.5] < found.quantiles[0.8] < found.quantiles[0.9]
     True
     """
+    sizes, of = np.abs(errors), np.asarray(sources)
+    shape = fit_shape(sizes, shares)
+    units = unsure(shares, shape)
+    for source in np.unique(of):
+        own = of == source
+        if not own.all():
+            units[own] = unsure(shares.take(own), fit_shape(sizes[~own], shares.take(~own), shape))
+    quantiles = np.quantile(sizes / units, COVERAGES, method="weibull").tolist()
+    return Widths(shape, dict(zip(COVERAGES, quantiles, strict=True)))
+
+
+def fit_shape(sizes: Floats, shares: Shares, start: dict[str, float] | None = None) -> dict[str, float]:
+    """Return the values of ``SHAPE`` that are likeliest for errors of these sizes, sought from ``start`` or priors."""
     priors, spreads = np.log([prior for prior, _ in SHAPE.values()]), np.array([by for _, by in SHAPE.values()])
-    sizes = np.abs(errors)
 
     def shape_of(found: Floats) -> dict[str, float]:
         return dict(zip(SHAPE, np.exp(found).tolist(), strict=True))
@@ -31,6 +49,5 @@ def fit_widths(errors: Floats, shares: Shares) -> Widths:
         likely = np.log(scale) + (DEGREES + 1) / 2 * np.log1p((sizes / scale) ** 2 / DEGREES)
         return float(likely.sum() + (((found - priors) / spreads) ** 2).sum() / 2)
 
-    shape = shape_of(minimize(loss, priors, method="L-BFGS-B").x)
-    quantiles = np.quantile(sizes / unsure(shares, shape), COVERAGES).tolist()
-    return Widths(shape, dict(zip(COVERAGES, quantiles, strict=True)))
+    begin = priors if start is None else np.log([start[name] for name in SHAPE])
+    return shape_of(minimize(loss, begin, method="L-BFGS-B").x)

@@ -111,7 +111,7 @@ def judge_held_out(
         inside = of[points.of] == group
         rows = seen & ~inside
         errors = np.log(predicted[rows] / points.rate[rows])
-        widths = fit_widths(errors, shares.take(rows)) if rows.any() else read_widths()
+        widths = fit_widths(errors, shares.take(rows), of[points.of][rows]) if rows.any() else read_widths()
         for coverage in COVERAGES:
             halves[coverage][inside] = log_halfwidth(shares.take(inside), coverage, widths)
     return _judged(points, predicted, shares, halves, baselines)
