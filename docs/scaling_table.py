@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from time import process_time
@@ -12,6 +13,8 @@ from page_marks import write_between
 from collectives.output_files import write_text
 from ringlab.answers.accuracy_training import accuracy_training
 from simcomm.nccl.parameters import read_definitions
+from simcomm.scaling.accuracy.judging import HARD
+from simcomm.scaling.accuracy.scoring import score
 from simcomm.scaling.parameters import FILE
 
 PAGE = Path(__file__).with_name("scaling.md")
@@ -23,8 +26,10 @@ ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job o
 def measure() -> dict[str, Any]:
     """Return the scores of the project's own series, each source left out, and of the systems that are put aside."""
     begin = process_time()
-    held_out = accuracy_training().to_dict()
+    answer = accuracy_training()
     seconds = process_time() - begin
+    judged = answer.judged
+    held_out = answer.to_dict() | {"expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.linear)))}
     aside = accuracy_training(only_put_aside=True).to_dict()
     date = datetime.now(UTC).date().isoformat()
     return {"date": date, "cpu_seconds": round(seconds, 1), "held_out": held_out, "put_aside": aside}
@@ -34,6 +39,7 @@ def errors(found: dict[str, Any]) -> str:
     """Return the tables of errors."""
     held_out, aside = found["held_out"], found["put_aside"]
     rows = [[f"**model**, {what} points", *_scores(held_out["points"][what])] for what in ("all", "hard")]
+    rows += [["**model**, points predicted to be hard", *_scores(held_out["expected_hard"])]]
     rows += [[f"put aside, shipped parameters, {what}", *_scores(aside["points"][what])] for what in ("all", "hard")]
     simpler = [
         [name, *(_percent(scores[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]

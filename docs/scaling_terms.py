@@ -36,7 +36,7 @@ ONE_GPU = {
     "bytes and FLOPs by the roofline": {"moved_memory": 0.0, "moved_peak": 0.0},
     "frameworks": {name: 0.0 for name in SHARED if name.startswith("framework")},
     "what types of GPU have of their own": {"gpu": 0.0, "gpu_precision": 0.0},
-    "what near GPUs share": {"near": 0.0, "near_precision": 0.0, "near_job": 0.0},
+    "what near GPUs share": {"near": 0.0, "near_arithmetic": 0.0, "near_job": 0.0},
 }  # fmt: skip
 
 

@@ -3,9 +3,9 @@
 A Gaussian process over published rates of one GPU. Its mean is a power law of the data sheet: the peak of the
 precision, memory bandwidth, the watts that the GPU may take and the year. Of a model that mostly moves bytes, by the
 roofline of its layers, memory counts for more and the peak for less. Rates depart from it together where they share
-what the kernel says: the model, its family and precision, the framework, the source, the job (model and precision of a
-source), the type of GPU, and how near the GPUs are to each other by their data sheets. So other GPUs' rates of the same
-job move this one's, near ones more.
+what the kernel says: the network (a model for any length of sequence), its family, the model and its precision, the
+framework, the source, the job (model and precision of a source), the type of GPU, and how near the GPUs are to each
+other by their data sheets. So other GPUs' rates of the same job move this one's, near ones more.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ FLOPS_SHARE = 0.6  # of FLOPs in a sample's work; the rest are the elements that
 # work of a core in Maxwell, whose multiprocessor has 128).
 KEPLER, BEFORE_MAXWELL = 2 / 3, 2015
 ANY = 10.0  # of the constant
-SPREAD_OF_KNOWN, SPREAD_OF_UNKNOWN = 0.8, 0.7  # errors beside what the process says, by whether the job was seen
+NARROWER = 0.65  # errors of types that were left out, beside what the process says
 MEASURED = 0.03  # spread of a rate that was measured on this very GPU
 SHEET = ("peak", "memory", "year", "shader", "watts")
 FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow")
@@ -110,9 +110,9 @@ def published() -> tuple[Alone, ...]:
 def guess_rates(
     seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[Rate]:
-    """Return the rates of jobs on one GPU, given others. Those of sources that were not seen are as sure as that."""
-    logs, covariance, narrower = _condition(seen, asked, process)
-    return _as_rates(logs, np.sqrt(np.diag(covariance)) * narrower)
+    """Return the rates of jobs on one GPU, given others."""
+    logs, covariance = _condition(seen, asked, process)
+    return _as_rates(logs, np.sqrt(np.diag(covariance)) * NARROWER)
 
 
 def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[Rate], Floats]:
@@ -121,16 +121,16 @@ def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[
     A rate is narrower than the process says, as in ``guess_rates``; how two GPUs differ is not: what is taken away is
     taken from what all of them have in common, as far as that goes.
     """
-    logs, covariance, narrower = _condition(seen, asked, None)
+    logs, covariance = _condition(seen, asked, None)
     common = float(1 / np.linalg.inv(covariance).sum())  # beyond it, some average would be surer than sure
-    covariance = covariance - min(float(((1 - narrower**2) * np.diag(covariance)).mean()), 0.99 * common)
+    covariance = covariance - min(float((1 - NARROWER**2) * np.diag(covariance).mean()), 0.99 * common)
     return _as_rates(logs, np.sqrt(np.diag(covariance))), covariance
 
 
 def _condition(
     seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None
-) -> tuple[Floats, Floats, Floats]:
-    """Return the logarithms of rates, their covariance by the process, and by how much each is narrower than that."""
+) -> tuple[Floats, Floats]:
+    """Return the logarithms of rates, and their covariance by the process."""
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(asked)
     noise = values["noise"] ** 2
@@ -140,9 +140,7 @@ def _condition(
     guessed = mean_of(wanted, values) + shared @ (inverse @ left)
     covariance = covariance_of(wanted, wanted, values) + noise * np.eye(len(asked)) - shared @ inverse @ shared.T
     np.fill_diagonal(covariance, np.maximum(np.diag(covariance), noise))
-    jobs = set(known.words["job"].tolist())
-    narrower = [SPREAD_OF_KNOWN if job in jobs else SPREAD_OF_UNKNOWN for job in wanted.words["job"].tolist()]
-    return guessed, covariance, np.array(narrower)
+    return guessed, covariance
 
 
 def _as_rates(logs: Floats, spreads: Floats) -> list[Rate]:
@@ -168,12 +166,13 @@ def make_columns(rows: Sequence[Alone]) -> Columns:
         "watts": np.log([(one.gpu.watts or MIDDLE_WATTS) / MIDDLE_WATTS for one in rows]),
     }
     halves = ["half" if is_half(one.job.precision) else "whole" for one in rows]
+    arithmetic = ["tf32" if half == "whole" and one.gpu.tf32 else half for one, half in zip(rows, halves, strict=True)]
     models = [one.job.model.model for one in rows]
     frameworks = [framework_of(one.job.framework) for one in rows]
     words = {
-        "model": models,
+        "network": [network_of(one.job.model) for one in rows],
         "family": [name.partition("-")[0].lower() for name in models],
-        "precision": halves,
+        "arithmetic": arithmetic,
         "model, precision": [f"{model}, {half}" for model, half in zip(models, halves, strict=True)],
         "framework": frameworks,
         "framework, precision": [f"{name}, {half}" for name, half in zip(frameworks, halves, strict=True)],
@@ -187,6 +186,16 @@ def make_columns(rows: Sequence[Alone]) -> Columns:
     work = np.array([_work(one.job.model) for one in rows])
     work -= np.where([one.gpu.year < BEFORE_MAXWELL for one in rows], np.log(KEPLER), 0.0)
     return Columns(sheet, {name: np.array(column) for name, column in words.items()}, moved - 0.5, work)
+
+
+def network_of(model: ModelProfile) -> str:
+    """Return the name of a model without the length of its sequences, whose work its profile says already.
+
+    >>> from simcomm.scaling import find_model
+    >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
+    ('bert-base', 'resnet50')
+    """
+    return model.model.removesuffix(f"-{model.sample.removesuffix(' tokens')}")
 
 
 def framework_of(text: str) -> str:
@@ -252,9 +261,9 @@ MEANS: dict[str, Callable[[Columns], Floats]] = {
     "moved_memory": lambda rows: rows.moved * rows.sheet["memory"],
     "moved_peak": lambda rows: -rows.moved * rows.sheet["peak"],
 }
-NEAR = {"near": None, "near_precision": "precision", "near_job": "model, precision"}
+NEAR = {"near": None, "near_arithmetic": "arithmetic", "near_job": "model, precision"}
 SHARED = {
-    "family": "family", "model": "model", "model_precision": "model, precision", "precision": "precision",
+    "family": "family", "network": "network", "model_precision": "model, precision", "arithmetic": "arithmetic",
     "framework": "framework", "framework_precision": "framework, precision", "framework_model": "framework, model",
     "source": "source", "job": "job", "gpu": "gpu", "gpu_precision": "gpu, precision",
 }  # fmt: skip

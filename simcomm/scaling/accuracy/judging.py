@@ -15,6 +15,7 @@ from simcomm.scaling.intervals import COVERAGES, Shares, log_halfwidth, read_wid
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.points import Mask, Points, make_points, predict_steps
 
+HARD = 0.9  # of linear scaling: points below are hard
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 
 
@@ -37,8 +38,8 @@ class Judged:
 
     @property
     def hard(self) -> Mask:
-        """The points that were measured below 0.9 of linear."""
-        found: Mask = self.measured < 0.9 * self.linear
+        """The points that were measured below ``HARD`` of linear."""
+        found: Mask = self.measured < HARD * self.linear
         return found
 
     @property
