@@ -70,6 +70,20 @@ def test_a_model_that_moves_bytes_gains_more_from_memory() -> None:
     assert gains[0] > 1.1 * gains[1] > 1.1
 
 
+def test_sequences_of_any_length_share_a_network_and_tf32_is_apart_from_fp32() -> None:
+    """Half the rate of BERT-base at 384 words tells of 128 words more than half the rate of BERT-large does."""
+    found = {}
+    for name in ("BERT-base-384", "BERT-large-384"):
+        job, board = Job(find_model(name), 32.0), find_scaling_gpu("A100")
+        asked = [Alone(Job(find_model("BERT-base-128"), 32.0), board, "unknown")]
+        once, half = (guess_rates([*published(), Alone(job, board, "mine", rate)], asked) for rate in (400.0, 200.0))
+        found[name] = half[0].rate / once[0].rate
+    assert found["BERT-base-384"] < found["BERT-large-384"] < 1
+    rows = [Alone(Job(JOB.model, 32.0, how), find_scaling_gpu(name), "mine") for how, name in
+            (("fp32", "V100"), ("fp32", "A100"), ("fp32", "H100 SXM"), ("fp16", "A100"))]  # fmt: skip
+    assert make_columns(rows).words["arithmetic"].tolist() == ["whole", "tf32", "tf32", "half"]
+
+
 def test_the_fit_raises_the_likelihood_of_what_it_sees() -> None:
     """A few steps on some rates: nearer to them than with the priors."""
     rows = [one for one in published() if one.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]

@@ -34,7 +34,8 @@ FLOPS_SHARE = 0.6  # of FLOPs in a sample's work; the rest are the elements that
 # work of a core in Maxwell, whose multiprocessor has 128).
 KEPLER, BEFORE_MAXWELL = 2 / 3, 2015
 ANY = 10.0  # of the constant
-NARROWER = 0.65  # errors of types that were left out, beside what the process says
+# Errors of types that were left out beside what the process says: of a rate, and of how two types differ.
+NARROWER, NARROWER_BETWEEN = 0.65, 0.85
 MEASURED = 0.03  # spread of a rate that was measured on this very GPU
 SHEET = ("peak", "memory", "year", "shader", "watts")
 FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow")
@@ -118,12 +119,14 @@ def guess_rates(
 def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[Rate], Floats]:
     """Return the rates of one job on several GPUs, and the covariance of their logarithms.
 
-    A rate is narrower than the process says, as in ``guess_rates``; how two GPUs differ is not: what is taken away is
-    taken from what all of them have in common, as far as that goes.
+    A rate is narrower than the process says, as in ``guess_rates``; how two GPUs differ is less so: what else is taken
+    away is taken from what all of them have in common, as far as that goes.
     """
     logs, covariance = _condition(seen, asked, None)
+    less = (NARROWER_BETWEEN**2 - NARROWER**2) * float(np.diag(covariance).mean())
+    covariance = NARROWER_BETWEEN**2 * covariance
     common = float(1 / np.linalg.inv(covariance).sum())  # beyond it, some average would be surer than sure
-    covariance = covariance - min(float((1 - NARROWER**2) * np.diag(covariance).mean()), 0.99 * common)
+    covariance = covariance - min(less, 0.99 * common)
     return _as_rates(logs, np.sqrt(np.diag(covariance))), covariance
 
 
