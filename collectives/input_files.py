@@ -95,6 +95,19 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
         raise InputError(f"{path}: line {line} is not UTF-8 text") from error
 
 
+def read_kept_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """Return the text of a file that the command keeps and will add to: reading it forbids no writing.
+
+    Raise InputError, as ``read_text`` does.
+    """
+    files = _files_read.get()
+    before = set(files or ())
+    text = read_text(path, most_bytes)
+    if files is not None:
+        files &= before
+    return text
+
+
 def is_made_by_kernel(path: Path, status: os.stat_result) -> bool:
     """Return whether a file is one of ``/proc`` or ``/sys``, by its name or, whatever that is, by its device."""
     root, real = Path("/").stat().st_dev, os.path.realpath(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
-from collectives.input_files import read_text
+from collectives.input_files import read_kept_text
 from collectives.output_files import append_text, write_text
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
@@ -94,12 +94,12 @@ class SweepFile:
         if not self.path.exists():
             write_text(self.path, "")
             return {}
-        text = read_text(self.path, MOST_BYTES)
+        text = read_kept_text(self.path, MOST_BYTES)
         whole, end, cut = text.rpartition("\n")
+        found = dict(self._line(line, number) for number, line in enumerate(whole.splitlines(), start=1))
         if cut:  # the process was killed while it wrote
             write_text(self.path, whole + end)
-        found = (self._line(line, number) for number, line in enumerate(whole.splitlines(), start=1))
-        return dict(found)
+        return found
 
     def _line(self, line: str, number: int) -> tuple[str, float]:
         try:

@@ -197,3 +197,13 @@ def test_times_of_one_gpu_say_what_another_does_and_those_of_a_processor_do_not(
         rates[device] = row.samples_per_s
     assert rates["NVIDIA H100 80GB HBM3"] == pytest.approx(64 / 0.287)
     assert rates["Tesla V100-SXM2-16GB"] > 2 * 64 / 0.287
+
+
+def test_a_what_if_breaks_no_word(command: Ringlab) -> None:
+    what_if = "algorithm=ring,recursive_doubling"
+    done = command("predict", "star8", "--set", RATED, "--devices", "1,2,4,8", "--what-if", what_if)
+    assert done.status == 0, done.err
+    lines = done.out.splitlines()
+    assert any(line.split()[:1] == ["gradient_sync"] for line in lines)
+    assert all(f"samples/s on {count}" in done.out for count in (1, 2, 4, 8))
+    assert sum(line.startswith(" recursive_doubling ") for line in lines) == sum("efficiency" in line for line in lines)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import ringlab
 from collectives.errors import InputError
+from collectives.input_files import inputs_protected
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Measured, find_model_profile
 from ringlab.cli import app
@@ -148,13 +149,33 @@ def test_the_command(scenario: str, tmp_path: Path) -> None:
     assert picture.stat().st_size > 1000
 
 
+def test_the_command_goes_on_where_it_was_ended(scenario: str, tmp_path: Path) -> None:
+    kept = tmp_path / "rates.jsonl"
+    options = ["plan", scenario, "--set", RATES, "--keep", str(kept)]
+    assert CliRunner().invoke(app, options).exit_code == 0
+    whole = kept.read_text()
+    kept.write_text(whole[: 2 * len(whole) // 3])  # in the middle of a line
+    with inputs_protected():  # as in each command
+        done = CliRunner().invoke(app, options)
+        assert done.exit_code == 0, done.output
+        assert sorted(kept.read_text().splitlines()) == sorted(whole.splitlines())
+    other = tmp_path / "other.txt"
+    other.write_text("no rates\nand no end of a line")
+    with pytest.raises(InputError, match=r"other.txt, line 1: 'no rates' is no rate of a plan"):
+        ringlab.plan(scenario, RATES, kept=other)
+    assert other.read_text() == "no rates\nand no end of a line", "what is no file of rates stays as it is"
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("training.batch_size=100000", "a batch of 100000 of resnet50 takes .* GiB and fits on no GPU"),
+        (
+            "training.batch_size=100000",
+            r"\.toml: training.batch_size = 100000: a batch of 100000 of resnet50 takes .* GiB and fits on no GPU",
+        ),
         (
             "training.parameters=99_000_000_000",
-            "the largest, B300, has 288 GiB, for not one: here a GPU has the whole",
+            "the largest, B300, has 288 GiB, not enough for one: here a GPU has the whole",
         ),
         ("plan.deadline=0.01", "nothing is done within 0.6 min: the soonest is"),
         ("plan.budget=0.01", r"nothing is done for \$0.01: the cheapest is"),

@@ -82,6 +82,18 @@ def test_the_scaling_curve_is_that_of_predictions_on_fewer_hosts() -> None:
     np.testing.assert_allclose(lines["ideal"].get_ydata(), ideal * np.array(curves[1].world_sizes))
 
 
+def test_curves_upon_each_other_are_one_and_the_ideal_is_that_of_the_best() -> None:
+    alike = [Curve(name, [1, 8], [100.0, 400.0], [1.0, 0.5]) for name in ("float32", "fp16")]
+    axes = scaling_figure("", "", alike).axes[0]
+    assert [line.get_gid() for line in axes.lines] == ["ideal", "float32, fp16"]
+    assert [text.get_text() for text in axes.texts] == ["ideal", "float32, fp16\n50% at 8"]
+    batches = [Curve(str(batch), [8], [4.0 * batch], [0.5]) for batch in (16, 32)]
+    figure = scaling_figure("", "", batches)
+    ideal = figure.axes[0].lines[0]
+    assert next(text.get_text() for text in figure.axes[0].texts) == "ideal of 32"
+    assert set(ideal.get_ydata()) == {256.0} and ideal.get_xdata()[0] < 8 < ideal.get_xdata()[-1]
+
+
 def test_a_training_that_never_ends_has_no_point() -> None:
     figure = scaling_figure("", "", [Curve("ring", [2, 4], [60.0, None], [0.9, None])])
     assert {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}["ring"] == [2]

@@ -153,7 +153,7 @@ def plan(
     wanted = _wanted(form, path, target_samples, budget, None if deadline is None else parse_hours(deadline))
     job, rentals = make_job(form), _offered(read_rentals(prices), form.plan, str(path))
     predicting = Predicting(job, OneGpu(job, _known_rates(form.plan, path), {one.gpu for one in rentals}).rate)
-    fitting, left_out = _fitting(rentals, job.model, form.training)
+    fitting, left_out = _fitting(rentals, job.model, form.training, path)
     choices, questions, unknown = _questions(fitting, predicting, form.plan, spot)
     interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
     quotes, interrupted = _predict(choices, questions, wanted.samples, interruptions, executor, kept, progress)
@@ -264,7 +264,7 @@ def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[R
 
 
 def _fitting(
-    rentals: Sequence[Rental], model: ModelProfile, training: "PlanTrainingForm"
+    rentals: Sequence[Rental], model: ModelProfile, training: "PlanTrainingForm", path: Path
 ) -> tuple[list[Rental], list[str]]:
     """Return the rentals on whose GPUs the batch fits, and the GPUs on which it does not. Raise InputError for none.
 
@@ -282,13 +282,16 @@ def _fitting(
         memory = memories[largest] or 0.0
         most = largest_batch(model, alone, memory, optimizer=optimizer, precision=precision)
         advice = (
-            f"for {most}: give a smaller training.batch_size, or training.accumulate"
+            f"enough for {most}: give a smaller training.batch_size, or training.accumulate"
             if most
-            else "for not one: here a GPU has the whole model; `ringlab predict --devices` knows forms that divide it"
+            else "not enough for one: here a GPU has the whole model; `ringlab predict --devices` knows forms that "
+            "divide it"
         )
+        pieces = f" in training.accumulate = {training.accumulate} pieces" if training.accumulate > 1 else ""
         raise InputError(
-            f"a batch of {at_once} of {training.model} takes {format_size(taken)} and fits on no GPU that is for sale; "
-            f"the largest, {largest}, has {format_size(memory)}, {advice}"
+            f"{path}: training.batch_size = {training.batch_size}{pieces}: a batch of {at_once} of {training.model} "
+            f"takes {format_size(taken)} and fits on no GPU that is for sale; the largest, {largest}, has "
+            f"{format_size(memory)}, {advice}"
         )
     return fitting, too_small
 

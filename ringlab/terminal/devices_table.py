@@ -30,7 +30,11 @@ def show_devices(answer: DevicesAnswer, console: Console, explain: bool = False)
     """Print rate, step and memory, a column a number of devices; of a what-if the rates, a line a value."""
     console.print(f"{answer.title}: {answer.subject}", soft_wrap=True, markup=False, style="bold")
     if answer.key is not None:
-        console.print(_what_if_table(answer))
+        counts = sorted({row.devices for case in answer.cases for row in case.rows})
+        room = console.width - max(len(word) for word in (_heading(answer), *(case.value for case in answer.cases)))
+        fit = max(1, room // (len(f"samples/s on {counts[-1]}") + 2)) if counts else 1
+        for first in range(0, len(counts), fit):
+            console.print(_what_if_table(answer, counts[first : first + fit]))
     else:
         (case,) = answer.cases
         for first in range(0, len(case.rows), COLUMNS):
@@ -40,9 +44,8 @@ def show_devices(answer: DevicesAnswer, console: Console, explain: bool = False)
     show_sentences(console, [*answer.conclusions, f"Computing: {answer.compute}."], explain=explain, wrap=False)
 
 
-def _what_if_table(answer: DevicesAnswer) -> Table:
+def _what_if_table(answer: DevicesAnswer, counts: Sequence[int]) -> Table:
     """Return samples a second by value and number of devices, each with its efficiency."""
-    counts = sorted({row.devices for case in answer.cases for row in case.rows})
     rows = []
     for case in answer.cases:
         found = {row.devices: row for row in case.rows}
@@ -51,8 +54,13 @@ def _what_if_table(answer: DevicesAnswer) -> Table:
             for row in map(found.get, counts)
         ]
         rows.append([case.value, *cells])
-    headings = [str(answer.key), *(f"samples/s on {count}\nefficiency" for count in counts)]
+    headings = [_heading(answer), *(f"samples/s on {count}\nefficiency" for count in counts)]
     return make_table(None, headings, rows, words=1)
+
+
+def _heading(answer: DevicesAnswer) -> str:
+    """Return the last word of the key that varies; sentences below say all of it."""
+    return str(answer.key).rpartition(".")[2]
 
 
 def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
