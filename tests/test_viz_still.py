@@ -94,6 +94,19 @@ def test_curves_upon_each_other_are_one_and_the_ideal_is_that_of_the_best() -> N
     assert set(ideal.get_ydata()) == {256.0} and ideal.get_xdata()[0] < 8 < ideal.get_xdata()[-1]
 
 
+def test_curves_that_are_close_are_drawn_by_rank() -> None:
+    curves = [Curve(name, [2, 4], [2 * rate, 4 * rate], [rate / 10] * 2) for name, rate in (("1", 8.0), ("25", 9.0))]
+    axes = scaling_figure("", "", curves).axes[0]
+    assert axes.get_ylabel() == "samples a second, of each rank" and axes.get_yscale() == "linear"
+    assert {line.get_gid(): list(line.get_ydata()) for line in axes.lines} == {
+        "ideal": [10.0, 10.0], "1": [8.0, 8.0], "25": [9.0, 9.0],
+    }  # fmt: skip
+    places = [text.get_position()[1] for text in axes.texts]
+    assert all(0 < place < 1 for place in places) and len({round(place, 2) for place in places}) == 3
+    far = scaling_figure("", "", [*curves, Curve("0", [2], [9.0], [0.45])]).axes[0]
+    assert far.get_ylabel() == "samples a second, of all ranks" and far.get_yscale() == "log"
+
+
 def test_a_training_that_never_ends_has_no_point() -> None:
     figure = scaling_figure("", "", [Curve("ring", [2, 4], [60.0, None], [0.9, None])])
     assert {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}["ring"] == [2]

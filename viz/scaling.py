@@ -1,12 +1,13 @@
 """The scaling curve of a training: samples a second against ranks, beside the ideal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from collectives.errors import InputError
 from viz.file_types import check_file
@@ -14,8 +15,12 @@ from viz.style.colours import GREY, INK, chunk_colours
 from viz.style.figures import clear_axes, titled_figure, write_figure
 
 MOST_CURVES = 9
+IDEAL = "ideal"
+APART, LOWEST = 0.1, 0.02  # of the height: between words of two lines, and the lowest of them
+CLOSE = 1.25  # of the highest rate over the lowest
 SAME = 0.99  # of a rate: what is nearer is drawn as one ideal
 Points = tuple[tuple[int, float, float], ...]  # ranks, samples a second, share of the ideal
+End = tuple[float, str, str]  # height, words, colour
 
 
 @dataclass(frozen=True)
@@ -45,41 +50,62 @@ def draw_scaling(title: str, subtitle: str, curves: Sequence[Curve], path: Path 
 
 
 def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure:
-    """Return the curves as a figure, the ideal among its lines as "ideal". Raise InputError as ``draw_scaling``."""
+    """Return the curves as a figure, the ideal among its lines as "ideal". Raise InputError as ``draw_scaling``.
+
+    Curves that are all close to each other are drawn as the rate of each rank, by which they can be told apart.
+    """
     points = _by_points(curves)
     if not points or len(curves) > MOST_CURVES:
         raise InputError(f"{len(curves)} curves, {sum(map(len, points))} points; draw one point or more, nine curves")
     figure = titled_figure(title, subtitle, 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.11, 0.68, 0.74))
-    axes.set(xscale="log", yscale="log")
-    ranks = sorted({ranks for found in points for ranks, _, _ in found})
-    one_rank, ideal = _ideal(points)
-    across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # of one number a level line on both sides
-    heights = [one_rank * each for each in ranks] * (1 if len(ranks) > 1 else 2)
-    axes.plot(across, heights, "--", color=GREY, linewidth=1.2, gid="ideal")
-    ends = [(one_rank * ranks[-1], ideal, GREY)]
-    for (found, name), colour in zip(points.items(), chunk_colours(len(points)), strict=True):
-        counts, rates, shares = zip(*found, strict=True)
-        axes.plot(counts, rates, "o-", color=colour, linewidth=2, markersize=4.5, gid=name, clip_on=False)
-        ends.append((rates[-1], f"{name}\n{shares[-1]:.0%} at {counts[-1]}", colour))
+    ranks, is_each = sorted({ranks for found in points for ranks, _, _ in found}), _are_close(points)
+    axes.set(xscale="log", yscale="linear" if is_each else "log")
+    ends = _draw_lines(axes, points, ranks, is_each)
     axes.xaxis.set_major_locator(FixedLocator(_spaced(ranks)))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_locator(MaxNLocator(6) if is_each else LogLocator(subs=(1.0, 2.0, 5.0)))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(
             FuncFormatter(lambda number, _: f"{number:,.4g}" if number < 1e4 else f"{number:,.0f}")
         )
     axes.set_xlabel("ranks", color=INK, fontsize=10)
-    axes.set_ylabel("samples a second, of all ranks", color=INK, fontsize=10)
+    axes.set_ylabel(f"samples a second, of {'each rank' if is_each else 'all ranks'}", color=INK, fontsize=10)
     clear_axes(axes, keep="both")
     low, high = axes.get_ylim()
-    places = _apart([(rate, words) for rate, words, _ in ends], low, high)
-    for (_, words, colour), height in zip(ends, places, strict=True):
+    to_scale: Callable[[float], float] = float if is_each else log
+    heights = [(to_scale(end[0]) - to_scale(low)) / (to_scale(high) - to_scale(low)) for end in ends]
+    for (_, words, colour), height in zip(ends, _apart(heights), strict=True):
         axes.text(
             1.02, height, words, transform=axes.transAxes, fontsize=9, color=colour, va="center", parse_math=False,
-            fontweight="bold" if words != ideal else "normal",
+            fontweight="normal" if words.startswith(IDEAL) and "\n" not in words else "bold",
         )  # fmt: skip
     return figure
+
+
+def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
+    """Draw the ideal and the curves, of all ranks or of each; return where each ends, its words and its colour."""
+    one_rank, ideal = _ideal(points)
+    across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # of one number a level line on both sides
+    of = ranks if len(ranks) > 1 else [ranks[0]] * 2
+    heights = [one_rank * (1 if is_each else count) for count in of]
+    axes.plot(across, heights, "--", color=GREY, linewidth=1.2, gid=IDEAL)
+    ends = [(heights[-1], ideal, GREY)]
+    for (found, name), colour in zip(points.items(), chunk_colours(len(points)), strict=True):
+        rates = [rate / (count if is_each else 1) for count, rate, _ in found]
+        counts = [count for count, _, _ in found]
+        axes.plot(counts, rates, "o-", color=colour, linewidth=2, markersize=4.5, gid=name, clip_on=False)
+        ends.append((rates[-1], f"{name}\n{found[-1][2]:.0%} at {counts[-1]}", colour))
+    return ends
+
+
+def _are_close(points: Mapping[Points, str]) -> bool:
+    """Return whether there are several curves, with hardly a gap between any two on an axis of all ranks."""
+    rates: dict[int, list[float]] = {}
+    for found in points:
+        for count, rate, _ in found:
+            rates.setdefault(count, []).append(rate)
+    return len(points) > 1 and all(max(each) <= CLOSE * min(each) for each in rates.values())
 
 
 def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
@@ -99,7 +125,7 @@ def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
     """Return the highest rate of one rank, and in words whose it is, where curves have ones that differ."""
     alone = {max(rate / share / ranks for ranks, rate, share in found): name for found, name in points.items()}
     most = max(alone)
-    return most, "ideal" if min(alone) > SAME * most else f"ideal of {alone[most]}"
+    return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
 
 
 def _spaced(ranks: Sequence[int]) -> list[int]:
@@ -111,11 +137,13 @@ def _spaced(ranks: Sequence[int]) -> list[int]:
     return kept[::-1]
 
 
-def _apart(ends: Sequence[tuple[float, str]], low: float, high: float) -> list[float]:
-    """Return where the words of each curve stand, as a share of the height: at its end, and none upon another."""
-    wanted = [log(rate / low) / log(high / low) for rate, _ in ends]
+def _apart(wanted: Sequence[float]) -> list[float]:
+    """Return where the words of each curve stand, as a share of the height: near its end, and none upon another."""
     found, above = list(wanted), 2.0
-    for index in sorted(range(len(ends)), key=lambda index: -wanted[index]):
-        found[index] = min(wanted[index], above - 0.1)
-        above = found[index]
+    falling = sorted(range(len(wanted)), key=lambda index: -wanted[index])
+    for index in falling:
+        above = found[index] = min(wanted[index], above - APART)
+    below = LOWEST - APART
+    for index in reversed(falling):  # what has come to stand below the axes goes up again, and what is upon it
+        below = found[index] = max(found[index], below + APART)
     return found
