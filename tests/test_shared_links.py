@@ -140,8 +140,11 @@ def test_tasks_that_share_nothing_are_as_they_were_and_equal_ones_take_turns() -
     first = program.add("forward", (0, "compute"), 2.0)
     program.add("send", (0, "a"), 3.0, first, traffic="a")
     program.add("load", (0, "b"), 4.0, traffic="b")
-    assert run_sharing(program.tasks, lambda going: dict.fromkeys(going, 1.0)) == run_tasks(program.tasks)
-    begins_ends = [tuple(one) for one in run_sharing(program.tasks, lambda going: dict.fromkeys(going, 0.5))]
+    free = run_sharing(program.tasks, lambda going: dict.fromkeys(going, 1.0))
+    assert free.intervals == run_tasks(program.tasks)
+    assert free.together == {frozenset("ab"): 2.0}
+    half = run_sharing(program.tasks, lambda going: dict.fromkeys(going, 0.5))
+    begins_ends = [tuple(one) for one in half.intervals]
     # from 2 s on both have half: 2 s of loading are left and take 4, then the last second of sending
     assert begins_ends == [(0.0, 2.0), (2.0, 7.0), (0.0, 6.0)]
 

@@ -10,14 +10,13 @@ Three things can be switched off, each by its word in ``CONTENTION``:
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.host_links import FULL, HostLinks, SharedLink, Stream
 from simcomm.nccl.settings import NcclSettings
 from simcomm.parallelism.groups import Group
-from simcomm.parallelism.timeline import DONE, Interval, Program, Task, run_sharing, run_tasks
+from simcomm.parallelism.timeline import DONE, Program, Task, run_sharing, run_tasks
 
 CONTENTION = ("groups", "streams", "loading")
 
@@ -124,22 +123,14 @@ def delay_of(program: Program, links: StepLinks | None, loading: float) -> Delay
     sharing, apart = run_sharing(tasks, links.paces), run_tasks(tasks)
     ends = [
         max(one.end for one, task in zip(intervals, tasks, strict=True) if task.traffic != LOADING)
-        for intervals in (sharing, apart)
+        for intervals in (sharing.intervals, apart)
     ]
     seconds = ends[0] - ends[1]
-    return Delay(seconds, links.shared(_longest(tasks, sharing, links))) if seconds > DONE * ends[1] else NO_DELAY
+    return Delay(seconds, links.shared(_longest(sharing.together, links))) if seconds > DONE * ends[1] else NO_DELAY
 
 
-def _longest(tasks: Sequence[Task], intervals: Sequence[Interval], links: StepLinks) -> list[Traffic]:
+def _longest(together: Mapping[frozenset[Hashable], float], links: StepLinks) -> list[Traffic]:
     """Return the traffic that held each other back for longest."""
-    busy = [
-        (task.traffic, one) for task, one in zip(tasks, intervals, strict=True) if isinstance(task.traffic, Traffic)
-    ]
-    moments = sorted({time for _, one in busy for time in one})
-    seconds = dict[frozenset[Hashable], float]()
-    for begin, end in pairwise(moments):
-        going = frozenset(traffic for traffic, one in busy if one.begin <= begin and end <= one.end)
-        if len(going) > 1 and min(links.paces(going).values()) <= FULL:
-            seconds[going] = seconds.get(going, 0.0) + end - begin
-    found = max(seconds, key=lambda going: seconds[going], default=frozenset())
+    held = {going: seconds for going, seconds in together.items() if min(links.paces(going).values()) <= FULL}
+    found = max(held, key=lambda going: held[going], default=frozenset())
     return sorted((one for one in found if isinstance(one, Traffic)), key=str)

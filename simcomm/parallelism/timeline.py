@@ -96,14 +96,21 @@ def run_tasks(tasks: Sequence[Task]) -> list[Interval]:
     return found
 
 
-def run_sharing(tasks: Sequence[Task], paces: Paces) -> list[Interval]:
+class Shared(NamedTuple):
+    """When tasks begin and end that share links, and how long which traffic went on at once."""
+
+    intervals: list[Interval]
+    together: dict[frozenset[Hashable], float]  # seconds
+
+
+def run_sharing(tasks: Sequence[Task], paces: Paces) -> Shared:
     """Return when each task begins and ends where traffic that goes on at once is as fast as ``paces`` says.
 
     >>> tasks = [Task("load", (0, "load"), 1.0, (), "a"), Task("send", (0, "comm"), 2.0, (), "b")]
-    >>> run_sharing(tasks, lambda traffic: dict.fromkeys(traffic, 1 / len(traffic)))
+    >>> run_sharing(tasks, lambda traffic: dict.fromkeys(traffic, 1 / len(traffic))).intervals
     [Interval(begin=0.0, end=2.0), Interval(begin=0.0, end=3.0)]
     """
-    order, now = _Order(tasks), 0.0
+    order, now, together = _Order(tasks), 0.0, dict[frozenset[Hashable], float]()
     begins, found = [0.0] * len(tasks), [Interval(0.0, 0.0)] * len(tasks)
     left = {number: tasks[number].seconds for number in order.first()}
     while left:
@@ -112,6 +119,8 @@ def run_sharing(tasks: Sequence[Task], paces: Paces) -> list[Interval]:
         pace = {number: speed.get(tasks[number].traffic, 1.0) for number in left}
         step = min(left[number] / pace[number] for number in left)
         now += step
+        if len(going) > 1:
+            together[going] = together.get(going, 0.0) + step
         for number in left:
             left[number] -= step * pace[number]
         for number in [one for one in left if left[one] <= DONE * tasks[one].seconds]:
@@ -120,4 +129,4 @@ def run_sharing(tasks: Sequence[Task], paces: Paces) -> list[Interval]:
             for each in order.finish(number):
                 begins[each] = now
                 left[each] = tasks[each].seconds
-    return found
+    return Shared(found, together)
