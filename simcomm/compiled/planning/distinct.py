@@ -7,13 +7,32 @@ from simcomm.compiled.kernel.arrays import Ints, LongInts
 MOST_TABLE_ENTRIES = 1 << 24  # where a table over all possible keys would have more, keys are sorted instead
 
 
+AT_ONCE = 1_000_000  # keys that are sorted at a time, which bounds the memory for that
+
+
 def number_distinct(keys: LongInts, below: int) -> tuple[LongInts, Ints]:
     """Return the distinct keys in ascending order, and for each key its number among them; keys are 0..below - 1."""
     if below > MOST_TABLE_ENTRIES:
-        distinct, numbers = np.unique(keys, return_inverse=True)
-        return distinct, numbers.astype(np.int32)
+        return _by_sorting(keys)
     number = np.zeros(below, np.int32)
     number[keys] = 1
     distinct = np.flatnonzero(number)
     number[distinct] = np.arange(len(distinct), dtype=np.int32)
     return distinct, number[keys]
+
+
+def _by_sorting(keys: LongInts) -> tuple[LongInts, Ints]:
+    """Return what ``number_distinct`` does, of very many keys range by range."""
+    if len(keys) <= AT_ONCE:
+        distinct, number = np.unique(keys, return_inverse=True)
+        return distinct, number.astype(np.int32)
+    some = np.sort(keys[:: len(keys) // AT_ONCE])  # as many below each of them as there are a few times
+    bounds = [*np.unique(some[:: AT_ONCE * len(some) // len(keys)]).tolist()[1:], int(keys.max()) + 1]
+    found, numbers, before, low = list[LongInts](), np.empty(len(keys), np.int32), 0, 0
+    for bound in bounds:
+        chosen = np.flatnonzero((keys >= low) & (keys < bound))
+        distinct, number = np.unique(keys[chosen], return_inverse=True)
+        numbers[chosen] = number + before
+        found.append(distinct)
+        before, low = before + len(distinct), bound
+    return np.concatenate(found), numbers

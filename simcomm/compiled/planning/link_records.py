@@ -4,12 +4,12 @@ import numpy as np
 
 from collectives.errors import TooLarge
 from collectives.schedule.size_check import allowed, ways_to_shorter_routes
-from simcomm.compiled.kernel.arrays import Bools, Ints, Records
+from simcomm.compiled.kernel.arrays import Bools, Ints, LongInts, Records
 from simcomm.compiled.kernel.links import HOP, LINK_PAIR, ROUTE, UNLIMITED, LinkRecords
 from simcomm.compiled.planning.distinct import number_distinct
-from simcomm.compiled.planning.routes import Routes, alone_rates
+from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Routes, alone_rates, pieces
 
-MOST_TOGETHER = 16_000_000  # pairs of links of one route, over all routes
+MOST_TOGETHER = 8_000_000  # pairs of links of one route, over all routes; 50 bytes each, where no two are alike
 
 
 def make_link_records(routes: Routes, private: Bools) -> LinkRecords:
@@ -34,16 +34,25 @@ def without_idle_links(routes: Routes, private: Bools) -> Routes:
     These are links of infinite capacity and, among private ones, all but the tightest of a route, and that one too
     where another link of the route lets no message go faster.
     """
-    first, link = routes.first_hop[:-1], routes.hop_link
-    route = np.repeat(np.arange(len(first)), np.diff(routes.first_hop))
+    kept = np.empty(len(routes.hop_link), np.bool_)
+    for begin, end in pieces(routes.first_hop):
+        kept[routes.first_hop[begin] : routes.first_hop[end]] = _hold_back(routes, private, begin, end)
+    counts = np.append(0, np.cumsum(kept, dtype=np.int32))[routes.first_hop]
+    return routes._replace(first_hop=counts, hop_link=routes.hop_link[kept], hop_weight=routes.hop_weight[kept])
+
+
+def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
+    """Return which hops of some routes, from ``begin`` to before ``end``, may hold a message back."""
+    counts = np.diff(routes.first_hop[begin : end + 1])
+    link = routes.hop_link[routes.first_hop[begin] : routes.first_hop[end]]
+    first, route = routes.first_hop[begin:end] - routes.first_hop[begin], np.repeat(np.arange(end - begin), counts)
     most = np.where(private, routes.alone, np.maximum(routes.alone, routes.shared))[link]
     least = np.where(private, routes.alone, np.minimum(routes.alone, routes.shared))[link]
     order = np.lexsort((private[link], most, route))  # of each route the tightest first, of equal ones a shared one
     tightest = np.zeros(len(link), np.bool_)
-    tightest[order[first[np.diff(routes.first_hop) > 0]]] = True
-    kept = (~private[link] | tightest) & (least < np.inf)
-    counts = np.append(0, np.cumsum(kept))[routes.first_hop]
-    return routes._replace(first_hop=counts.astype(np.int32), hop_link=link[kept], hop_weight=routes.hop_weight[kept])
+    tightest[order[first[counts > 0]]] = True
+    kept: Bools = (~private[link] | tightest) & (least < np.inf)
+    return kept
 
 
 def _link_pairs(records: Records, hop_link: Ints, links: int) -> tuple[Ints, Records]:
@@ -55,14 +64,21 @@ def _link_pairs(records: Records, hop_link: Ints, links: int) -> tuple[Ints, Rec
             f"{len(counts):,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
             f"of links, and up to {most:,} fit into memory; {ways_to_shorter_routes(number, most)}"
         )
-    keys = np.empty(number, np.int64)
-    for hops in np.unique(counts[counts > 0]).tolist():  # routes of one length at once: there are few lengths
-        chosen = np.flatnonzero(counts == hops)
-        crossed = hop_link[records["first_hop"][chosen][:, None] + np.arange(hops)].astype(np.int64)
-        table = crossed[:, :, None] * links + crossed[:, None, :]
-        keys[records["first_link_pair"][chosen][:, None] + np.arange(hops**2)] = table.reshape(len(chosen), -1)
-    distinct, hop_link_pair = number_distinct(keys, links**2)
+    distinct, hop_link_pair = number_distinct(_keys(records, hop_link, links, number), links**2)
     link_pairs = np.zeros(len(distinct), LINK_PAIR)
-    link_pairs["src"], link_pairs["dst"] = np.divmod(distinct, max(1, links))
+    np.floor_divide(distinct, max(1, links), out=link_pairs["src"], casting="unsafe")
+    np.remainder(distinct, max(1, links), out=link_pairs["dst"], casting="unsafe")
     link_pairs["head"] = -1
     return hop_link_pair, link_pairs
+
+
+def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts:
+    """Return a key for each two hops of each route, which says their links."""
+    keys, counts = np.empty(number, np.int64), records["hops"]
+    for hops in np.unique(counts[counts > 0]).tolist():  # routes of one length at once: there are few lengths
+        alike = np.flatnonzero(counts == hops)
+        for chosen in np.array_split(alike, len(alike) * hops**2 // HOPS_AT_ONCE + 1):
+            crossed = hop_link[records["first_hop"][chosen][:, None] + np.arange(hops)].astype(np.int64)
+            table = crossed[:, :, None] * links + crossed[:, None, :]
+            keys[records["first_link_pair"][chosen][:, None] + np.arange(hops**2)] = table.reshape(len(chosen), -1)
+    return keys

@@ -1,5 +1,7 @@
 """Pairs of ranks that send to each other and the routes between them, as arrays."""
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +10,9 @@ from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
 from simcomm.compiled.kernel.arrays import Floats, Ints
+
+
+HOPS_AT_ONCE = 1_000_000  # of which more than a number each is worked out, which bounds the memory for that
 
 
 class Pairs(NamedTuple):
@@ -54,8 +59,11 @@ def _delays(overhead: float, latency: Floats, first: Ints, link: Ints) -> Floats
     """Return the overhead and the latency of all links of each route together."""
     counts = np.diff(first)
     if not (counts == 1).all():
-        route = np.repeat(np.arange(len(counts)), counts)
-        return overhead + np.bincount(route, weights=latency[link], minlength=len(counts))
+        found = np.empty(len(counts))
+        for begin, end in pieces(first):
+            route = np.repeat(np.arange(end - begin), counts[begin:end])
+            found[begin:end] = np.bincount(route, latency[link[first[begin] : first[end]]], minlength=end - begin)
+        return overhead + found
     found = _of_links(latency, link)
     return np.broadcast_to(overhead + found[0], len(link)) if _are_one(found) else overhead + found
 
@@ -88,10 +96,18 @@ def _link_figures(cluster: Cluster, goodput: float) -> tuple[Floats, Floats, Flo
     return alone * goodput, shared * goodput, latency
 
 
+def pieces(first_hop: Ints) -> Iterator[tuple[int, int]]:
+    """Yield where pieces of the list of routes begin and end, each with about ``HOPS_AT_ONCE`` hops."""
+    cuts = np.searchsorted(first_hop, np.arange(0, int(first_hop[-1]) + 1, HOPS_AT_ONCE))
+    yield from pairwise(np.unique(np.append(cuts, [0, len(first_hop) - 1])).tolist())
+
+
 def alone_rates(routes: Routes) -> Floats:
     """Return the bytes/s of a message that shares no link, for each route; infinite where none limits it."""
     if (np.diff(routes.first_hop) == 1).all():
         return _of_links(routes.alone, routes.hop_link)
     rate = np.full(len(routes.delay), np.inf)
-    np.minimum.at(rate, np.repeat(np.arange(len(rate)), np.diff(routes.first_hop)), routes.alone[routes.hop_link])
+    for begin, end in pieces(routes.first_hop):
+        route = np.repeat(np.arange(begin, end), np.diff(routes.first_hop[begin : end + 1]))
+        np.minimum.at(rate, route, routes.alone[routes.hop_link[routes.first_hop[begin] : routes.first_hop[end]]])
     return rate
