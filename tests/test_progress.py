@@ -25,6 +25,7 @@ from ringlab.answers.progress import computing
 from ringlab.scenario import load
 from ringlab.terminal import progress as terminal_progress
 from ringlab.terminal.console import PlainConsole
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.progress import TerminalProgress
 from simcomm.compiling import told_of_compiling
 from simcomm.expected_time import expected_seconds
@@ -354,3 +355,14 @@ def test_a_terminal_shows_a_bar_and_gets_its_cursor_back(tmp_path):
     assert "simulating long" in said and "\x1b[?25l" in said
     assert "\x1b[?25h" in rest
     assert found["interrupted"] and len(found["collectives"]) == 2
+
+
+def test_reading_a_large_network_says_so(tmp_path, monkeypatch, capfd):
+    def load_slowly(reference: str, *overrides: str) -> str:
+        time.sleep(0.3)
+        return reference
+
+    monkeypatch.setattr("ringlab.answers.progress.LATE_S", 0.01)
+    monkeypatch.setattr("ringlab.scenario.load", load_slowly)
+    assert load_scenario("large") == "large"
+    assert "reading large and building its network ..." in capfd.readouterr().err

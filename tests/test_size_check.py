@@ -1,6 +1,7 @@
 """What is too large is refused before it is built, with the size, the limit and a way out."""
 
 import re
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from unittest.mock import Mock
@@ -12,19 +13,26 @@ import simcomm
 from collectives import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
+from collectives.request import Request
 from collectives.schedule import size_check, symbolic_build
 from collectives.schedule.build import build_schedule
 from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
 from collectives.schedule.symbolic_build import build_by_branch, message_count
 from collectives.schedule.table import StepTable
 from collectives.step import Step
+from collectives.transport import Transport
 from ringlab.answers import announcing
 from ringlab.answers.predicted_trace import check_traceable
 from ringlab.answers.progress import NoProgress
 from ringlab.scenario import load
 from simcomm import expected_time, schedules
 from simcomm.cluster import paths
-from simcomm.compiled.planning import link_records
+from simcomm.cluster.routing import ecmp, shortest
+from simcomm.compiled import engine
+from simcomm.compiled.planning import distinct, link_records, routes
+from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.routes import alone_rates, find_routes
+from simcomm.model.trouble import LinkTrouble, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.selection import choose
 
@@ -263,3 +271,72 @@ def test_what_is_predicted_without_messages_is_not_refused_for_their_number(monk
     check_traceable(scenario)
     with pytest.raises(TooLarge, match="--trace: ring has"):
         check_traceable(replace(scenario, trainings=(replace(training, buckets=None),)))
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_keys_and_hops_are_worked_out_alike_in_pieces_of_any_size(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = np.array([1 << 40, 3, 1 << 40, 0, 5, 3, 1 << 30], np.int64).repeat(30)
+    tree = simcomm.two_level_tree(4, 4, "1 GB/s", "1 us", 4.0)
+    doubling = find_algorithm("all_reduce/recursive_doubling")
+    inputs = EngineInput(Request(doubling, 1000), schedules.unverified_schedule(doubling, 16), tree, Transport())
+    whole = find_routes(tree, Transport(), inputs.pairs)
+    records = link_records.make_link_records(whole, inputs.private)
+    for module, name in ((distinct, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
+        monkeypatch.setattr(module, name, at_once)
+    assert all(map(np.array_equal, distinct.number_distinct(keys, 1 << 41), np.unique(keys, return_inverse=True)))
+    pieces = find_routes(tree, Transport(), inputs.pairs)
+    assert np.array_equal(pieces.delay, whole.delay) and np.array_equal(alone_rates(pieces), alone_rates(whole))
+    assert all(map(np.array_equal, link_records.make_link_records(pieces, inputs.private), records))
+
+
+def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fat tree of 65,536 hosts and Python itself take the other 300 MB."""
+    for module, name in ((distinct, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
+        monkeypatch.setattr(module, name, 5_000)  # few beside all, as a million is
+    direct, taken = find_algorithm("all_to_all/direct"), list[tuple[int, int, int, int]]()
+    for ports in (4, 6, 8):  # before the first of them machine code is loaded
+        tree = simcomm.fat_tree(ports, "1 GB/s", "1 us")
+        schedule = schedules.unverified_schedule(direct, tree.world_size)
+        inputs = EngineInput(Request(direct, 54 * 1024), schedule, tree, Transport())
+        tracemalloc.start()
+        try:
+            assert engine.by_quotient(inputs) is not None
+            quotient = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            together = len(inputs.link_records.hop_link_pair)
+            taken.append((len(inputs.routes.hop_link), quotient, together, tracemalloc.get_traced_memory()[1]))
+        finally:
+            tracemalloc.stop()
+    hops, quotient, together, events = np.subtract(taken[2], taken[1])
+    assert quotient / hops * paths.MOST_HOPS < 700e6
+    assert events / together * link_records.MOST_TOGETHER < 700e6
+
+
+def test_what_changes_before_any_run_could_end_is_not_left_out_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = Mock(side_effect=engine.by_max_plus)
+    monkeypatch.setattr(engine, "by_max_plus", tried)
+    star, ring = simcomm.star(16, "1 GB/s", "1 us"), "all_reduce/ring"
+    ends = simcomm.run(ring, star, 1 << 20, engine="compiled", record=False).elapsed
+    for at, calls in ((2e-6 * 29, 1), (ends / 2, 2), (2 * ends, 1)):  # of 30 steps with 2 us of latency each
+        tried.reset_mock()
+        trouble = Trouble(links=(LinkTrouble(("h0", "s0"), 0.5, at=at),))
+        found = simcomm.run(ring, star, 1 << 20, engine="compiled", record=False, trouble=trouble)
+        assert tried.call_count == calls
+        assert (found.elapsed == ends) == (at > ends)
+
+
+def test_routes_of_numbered_nodes_are_those_of_named_ones() -> None:
+    torus = simcomm.torus([4, 5], "1 GB/s", "1 us")
+    src, dst = np.divmod(np.flatnonzero(~np.eye(20, dtype=bool)), 20)
+    for routing in (shortest, ecmp(3)):
+        router = routing(torus.graph)
+        named = router.links([(torus.hosts[a], torus.hosts[b]) for a, b in zip(src, dst, strict=True)])
+        assert all(map(np.array_equal, router.links_between(torus.hosts, src, dst), named))
+    apart = torus.graph.copy()
+    apart.add_node("h20", kind="host")
+    with pytest.raises(InputError, match="no link leads from h0 to h20"):
+        shortest(apart).links_between([*torus.hosts, "h20"], np.array([0]), np.array([20]))

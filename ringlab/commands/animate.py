@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
@@ -45,7 +46,6 @@ def animate(
     A wrong program is drawn up to where it goes wrong.
     """
     from ringlab.one_call import animate, is_record
-    from ringlab.scenario import load
     from viz import check_file
 
     check_file(output, "a picture of messages")
@@ -53,7 +53,7 @@ def animate(
     if is_record(source):
         answer = animate(source, output, progress=TerminalProgress())
     else:
-        loaded = load(source, *(set_keys or ()))
+        loaded = load_scenario(source, *(set_keys or ()))
         answer = loaded.animate(output, algorithm, size, calibration=calibration, progress=TerminalProgress())
     write_answer(answer, json_to, _show)
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
@@ -36,7 +37,6 @@ def calibrate(
     """Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output."""
     from collectives.errors import InputError
     from ringlab.answers import calibration_source
-    from ringlab.scenario import load
     from ringlab.terminal.machine_tables import show_calibration
 
     progress = TerminalProgress()
@@ -52,7 +52,7 @@ def calibrate(
     if scenario is None:
         answer = calibration_source.calibrate(ranks, **options)
     else:
-        loaded = load(scenario, *(set_keys or ()))
+        loaded = load_scenario(scenario, *(set_keys or ()))
         answer = loaded.calibrate(ranks, **options)
     write_answer(answer, json_to, show_calibration)
 
@@ -63,11 +63,10 @@ def _adapt_nccl(
     """Keep what nccl-tests measured of the scenario's system, or of the one that the options describe."""
     from collectives.errors import InputError
     from ringlab.answers.nccl_calibration import calibrate_nccl
-    from ringlab.scenario import load
     from ringlab.terminal.nccl_tables import show_nccl_calibration
 
     if scenario is not None and system is not None:
         raise InputError("the scenario names a system, and so does --system; give one of them")
-    loaded = load(scenario, *keys) if scenario is not None else None
+    loaded = load_scenario(scenario, *keys) if scenario is not None else None
     answer = calibrate_nccl(file, loaded, system, keys if loaded is None else (), collective)
     write_answer(answer, json_to, show_nccl_calibration)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import (
     TIMEOUT_S,
     BackendOpt,
@@ -49,11 +50,10 @@ def compare(
             raise InputError("--report, --calibration, --backend and --timeout do not go with --devices")
         _compare_devices(scenario, devices, profile, tuple(set_keys or ()), json_to, explain)
         return
-    from ringlab.scenario import load
     from ringlab.terminal.scenario_tables import show_scenario_answer
     from viz import check_file
 
-    loaded = load(scenario, *(set_keys or ()))
+    loaded = load_scenario(scenario, *(set_keys or ()))
     if report is not None:
         check_file(report, "a report")
     check_outputs(json_to, report, reads=calibration)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.console import make_console
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import JsonOpt, ScenarioArg, SetOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
@@ -21,13 +22,12 @@ def explain(
     set_keys: SetOpt = None,
 ) -> None:
     """Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate."""
-    from ringlab.scenario import load
     from ringlab.terminal.explanation_tables import show_explanation
     from viz import check_file
 
     if output is not None:
         check_file(output, "a picture of rings")
-    loaded = load(scenario, *(set_keys or ()))
+    loaded = load_scenario(scenario, *(set_keys or ()))
     check_outputs(json_to, output)
     answer = loaded.explain(progress=TerminalProgress())
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
@@ -38,11 +39,10 @@ def plot(
     """Draw a still picture of a scenario's prediction, or the critical path of a Trace."""
     from ringlab.answers.plots import check_kind
     from ringlab.one_call import plot
-    from ringlab.scenario import load
 
     check_kind(kind, output)
     check_outputs(json_to, output, reads=calibration)
-    loaded = load(source, *set_keys) if set_keys else source
+    loaded = load_scenario(source, *set_keys) if set_keys else source
     answer = plot(kind, loaded, output, algorithm, size, calibration=calibration, progress=TerminalProgress())
     write_answer(answer, json_to, _show)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ringlab import INTERRUPTED
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
@@ -66,11 +67,10 @@ def _predict_once(
     report: Path | None,
     explain: bool,
 ) -> None:
-    from ringlab.scenario import load
     from ringlab.terminal.calibration_offer import offer_calibration
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
-    loaded = load(scenario, *set_keys)
+    loaded = load_scenario(scenario, *set_keys)
     if report is not None:
         from viz import check_file
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringlab.terminal.console import make_console
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import (
     TIMEOUT_S,
     BackendOpt,
@@ -51,10 +52,9 @@ def run(
     set_keys: SetOpt = None,
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
-    from ringlab.scenario import load
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
-    loaded = load(scenario, *(set_keys or ()), *(_as_many_ranks_as_there_are() if elastic else ()))
+    loaded = load_scenario(scenario, *(set_keys or ()), *(_as_many_ranks_as_there_are() if elastic else ()))
     check_outputs(json_to, trace, reads=calibration)
     watch = _watch(log_dir, tensorboard, profile, resume)
     options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout, "resume": resume}

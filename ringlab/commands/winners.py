@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ringlab.terminal.console import make_console
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
@@ -42,7 +43,6 @@ def winners(
     from collectives.errors import InputError
     from collectives.quoting import quote
     from ringlab.answers import winner_maps
-    from ringlab.scenario import load
     from ringlab.terminal.winners_table import show_winners
     from simcomm import star
     from simcomm.cluster.cluster import MOST_RANKS
@@ -52,7 +52,7 @@ def winners(
         check_file(output, "a map of winners")
     sizes, algorithms, progress = (begin, end, factor), algorithm or (), TerminalProgress()
     if scenario is not None:
-        loaded = load(scenario, *(set_keys or ()))
+        loaded = load_scenario(scenario, *(set_keys or ()))
         check_outputs(json_to, output, reads=calibration)
         answer = loaded.winners(collective, ranks, sizes, algorithms, calibration=calibration, progress=progress)
     elif set_keys:

@@ -7,6 +7,7 @@ import typer
 
 from ringlab.jobs.options import JobOptions
 from ringlab.terminal.console import make_console
+from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.output import check_outputs
 
 if TYPE_CHECKING:
@@ -20,11 +21,10 @@ JobOutputOpt = Annotated[
 def load_job(scenario: str, options: JobOptions, output: Path | None) -> "Job":
     """Return the job that the options describe. Raise InputError, also for an output that cannot be written."""
     from ringlab.jobs.job import checkpoints_override, make_job
-    from ringlab.scenario import load
 
     kept = [checkpoints_override(options.checkpoints)] if options.checkpoints else []
     overrides = [*options.set_keys, *kept]
-    loaded = load(scenario, *overrides)
+    loaded = load_scenario(scenario, *overrides)
     check_outputs(output)
     return make_job(
         loaded, scenario, overrides, nodes=options.nodes, ranks_per_node=options.per_node, backend=options.backend,

@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 LINK, PROCESSOR_BETWEEN, NARROWEST = 1 << 44, 1 << 33, 1 << 20  # so many of one never add up to the next
 WORTH_COMPILING = 1_000_000  # looks at a link; for fewer, plain Python takes less time than importing numba
 LOOKS_ON_A_PATH = 16  # as a rule of thumb
-MOST_HOPS = 20_000_000  # links of all routes together, which fit into a gigabyte with what is made of them
+MOST_HOPS = 10_000_000  # links of all routes together; up to 70 bytes each, with what is made of them
 MOST_NAMED = 4_000_000  # of routes that are found one by one, as names of nodes
 SAMPLED = 32  # doors whose routes are measured first, where there are very many
 

@@ -18,6 +18,7 @@ from collectives.schedule.build import build_schedule
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
 from collectives.schedule.relative import RelativeSchedule
+from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.kernel.links import LinkRecords
 from simcomm.compiled.kernel.plan import Plan
@@ -98,13 +99,24 @@ def by_shortcut(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:
         before, until = inputs.trouble.until_it_changes()
         calm = inputs.under(before, inputs.starts, inputs.index)
-        timing = by_shortcut(calm, waits=waits) if until > 0 else None
+        timing = by_shortcut(calm, waits=waits) if until > _least_seconds(calm) else None
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
     timing = by_max_plus(inputs, waits=waits)
     if timing is None and not waits and inputs.posted >= QUOTIENT_FROM:
         timing = by_quotient(inputs)
     return None if timing is None else _with_mean_division(inputs, timing)
+
+
+def _least_seconds(inputs: EngineInput) -> float:
+    """Return seconds that no run goes below: each step of a channel takes the delay of its messages."""
+    schedule = inputs.schedule
+    if inputs.request.elements < schedule.chunks or not isinstance(schedule, RelativeSchedule):  # some may be empty
+        return 0.0
+    sends = schedule.kind == Kind.SEND
+    steps = np.unique(schedule.channel[sends].astype(np.int64) * schedule.steps + schedule.step[sends])
+    longest = np.bincount(steps // max(1, schedule.steps)).max(initial=0)
+    return float(longest * inputs.found_routes.delay.min(initial=np.inf)) if len(steps) else 0.0
 
 
 def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:

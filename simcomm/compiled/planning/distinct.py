@@ -26,8 +26,9 @@ def _by_sorting(keys: LongInts) -> tuple[LongInts, Ints]:
     if len(keys) <= AT_ONCE:
         distinct, number = np.unique(keys, return_inverse=True)
         return distinct, number.astype(np.int32)
-    some = np.sort(keys[:: len(keys) // AT_ONCE])  # as many below each of them as there are a few times
-    bounds = [*np.unique(some[:: AT_ONCE * len(some) // len(keys)]).tolist()[1:], int(keys.max()) + 1]
+    some = np.sort(keys[:: len(keys) // AT_ONCE])  # which say where to part all
+    some = np.unique(some[:: max(1, AT_ONCE * len(some) // len(keys))])
+    bounds = [*some.tolist()[1:], int(keys.max()) + 1]
     found, numbers, before, low = list[LongInts](), np.empty(len(keys), np.int32), 0, 0
     for bound in bounds:
         chosen = np.flatnonzero((keys >= low) & (keys < bound))

@@ -9,7 +9,7 @@ from simcomm.compiled.kernel.links import HOP, LINK_PAIR, ROUTE, UNLIMITED, Link
 from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Routes, alone_rates, pieces
 
-MOST_TOGETHER = 8_000_000  # pairs of links of one route, over all routes; 50 bytes each, where no two are alike
+MOST_TOGETHER = 12_000_000  # pairs of links of one route, over all routes; 50 bytes each, where no two are alike
 
 
 def make_link_records(routes: Routes, private: Bools) -> LinkRecords:
@@ -80,5 +80,5 @@ def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts
         for chosen in np.array_split(alike, len(alike) * hops**2 // HOPS_AT_ONCE + 1):
             crossed = hop_link[records["first_hop"][chosen][:, None] + np.arange(hops)].astype(np.int64)
             table = crossed[:, :, None] * links + crossed[:, None, :]
-            keys[records["first_link_pair"][chosen][:, None] + np.arange(hops**2)] = table.reshape(len(chosen), -1)
+            keys[records["first_link_pair"][chosen][:, None] + np.arange(hops**2)] = table.reshape(-1, hops**2)
     return keys

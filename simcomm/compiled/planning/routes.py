@@ -11,7 +11,6 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
 from simcomm.compiled.kernel.arrays import Floats, Ints
 
-
 HOPS_AT_ONCE = 1_000_000  # of which more than a number each is worked out, which bounds the memory for that
 
 

@@ -24,6 +24,7 @@ Hashes = npt.NDArray[np.uint64]
 MOST_ROUNDS = 40  # of refinement; where more are needed hardly anything is alike
 SLOT_BITS = 16  # of a hash that tell a few distinct ones apart
 MOST_COUNTS = 4  # numbers for each incidence, up to which all are counted in one table
+ROWS_AT_ONCE = 100_000  # of that table that are compared at a time, which bounds the memory for that
 LEAST_FOLD = 4  # times fewer pairs, or the quotient is not worth its plan
 
 
@@ -66,8 +67,9 @@ def _hops(pairs: LabelledPairs, routes: Routes) -> Incidence:
 def _refine(given: LabelledPairs, routes: Routes, hops: Incidence) -> Partition | None:
     """Return the classes by color refinement: split them until a round splits none; None where too few remain alike."""
     agents = given.kind
-    figures = np.stack([routes.alone, routes.shared, routes.latency], axis=1)
-    links = np.unique(figures, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    figures = (routes.alone, routes.shared, routes.latency)
+    hashes = [hash_numbers(figure.view(np.uint64) + np.uint64(10 + k)) for k, figure in enumerate(figures)]
+    links = _number(hash_numbers(hashes[0] + hashes[1]) + hashes[2])
     every = np.arange(len(given.src), dtype=np.int32)
     sides = Incidence(given.src, every), Incidence(given.dst, every)
     before = -1
@@ -144,11 +146,15 @@ def _same_in_classes(classes: Ints, values: npt.NDArray[np.generic]) -> bool:
 def _meet_alike(classes: Ints, met: Incidence) -> bool:
     """Return whether all members of a class meet equally many of each other class, which ``met.pair`` holds."""
     width, like = int(met.pair.max(initial=0)) + 1, one_of_each(classes)[classes]
-    keys = met.where.astype(np.int64) * width + met.pair
+    keys = met.where.astype(np.int64)
+    keys *= width
+    keys += met.pair
     if len(classes) * width <= MOST_COUNTS * len(keys):
         table = np.bincount(keys, minlength=len(classes) * width).reshape(-1, width)
-        return np.array_equal(table, table[like])
-    where, what = np.divmod(np.sort(keys), width)
+        parts = range(0, len(table), ROWS_AT_ONCE)
+        return all(np.array_equal(table[at : at + ROWS_AT_ONCE], table[like[at : at + ROWS_AT_ONCE]]) for at in parts)
+    keys.sort()
+    where, what = np.divmod(keys, width)
     bounds = np.searchsorted(where, np.arange(len(classes) + 1))
     counts = np.diff(bounds)
     if not np.array_equal(counts, counts[like]):
