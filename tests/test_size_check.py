@@ -27,6 +27,7 @@ from ringlab.answers.progress import NoProgress
 from ringlab.scenario import load
 from simcomm import expected_time, schedules
 from simcomm.cluster import paths
+from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.routing import ecmp, shortest
 from simcomm.compiled import engine
 from simcomm.compiled.planning import distinct, link_records, routes
@@ -340,3 +341,22 @@ def test_routes_of_numbered_nodes_are_those_of_named_ones() -> None:
     apart.add_node("h20", kind="host")
     with pytest.raises(InputError, match="no link leads from h0 to h20"):
         shortest(apart).links_between([*torus.hosts, "h20"], np.array([0]), np.array([20]))
+
+
+def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_records, "SAMPLED", 64)
+    monkeypatch.setattr(link_records, "MOST_TOGETHER", 1_000_000)
+    far, near = simcomm.ring(1024, "1 GB/s", "1 us"), simcomm.star(1024, "1 GB/s", "1 us")
+
+    def look(name: str, cluster: Cluster) -> EngineInput:
+        algorithm = find_algorithm(name)
+        schedule = schedules.unverified_schedule(algorithm, 1024).table()
+        inputs = EngineInput(Request(algorithm, 1 << 20), schedule, cluster, Transport())
+        inputs.check_some_routes()
+        return inputs
+
+    with pytest.raises(TooLarge, match=r"10,240 routes with up to \d+ links that messages share have .* 1,000,000 fit"):
+        look("all_reduce/recursive_doubling", far)
+    assert len(look("all_reduce/recursive_doubling", near).routes.hop_link) == 2 * 10_240
+    monkeypatch.setattr(link_records, "LEAST_SAMPLED", 1)
+    assert look("gather/naive", far).private.any()  # routes to one rank: long, and never two messages at once

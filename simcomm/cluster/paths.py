@@ -187,7 +187,7 @@ class ShortestPaths:
             seen, length = _compiled().measure(self._arrays, int(doors[begin]), given[1][begin:end], self._scratch)
             _reset(self._scratch, seen)
             number, pairs = number + length, pairs + end - begin
-        if number * len(doors) // pairs > 2 * allowed(MOST_HOPS):
+        if number * len(doors) // pairs > 1.5 * allowed(MOST_HOPS):
             check_hops(number * len(doors) // pairs, len(doors), len(doors), MOST_HOPS)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:

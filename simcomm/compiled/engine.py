@@ -176,6 +176,7 @@ def by_events(inputs: EngineInput, *, messages: bool = False, window: float = 0.
     says_once = isinstance(inputs.schedule, RelativeSchedule)  # a cyclic one without empty messages is a plan as it is
     if needs_names or (says_once and (isinstance(inputs.schedule, GridSchedule) or inputs.sent < inputs.posted)):
         inputs = inputs.with_table()
+    inputs.check_some_routes()
     links = link_records_of(inputs)
     changes = link_changes(inputs, links) if inputs.trouble.links_change else ()
     world = run_kernel(plan_in_trouble(inputs), links, messages=messages, changes=changes, window=window)

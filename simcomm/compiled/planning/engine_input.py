@@ -17,10 +17,11 @@ from collectives.schedule.size_check import MOST_TABLED, allowed, check_pairs, w
 from collectives.schedule.symbolic_build import AnySchedule, message_count
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.routing import Router
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
 from simcomm.compiled.kernel.links import LinkRecords
 from simcomm.compiled.planning.cyclic_plan import cyclic_pairs, distances, plan_cyclic, sent_messages
-from simcomm.compiled.planning.link_records import make_link_records
+from simcomm.compiled.planning.link_records import check_some_routes, make_link_records
 from simcomm.compiled.planning.private_links import cyclic_one_at_a_time, one_at_a_time, private_links
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
@@ -158,7 +159,14 @@ class EngineInput:
     @worked_out
     def found_routes(self) -> Routes:
         """The route of each pair, with links as they are without trouble."""
-        return find_routes(self.cluster, self.transport, self.pairs)
+        router: Router | None = self.known.pop("router", None)
+        return find_routes(self.cluster, self.transport, self.pairs, router)
+
+    def check_some_routes(self) -> None:
+        """Raise TooLarge where some routes say that all are too many to be simulated message by message."""
+        if "found_routes" not in self.known:
+            self.known["router"] = self.cluster.router()
+            check_some_routes(self.cluster, self.transport, self.known["router"], self.pairs)
 
     @property
     def routes(self) -> Routes:

@@ -4,12 +4,17 @@ import numpy as np
 
 from collectives.errors import TooLarge
 from collectives.schedule.size_check import allowed, ways_to_shorter_routes
+from collectives.transport import Transport
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.routing import Router
 from simcomm.compiled.kernel.arrays import Bools, Ints, LongInts, Records
 from simcomm.compiled.kernel.links import HOP, LINK_PAIR, ROUTE, UNLIMITED, LinkRecords
 from simcomm.compiled.planning.distinct import number_distinct
-from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Routes, alone_rates, pieces
+from simcomm.compiled.planning.private_links import SingleMessages, private_links
+from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Pairs, Routes, alone_rates, find_routes, pieces
 
 MOST_TOGETHER = 12_000_000  # pairs of links of one route, over all routes; 50 bytes each, where no two are alike
+SAMPLED, LEAST_SAMPLED = 2048, 16  # routes that are looked at first, where there are so many times as many
 
 
 def make_link_records(routes: Routes, private: Bools) -> LinkRecords:
@@ -26,6 +31,35 @@ def make_link_records(routes: Routes, private: Bools) -> LinkRecords:
     hop_link_pair, link_pairs = _link_pairs(records, routes.hop_link, len(alone))
     first_link_pair = np.searchsorted(link_pairs["src"], np.arange(len(alone))).astype(np.int32)
     return LinkRecords(records, hops, hop_link_pair, link_pairs, first_link_pair, alone, shared)
+
+
+def check_some_routes(cluster: Cluster, transport: Transport, router: Router, pairs: Pairs) -> None:
+    """Raise TooLarge where some of very many routes say that all have far too many pairs of links that messages share.
+
+    A link is surely shared that two routes cross which have no end in common.
+    """
+    if len(pairs.src) < LEAST_SAMPLED * SAMPLED:
+        return
+    chosen = np.random.default_rng(0).choice(len(pairs.src), SAMPLED, replace=False)  # drawn, as trees repeat
+    some = Pairs(pairs.src[chosen], pairs.dst[chosen])
+    routes = find_routes(cluster, transport, some, router)
+    one = np.ones(cluster.world_size, np.bool_)
+    private = private_links(SingleMessages(one, one, np.ones(SAMPLED, np.bool_)), some, routes)
+    holds = ~private & (np.minimum(routes.alone, routes.shared) < np.inf)
+    route = np.repeat(np.arange(SAMPLED), np.diff(routes.first_hop))
+    counts = np.bincount(route, holds[routes.hop_link], SAMPLED).astype(np.int64)
+    quarters = (counts**2).reshape(4, -1).sum(axis=1) * (4 * len(pairs.src) // SAMPLED)
+    if quarters.min() > allowed(MOST_TOGETHER):  # not only because of one of them
+        _check_number(len(pairs.src), counts, int(quarters.min()))
+
+
+def _check_number(routes: int, counts: LongInts, number: int) -> None:
+    """Raise TooLarge for too many pairs of links of so many routes."""
+    if number > (most := allowed(MOST_TOGETHER)):
+        raise TooLarge(
+            f"{routes:,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
+            f"of links or more, and up to {most:,} fit into memory; {ways_to_shorter_routes(number, most)}"
+        )
 
 
 def without_idle_links(routes: Routes, private: Bools) -> Routes:
@@ -59,11 +93,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int) -> tuple[Ints, Rec
     """Return the number of the link pair of each two hops of each route, and the link pairs."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
-    if number > (most := allowed(MOST_TOGETHER)):
-        raise TooLarge(
-            f"{len(counts):,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
-            f"of links, and up to {most:,} fit into memory; {ways_to_shorter_routes(number, most)}"
-        )
+    _check_number(len(counts), counts, number)
     distinct, hop_link_pair = number_distinct(_keys(records, hop_link, links, number), links**2)
     link_pairs = np.zeros(len(distinct), LINK_PAIR)
     np.floor_divide(distinct, max(1, links), out=link_pairs["src"], casting="unsafe")

@@ -9,6 +9,7 @@ import numpy as np
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
+from simcomm.cluster.routing import Router
 from simcomm.compiled.kernel.arrays import Floats, Ints
 
 HOPS_AT_ONCE = 1_000_000  # of which more than a number each is worked out, which bounds the memory for that
@@ -37,9 +38,12 @@ class Routes(NamedTuple):
     latency: Floats  # [links]: seconds, which the delays already contain
 
 
-def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs) -> Routes:
-    """Return the route of every pair as the cluster's policy finds it; links are in the graph's order of edges."""
-    first, link = cluster.router().links_between(cluster.hosts, pairs.src, pairs.dst)
+def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs, router: Router | None = None) -> Routes:
+    """Return the route of every pair as the cluster's policy finds it; links are in the graph's order of edges.
+
+    A ``router`` of the cluster that is at hand has worked out some of it before.
+    """
+    first, link = (router or cluster.router()).links_between(cluster.hosts, pairs.src, pairs.dst)
     return _make_routes(first.astype(np.int32, copy=False), link.astype(np.int32, copy=False), cluster, transport)
 
 
