@@ -163,10 +163,11 @@ class EngineInput:
         return find_routes(self.cluster, self.transport, self.pairs, router)
 
     def check_some_routes(self) -> None:
-        """Raise TooLarge where some routes say that all are too many to be simulated message by message."""
+        """Raise TooLarge for too many messages to be simulated one by one, and where some routes say so of all."""
+        self.check_number(MOST_MESSAGES)
         if "found_routes" not in self.known:
             self.known["router"] = self.cluster.router()
-            check_some_routes(self.cluster, self.transport, self.known["router"], self.pairs)
+            check_some_routes(self.cluster, self.transport, self.known["router"], self.pairs, self.posted)
 
     @property
     def routes(self) -> Routes:
@@ -187,7 +188,7 @@ class EngineInput:
         """The network as the kernel reads it, without links that never hold a message back."""
         key = "link_records", self.trouble.links
         if key not in self.known:
-            self.known[key] = make_link_records(self.routes, self.private)
+            self.known[key] = make_link_records(self.routes, self.private, self.posted)
         found: LinkRecords = self.known[key]
         return found
 

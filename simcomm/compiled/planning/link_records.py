@@ -13,12 +13,16 @@ from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.private_links import SingleMessages, private_links
 from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Pairs, Routes, alone_rates, find_routes, pieces
 
-MOST_TOGETHER = 12_000_000  # pairs of links of one route, over all routes; 50 bytes each, where no two are alike
+MOST_TOGETHER = 13_000_000  # pairs of links of one route, over all routes; 50 bytes each, where no two are alike
+ROOM = 7  # of such pairs, that a message takes
 SAMPLED, LEAST_SAMPLED = 2048, 16  # routes that are looked at first, where there are so many times as many
 
 
-def make_link_records(routes: Routes, private: Bools) -> LinkRecords:
-    """Return the records of routes; ``private`` [links] marks links that never carry two messages at once."""
+def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> LinkRecords:
+    """Return the records of routes; ``private`` [links] marks links that never carry two messages at once.
+
+    Raises TooLarge for more than there is memory for beside so many ``messages``.
+    """
     routes = without_idle_links(routes, private)
     alone, shared = np.minimum(routes.alone, UNLIMITED), np.minimum(routes.shared, UNLIMITED)
     counts = np.diff(routes.first_hop).astype(np.int64)
@@ -28,12 +32,12 @@ def make_link_records(routes: Routes, private: Bools) -> LinkRecords:
     records["alone_rate"] = alone_rates(routes._replace(alone=alone))
     hops = np.zeros(len(routes.hop_link), HOP)
     hops["link"], hops["weight"] = routes.hop_link, routes.hop_weight
-    hop_link_pair, link_pairs = _link_pairs(records, routes.hop_link, len(alone))
+    hop_link_pair, link_pairs = _link_pairs(records, routes.hop_link, len(alone), messages)
     first_link_pair = np.searchsorted(link_pairs["src"], np.arange(len(alone))).astype(np.int32)
     return LinkRecords(records, hops, hop_link_pair, link_pairs, first_link_pair, alone, shared)
 
 
-def check_some_routes(cluster: Cluster, transport: Transport, router: Router, pairs: Pairs) -> None:
+def check_some_routes(cluster: Cluster, transport: Transport, router: Router, pairs: Pairs, messages: int) -> None:
     """Raise TooLarge where some of very many routes say that all have far too many pairs of links that messages share.
 
     A link is surely shared that two routes cross which have no end in common.
@@ -49,16 +53,17 @@ def check_some_routes(cluster: Cluster, transport: Transport, router: Router, pa
     route = np.repeat(np.arange(SAMPLED), np.diff(routes.first_hop))
     counts = np.bincount(route, holds[routes.hop_link], SAMPLED).astype(np.int64)
     quarters = (counts**2).reshape(4, -1).sum(axis=1) * (4 * len(pairs.src) // SAMPLED)
-    if quarters.min() > allowed(MOST_TOGETHER):  # not only because of one of them
-        _check_number(len(pairs.src), counts, int(quarters.min()))
+    _check_number(len(pairs.src), counts, int(quarters.min()), messages)  # no quarter is large because of one route
 
 
-def _check_number(routes: int, counts: LongInts, number: int) -> None:
-    """Raise TooLarge for too many pairs of links of so many routes."""
-    if number > (most := allowed(MOST_TOGETHER)):
+def _check_number(routes: int, counts: LongInts, number: int, messages: int) -> None:
+    """Raise TooLarge for too many pairs of links of so many routes beside so many messages."""
+    most = max(0, allowed(MOST_TOGETHER) - ROOM * messages)
+    if number > most:
         raise TooLarge(
             f"{routes:,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
-            f"of links or more, and up to {most:,} fit into memory; {ways_to_shorter_routes(number, most)}"
+            f"of links, and up to {most:,} fit into memory beside {messages:,} messages; "
+            + ways_to_shorter_routes(number + ROOM * messages, allowed(MOST_TOGETHER))
         )
 
 
@@ -89,11 +94,11 @@ def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
     return kept
 
 
-def _link_pairs(records: Records, hop_link: Ints, links: int) -> tuple[Ints, Records]:
+def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
     """Return the number of the link pair of each two hops of each route, and the link pairs."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
-    _check_number(len(counts), counts, number)
+    _check_number(len(counts), counts, number, messages)
     distinct, hop_link_pair = number_distinct(_keys(records, hop_link, links, number), links**2)
     link_pairs = np.zeros(len(distinct), LINK_PAIR)
     np.floor_divide(distinct, max(1, links), out=link_pairs["src"], casting="unsafe")

@@ -105,7 +105,7 @@ def link_records_of(inputs: EngineInput) -> LinkRecords:
     routes = inputs.routes
     private = np.zeros_like(inputs.private) if inputs.trouble.links_change else inputs.private
     finite = [np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared)]
-    return make_link_records(routes._replace(alone=finite[0], shared=finite[1]), private)
+    return make_link_records(routes._replace(alone=finite[0], shared=finite[1]), private, inputs.posted)
 
 
 class LinkChange(NamedTuple):
