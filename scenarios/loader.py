@@ -18,6 +18,7 @@ from collectives.request import Request, make_request
 from collectives.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.complete import check_all_links
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 
 if TYPE_CHECKING:
@@ -123,14 +124,18 @@ class Builder:
 
     def scenario(self, form: "ScenarioForm") -> Scenario:
         cluster = self.build_cluster(form.cluster, "cluster", form.nccl)
-        what_ifs = tuple(
-            self._what_if(other, f"what_if.{number}", form, cluster) for number, other in enumerate(form.what_if)
-        )
-        clusters = (cluster, *(other.cluster for other in what_ifs))
+        what_ifs, clusters = list[WhatIf](), [cluster]
+        for number, other in enumerate(form.what_if):
+            what_ifs.append(self._what_if(other, f"what_if.{number}", form, cluster))
+            clusters.append(what_ifs[-1].cluster)
+            with self.at(f"what_if.{number}"):
+                check_all_links(one.graph for one in clusters)
         collective = self._collective(form.collective, clusters) if form.collective else None
         trainings = self._trainings(form.training, clusters) if form.training else ()
         trouble = self._trouble(form.trouble, cluster, "trouble")
-        return Scenario(form.title or self.path.stem, self.path, cluster, collective, trainings, what_ifs, trouble)
+        return Scenario(
+            form.title or self.path.stem, self.path, cluster, collective, trainings, tuple(what_ifs), trouble
+        )
 
     def _what_if(self, form: "WhatIfForm", key: str, whole: "ScenarioForm", own: Cluster) -> WhatIf:
         cluster = own

@@ -272,5 +272,5 @@ def test_every_public_name_is_there():
 def test_a_network_that_is_too_large_is_refused_before_it_is_built(build, monkeypatch):
     monkeypatch.setattr(topologies, "add_link", lambda *_: pytest.fail("a link was added"))
     monkeypatch.setattr(topologies, "empty_graph", lambda *_: pytest.fail("a graph was made"))
-    with pytest.raises(TooLarge, match="cables is too large to be built; up to 1,000,000 will do"):
+    with pytest.raises(TooLarge, match="cables is too large to be built; up to 450,000 will do"):
         build()

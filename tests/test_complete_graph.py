@@ -13,6 +13,7 @@ import pytest
 
 import simcomm
 from collectives import Transport
+from collectives.errors import TooLarge
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import CompleteGraph, complete_links
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
@@ -151,3 +152,11 @@ def test_routes_of_many_pairs_take_a_few_bytes_each():
     held = [getattr(routes, name) for name in routes._fields]
     assert sum(each.nbytes for each in held if each.strides != (0,)) <= 8 * (away.sum() + 1)
     assert (routes.delay == 6e-6).all() and len(routes.delay) == away.sum()
+
+
+def test_more_links_than_fit_into_memory_are_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = simcomm.fully_connected(20, "1 GB/s", "1 us")
+    monkeypatch.setattr("simcomm.cluster.graph.MOST_LINKS", 189)
+    assert simcomm.run("all_reduce/ring", cluster, 4096, engine="compiled", record=False).elapsed > 0
+    with pytest.raises(TooLarge, match="a network of 190 cables is too large to be built; up to 189 will do"):
+        cluster.graph.edges["h0", "h1"]

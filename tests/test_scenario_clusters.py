@@ -8,9 +8,10 @@ import pytest
 from scenario_texts import ASKS, HERE, STAR, check_refused, write
 
 import simcomm
+from collectives.errors import InputError
 from scenarios import load
 from scenarios.topology_forms import TOPOLOGY_FORMS
-from simcomm.cluster import placement, topologies
+from simcomm.cluster import complete, placement, topologies
 from simcomm.cluster.cluster import Cluster
 
 EACH = 'bandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
@@ -148,3 +149,18 @@ WRONG = {
 @pytest.mark.parametrize("message", WRONG)
 def test_it_is_refused(tmp_path: Path, message: str):
     check_refused(tmp_path, WRONG[message], message)
+
+
+def test_networks_of_many_what_ifs_are_refused_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same network counts once, and one in which every two hosts have a link is not written down."""
+    what_ifs = "".join(
+        f'[[what_if]]\ntitle = "{number}"\n[what_if.cluster]\ntopology = "{kind}"\nhosts = {hosts}\n{EACH}'
+        for number, (kind, hosts) in enumerate([("star", 10), ("fully-connected", 50), ("ring", 15)])
+    )
+    thin = '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\n'
+    path = write(tmp_path, STAR + ASKS + thin + what_ifs)
+    monkeypatch.setattr(complete, "MOST_LINKS", 4 + 25)
+    assert len(load(path).what_ifs) == 4
+    monkeypatch.setattr(complete, "MOST_LINKS", 4 + 24)
+    with pytest.raises(InputError, match=r"what_if\.3: 3 networks with \d\d cables together, and up to \d\d fit"):
+        load(path)

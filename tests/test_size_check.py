@@ -28,7 +28,6 @@ from ringlab.scenario import load
 from simcomm import expected_time, schedules
 from simcomm.cluster import paths
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.routing import ecmp, shortest
 from simcomm.compiled import engine
 from simcomm.compiled.planning import distinct, link_records, routes
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -329,19 +328,6 @@ def test_what_changes_before_any_run_could_end_is_not_left_out_first(
         found = simcomm.run(ring, star, 1 << 20, engine="compiled", record=False, trouble=trouble)
         assert tried.call_count == calls
         assert (found.elapsed == ends) == (at > ends)
-
-
-def test_routes_of_numbered_nodes_are_those_of_named_ones() -> None:
-    torus = simcomm.torus([4, 5], "1 GB/s", "1 us")
-    src, dst = np.divmod(np.flatnonzero(~np.eye(20, dtype=bool)), 20)
-    for routing in (shortest, ecmp(3)):
-        router = routing(torus.graph)
-        named = router.links([(torus.hosts[a], torus.hosts[b]) for a, b in zip(src, dst, strict=True)])
-        assert all(map(np.array_equal, router.links_between(torus.hosts, src, dst), named))
-    apart = torus.graph.copy()
-    apart.add_node("h20", kind="host")
-    with pytest.raises(InputError, match="no link leads from h0 to h20"):
-        shortest(apart).links_between([*torus.hosts, "h20"], np.array([0]), np.array([20]))
 
 
 def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.MonkeyPatch) -> None:

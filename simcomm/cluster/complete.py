@@ -11,7 +11,10 @@ from typing import Any
 import networkx as nx
 import numpy.typing as npt
 
-from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
+from collectives.errors import TooLarge
+from collectives.schedule.size_check import allowed, ways_out
+from collectives.units import count
+from simcomm.cluster.graph import MOST_LINKS, LinkSpec, add_link, check_links, empty_graph
 
 AnyInts = npt.NDArray[Any]  # of 32 bits or of 64
 EDGES = ("_adj", "_succ", "_pred")  # where networkx keeps them
@@ -46,7 +49,8 @@ class CompleteGraph(nx.DiGraph):  # type: ignore[type-arg,unused-ignore]  # at r
         return len(self) * (len(self) - 1) if u is None else super().number_of_edges(u, v)
 
     def write_out(self) -> None:
-        """Write all edges down, and be a plain graph from now on."""
+        """Write all edges down, and be a plain graph from now on. Raise TooLarge for more than fit into memory."""
+        check_links(len(self.built_of) * (len(self.built_of) - 1) // 2)
         written: Any = empty_graph(self.built_of)
         for a, b in combinations(self.built_of, 2):
             add_link(written, a, b, self.link)
@@ -89,3 +93,17 @@ def complete_link_numbers(src: AnyInts, dst: AnyInts, hosts: int) -> AnyInts:
     """
     numbers: AnyInts = src * (hosts - 1) + dst - (dst > src)
     return numbers
+
+
+def check_all_links(graphs: Iterable["nx.DiGraph[str]"]) -> None:
+    """Raise TooLarge for more cables than fit into memory in several networks, each of which counts once.
+
+    >>> check_all_links([CompleteGraph(["h0", "h1"], LinkSpec()), empty_graph(["h0"])])
+    """
+    written = [graph for graph in {id(one): one for one in graphs}.values() if complete_links(graph) is None]
+    links, most = sum(graph.number_of_edges() for graph in written) // 2, allowed(MOST_LINKS)
+    if links > most:
+        raise TooLarge(
+            f"{count(len(written), 'network')} with {links:,} cables together, and up to {most:,} fit into memory; "
+            f"leave some of the clusters out, or {ways_out(links, most)}"
+        )

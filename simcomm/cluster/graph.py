@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import networkx as nx
 
-from collectives.errors import InputError
+from collectives.errors import InputError, TooLarge
+from collectives.schedule.size_check import allowed, ways_out
 from collectives.units import Bandwidth, Latency, parse_bandwidth, parse_latency
 
 Link = tuple[str, str]  # the nodes that one direction of a cable leads from and to
 KINDS = ("host", "gpu", "nic", "pcie", "cpu", "memory", "nvswitch", "switch")
 HOLDS_A_RANK = ("host", "gpu")
+MOST_LINKS = 450_000  # cables of networks that are built; each takes two kilobytes with what is made of it
 P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # over NVLink; PCIe switches; one CPU; several. Each includes those before it
 
 
@@ -55,6 +57,14 @@ def add_link(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
         data["usable_bandwidth"] = link.usable
     graph.add_edge(a, b, **data)
     graph.add_edge(b, a, **data)
+
+
+def check_links(links: int) -> None:
+    """Raise TooLarge for more cables than can be built in a while, before any is."""
+    most = allowed(MOST_LINKS)
+    if links > most:
+        ways = ways_out(links, most)
+        raise TooLarge(f"a network of {links:,} cables is too large to be built; up to {most:,} will do; {ways}")
 
 
 def empty_graph(hosts: Iterable[str] = (), switches: Iterable[str] = ()) -> "nx.DiGraph[str]":

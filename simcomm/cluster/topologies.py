@@ -12,14 +12,12 @@ from math import prod
 import networkx as nx
 
 from collectives.checks import check_number, check_sequence, check_whole_number
-from collectives.errors import InputError, TooLarge
+from collectives.errors import InputError
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency, count, format_bandwidth
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.complete import CompleteGraph
-from simcomm.cluster.graph import LinkSpec, add_link, empty_graph, link_spec
-
-MOST_LINKS = 1_000_000  # cables of a network that is built; each takes about two kilobytes
+from simcomm.cluster.graph import LinkSpec, add_link, check_links, empty_graph, link_spec
 
 
 def star(
@@ -30,7 +28,7 @@ def star(
     >>> star(8, "10 Gbit/s", "5 us")
     <Cluster star of 8 hosts, 10 Gbit/s: 8 ranks, 9 nodes, 16 links>
     """
-    _check_links(check_whole_number("hosts", hosts, at_least=1))
+    check_links(check_whole_number("hosts", hosts, at_least=1))
     graph, link = empty_graph(), link_spec(bandwidth, latency)
     for host in range(hosts):
         add_link(graph, f"h{host}", "s0", link)
@@ -45,7 +43,7 @@ def ring(
     >>> ring(4, "10 Gbit/s", "5 us")
     <Cluster ring of 4 hosts, 10 Gbit/s: 4 ranks, 4 nodes, 8 links>
     """
-    _check_links(check_whole_number("hosts", hosts, at_least=1))
+    check_links(check_whole_number("hosts", hosts, at_least=1))
     graph, link = empty_graph(_names("h", hosts)), link_spec(bandwidth, latency)
     for host in range(hosts):
         _add_link_once(graph, f"h{host}", f"h{(host + 1) % hosts}", link)
@@ -81,7 +79,7 @@ def torus(
     if len(dimensions) not in (2, 3):
         raise InputError(f"a torus of {len(dimensions)} dimensions; 2 or 3 are built, for example [4, 4, 2]")
     hosts, link = prod(dimensions), link_spec(bandwidth, latency)
-    _check_links(hosts * len(dimensions))
+    check_links(hosts * len(dimensions))
     graph = empty_graph(_names("h", hosts))
     strides = [prod(dimensions[axis + 1 :]) for axis in range(len(dimensions))]
     for host, position in enumerate(product(*map(range, dimensions))):
@@ -110,7 +108,7 @@ def two_level_tree(
     check_whole_number("hosts_per_rack", hosts_per_rack, at_least=1)
     check_number("oversubscription", oversubscription, above=0)
     hosts, link = racks * hosts_per_rack, link_spec(bandwidth, latency)
-    _check_links(hosts + racks)
+    check_links(hosts + racks)
     graph = empty_graph(_names("h", hosts))
     graph.add_nodes_from(_names("s", racks), kind="switch", tier=1)
     graph.add_node(f"s{racks}", kind="switch", tier=2)
@@ -139,7 +137,7 @@ def fat_tree(
         raise InputError(f"{ports} ports; half of a fat tree's ports go up, so their number is even")
     half, link = ports // 2, link_spec(bandwidth, latency)
     edges, hosts = ports * half, ports * half * half
-    _check_links(3 * hosts)
+    check_links(3 * hosts)
     graph = empty_graph(_names("h", hosts))
     for number in range(2 * edges + half * half):
         graph.add_node(f"s{number}", kind="switch", tier=1 + min(number // edges, 2))
@@ -179,7 +177,7 @@ def dragonfly(
             f"{groups} groups; {routers_per_group} routers of {global_links} global links join 1 to {most}"
         )
     routers, link = groups * routers_per_group, link_spec(bandwidth, latency)
-    _check_links(routers * hosts_per_router + routers * (routers_per_group - 1) // 2 + groups * (groups - 1) // 2)
+    check_links(routers * hosts_per_router + routers * (routers_per_group - 1) // 2 + groups * (groups - 1) // 2)
     graph = empty_graph(_names("h", routers * hosts_per_router), _names("s", routers))
     for host in range(routers * hosts_per_router):
         add_link(graph, f"h{host}", f"s{host // hosts_per_router}", link)
@@ -191,12 +189,6 @@ def dragonfly(
         add_link(graph, f"s{low}", f"s{high + (groups - b + a - 1) // global_links}", link)
     title = f"dragonfly of {count(groups, 'group')}, {count(routers * hosts_per_router, 'host')}"
     return _cluster(title, graph, routers * hosts_per_router, link, transport)
-
-
-def _check_links(links: int) -> None:
-    """Raise TooLarge for more cables than can be built in a while, before any is."""
-    if links > MOST_LINKS:
-        raise TooLarge(f"a network of {links:,} cables is too large to be built; up to {MOST_LINKS:,} will do")
 
 
 def _names(letter: str, count: int) -> list[str]:
