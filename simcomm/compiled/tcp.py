@@ -42,9 +42,10 @@ def simulate_tcp(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 def run_tcp(inputs: EngineInput, found: TcpInput) -> TcpWorld:
     """Run a plan to its end and return the world as it is then."""
-    from simcomm.compiled.kernel.tcp_loop import advance_tcp  # numba is slow to import
+    from simcomm.compiled.kernel.lean import lean  # numba is slow to import
+    from simcomm.compiled.kernel.tcp_loop import advance_tcp
 
-    world = _new_world(inputs, found)
+    world = lean(_new_world(inputs, found))
     while not advance_tcp(world, EVENTS_A_LOOK):
         pass
     return world

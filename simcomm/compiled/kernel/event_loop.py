@@ -24,7 +24,6 @@ from simcomm.compiled.kernel.flow_groups import (
 )
 from simcomm.compiled.kernel.heap import drop, least, second_least
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
-from simcomm.compiled.kernel.lean import lean
 from simcomm.compiled.kernel.pairing_heap import take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
 from simcomm.model.same_time import SAME_EVENT
@@ -297,9 +296,9 @@ def advance(w: World, instants: int, most_corrections: int, until: float) -> boo
     ``most_corrections`` is how many links an instant may correct before all are filled anew. Returns whether nothing
     more will happen.
     """
-    return _go_on(lean(w), instants, most_corrections, until, -1, 0.0, 0.0, NOWHERE)
+    return _go_on(w, instants, most_corrections, until, -1, 0.0, 0.0, NOWHERE)
 
 
 def change_bandwidth(w: World, link: int, alone: float, shared: float, crossing: Ints, most_corrections: int) -> None:
     """Give a link so many bytes/s for one flow and for several from now on; ``crossing`` are the routes over it."""
-    _go_on(lean(w), 1, most_corrections, float(w.clock[0]), link, alone, shared, crossing)
+    _go_on(w, 1, most_corrections, float(w.clock[0]), link, alone, shared, crossing)

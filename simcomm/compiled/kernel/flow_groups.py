@@ -13,7 +13,7 @@ import numpy as np
 
 from simcomm.compiled.kernel.calendar import cancel
 from simcomm.compiled.kernel.heap import drop, put
-from simcomm.compiled.kernel.jit import NOBODY, inline
+from simcomm.compiled.kernel.jit import NOBODY, inline, separate
 from simcomm.compiled.kernel.pairing_heap import meld, remove
 from simcomm.compiled.kernel.world import STALE, World, capacity
 
@@ -81,7 +81,7 @@ def join_tightest(w: World, flow: int, left: float, now: float) -> None:
     join_group(w, flow, best, left, now)
 
 
-@inline
+@separate
 def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
     """Put a flow in the group of one link of its route, and account for it on the route's other links."""
     route = w.flows[flow].route
@@ -118,7 +118,7 @@ def move_to_group(w: World, flow: int, now: float) -> None:
     mark_route_dirty(w, route)
 
 
-@inline
+@separate
 def leave_group(w: World, flow: int, now: float) -> float:
     """Take a flow out of its group; return the bytes that it has left."""
     link = np.int64(w.hops[w.routes[w.flows[flow].route].first_hop + w.flows[flow].hop].link)
@@ -128,7 +128,7 @@ def leave_group(w: World, flow: int, now: float) -> float:
     return w.flows[flow].target - w.links[link].clock
 
 
-@inline
+@separate
 def remove_member(w: World, flow: int) -> None:
     """Take a flow that is out of its group's heap out of the group's count and off the accounts of other links."""
     route, hop = w.flows[flow].route, w.flows[flow].hop

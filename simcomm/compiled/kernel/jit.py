@@ -1,8 +1,8 @@
 """Compiling the functions of the engine with numba.
 
 Compiled functions work on arrays that Python holds and make none themselves, so they need not count references to them
-(numba's ``_nrt``), which here would take nine tenths of the time, as would copying the tuple of arrays into each call:
-hence functions are inlined.
+(numba's ``_nrt``), which here would take nine tenths of the time. Most functions are inlined, which is fastest; the
+longer ones that are called from many places are not, as each place would have a copy of them to compile.
 
 Functions that only compiled ones call are *parts*: numba would make each of them callable from Python, optimize it and
 make machine code of it, several times over what all of that takes for the function that they end up in.
@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
 import numpy as np
 from numba.core.codegen import JITCodeLibrary
@@ -31,6 +32,7 @@ COMPILED = ("simcomm.compiled.kernel.", "simcomm.model.", "simcomm.hashing")  # 
 IMPORT = re.compile(r"^from (simcomm[.\w]*) import ([ ,\w]*)", re.MULTILINE)
 NOBODY = np.int64(-1)  # not the literal -1, for which numba would compile every function that takes it once more
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+SPEED_LEVEL = 2  # of LLVM's levels of optimization up to 3, the more of which make nothing here any faster
 
 
 class _PartLibrary(JITCodeLibrary):
@@ -60,19 +62,40 @@ class _PartLibrary(JITCodeLibrary):
         return 0
 
 
-class _PartCompiler(Compiler):
-    """numba's compiler, but that the code of a function is a part."""
+class _EntryLibrary(JITCodeLibrary):
+    """The code of an entry with its parts: optimized once, without copies of loops, which here are all short."""
+
+    def _optimize_final_module(self) -> None:
+        asked = llvm.create_pipeline_tuning_options(SPEED_LEVEL)
+        asked.loop_unrolling = asked.loop_interleaving = asked.loop_vectorization = asked.slp_vectorization = False
+        passes = llvm.create_pass_builder(self._codegen._tm, asked)
+        passes.getModulePassManager().run(self._final_module, passes)
+
+
+class _Compiler(Compiler):
+    """numba's compiler, but that the code of a function goes to a library of the given class."""
+
+    library_class: type[JITCodeLibrary]
 
     def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
-        library = _PartLibrary(target.codegen(), f"part {next(_parts)}")  # type: ignore[no-untyped-call]
+        library = self.library_class(target.codegen(), f"library {next(_libraries)}")
         library.enable_object_caching()
         super().__init__(typing, target, library, *rest)  # type: ignore[no-untyped-call]
 
 
-_parts = count()
+class _PartCompiler(_Compiler):
+    library_class = _PartLibrary
+
+
+class _EntryCompiler(_Compiler):
+    library_class = _EntryLibrary
+
+
+_libraries = count()
 PART: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+ENTRY: dict[str, Any] = {}
 if numba.version_info.short in KNOWN_INSIDE:
-    PART["pipeline_class"] = _PartCompiler
+    PART["pipeline_class"], ENTRY["pipeline_class"] = _PartCompiler, _EntryCompiler
 
 
 def inline(function: Function) -> Function:
@@ -82,8 +105,8 @@ def inline(function: Function) -> Function:
 
 
 def separate(function: Function) -> Function:
-    """Compile a function that is seldom called by others; it stays a function of its own, which is compiled once."""
-    compiled: Function = numba.njit(**PART, **OPTIONS)(function)
+    """Compile a function that is called seldom, or from many places; it stays one of its own, compiled once."""
+    compiled: Function = numba.njit(forceinline=False, **PART, **OPTIONS)(function)
     return compiled
 
 
@@ -93,7 +116,7 @@ def entry(function: Function) -> Function:
     numba looks for the code it kept by the text of this function alone, so the function must be a closure over
     ``source_hash(__name__)``, lest the code outlive a change to what it calls.
     """
-    return compile_and_cache(function, **OPTIONS)
+    return compile_and_cache(function, **ENTRY, **OPTIONS)
 
 
 @cache

@@ -1,30 +1,47 @@
-"""Arrays as the kernel's functions hand them to each other: where they begin, and how many entries they have.
+"""The state of a run as machine code takes it: one place, where a table says where all arrays of it are.
 
-The state of a run is a tuple of thirty arrays. numba's own arrays are seven numbers each, and taking them apart and
-putting them together again at every call was a fifth of what there is to compile. Whoever indexes these keeps within
-bounds: there are no negative indices.
+That state is a tuple of thirty arrays, of which numba hands on seven numbers each. Taking them apart and putting them
+together again at every call was much of what there was to compile, and made calls so slow that all functions had to be
+inlined. A *lean* tuple is the address of a table of 64-bit words: two for an array, where it begins and how many
+entries it has, those of its fields for a tuple in it, and one for a truth value. An array of it, taken by itself, is
+the address of its two words. The table never changes, which its loads say, so that LLVM takes a word from it once
+however often it is asked for.
+
+Whoever indexes these arrays keeps within bounds: there are no negative indices.
 """
 
 # mypy: disable-error-code="no-untyped-call, untyped-decorator"
 
 import operator
 from functools import cache
+from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import typeof
-from numba.core import cgutils, types
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import NativeValue, lower_builtin, models, register_model, typeof_impl, unbox
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
+from numba.extending import (
+    NativeValue,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    register_model,
+    typeof_impl,
+    unbox,
+)
 from numba.np.numpy_support import from_dtype
 
 Arrays = TypeVar("Arrays", bound=tuple[Any, ...])
+WORD = ir.IntType(64)
+WORD_BYTES = 8
+LONGEST_NAME = 24  # of a type; functions are named by those of what they take, and LLVM reads the names again and again
 
 
 def lean(arrays: Arrays) -> Arrays:
-    """Return a named tuple as machine code takes it lean: with all arrays in it, and in named tuples in it.
+    """Return a named tuple as machine code takes it: of arrays, truth values, and named tuples of such.
 
-    They have one dimension, and their entries follow each other in memory.
+    Arrays have one dimension, and their entries follow each other in memory.
 
     >>> from typing import NamedTuple
     >>> class Two(NamedTuple):
@@ -34,69 +51,93 @@ def lean(arrays: Arrays) -> Arrays:
     >>> found.numbers.size, found.is_there
     (3, True)
     """
-    values = [lean(value) if isinstance(value, tuple) else value for value in arrays]
-    found: Any = _lean_class(type(arrays))(*values)
-    found._numba_type_ = _tuple_type(type(arrays), *map(_kind, values))  # which numba asks for first, as it is quick
+    found: Any = _lean_class(type(arrays))(*arrays)
+    found._table = np.array(_words(arrays), np.int64)
+    found._address = found._table.ctypes.data
+    found._numba_type_ = _type_of(arrays)  # which numba asks for first, as it is quick
     return cast(Arrays, found)
 
 
-def _kind(value: Any) -> Any:
-    """Return what says the type of a field: that of an array's entries, numba's of a tuple, Python's of others."""
-    if not isinstance(value, np.ndarray):
-        return getattr(value, "_numba_type_", type(value))
+def _words(value: Any) -> list[int]:
+    """Return what the table says of a value."""
+    if isinstance(value, tuple):
+        return [word for field in value for word in _words(field)]
+    if isinstance(value, bool):
+        return [int(value)]
     assert value.ndim == 1 and value.flags.c_contiguous
-    return value.dtype
+    return [value.ctypes.data, len(value)]
 
 
 @cache
 def _lean_class(plain: type) -> Any:
-    """Return a class of the same named tuples that may know their type."""
+    """Return a class of the same named tuples that may know their type and have a table."""
     found = type(plain.__name__, (plain,), {})
     typeof_impl.register(found)(lambda value, _: value._numba_type_)
     return found
 
 
-@cache
-def _tuple_type(plain: type, *kinds: Any) -> Any:
-    """Return numba's type of a named tuple by what says the types of its fields."""
-    return types.NamedTuple([_field_type(kind) for kind in kinds], plain)
+def _type_of(value: Any) -> "LeanArray | LeanTuple | types.Type":
+    """Return numba's type of a value."""
+    if isinstance(value, tuple):
+        return LeanTuple(type(value), [_type_of(field) for field in value])
+    return types.boolean if isinstance(value, bool) else _array_type(value.dtype)
 
 
-def _field_type(kind: Any) -> Any:
-    if isinstance(kind, np.dtype):
-        return LeanType(from_dtype(kind))
-    return kind if isinstance(kind, types.Type) else typeof(kind())
-
-
-class LeanType(types.Type):
-    """numba's type of an array of which only the place and the number of entries are kept."""
+class LeanArray(types.Type):
+    """numba's type of an array in a lean tuple."""
 
     def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-        super().__init__(name=f"Lean({dtype})")
+        self.dtype, self.words = from_dtype(dtype), 2
+        self.itemsize = dtype.itemsize
+        super().__init__(name=_short(f"Array {self.dtype}"))
 
 
-@register_model(LeanType)
-class _Model(models.StructModel):
-    def __init__(self, manager: Any, of: LeanType) -> None:
-        super().__init__(manager, of, [("address", types.voidptr), ("size", types.intp)])
+_array_type = cache(LeanArray)
 
 
-@unbox(LeanType)
-def _unbox(of: LeanType, found: Any, c: Any) -> Any:
-    whole = cgutils.create_struct_proxy(types.Array(of.dtype, 1, "C"))(c.context, c.builder)
-    failed = c.pyapi.numba_array_adaptor(found, c.builder.bitcast(whole._getpointer(), c.pyapi.voidptr))
-    made = cgutils.create_struct_proxy(of)(c.context, c.builder)
-    made.address = c.builder.bitcast(whole.data, made.address.type)
-    made.size = whole.nitems
-    return NativeValue(made._getvalue(), is_error=cgutils.is_not_null(c.builder, failed))
+class LeanTuple(types.Type):
+    """numba's type of a lean tuple."""
+
+    def __init__(self, plain: Any, fields: list[Any]) -> None:
+        self.fields = dict(zip(plain._fields, fields, strict=True))
+        counts = [getattr(field, "words", 1) for field in fields]
+        self.words = sum(counts)
+        self.first_word = {name: sum(counts[:at]) for at, name in enumerate(self.fields)}
+        super().__init__(name=_short(f"{plain.__name__} {self.fields}"))
+
+
+def _short(name: str) -> str:
+    """Return a name of a type with a hash in place of what is long."""
+    return name if len(name) <= LONGEST_NAME else f"{name.split()[0]} {sha256(name.encode()).hexdigest()[:12]}"
+
+
+@register_model(LeanArray)
+@register_model(LeanTuple)
+class _Address(models.OpaqueModel):
+    pass
+
+
+@unbox(LeanTuple)
+def _unbox(_: LeanTuple, found: Any, c: Any) -> Any:
+    number = c.pyapi.object_getattr_string(found, "_address")
+    address = c.builder.inttoptr(c.pyapi.long_as_ulonglong(number), c.context.get_value_type(types.voidptr))
+    c.pyapi.decref(number)
+    return NativeValue(address, is_error=c.pyapi.c_api_error())
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = LeanTuple
+
+    def generic_resolve(self, value: LeanTuple, attr: str) -> Any:  # type: ignore[override]
+        return value.fields.get(attr)
 
 
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):
     def generic(self, arguments: Any, _: Any) -> Any:
         rows, index = arguments
-        is_ours = isinstance(rows, LeanType) and isinstance(index, types.Integer)
+        is_ours = isinstance(rows, LeanArray) and isinstance(index, types.Integer)
         return signature(rows.dtype, rows, types.intp) if is_ours else None
 
 
@@ -104,7 +145,7 @@ class _GetItem(AbstractTemplate):
 class _SetItem(AbstractTemplate):
     def generic(self, arguments: Any, _: Any) -> Any:
         rows, index, _value = arguments
-        is_ours = isinstance(rows, LeanType) and isinstance(index, types.Integer)
+        is_ours = isinstance(rows, LeanArray) and isinstance(index, types.Integer)
         return signature(types.none, rows, types.intp, rows.dtype) if is_ours else None
 
 
@@ -112,30 +153,49 @@ class _SetItem(AbstractTemplate):
 class _Len(AbstractTemplate):
     def generic(self, arguments: Any, _: Any) -> Any:
         (rows,) = arguments
-        return signature(types.intp, rows) if isinstance(rows, LeanType) else None
+        return signature(types.intp, rows) if isinstance(rows, LeanArray) else None
 
 
-def _place(context: Any, builder: Any, of: LeanType, rows: Any, index: Any) -> Any:
+def _word_at(builder: Any, table: Any, word: int) -> Any:
+    """Return the address of a word of a table."""
+    return builder.gep(table, [ir.Constant(WORD, word * WORD_BYTES)])
+
+
+def _word(builder: Any, table: Any, word: int, kind: Any = WORD) -> Any:
+    """Return a word of a table, a whole number unless said."""
+    found = builder.load(builder.bitcast(_word_at(builder, table, word), kind.as_pointer()))
+    found.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return found
+
+
+@lower_getattr_generic(LeanTuple)
+def _field(_: Any, builder: Any, of: LeanTuple, table: Any, name: str) -> Any:
+    word = of.first_word[name]
+    if isinstance(of.fields[name], types.Boolean):
+        return builder.trunc(_word(builder, table, word), ir.IntType(1))
+    return _word_at(builder, table, word)
+
+
+def _place(context: Any, builder: Any, of: LeanArray, rows: Any, index: Any) -> Any:
     """Return where an entry is."""
-    held = context.get_data_type(of.dtype)
-    made = cgutils.create_struct_proxy(of)(context, builder, value=rows)
-    offset = builder.mul(index, context.get_constant(types.intp, context.get_abi_sizeof(held)))
-    return builder.bitcast(builder.gep(made.address, [offset]), held.as_pointer())
+    offset = builder.mul(index, ir.Constant(index.type, of.itemsize))
+    place = builder.gep(_word(builder, rows, 0, rows.type), [offset])
+    return builder.bitcast(place, context.get_data_type(of.dtype).as_pointer())
 
 
-@lower_builtin(operator.getitem, LeanType, types.Integer)
+@lower_builtin(operator.getitem, LeanArray, types.Integer)
 def _get_item(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
     dtype, at = sig.return_type, _place(context, builder, sig.args[0], *arguments)
     return at if isinstance(dtype, types.Record) else context.unpack_value(builder, dtype, at)
 
 
-@lower_builtin(operator.setitem, LeanType, types.Integer, types.Any)
+@lower_builtin(operator.setitem, LeanArray, types.Integer, types.Any)
 def _set_item(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
     place = _place(context, builder, sig.args[0], *arguments[:2])
     context.pack_value(builder, sig.args[2], arguments[2], place)
     return context.get_dummy_value()
 
 
-@lower_builtin(len, LeanType)
-def _len(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-    return cgutils.create_struct_proxy(sig.args[0])(context, builder, value=arguments[0]).size
+@lower_builtin(len, LeanArray)
+def _len(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+    return _word(builder, arguments[0], 1)

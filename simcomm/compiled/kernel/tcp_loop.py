@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
-from simcomm.compiled.kernel.lean import lean
 from simcomm.compiled.kernel.tcp_world import (
     ACKNOWLEDGEMENT,
     ARRIVAL_CPU,
@@ -375,4 +374,4 @@ _go_on = _entry(source_hash(__name__))
 
 def advance_tcp(w: TcpWorld, most_events: int) -> bool:
     """Let so many events happen; return whether nothing more will."""
-    return _go_on(lean(w), most_events)
+    return _go_on(w, most_events)

@@ -13,6 +13,7 @@ from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 from simcomm.compiled.kernel.calendar import Calendar, new_calendar
 from simcomm.compiled.kernel.heap import new_heap
 from simcomm.compiled.kernel.jit import inline
+from simcomm.compiled.kernel.lean import lean
 from simcomm.compiled.kernel.links import UNLIMITED, LinkRecords
 from simcomm.compiled.kernel.plan import Plan
 
@@ -109,13 +110,14 @@ def new_world(plan: Plan, network: LinkRecords, most_flows: int, messages: bool,
     recorded = [np.full(count if messages else 0, np.nan) for count in counts]
     sizes = np.zeros(STACKS, np.int64)
     sizes[FREE], sizes[READY] = most_flows, np.count_nonzero(plan.first_stage >= 0)
-    return World(
+    world = World(
         plan.stages, plan.messages, plan.ops, plan.cost, plan.extra, plan.fails_at, plan.arrival_order,
         network.routes, network.hops, network.hop_link_pair, network.link_pairs, _new_links(network),
         _new_flows(most_flows), np.full((most_flows * most_hops, 2), -1, np.int32).view(CHAIN)[:, 0],
         _new_agents(plan.first_stage), new_calendar(most_flows + len(plan.first_stage)), new_heap(links),
         new_heap(links), sizes, np.array([0.0, 0.0, window]), *recorded,
     )  # fmt: skip
+    return lean(world)
 
 
 def _new_links(network: LinkRecords) -> Records:
