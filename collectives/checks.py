@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from math import inf
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from sys import float_info
+from typing import Any, TypeGuard
 
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -39,7 +40,10 @@ def check_number(
     Traceback (most recent call last):
     collectives.errors.InputError: fails_at is '5 ms'; give a number of seconds
     """
-    number = None if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    try:
+        number = None if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:  # of a whole number that is larger than any float
+        number = None
     if number is not None and above is not None and not above < number < inf:
         number = None
     if number is not None and at_least is not None and not at_least <= number < inf:
@@ -49,6 +53,15 @@ def check_number(
         wanted += f" from {at_least:g} on" if at_least is not None else ""
         raise InputError(f"{name} is {quote(value)}; give {wanted}")
     return number
+
+
+def is_finite_number(value: object) -> TypeGuard[float]:
+    """Return whether ``value`` is an int or a float that a finite float can say; a bool is none.
+
+    >>> is_finite_number(1), is_finite_number(10**400), is_finite_number(True)
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
 def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:

@@ -9,9 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from collectives.checks import is_finite_number
 from collectives.errors import InputError
-from collectives.input_files import read_kept_text
-from collectives.output_files import append_text, write_text
+from collectives.kept_lines import read_kept_lines
+from collectives.output_files import append_text
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
 from collectives.request import Request
@@ -91,15 +92,7 @@ class SweepFile:
         append_text(self.path, "".join(f"{line}\n" for line in lines))
 
     def _read(self) -> dict[str, float]:
-        if not self.path.exists():
-            write_text(self.path, "")
-            return {}
-        text = read_kept_text(self.path, MOST_BYTES)
-        whole, end, cut = text.rpartition("\n")
-        found = dict(self._line(line, number) for number, line in enumerate(whole.splitlines(), start=1))
-        if cut:  # the process was killed while it wrote
-            write_text(self.path, whole + end)
-        return found
+        return dict(read_kept_lines(self.path, self._line, MOST_BYTES))
 
     def _line(self, line: str, number: int) -> tuple[str, float]:
         try:
@@ -108,7 +101,7 @@ class SweepFile:
             read = None
         fields: Mapping[str, Any] = read if isinstance(read, Mapping) else {}
         key, seconds = fields.get("key"), fields.get("seconds", "")
-        is_time = seconds is None or (isinstance(seconds, int | float) and 0 <= seconds < math.inf)
+        is_time = seconds is None or (is_finite_number(seconds) and seconds >= 0)
         if not isinstance(key, str) or not is_time:
             raise InputError(f"{self.path}, line {number}: {quote(line)} is no prediction of a sweep; name another")
         return key, math.inf if seconds is None else float(seconds)

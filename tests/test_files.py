@@ -7,6 +7,8 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -23,6 +25,8 @@ from ringlab.cli import app
 from ringlab.terminal.console import make_console
 from ringlab.terminal.output import write_files
 from ringlab.terminal.progress import TerminalProgress
+from simcomm.renting.kept_rates import RateFile
+from simcomm.sweep_file import SweepFile
 
 
 def test_a_file_is_replaced_with_its_permissions_and_nothing_is_left_beside_it(tmp_path: Path):
@@ -146,6 +150,35 @@ def test_a_pipe_without_a_reader_is_refused_before_the_work_and_one_with_a_reade
         check_output(pipe)
     assert os.read(reader, 10) == b""  # of a command that was refused for another reason
     os.close(reader)
+
+
+ROW = '{"key": "k", "rate": 1.0, "causes": {}, "bottleneck": "compute", "efficiency": 1.0, "seconds": 1.0}'
+
+
+@pytest.mark.parametrize("read", [RateFile, lambda path: SweepFile(path, [])])
+@pytest.mark.parametrize(
+    ("there", "left"),
+    [
+        (f"{ROW}\n", f"{ROW}\n"),
+        (ROW, f"{ROW}\n"),
+        (f"{ROW}\n{ROW[:30]}", f"{ROW}\n"),
+        (f"{ROW}\n{ROW[:3]}", f"{ROW}\n"),
+        ("precious, and no end of line", None),
+        (f"precious\n{ROW[:30]}", None),
+        (f"{ROW}\nprecious", None),
+        (f"{ROW}\n\n", None),
+        (ROW.replace("1.0", "1" + "0" * 400) + "\n", None),
+        (ROW.replace("1.0", "true") + "\n", None),
+    ],
+)
+def test_of_a_file_of_lines_only_what_is_half_a_line_is_cut_off(
+    read: Callable[[Path], object], there: str, left: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "kept"
+    file.write_text(there)
+    with nullcontext() if left is not None else pytest.raises(InputError, match=r"kept, line \d: .* name another"):
+        read(file)
+    assert file.read_text() == (there if left is None else left)
 
 
 @pytest.mark.parametrize("command", ["doctor", "list", "profile resnet18", "check all_reduce/ring", "hardware"])

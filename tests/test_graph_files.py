@@ -163,6 +163,10 @@ WRONG_FILES = {
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwidth": 1e999, "latency": 0}]}),
         "edges.0: bandwidth = inf; give a finite number",
     ),
+    "medium.json": (
+        json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwidth": 1, "latency": 0, "medium": []}]}),
+        "link s0 - h2: medium = []; give at most 100 letters",
+    ),
     "object.json": ('{"nodes": [{"id": "h0", "id": "h1"}]}', "key 'id' is there twice in one object"),
 }  # fmt: skip
 
@@ -196,6 +200,15 @@ WRONG_GRAPHML = {
     "<graph> holds <hyperedge>, which is not read": ('<node id="h1" />', "<hyperedge/>"),
     "link h0 - s0: bandwidth = inf; give a finite number": ("1e9", "inf"),
     "key 'b': attr.type = 'complex'; there are boolean": ("double", "complex"),
+    "<graph> holds <node>, which is not read": ('<node id="h1" />', '<x:node xmlns:x="urn:x" id="h1" />'),
+    "<key> holds <default>, which is not read": ('"double" />', '"double"><default>1</default></key>'),
+    "edge 'h0' - 's0': bandwidth = '1_000' is no double": ("1e9", "1_000"),
+    "edge 'h0' - 's0': bandwidth = '١e9' is no double": ("1e9", "\u0661e9"),
+    "<edge> has an attribute 'bandwidth', which is not read": ('source="h0"', 'bandwidth="5" source="h0"'),
+    "encoding 'latin-1' is declared, and it is read as UTF-8": (
+        "<graphml",
+        "<?xml version='1.0' encoding='latin-1'?><!-- é --><graphml",
+    ),
 }
 
 

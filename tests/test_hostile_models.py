@@ -107,11 +107,10 @@ def test_a_model_is_tried_before_ranks_build_it(file: Path) -> None:
         check_model(Training(None, model=f"{file}:build"))
 
 
-def test_torch_leaves_no_folder_of_its_compiler(tmp_path: Path) -> None:
-    code = (
-        "import collectives.checks, torch; from realcomm.training.replica import import_compiler; import_compiler();"
-        "torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).zero_grad()"
-    )
+@pytest.mark.parametrize("first", ["import realcomm.training.replica as one; one.import_compiler()",
+                                   "import realcomm.forms.running"])  # fmt: skip
+def test_torch_leaves_no_folder_of_its_compiler(first: str, tmp_path: Path) -> None:
+    code = f"{first}; import torch; torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).zero_grad()"
     call = [sys.executable, "-c", code]
     done = subprocess.run(
         call, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=120

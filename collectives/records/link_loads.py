@@ -95,7 +95,7 @@ def link_loads(trace: Trace) -> LinkLoads:
         peak[links] = part.greatest(_greatest_rates(part), part.first)
         share[links] = part.greatest(part.share, part.first)
     peak = np.maximum(peak / capacity, share)
-    use = nbytes / (capacity * trace.elapsed)
+    use = nbytes / capacity / trace.elapsed  # their product may be beyond floats
     return LinkLoads(use, busy, peak, most.astype(np.int64), 2 * first, time, load, carried, capacity, routes)
 
 

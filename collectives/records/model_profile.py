@@ -122,10 +122,11 @@ class ModelProfile:
                     raise InputError(f"profile of {quote(self.model)}: {key} of {quote(layer.name)} is {value}")
             if min(layer.tensors, default=1) < 1:
                 raise InputError(f"profile of {quote(self.model)}: tensors of {quote(layer.name)} are {layer.tensors}")
-        blocks = [name for name, _ in groupby(layer.block for layer in self.layers)]
-        if len({*blocks}) < len(blocks):
-            again = next(name for number, name in enumerate(blocks) if name in blocks[:number])
-            raise InputError(f"profile of {quote(self.model)}: the layers of block {quote(again)} are not in a row")
+        seen = set[str]()
+        for block, _ in groupby(layer.block for layer in self.layers):
+            if block in seen:
+                raise InputError(f"profile of {quote(self.model)}: the layers of block {quote(block)} are not in a row")
+            seen.add(block)
         for one in self.measured:
             self._check_measured(one)
 

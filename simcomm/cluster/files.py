@@ -104,10 +104,11 @@ def _add_edge(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON. Raise ValueError for a key that is there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"key {quote(next(key for key in keys if keys.count(key) > 1))} is there twice in one object")
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {quote(key)} is there twice in one object")
+        found[key] = value
     return found
 
 

@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping
 from math import inf
-from sys import float_info
 from typing import Any
 
 import networkx as nx
 
-from collectives.checks import check_whole_number
+from collectives.checks import check_whole_number, is_finite_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from simcomm.cluster.graph import KINDS, P2P_LEVELS, check_connected, node_kind, rank_nodes
 
-MOST_LETTERS = 100  # in the name of a node
+MOST_LETTERS = 100  # in the name of a node, and of what a link is
 NODE_KEYS = ("kind", "machine", "rail", "local", "p2p_level", "memory")
 EDGE_KEYS = ("bandwidth", "latency", "shared_bandwidth", "usable_bandwidth", "medium")
 RATES = ("bandwidth", "shared_bandwidth", "usable_bandwidth")
@@ -78,18 +77,19 @@ def _edge_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
     for key in (*RATES, "latency"):
         if key in data and not _is_quantity(data[key], above_zero=key in RATES):
             raise InputError(f"{where}: {key} = {quote(data[key])}; give {_WANTED.get(key, _WANTED['bandwidth'])}")
-    return {key: value if key == "medium" else float(value) for key, value in data.items()}
+    medium = data.get("medium", "")
+    if not isinstance(medium, str) or len(medium) > MOST_LETTERS or not medium.isprintable():
+        raise InputError(f"{where}: medium = {quote(medium)}; give at most {MOST_LETTERS} letters, as 'fibre'")
+    return {key: value if key == "medium" else abs(float(value)) for key, value in data.items()}  # no latency of -0.0
 
 
 _WANTED = {"bandwidth": "bytes per second as a number above 0", "latency": "seconds as a number from 0 on"}
 
 
 def _is_quantity(value: object, above_zero: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    if isinstance(value, int) and abs(value) > float_info.max:  # a float of it would be too large
-        return False
-    return value > 0 if above_zero else 0 <= value < inf  # which NaN is not
+    if isinstance(value, float) and value == inf:
+        return above_zero
+    return is_finite_number(value) and (value > 0 if above_zero else value >= 0)
 
 
 def _check_keys(where: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """GraphML, read as strictly as JSON: what networkx would guess or leave out is refused before it reads the values."""
 
+import re
 from collections import Counter
 from typing import Any
 from xml.etree import ElementTree
@@ -13,10 +14,20 @@ DIRECTIONS = ("directed", "undirected")
 TYPES = ("boolean", "int", "long", "float", "double", "string")
 INSIDE = {
     "graphml": {"key", "graph", "desc"},
+    "key": {"desc"},
     "graph": {"node", "edge", "data", "desc"},
     "node": {"data"},
     "edge": {"data"},
 }
+ATTRIBUTES = {
+    "key": {"id", "for", "attr.name", "attr.type"},
+    "node": {"id", "parse.indegree", "parse.outdegree"},
+    "edge": {"id", "source", "target", "directed"},
+}
+WHOLE = r"\s*[+-]?[0-9]+\s*"
+DECIMAL = r"\s*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|INF|nan|NaN)\s*"
+NUMBERS = {"int": WHOLE, "long": WHOLE, "float": DECIMAL, "double": DECIMAL}  # Python reads more, such as 1_000
+DECLARED = re.compile(r"""<\?xml[^>]*\sencoding\s*=\s*["'](?!utf-?8["'])([^"']*)""", re.IGNORECASE)
 NOT_GRAPHML = (
     ElementTree.ParseError, nx.NetworkXException, LookupError, ValueError, TypeError, AttributeError, RecursionError,
 )  # fmt: skip
@@ -38,6 +49,9 @@ def read_graphml(text: str) -> "nx.Graph[Any]":
     Traceback (most recent call last):
     collectives.errors.InputError: there are 0 graphs; one is needed
     """
+    declared = DECLARED.match(text)
+    if declared and not text.isascii():
+        raise InputError(f"encoding {quote(declared[1])} is declared, and it is read as UTF-8; write it so")
     try:
         root = ElementTree.fromstring(text, ElementTree.XMLParser(target=_Builder()))
         _check(root)
@@ -73,6 +87,7 @@ def _check_keys(root: ElementTree.Element) -> Keys:
             raise InputError(f"{where}: attr.type = {quote(key.get('attr.type'))}; there are {', '.join(TYPES)}")
         if not key.get("attr.name"):
             raise InputError(f"{where}: attr.name is missing")
+        _check_children(key, "key")
     _check_once("key", [key.get("id") for key in keys])
     return {key.get("id", ""): key for key in keys}
 
@@ -111,12 +126,20 @@ def _check_values(where: str, element: ElementTree.Element, kind: str, keys: Key
             raise InputError(f"{where}: data of key {quote(data.get('key'))}, which is not declared for {kind}s")
         if len(data):
             raise InputError(f"{where}: data of key {quote(data.get('key'))} holds elements; give a value")
+        number = NUMBERS.get(key.get("attr.type", ""))
+        if number and not re.fullmatch(number, data.text or "", re.ASCII):
+            name = key.get("attr.name")
+            raise InputError(f"{where}: {quote(name)[1:-1]} = {quote(data.text)} is no {key.get('attr.type')}")
     _check_once(f"{where}:", [keys[data.get("key", "")].get("attr.name") for data in element])
 
 
 def _check_children(element: ElementTree.Element, kind: str) -> None:
+    """Raise InputError for elements and attributes that would not be read."""
+    for name in {*element.keys()} - ATTRIBUTES.get(kind, {*element.keys()}):
+        if not name.startswith("{"):  # those of XML itself
+            raise InputError(f"<{kind}> has an attribute {quote(name)}, which is not read; give values as <data>")
     for child in element:
-        if _tag(child) not in INSIDE[kind]:
+        if _tag(child) not in INSIDE[kind] or _space(child) != _space(element):
             raise InputError(f"<{kind}> holds <{quote(_tag(child))[1:-1]}>, which is not read")
 
 
@@ -130,3 +153,8 @@ def _check_once(what: str, names: list[Any]) -> None:
 
 def _tag(element: ElementTree.Element) -> str:
     return str(element.tag).rpartition("}")[2]
+
+
+def _space(element: ElementTree.Element) -> str:
+    """Return the namespace of an element."""
+    return str(element.tag).rpartition("}")[0]

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
+from collectives.checks import is_finite_number
 from collectives.errors import InputError
-from collectives.input_files import read_kept_text
-from collectives.output_files import append_text, write_text
+from collectives.kept_lines import read_kept_lines
+from collectives.output_files import append_text
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
 from simcomm.renting.quotes import Rate
@@ -17,6 +17,7 @@ from simcomm.renting.uncertain import Uncertain
 
 MOST_BYTES = 1 << 28
 KEY_DIGITS = 32
+MOST_MOVED = 10.0  # by a cause, of the logarithm of a rate: that is 22,000 times as much
 
 
 def question_key(question: object) -> str:
@@ -41,28 +42,17 @@ class RateFile:
         self.known[key] = rate
 
     def _read(self) -> dict[str, Rate]:
-        if not self.path.exists():
-            write_text(self.path, "")
-            return {}
-        whole, end, cut = read_kept_text(self.path, MOST_BYTES).rpartition("\n")
-        found = dict(self._line(line, number) for number, line in enumerate(whole.splitlines(), start=1))
-        if cut:  # the process was killed while it wrote
-            write_text(self.path, whole + end)
-        return found
+        return dict(read_kept_lines(self.path, self._line, MOST_BYTES))
 
     def _line(self, line: str, number: int) -> tuple[str, Rate]:
         try:
             read: Any = json.loads(line)
             causes: Mapping[str, Any] = read["causes"]
-            if not all(_is_number(by) for by in causes.values()):
+            if not all(is_finite_number(by) and abs(by) <= MOST_MOVED for by in causes.values()):
                 raise ValueError("causes")
             rate = Uncertain(read["rate"], {str(name): float(by) for name, by in causes.items()})
-            if not (_is_number(read["efficiency"]) and isinstance(read["bottleneck"], str)):
+            if not (is_finite_number(read["efficiency"]) and isinstance(read["bottleneck"], str)):
                 raise ValueError("efficiency")
             return str(read["key"]), Rate(rate, read["bottleneck"], float(read["efficiency"]))
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, InputError) as error:
             raise InputError(f"{self.path}, line {number}: {quote(line)} is no rate of a plan; name another") from error
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -inf < value < inf and isfinite(value)
