@@ -10,6 +10,8 @@ from typing import Any, TypeGuard
 from collectives.errors import InputError
 from collectives.quoting import quote
 
+MOST_SECONDS = 1e15  # thirty million years: of a time in a file, so that sums and ratios of some stay within floats
+
 
 def check_whole_number(name: str, value: object, at_least: int | None = None, instead: str = "") -> int:
     """Return ``value`` as an int. Raise InputError unless it is a whole number from ``at_least`` on; a bool is none.

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import hostile_files as files
 from hostile_commands import systematic_commands
+from hostile_graphs import systematic_graphs
+from hostile_numbers import draw_model_profile, draw_pair, systematic_numbers
 from hostile_plans import systematic_plans
 from hostile_records import draw_nccl_tests, draw_profile, systematic_records
 from hostile_runs import HERE, Case
@@ -68,6 +70,8 @@ def systematic() -> Iterator[Case]:
     yield from systematic_records()
     yield from systematic_commands()
     yield from systematic_plans()
+    yield from systematic_graphs()
+    yield from systematic_numbers()
 
 
 # What each command reads and writes -----------------------------------------------------------------------------------
@@ -425,5 +429,5 @@ def _as_argument(text: str) -> str:
 
 _DRAWN = (
     _scenario, _scenario, _scenario, _topology, _trace, _calibration, _graph, _text, _set, _option, draw_profile,
-    draw_nccl_tests,
+    draw_nccl_tests, draw_pair, draw_model_profile,
 )  # fmt: skip

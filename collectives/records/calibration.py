@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from collectives.checks import check_number
+from collectives.checks import MOST_SECONDS, check_number
 from collectives.errors import InputError
 from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, Hop
 from collectives.quoting import quote
@@ -68,7 +68,8 @@ class HopCurve:
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1 or self.width < 1:
             raise InputError(f"a curve of hops needs points of growing sizes and a width above 0, not {sizes[:5]}")
         for _, seconds in self.points:
-            check_number("a hop", seconds, "seconds", at_least=0)
+            if check_number("a hop", seconds, "seconds", at_least=0) > MOST_SECONDS:
+                raise InputError(f"a hop is {seconds}; give seconds up to {MOST_SECONDS:g}")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from collectives.checks import MOST_SECONDS
 from collectives.records.column_files import (
     check_rows,
     column_to_plain,
@@ -267,11 +268,11 @@ def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
     src, dst, end = messages.kept["src"], messages.kept["dst"], messages.end
     for number in _first(~((src >= 0) & (src < world_size) & (dst >= 0) & (dst < world_size))):
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"
+    for name in ("src_posted", "dst_posted", "end"):
+        for number in _first(~(np.abs(messages.kept[name]) <= MOST_SECONDS)):
+            yield f"messages.{number} has {messages.kept[name][number]} as {name}"
     for number in _first(~((messages.src_posted <= end) & (messages.dst_posted <= end))):
         yield f"messages.{number} ends at {end[number]} but begins at {messages[number].begin}"
-    for name in ("src_posted", "dst_posted", "end"):
-        for number in _first(~np.isfinite(messages.kept[name])):
-            yield f"messages.{number} has {messages.kept[name][number]} as {name}"
     for name, kind in messages.COLUMNS.items():
         if kind is np.int64:
             for number in _first(messages.kept[name] < 0):

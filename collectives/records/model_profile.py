@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from collectives.buckets import Gradient, gradients_of
-from collectives.checks import check_path
+from collectives.checks import MOST_SECONDS, check_path
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.files import read_record, write_record
@@ -23,6 +23,7 @@ from collectives.suggestions import suggest
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
 MOST_BYTES = 16 << 20  # of a file
 TOKEN_BYTES = 8  # torch's embeddings take int64
+MOST_COUNTED = 10**15  # parameters, FLOPs or bytes of a sample, samples of a batch: a thousand times the largest models
 FLOPS_PER_BYTE = 50.0  # that a device does while it moves a byte, roughly, in float32; assumed, for shares of time
 
 
@@ -118,10 +119,13 @@ class ModelProfile:
             raise InputError(f"profile of {quote(self.model)}: item_bytes is {self.item_bytes}; give 1, 2, 4 or 8")
         for layer in self.layers:
             for key, value in zip(layer._fields[4:], layer[4:], strict=True):
-                if value < 0:
-                    raise InputError(f"profile of {quote(self.model)}: {key} of {quote(layer.name)} is {value}")
-            if min(layer.tensors, default=1) < 1:
-                raise InputError(f"profile of {quote(self.model)}: tensors of {quote(layer.name)} are {layer.tensors}")
+                if not 0 <= value <= MOST_COUNTED:
+                    raise InputError(f"profile of {quote(self.model)}: {key} of {quote(layer.name)} is {quote(value)}")
+            if min(layer.tensors, default=1) < 1 or sum(layer.tensors) > MOST_COUNTED:
+                what = f"tensors of {quote(layer.name)} are {quote(layer.tensors)}"
+                raise InputError(f"profile of {quote(self.model)}: {what}")
+        if self.parameters > MOST_COUNTED:
+            raise InputError(f"profile of {quote(self.model)}: it has {self.parameters:.3g} parameters")
         seen = set[str]()
         for block, _ in groupby(layer.block for layer in self.layers):
             if block in seen:
@@ -132,13 +136,13 @@ class ModelProfile:
 
     def _check_measured(self, one: Measured) -> None:
         where = f"profile of {quote(self.model)}: what was measured on {quote(one.device)}"
-        if one.batch_size < 1:
-            raise InputError(f"{where}: batch_size is {one.batch_size}; give a whole number from 1 on")
+        if not 1 <= one.batch_size <= MOST_COUNTED:
+            raise InputError(f"{where}: batch_size is {quote(one.batch_size)}; give a whole number from 1 on")
         if len(one.forward) != len(self.layers) or len(one.backward) != len(self.layers):
             raise InputError(f"{where} has {len(one.forward)} and {len(one.backward)} layers, not {len(self.layers)}")
         times = (*one.forward, *one.backward, one.optimizer, one.loading, one.step)
-        if not all(isfinite(seconds) and seconds >= 0 for seconds in times):
-            raise InputError(f"{where}: a time is below 0 or not finite")
+        if not all(0 <= seconds <= MOST_SECONDS for seconds in times):
+            raise InputError(f"{where}: a time is below 0 or above {MOST_SECONDS:g} s")
 
     def __repr__(self) -> str:
         return f"<ModelProfile of {self.model}: {self.parameters:,} parameters in {len(self.layers)} layers>"
@@ -157,9 +161,9 @@ class ModelProfile:
         >>> find_model_profile("resnet50").input_bytes == 3 * 224 * 224 * 4, find_model_profile("gpt2-xl").input_bytes
         (True, 8192)
         """
-        if found := re.fullmatch(r"(\d+) tokens?", self.sample):
+        if found := re.fullmatch(r"([0-9]{1,15}) tokens?", self.sample):
             return TOKEN_BYTES * int(found[1])
-        is_shape = re.fullmatch(r"\d+(x\d+)+", self.sample)
+        is_shape = re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){1,8}", self.sample)
         return self.item_bytes * prod(map(int, self.sample.split("x"))) if is_shape else 0
 
     @property

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from collectives.checks import MOST_SECONDS
 from collectives.records.column_files import columns_to_plain, read_columns, take
 from collectives.records.columnar import Bools, Column, Columnar
 
@@ -124,5 +125,7 @@ def find_problems(spans: Spans, world_size: int) -> Iterator[str]:
     rank, begin, end = spans.rank, spans.begin, spans.end
     for number in np.flatnonzero((rank < 0) | (rank >= world_size))[:1].tolist():
         yield f"spans.{number} is of rank {rank[number]} of {world_size}"
+    for number in np.flatnonzero(~((begin >= -MOST_SECONDS) & (end <= MOST_SECONDS)))[:1].tolist():
+        yield f"spans.{number} is from {begin[number]} to {end[number]}"
     for number in np.flatnonzero(~(begin <= end))[:1].tolist():
         yield f"spans.{number} ends at {end[number]} but begins at {begin[number]}"

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
+from collectives.checks import MOST_SECONDS
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records import messages as message_columns
@@ -19,6 +20,8 @@ from collectives.records.files import read_record, write_content
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.units import format_size, format_time
+
+LEAST_ELAPSED = 1e-30  # seconds of a run in a file that takes any
 
 
 class LinkRate(NamedTuple):
@@ -197,6 +200,8 @@ def _problems(trace: Trace) -> Iterator[str]:
     """Yield what no run can have left: ranks that do not exist, and times that run backwards."""
     if trace.world_size < 1:
         yield f"world_size is {trace.world_size}"
+    if trace.elapsed and not LEAST_ELAPSED <= trace.elapsed <= MOST_SECONDS:
+        yield f"elapsed is {trace.elapsed}; give 0, or seconds from {LEAST_ELAPSED:g} to {MOST_SECONDS:g}"
     if trace.hosts and len(trace.hosts) != trace.world_size:
         yield f"hosts has {len(trace.hosts)} entries for {trace.world_size} ranks"
     if trace.failure is not None and trace.failure.rank not in range(trace.world_size):

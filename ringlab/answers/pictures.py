@@ -22,7 +22,7 @@ class Picture(Record):
 
     title: str
     file: str
-    problem: str | None = None  # why the program is wrong; what is drawn then ends there
+    problem: str | None = None  # which program is wrong, and why; what is drawn then ends there
 
     def to_dict(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, "kind": "picture", **super().to_dict()}
@@ -36,7 +36,8 @@ def draw_trace(trace: Trace, path: Path | str, progress: Progress | None = None)
     announce_picture(progress, [trace], Path(path).suffix)
     with computing(progress, f"drawing {path}"):
         viz.draw(trace, path)
-    return Picture(trace.title, str(path), describe_failure(trace) or None)
+    why = describe_failure(trace)
+    return Picture(trace.title, str(path), f"{trace.title} {why}" if why else None)
 
 
 def draw_scenario(
@@ -60,8 +61,8 @@ def draw_scenario(
             runs = predict_runs(scenario, calibration, algorithm, nbytes, tick)
             announce_picture(progress, [run.trace for run in runs], ".html")
             viz.write_player(scenario.title, runs, path)
-        failures = (describe_failure(run.trace) for run in runs)
-        return Picture(scenario.title, str(path), next(filter(None, failures), None))
+        failures = (f"{run.trace.title} {why}" for run in runs if (why := describe_failure(run.trace)))
+        return Picture(scenario.title, str(path), next(failures, None))
     with computing(progress, "simulating its messages"):
         trace = predict_to_failure(scenario, calibration, algorithm, nbytes)
     names = algorithm_names(scenario)

@@ -60,5 +60,5 @@ def animate(
 
 def _show(answer: "Picture", console: Console) -> None:
     if answer.problem is not None:
-        console.print(f"WRONG  {answer.title} {answer.problem}", soft_wrap=True)
+        console.print(f"WRONG  {answer.problem}", soft_wrap=True)
     console.print(f"{answer.title}: {answer.file}", soft_wrap=True)

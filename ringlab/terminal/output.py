@@ -105,13 +105,19 @@ def is_reader_gone(error: Exception) -> bool:
 
 
 def write_json(answer: "Record", json_to: str | None) -> None:
-    """Write the answer as JSON to a file or, for ``-``, to standard output."""
+    """Write the answer as JSON to a file or, for ``-``, to standard output. Raises InputError, and OSError."""
     if json_to is None:
         return
+    from collectives.errors import InputError
     from collectives.output_files import write_text
     from ringlab.answers.record import shorten
 
-    text = json.dumps(shorten(answer.to_dict()), indent=2, allow_nan=False)
+    try:
+        text = json.dumps(shorten(answer.to_dict()), indent=2, allow_nan=False)
+    except ValueError as error:  # JSON has no infinity
+        raise InputError(
+            "a number of the answer is beyond all floats; look for a rate or time that no machine has"
+        ) from error
     if json_to == "-":
         typer.echo(text)
     else:

@@ -8,10 +8,13 @@ headers and the link's bandwidth give it, and where what was measured is further
 else limits the pair and nothing is predicted from it.
 """
 
+from dataclasses import asdict
 from math import ceil, inf
 from statistics import median
 
+from collectives.checks import MOST_SECONDS
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.records.pair_probes import CrowdRound, PairProbes, Points
 from collectives.transport import TcpTerms, Transport
 
@@ -29,8 +32,29 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
     to go on; a chain of one takes ``start`` and a notice more; a step in which both sides send takes
     ``exchange_overhead`` more. What a send leaves behind when it returns is what arrives later than that.
 
-    Raises InputError where the pair's goodput is not what its links should give.
+    Raises InputError where the pair's goodput is not what its links should give, and for probes that lack a part.
     """
+    try:
+        _check_numbers(probes)
+        return _fit(probes, ranks)
+    except (ArithmeticError, LookupError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("the probes of the pair of hosts lack some that belong together; calibrate again") from error
+
+
+def _check_numbers(probes: PairProbes) -> None:
+    """Raise InputError for a number that nobody measures."""
+    left: list[object] = [*asdict(probes).items()]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict | list | tuple):
+            left += one.items() if isinstance(one, dict) else one
+        elif isinstance(one, int | float) and not abs(one) <= MOST_SECONDS:
+            raise InputError(f"the probes of the pair of hosts have {quote(one)}; calibrate again")
+
+
+def _fit(probes: PairProbes, ranks: int | None) -> Transport:
     payload = probes.mtu - INSIDE_MTU
     rate = probes.bandwidth * payload / (payload + HEADER)
     _check_goodput(probes, rate)
