@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,15 @@ def test_a_model_file_is_a_regular_file(made: Any, tmp_path: Path) -> None:
 def test_a_model_is_tried_before_ranks_build_it(file: Path) -> None:
     file.write_text("import torch\ndef build():\n    while True: pass\n")
     with pytest.raises(InputError, match=r"longer than 1 s .* \(line 3 of mine.py\)"):
+        check_model(Training(None, model=f"{file}:build"))
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_under_torchrun_rank_0_tries_a_model(rank: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("import torch\ndef build():\n    while True: pass\n")
+    for name, value in (("RANK", rank), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match="longer than 1 s") if rank == "0" else nullcontext():
         check_model(Training(None, model=f"{file}:build"))
 
 

@@ -25,10 +25,15 @@ def under_torchrun() -> bool:
     >>> under_torchrun()
     False
     """
-    return ("RANK" in os.environ and "WORLD_SIZE" in os.environ) or _is_in_group()
+    return ("RANK" in os.environ and "WORLD_SIZE" in os.environ) or is_in_group()
 
 
-def _is_in_group() -> bool:
+def is_in_group() -> bool:
+    """Return whether this process has joined a default group.
+
+    >>> is_in_group()
+    False
+    """
     dist = sys.modules.get("torch.distributed")
     return dist is not None and dist.is_available() and dist.is_initialized()
 
@@ -117,7 +122,7 @@ def run_under_torchrun(
 
 def _rank_and_world_size() -> tuple[int, int]:
     """Return this process's rank and the number of ranks, as the group has them or, before there is one, torchrun."""
-    if _is_in_group():
+    if is_in_group():
         import torch.distributed as dist
 
         return dist.get_rank(), dist.get_world_size()

@@ -14,7 +14,7 @@ from collectives.programs.door import ProgramEnded, ProgramFile
 from collectives.programs.limits import Limits, read_limits
 from collectives.quoting import make_printable, quote
 from collectives.workload import Training, is_file_reference
-from realcomm.launching.torchrun import under_torchrun
+from realcomm.launching.torchrun import is_first_rank, is_in_group
 
 _MODELS = "realcomm.training.models"
 
@@ -22,11 +22,12 @@ _MODELS = "realcomm.training.models"
 def check_model(training: Training) -> None:
     """Raise InputError for a model whose file is not there, or whose function does not come back within its limits.
 
-    What else is wrong with it the ranks say, which build it as it is. Under torchrun it is not tried.
+    What else is wrong with it the ranks say, which build it as it is. Under torchrun rank 0 tries it, before the ranks
+    meet; ranks that have met already do not.
     """
     if is_file_reference(training.model):
         path = check_model_file(training.model)
-        if not under_torchrun():
+        if is_first_rank() and not is_in_group():
             status = path.stat()
             _try_file(training.model, path.resolve(), status.st_mtime_ns, status.st_size, read_limits())
 
