@@ -41,6 +41,25 @@ def test_parts_that_disagree():
     assert found.startswith("its parts disagree by 35%")
 
 
+@pytest.mark.parametrize(
+    ("alone", "together", "said"),
+    [
+        (0.035, 0.171, ["forward of resnet18 takes 171 ms in 2 processes at once, 35 ms in one alone"]),
+        (0.035, 0.02, ["forward of resnet18 takes 20 ms in 2 processes at once, 35 ms in one alone"]),
+        (0.035, 0.07, []),
+        (0.035, 0.034, []),
+    ],
+)
+def test_phases_that_contradict_each_other(alone: float, together: float, said: list[str]) -> None:
+    points = [
+        replace(POINT, processes=processes, phases=ComputePhases(forward, 0.1, 0.01))
+        for processes, forward in ((1, alone), (2, together))
+    ]
+    assert find_noise(replace(ONE, compute=points)) == said
+    others = [replace(points[0], threads=2), points[1]]
+    assert find_noise(replace(ONE, compute=others)) == []
+
+
 def test_other_work_is_named():
     assert find_noise(BUSY) == ["other processes took 34% of this machine's cores (cc1plus)"]
 

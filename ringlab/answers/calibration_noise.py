@@ -1,12 +1,12 @@
-"""Signs in a calibration that the machine was not calm: its parts disagree, or other work took the cores."""
+"""Signs in a calibration that the machine was not calm: its numbers disagree, or other work took the cores."""
 
 from collections.abc import Iterator
 
-from collectives.records.calibration import Calibration
-from collectives.units import format_size
+from collectives.records.calibration import Calibration, ComputePoint
+from collectives.units import format_size, format_time
 from ringlab.answers.uncertainty import disagreement
 
-MOST_DISAGREEMENT = 0.3  # of the median uncertainty of all that was measured
+MOST_DISAGREEMENT = 0.3  # of the median uncertainty of all that was measured, and of phases that contradict each other
 
 
 def find_noise(calibration: Calibration) -> list[str]:
@@ -22,7 +22,28 @@ def find_noise(calibration: Calibration) -> list[str]:
     if every and every[len(every) // 2][0] > MOST_DISAGREEMENT:
         middle, (worst, name) = every[len(every) // 2][0], every[-1]
         found.append(f"its parts disagree by {middle:.0%}, by {worst:.0%} for {name}")
-    return found
+    return [*found, *_contradictions(calibration)]
+
+
+def _contradictions(calibration: Calibration) -> Iterator[str]:
+    """Yield the phases that several processes at once take no time for that can be true beside that of one alone.
+
+    None is quicker in company, and all of them one after the other take so many times as long.
+    """
+    alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
+    for point in calibration.compute:
+        if point.processes == 1 or _kind(point) not in alone:
+            continue
+        for name in ("forward", "backward"):
+            one, many = getattr(alone[_kind(point)], name), getattr(point.phases, name)
+            if not one / (1 + MOST_DISAGREEMENT) <= many <= one * point.processes * (1 + MOST_DISAGREEMENT):
+                times = f"{format_time(many)} in {point.processes} processes at once, {format_time(one)} in one alone"
+                yield f"{name} of {point.model} takes {times}"
+
+
+def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
+    """Return what two points have in common that differ in their number of processes only."""
+    return point.model, point.dataset, point.batch_size, point.threads
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
