@@ -187,6 +187,13 @@ def test_a_line_that_is_no_row_is_named(tmp_path):
         LogFolder(tmp_path, goes_on=True).__enter__()
 
 
+def test_rows_of_odd_steps_are_rows_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    rows = [{"kind": "step", "gradient_sync": "ring", "step": step} for step in (1, [1], {}, 1, None, "1")]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert read_metrics(file) == [rows[0], *rows[1:3], *rows[4:]]
+
+
 def test_real_ranks_keep_rows_logs_and_profiles_and_a_resumed_run_appends(tmp_path):
     """Rank 1 is killed in its fifth step; the run goes on from the checkpoint after the third."""
     training = training_workers.small(gradient_sync=RING.gradient_sync, epochs=2, checkpoints=tmp_path / "kept")

@@ -134,5 +134,5 @@ def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str |
             raise InputError(f"{path}: line {number} is no row of metrics: {quote(line[:100])}")
         if gradient_sync in (None, row.get("gradient_sync")) and kind in (None, row.get("kind")):
             named = tuple(row.get(name) for name in ("kind", "gradient_sync", "step"))
-            found[named if None not in named else number] = row
+            found[named if all(isinstance(one, str | int) for one in named) else number] = row
     return list(found.values())
