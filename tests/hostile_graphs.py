@@ -146,7 +146,7 @@ def systematic_graphs() -> Iterator[Case]:
             words = ("predict", "a.toml", *engine)
             yield Case(f"node-link {place[:9]} {value[:12]!r}", words, (("a.toml", scenario), ("net.json", content)))
     many = ",".join(f'"k{number}":1' for number in range(50_000))
-    for name, content in {
+    for name, text in {
         "doubled at the end": whole.replace('"graph": {}', f'"graph": {{{many},"k49999":2}}'),
         "of many keys": whole.replace('"graph": {}', f'"graph": {{{many}}}'),
         "twice": whole * 2,
@@ -157,5 +157,5 @@ def systematic_graphs() -> Iterator[Case]:
         "apart": '{"nodes": [{"id": "h0"}, {"id": "h1"}], "edges": []}',
         "of odd names": whole.replace("h0", "{0}%s"),
     }.items():
-        there = (("a.toml", scenario), ("net.json", content.encode()))
+        there = (("a.toml", scenario), ("net.json", text.encode()))
         yield Case(f"node-link {name}", ("predict", "a.toml"), there)

@@ -107,8 +107,9 @@ def _kept_lines() -> Iterator[Case]:
     }
     for name, content in contents.items():
         yield Case(f"kept {name}", words, (*there, ("k", content)))
+    values: tuple[Tree, ...] = (None, -1, 10**400, 1e308, 5e-324, float("nan"), True, "x", [], {"a": 1e300}, {"": 0})
     for key in KEPT:
-        for value in (None, -1, 0, 10**400, 1e308, 5e-324, float("nan"), True, "x", [], {"a": 1e300}, {"": 0}):
+        for value in values:
             content = json.dumps({**KEPT, key: value}).encode() + b"\n"
             yield Case(f"kept {key} {str(value)[:12]!r}", words, (*there, ("k", content)), ("k",))
 

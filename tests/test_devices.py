@@ -207,3 +207,12 @@ def test_a_what_if_breaks_no_word(command: Ringlab) -> None:
     assert any(line.split()[:1] == ["gradient_sync"] for line in lines)
     assert all(f"samples/s on {count}" in done.out for count in (1, 2, 4, 8))
     assert sum(line.startswith(" recursive_doubling ") for line in lines) == sum("efficiency" in line for line in lines)
+
+
+def test_of_one_device_there_is_no_timeline_which_is_said_behind_the_answer(command: Ringlab, tmp_path: Path) -> None:
+    given = ("predict", GPT, "--devices", "1", "--trace", tmp_path / "a.json")
+    done = command(*given)
+    assert done.status == 2 and "Computing: " in done.out and "of one device no timeline is made" in done.err
+    assert not (tmp_path / "a.json").exists()
+    for ignored in (("--engine", "simpy"), ("--calibration", GPT)):
+        assert "do not go with --devices" in command(*given, *ignored).err

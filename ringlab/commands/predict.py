@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from ringlab.answers.devices import DevicesAnswer
 
 
 def predict(
@@ -132,9 +135,18 @@ def _predict_devices(
     with computing(TerminalProgress(), f"predicting {scenario} on {count(len(counts), 'number')} of devices"):
         answer = predict_devices(scenario, counts, *set_keys, what_if=what_if)
     writers = [partial(answer.draw, plot)] if plot is not None else []
-    if trace is not None and answer.trace is not None:
-        writers.append(partial(answer.trace.write, trace))
+    if trace is not None:
+        writers.append(partial(_write_timeline, answer, trace))
     write_answer(answer, json_to, partial(show_devices, explain=explain), *writers)
+
+
+def _write_timeline(answer: "DevicesAnswer", path: Path) -> None:
+    """Write the last step as a Trace. Raise InputError where it has none: on one device nothing is beside another."""
+    from collectives.errors import InputError
+
+    if answer.trace is None:
+        raise InputError(f"--trace {path}: of one device no timeline is made; give more with --devices")
+    answer.trace.write(path)
 
 
 def _check_sweep(sweep: str | None, plot: Path | None, trace: Path | None, report: Path | None, explain: bool) -> None:
