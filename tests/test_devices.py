@@ -210,7 +210,7 @@ def test_a_what_if_breaks_no_word(command: Ringlab) -> None:
 
 
 def test_of_one_device_there_is_no_timeline_which_is_said_behind_the_answer(command: Ringlab, tmp_path: Path) -> None:
-    given = ("predict", GPT, "--devices", "1", "--trace", tmp_path / "a.json")
+    given = ("predict", "star8", "--set", RATED, "--devices", "1", "--trace", tmp_path / "a.json")
     done = command(*given)
     assert done.status == 2 and "Computing: " in done.out and "of one device no timeline is made" in done.err
     assert not (tmp_path / "a.json").exists()
