@@ -189,7 +189,8 @@ def test_a_line_that_is_no_row_is_named(tmp_path):
 
 def test_rows_of_odd_steps_are_rows_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    rows = [{"kind": "step", "gradient_sync": "ring", "step": step} for step in (1, [1], {}, 1, None, "1")]
+    steps: tuple[object, ...] = (1, [1], {}, 1, None, "1")
+    rows = [{"kind": "step", "gradient_sync": "ring", "step": step} for step in steps]
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert read_metrics(file) == [rows[0], *rows[1:3], *rows[4:]]
 
