@@ -73,7 +73,7 @@ def shared() -> Iterator[str]:
             overrides = (f"cluster={BOARDS}", f"training={job}", f"training.parallelism={form}")
             (row,) = predict_devices("dgx-h100", [8], *overrides, f"training.contention={given}").cases[0].rows
             steps.append(row.step_s)
-            links = (*row.shared_links, *row.crowded_links.values(), "-")[0].partition(" share")[0]
+            links = (*row.links_shared_between, *row.links_shared_within.values(), "-")[0].partition(" share")[0]
         yield f"| {name}, {row.parallelism} | {' | '.join(f'{1e3 * each:.1f}' for each in steps)} | {links} |"
 
 

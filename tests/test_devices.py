@@ -209,10 +209,15 @@ def test_a_what_if_breaks_no_word(command: Ringlab) -> None:
     assert sum(line.startswith(" recursive_doubling ") for line in lines) == sum("efficiency" in line for line in lines)
 
 
-def test_of_one_device_there_is_no_timeline_which_is_said_behind_the_answer(command: Ringlab, tmp_path: Path) -> None:
+def test_without_a_data_axis_or_a_pipeline_there_is_no_timeline_which_is_said(command: Ringlab, tmp_path: Path) -> None:
+    why = "of a mesh with neither a data axis nor a pipeline no timeline is made"
     given = ("predict", "star8", "--set", RATED, "--devices", "1", "--trace", tmp_path / "a.json")
-    done = command(*given)
-    assert done.status == 2 and "Computing: " in done.out and "of one device no timeline is made" in done.err
+    tensor = ("predict", ROOT / GPT, "--set", "training.parallelism={tensor = 4}", *given[4:])
+    for wanted in (given, (*tensor, "--devices", "4")):
+        done = command(*wanted)
+        assert done.status == 2 and not done.out and why in done.err
+    done = command(*given, "--devices", "1,16")  # of 16, which star8 has not, there is no step
+    assert done.status == 2 and "Computing: " in done.out and why in done.err
     assert not (tmp_path / "a.json").exists()
     for ignored in (("--engine", "simpy"), ("--calibration", GPT)):
         assert "do not go with --devices" in command(*given, *ignored).err

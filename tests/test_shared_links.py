@@ -1,4 +1,4 @@
-"""Links that streams of a training step share: max-min shares on hosts, what they add to a step, and how it is said."""
+"""Links that traffic of a training step shares: max-min shares on hosts, what they add to a step, how it is said."""
 
 from itertools import product
 from pathlib import Path
@@ -9,7 +9,7 @@ import ringlab
 from collectives.errors import InputError
 from ringlab.answers.devices_rows import DevicesRow
 from simcomm.nccl.descriptions import System, describe_preset, describe_system
-from simcomm.nccl.host_links import HostLinks, Stream
+from simcomm.nccl.host_links import HostLinks, TrafficFlows
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.topology import Host, ring_hops
 from simcomm.parallelism.fabric import NcclFabric
@@ -58,9 +58,9 @@ def test_gpus_behind_a_switch_load_with_a_share_of_its_uplink(eight: HostLinks) 
 def test_all_ranks_through_host_memory_share_the_uplinks(eight: HostLinks) -> None:
     ring = eight.rings("all_reduce", (tuple(range(8)),))
     assert eight.rate(ring) == pytest.approx(SLOT / 4)
-    assert str(eight.crowded(ring)) == "PCIe switch 0: 4 messages of all_reduce share 24 GB/s"
+    assert str(eight.shared_within(ring)) == "PCIe switch 0: 4 messages of all_reduce share 24 GB/s"
     pair = eight.rings("all_reduce", ((0, 4),))
-    assert eight.rate(pair) == pytest.approx(SLOT) and eight.crowded(pair) is None
+    assert eight.rate(pair) == pytest.approx(SLOT) and eight.shared_within(pair) is None
 
 
 def test_paces_are_max_min_shares(eight: HostLinks) -> None:
@@ -69,9 +69,9 @@ def test_paces_are_max_min_shares(eight: HostLinks) -> None:
     assert eight.paces([ring, loading]) == pytest.approx([0.5, 0.5])
     # a pair on one switch and the other's loading meet nowhere
     near = [eight.rings("all_reduce", (pair,)) for pair in ((0, 1), (4, 5))]
-    assert eight.paces(near) == [1.0, 1.0] and eight.shared(near) == []
-    # a stream that needs less than its share leaves the rest
-    slow = Stream("slow", tuple(route for route in loading.routes[:1]))
+    assert eight.paces(near) == [1.0, 1.0] and eight.shared_between(near) == []
+    # traffic that needs less than its share leaves the rest
+    slow = TrafficFlows("slow", tuple(route for route in loading.routes[:1]))
     assert eight.paces([loading, slow])[0] == pytest.approx(4 / 5)
 
 
@@ -79,16 +79,16 @@ def test_paces_are_max_min_shares(eight: HostLinks) -> None:
 def test_shared_rates_fill_no_link_beyond_its_capacity(machine: str) -> None:
     links = HostLinks(describe_preset(machine, 1, 8), NcclSettings())
     groups = [Group(size, stride).on_host(8) for size, stride in ((2, 1), (2, 4), (4, 1), (4, 2), (8, 1))]
-    streams = [links.loading(), *(links.rings(str(number), each) for number, each in enumerate(groups))]
-    for pair in product(streams, streams):
+    traffic = [links.loading(), *(links.rings(str(number), each) for number, each in enumerate(groups))]
+    for pair in product(traffic, traffic):
         paces = links.paces(pair)
         assert all(0 < pace <= 1 for pace in paces)
         used: dict[tuple[str, str], float] = {}
-        for stream, pace in zip(pair, paces, strict=True):
-            for route in stream.routes:
+        for one, pace in zip(pair, paces, strict=True):
+            for route in one.routes:
                 for link in route:
-                    used[link] = used.get(link, 0.0) + pace * links.rate(stream)
-        assert all(load <= links._capacities[link] * (1 + 1e-9) for link, load in used.items())
+                    used[link] = used.get(link, 0.0) + pace * links.rate(one)
+        assert all(load <= links.capacities[link] * (1 + 1e-9) for link, load in used.items())
 
 
 def test_only_what_meets_on_a_host_is_shared() -> None:
@@ -97,7 +97,7 @@ def test_only_what_meets_on_a_host_is_shared() -> None:
     assert hopper.paces([ring, hopper.loading()]) == [1.0, 1.0]  # NVLink, and a PCIe switch a GPU
     pairs, rows = hopper.rings("tensor", Group(2).on_host(8)), hopper.rings("data", Group(4, 2).on_host(8))
     assert hopper.paces([pairs, rows]) == pytest.approx([0.5, 0.5])
-    assert str(hopper.shared([pairs, rows])[0]) == "NVLinks of GPU 0: tensor and data share 450 GB/s"
+    assert str(hopper.shared_between([pairs, rows])[0]) == "NVLinks of GPU 0: tensor and data share 450 GB/s"
     two = HostLinks(describe_preset("dgx-h100", 2, 8), NcclSettings())
     across = two.rings("data", Group(8, 2).on_host(8), ranks=8)
     assert two.rate(across) == pytest.approx(400 / 2)  # two rings leave a host over all of its NICs
@@ -105,7 +105,7 @@ def test_only_what_meets_on_a_host_is_shared() -> None:
 
 def test_a_rack_is_joined_by_its_nvlinks() -> None:
     rack = links_of(describe_preset("gb200-nvl72", 1, 72))
-    assert rack.host.rate(rack.stream(Traffic("all_reduce", Group(72)))) == rack.host.host.nvlink
+    assert rack.host.rate(rack.flows(Traffic("all_reduce", Group(72)))) == rack.host.host.nvlink
     assert rack.host.rate(rack.host.loading()) > 0
     traffic = frozenset([Traffic("tensor", Group(4)), Traffic("data", Group(18, 4))])
     assert [*rack.paces(traffic).values()] == pytest.approx([0.5, 0.5])
@@ -126,7 +126,7 @@ def test_groups_are_where_the_mesh_puts_them() -> None:
 def test_groups_of_a_host_at_once_are_slower_than_one_and_as_quick_where_nothing_is_shared() -> None:
     def seconds(machine: str, group: Group, *contention: str) -> float:
         system = describe_preset(machine, 1, 8)
-        fabric = NcclFabric(system, NcclSettings(), links_of(system, *contention))
+        fabric = NcclFabric(system, NcclSettings(), frozenset(contention or CONTENTION))
         return fabric.seconds("all_reduce", 100e6, group)
 
     assert seconds("rtx4090-pcie", Group(2)) > 2 * seconds("rtx4090-pcie", Group(2), "loading")
@@ -168,11 +168,11 @@ def test_the_answer_names_the_link_and_what_it_costs(scenario: str) -> None:
     answer = ringlab.predict_devices(scenario, [8], JOB)
     found = answer.cases[0].rows[0]
     without = row(scenario, JOB, "training.contention=['groups', 'streams']")
-    assert found.shared_links == ("PCIe switch 0: all_reduce and loading share 24 GB/s",)
+    assert found.links_shared_between == ("PCIe switch 0: all_reduce and loading share 24 GB/s",)
     assert found.step_s == pytest.approx(sum(found.parts.values()))
     assert found.parts["contention"] > 0 == without.parts["contention"]
     more = found.parts["contention"] / (found.step_s - found.parts["contention"])
-    assert f"{found.shared_links[0]}, which makes the step {more:.1%} longer." in answer.conclusions
+    assert f"{found.links_shared_between[0]}, which makes the step {more:.1%} longer." in answer.conclusions
     assert "PCIe switch 0: 4 messages of all_reduce share 24 GB/s." in answer.conclusions
 
 
@@ -198,11 +198,24 @@ def test_where_nothing_is_shared_nothing_changes(given: str) -> None:
         assert row("dgx-h100", *job) == row("dgx-h100", *job, "training.contention=[]")
 
 
+def test_steps_of_local_sgd_that_do_not_average_share_links_too(scenario: str) -> None:
+    def contention(mesh: str, every: int, devices: int = 8) -> float:
+        form = f"training.parallelism={{{mesh}, sync_every = {every}}}"
+        return row(scenario, SENTENCES, form, "training.input_bytes=1_000_000", devices=devices).parts["contention"]
+
+    whole = [contention("tensor = 4", every, devices=4) for every in (1, 1000)]  # one replica: nothing to average
+    assert whole[0] == whole[1] > 0
+    averaging, second, thousandth, never = (contention("tensor = 2", every) for every in (1, 2, 1000, 10**12))
+    assert averaging > never > averaging / 100
+    assert second == pytest.approx((averaging + never) / 2)
+    assert thousandth == pytest.approx(never + (averaging - never) / 1000)
+
+
 def test_hsdp_averages_beside_gathering(scenario: str) -> None:
     form = "training.parallelism={form = 'hsdp', shard = 4}"
     found = row(scenario, SENTENCES, form)
     assert found.parts["contention"] > 0
-    assert "all_gather and all_reduce share" in found.shared_links[0]
+    assert "all_gather and all_reduce share" in found.links_shared_between[0]
 
 
 def test_loading_that_takes_longer_than_the_step_decides(scenario: str) -> None:

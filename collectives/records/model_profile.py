@@ -153,6 +153,16 @@ class ModelProfile:
         return sum(layer.parameters for layer in self.layers)
 
     @property
+    def tokens(self) -> int:
+        """Tokens of a sample; 0 of what is no text.
+
+        >>> find_model_profile("gpt2-xl").tokens, find_model_profile("resnet50").tokens
+        (1024, 0)
+        """
+        found = re.fullmatch(r"([0-9]{1,15}) tokens?", self.sample)
+        return int(found[1]) if found else 0
+
+    @property
     def input_bytes(self) -> int:
         """Bytes of a sample as a device gets it: pixels in ``item_bytes``, tokens as whole numbers of 64 bits.
 
@@ -161,8 +171,8 @@ class ModelProfile:
         >>> find_model_profile("resnet50").input_bytes == 3 * 224 * 224 * 4, find_model_profile("gpt2-xl").input_bytes
         (True, 8192)
         """
-        if found := re.fullmatch(r"([0-9]{1,15}) tokens?", self.sample):
-            return TOKEN_BYTES * int(found[1])
+        if self.tokens:
+            return TOKEN_BYTES * self.tokens
         is_shape = re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){1,8}", self.sample)
         return self.item_bytes * prod(map(int, self.sample.split("x"))) if is_shape else 0
 

@@ -25,7 +25,6 @@ from ringlab.answers.scenario_sweep import parse_sweep
 from scenarios.devices_form import SpreadTraining, read_spread_training
 from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, measured_rate, of_data_sheet
 from simcomm.parallelism.fabric import Fabric, NcclFabric, SimulatedFabric
-from simcomm.parallelism.shared_links import StepLinks
 from simcomm.parallelism.step import StepModel, StepPrediction
 
 if TYPE_CHECKING:
@@ -118,12 +117,11 @@ def predict_devices(
     """
     if not devices:
         raise InputError("devices is empty; give numbers of them, as 1,2,4,8")
-    key, values = (None, [""]) if what_if is None else _parse_what_if(what_if)
+    key, values = _parse_what_if(what_if)
     cases, base = list[Case](), read_spread_training(scenario, overrides)
     spread, model, last = base, None, None
     for value in values:
-        changed = (*overrides, f"{key}={value}") if key is not None else overrides
-        spread = read_spread_training(scenario, changed)
+        spread = _read_with(scenario, overrides, key, value)
         model = _step_model(spread, base.batch_size)
         case, found = _case(value, spread, model, devices)
         cases.append(case)
@@ -137,10 +135,35 @@ def predict_devices(
     return replace(answer, conclusions=tuple(conclude(answer.key, answer.cases)), trace=_trace(answer.title, last))
 
 
-def _parse_what_if(text: str) -> tuple[str, list[str]]:
-    """Return the scenario's key and the values that a what-if varies it over."""
+def may_have_timeline(
+    scenario: str | Path, devices: Sequence[int], *overrides: str, what_if: str | None = None
+) -> bool:
+    """Return whether a step on one of the numbers of devices can have a timeline, as a data axis or a pipeline has.
+
+    It is also true where no mesh is of any of these numbers, which ``predict_devices`` says. Raises InputError.
+
+    >>> [may_have_timeline("star8", [most], "training.parallelism={tensor = 4}") for most in (4, 8)]
+    [False, True]
+    """
+    key, values = _parse_what_if(what_if)
+    meshes = [_read_with(scenario, overrides, key, value).parallelism for value in values]
+    return not all(
+        mesh.pipeline == 1 and mesh.tensor in devices and (mesh.data or max(devices) // mesh.tensor) == 1
+        for mesh in meshes
+    )
+
+
+def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
+    """Return the scenario's key and the values that a what-if varies it over; of none no key and one empty value."""
+    if text is None:
+        return None, [""]
     key, values = parse_sweep(text)
     return ALIASES.get(key, key), values
+
+
+def _read_with(scenario: str | Path, overrides: Sequence[str], key: str | None, value: str) -> SpreadTraining:
+    """Return the scenario's training with a value of the key that varies, None where none does."""
+    return read_spread_training(scenario, overrides if key is None else (*overrides, f"{key}={value}"))
 
 
 def _case(
@@ -178,8 +201,8 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
         {**worst.as_dict(), "total": worst.total},
         name,
         share,
-        tuple(map(str, found.shared)),
-        {part: str(link) for part, link in found.crowded},
+        tuple(map(str, found.shared_between)),
+        {part: str(link) for part, link in found.shared_within},
         found.sent_bytes,
         _calls(found),
         epoch,
@@ -371,5 +394,4 @@ def _joined(spread: SpreadTraining, system: "System") -> NcclFabric:
     from simcomm.nccl.clusters import NcclCluster
 
     assert isinstance(spread.cluster, NcclCluster)
-    links = StepLinks(system, spread.cluster.settings, spread.contention) if spread.contention else None
-    return NcclFabric(system, spread.cluster.settings, links)
+    return NcclFabric(system, spread.cluster.settings, spread.contention)

@@ -16,8 +16,8 @@ class DevicesRow(NamedTuple):
     memory: dict[str, float]  # bytes of the device that keeps most
     bottleneck: str
     bottleneck_share: float
-    shared_links: tuple[str, ...]  # on which streams of a step hold each other back
-    crowded_links: dict[str, str]  # by part of the step: on which messages of one collective do
+    links_shared_between: tuple[str, ...]  # on which traffic of a step holds other traffic back
+    links_shared_within: dict[str, str]  # by part of the step: on which messages of one collective do
     sent_bytes: float  # in a step, by the device that sends most
     calls: tuple[dict[str, str | float], ...]  # what this device takes part in, and how often
     epoch_s: float | None

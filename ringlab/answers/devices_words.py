@@ -12,7 +12,7 @@ WORDS = {
     "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
     "input": "loading of samples", "copies": "passes over gradients",
     "stragglers": "waiting for the slowest device", "compute": "computing",
-    "contention": "links that streams of a step share",
+    "contention": "links that traffic of a step shares",
 }  # fmt: skip
 
 
@@ -46,11 +46,13 @@ def conclude(key: str | None, cases: Sequence[Case]) -> list[str]:
                 f"{on} what holds it back is {WORDS[last.bottleneck]}, {last.bottleneck_share:.0%} of the step: "
                 f"without it {gain:.2f} times as fast."
             )
-        if last.bottleneck in last.crowded_links:
-            said.append(f"{last.crowded_links[last.bottleneck]}.")
+        if last.bottleneck in last.links_shared_within:
+            said.append(f"{last.links_shared_within[last.bottleneck]}.")
         if last.parts["contention"] >= NOTICED * last.step_s:
             more = last.parts["contention"] / (last.step_s - last.parts["contention"])
-            said += [f"{where}{link}, which makes the step {more:.1%} longer." for link in last.shared_links[:1]]
+            said += [
+                f"{where}{link}, which makes the step {more:.1%} longer." for link in last.links_shared_between[:1]
+            ]
     reasons = dict.fromkeys((one.devices, one.reason) for case in cases for one in case.refused)
     said += [f"Left out, {count(devices, 'device')}: {reason}." for devices, reason in reasons]
     return [sentence[0].upper() + sentence[1:] for sentence in said]

@@ -13,6 +13,7 @@ from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
 
 if TYPE_CHECKING:
+    from collectives.errors import InputError
     from ringlab.answers.devices import DevicesAnswer
 
 
@@ -121,7 +122,7 @@ def _predict_devices(
     explain: bool,
 ) -> None:
     from collectives.units import count
-    from ringlab.answers.devices import predict_devices
+    from ringlab.answers.devices import may_have_timeline, predict_devices
     from ringlab.answers.progress import computing
     from ringlab.answers.ranges import parse_world_sizes
     from ringlab.terminal.devices_table import show_devices
@@ -132,6 +133,8 @@ def _predict_devices(
 
         check_file(plot, "a scaling curve")
     check_outputs(json_to, plot, trace)
+    if trace is not None and not may_have_timeline(scenario, counts, *set_keys, what_if=what_if):
+        raise _no_timeline(trace)
     with computing(TerminalProgress(), f"predicting {scenario} on {count(len(counts), 'number')} of devices"):
         answer = predict_devices(scenario, counts, *set_keys, what_if=what_if)
     writers = [partial(answer.draw, plot)] if plot is not None else []
@@ -141,12 +144,19 @@ def _predict_devices(
 
 
 def _write_timeline(answer: "DevicesAnswer", path: Path) -> None:
-    """Write the last step as a Trace. Raise InputError where it has none: on one device nothing is beside another."""
+    """Write the last step as a Trace. Raise InputError where it has none."""
+    if answer.trace is None:
+        raise _no_timeline(path)
+    answer.trace.write(path)
+
+
+def _no_timeline(path: Path) -> "InputError":
     from collectives.errors import InputError
 
-    if answer.trace is None:
-        raise InputError(f"--trace {path}: of one device no timeline is made; give more with --devices")
-    answer.trace.write(path)
+    return InputError(
+        f"--trace {path}: of a mesh with neither a data axis nor a pipeline no timeline is made, as nothing goes on "
+        "beside computing; give more devices with --devices, or training.parallelism.pipeline"
+    )
 
 
 def _check_sweep(sweep: str | None, plot: Path | None, trace: Path | None, report: Path | None, explain: bool) -> None:

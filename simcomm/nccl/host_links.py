@@ -1,9 +1,9 @@
-"""What streams of a training step get of a host's links when they flow at once.
+"""What traffic of a training step gets of a host's links beside other traffic.
 
-A *stream* keeps links busy for a while: a collective of all groups of a mesh, messages of a pipeline, the copies of a
-batch to all GPUs. Alone it has the rate of its slowest flow, as those of a collective wait for each other. Beside
-others each flow gets its max-min fair share (``simcomm/model/sharing.py``), and never more than its stream has alone;
-what is left to a stream, as a share of its rate alone, is its *pace*.
+*Traffic* keeps links busy for a while: a collective of all groups of a mesh, the copies of a batch to all GPUs. Alone
+it has the rate of its slowest flow, as those of a collective wait for each other. Beside other traffic each flow gets
+its max-min fair share (``simcomm/model/sharing.py``), and never more than its traffic has alone; what is left of that
+rate, as a share of it, is the traffic's *pace*.
 
 Links are those of PCIe, by the switches of the machine in the hardware catalogue or of the description; the NVLinks of
 each GPU, all together; and a host's NICs, all together. Bytes for a NIC go through host memory only without GPUDirect.
@@ -35,8 +35,8 @@ NICS = "nics"  # likewise of all NICs
 FULL = 1 - 1e-9  # of a pace: nothing is lost
 
 
-class Stream(NamedTuple):
-    """Flows that go on at one pace; ``name`` says in words for people what they are.
+class TrafficFlows(NamedTuple):
+    """The flows of traffic, which go on at one pace; ``name`` says in words for people what they are.
 
     ``most`` are the GB/s of each that software reaches, whatever the links offer.
     """
@@ -47,14 +47,14 @@ class Stream(NamedTuple):
 
 
 class SharedLink(NamedTuple):
-    """A link on which streams hold each other back: its name, GB/s, and the streams' names."""
+    """A link on which flows hold each other back: its name, GB/s, and what flows there in words."""
 
     name: str
     bandwidth: float
-    streams: tuple[str, ...]
+    flows: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.name}: {' and '.join(self.streams)} share {self.bandwidth:.3g} GB/s"
+        return f"{self.name}: {' and '.join(self.flows)} share {self.bandwidth:.3g} GB/s"
 
 
 @dataclass
@@ -99,7 +99,7 @@ class HostLinks:
         return graph
 
     @cached_property
-    def _capacities(self) -> dict[Link, float]:
+    def capacities(self) -> dict[Link, float]:
         """GB/s that software gets of each link."""
         usable = usable_share(f"PCIe {self.system.pcie}.0")
         found = {(a, b): data["bandwidth"] * usable for a, b, data in self._graph.edges(data=True)}
@@ -152,7 +152,7 @@ class HostLinks:
         """Return whether NVLink joins so many GPUs of several hosts."""
         return self.host.link == "nvswitch" and self.system.domain > self.system.gpus and ranks <= self.system.domain
 
-    def rings(self, name: str, groups: Groups, *, ranks: int = 0) -> Stream:
+    def rings(self, name: str, groups: Groups, *, ranks: int = 0) -> TrafficFlows:
         """Return the collectives of all groups, of so many ``ranks`` each where others are on other hosts.
 
         A ring then enters and leaves the host, over NVLink as far as that joins hosts, else over NICs.
@@ -167,76 +167,67 @@ class HostLinks:
                 ]
             elif len(group) > 1:
                 routes.append(self._hop(group[-1], group[0]))
-        return Stream(name, tuple(routes))
+        return TrafficFlows(name, tuple(routes))
 
-    def messages(self, name: str, pairs: Groups) -> Stream:
-        """Return messages from the first to the last GPU of each pair; a GPU alone sends to another host."""
-        routes: list[Route] = []
-        for pair in pairs:
-            one, is_nvlink = pair[0], self._is_domain(2)
-            ways = self._into(one, is_nvlink=is_nvlink), self._out(one, is_nvlink=is_nvlink)
-            routes += [self._hop(one, pair[-1])] if len(pair) > 1 else ways
-        return Stream(name, tuple(routes))
-
-    def loading(self, name: str = "loading") -> Stream:
+    def loading(self, name: str = "loading") -> TrafficFlows:
         """Return the copies of batches from host memory to all GPUs in use."""
         gpus = map(self._gpu, range(self.system.gpus))
-        return Stream(name, tuple(self._path(self._memory(gpu), gpu) for gpu in gpus))
+        return TrafficFlows(name, tuple(self._path(self._memory(gpu), gpu) for gpu in gpus))
 
-    def rate(self, stream: Stream) -> float:
-        """Return the GB/s of the slowest flow of a stream that has the host to itself.
+    def rate(self, traffic: TrafficFlows) -> float:
+        """Return the GB/s of the slowest flow of traffic that has the host to itself.
 
         >>> from simcomm.nccl.descriptions import describe_preset
         >>> links = HostLinks(describe_preset("rtx4090-pcie", 1, 8), NcclSettings())
         >>> round(links.rate(links.loading()), 3)  # four GPUs behind a switch
         6.0
         """
-        return min((flow.rate for flow in self._fill([stream.routes], [stream.most])[0]), default=inf)
+        return min((flow.rate for flow in self._fill([traffic.routes], [traffic.most])[0]), default=inf)
 
-    def crowded(self, stream: Stream) -> SharedLink | None:
-        """Return the link on which flows of one stream hold each other back, None where none does."""
-        (flows,) = self._fill([stream.routes], [inf])
+    def shared_within(self, traffic: TrafficFlows) -> SharedLink | None:
+        """Return the link on which flows of one traffic hold each other back, None where none does."""
+        (flows,) = self._fill([traffic.routes], [inf])
         slowest = _slowest(flows)
         if slowest is None or slowest.rate == inf:
             return None
         used = {link: sum(link in flow.links for flow in flows) for link in slowest.links[:-1]}
-        link = min(used, key=lambda each: self._capacities[each] / used[each])
+        link = min(used, key=lambda each: self.capacities[each] / used[each])
         return (
-            SharedLink(name_link(link), self._capacities[link], (f"{used[link]} messages of {stream.name}",))
+            SharedLink(name_link(link), self.capacities[link], (f"{used[link]} messages of {traffic.name}",))
             if (used[link] > 1)
             else None
         )
 
     def _fill(self, routes: Sequence[tuple[Route, ...]], most: Sequence[float]) -> list[list[_Flow]]:
-        """Return the flows of streams with their max-min shares, each flow of a stream having at most so many GB/s."""
+        """Return the flows of each traffic with their max-min shares; each flow has at most its traffic's ``most``."""
         flows, own = list[list[_Flow]](), dict[Link, float]()
-        for stream, (paths, limit) in enumerate(zip(routes, most, strict=True)):
+        for traffic, (paths, limit) in enumerate(zip(routes, most, strict=True)):
             flows.append([])
             for number, links in enumerate(paths):
-                alone = ("stream", f"{stream} {number}")
+                alone = ("traffic", f"{traffic} {number}")
                 own[alone] = limit
-                flows[-1].append(_Flow((*links, alone), (0.0, (stream, number))))
-        widths = self._capacities | own
+                flows[-1].append(_Flow((*links, alone), (0.0, (traffic, number))))
+        widths = self.capacities | own
         fair([flow for part in flows for flow in part], {link: (width, width) for link, width in widths.items()})
         return flows
 
-    def paces(self, streams: Sequence[Stream]) -> list[float]:
-        """Return what is left to each stream where all flow at once, as a share of its rate alone."""
-        return [pace for pace, _ in self._share(streams)]
+    def paces(self, traffic: Sequence[TrafficFlows]) -> list[float]:
+        """Return what is left to each traffic where all flow at once, as a share of its rate alone."""
+        return [pace for pace, _ in self._share(traffic)]
 
-    def shared(self, streams: Sequence[Stream]) -> list[SharedLink]:
-        """Return the links on which streams that flow at once hold each other back, the narrowest first."""
-        found = {link for _, link in self._share(streams) if link is not None}
+    def shared_between(self, traffic: Sequence[TrafficFlows]) -> list[SharedLink]:
+        """Return the links on which these hold each other back where all flow at once, the narrowest first."""
+        found = {link for _, link in self._share(traffic) if link is not None}
         return sorted(found, key=lambda link: (link.bandwidth, link.name))
 
-    def _share(self, streams: Sequence[Stream]) -> list[tuple[float, SharedLink | None]]:
-        alone = [self.rate(stream) for stream in streams]
-        flows = self._fill([stream.routes for stream in streams], alone)
+    def _share(self, traffic: Sequence[TrafficFlows]) -> list[tuple[float, SharedLink | None]]:
+        alone = [self.rate(one) for one in traffic]
+        flows = self._fill([one.routes for one in traffic], alone)
         used: dict[Link, list[tuple[int, float]]] = {}
-        for stream, part in enumerate(flows):
+        for number, part in enumerate(flows):
             for flow in part:
                 for link in flow.links:
-                    used.setdefault(link, []).append((stream, flow.rate))
+                    used.setdefault(link, []).append((number, flow.rate))
         found: list[tuple[float, SharedLink | None]] = []
         for rate, part in zip(alone, flows, strict=True):
             slowest = _slowest(part)
@@ -247,15 +238,15 @@ class HostLinks:
             full = [
                 link
                 for link in slowest.links[:-1]
-                if sum(each for _, each in used[link]) >= FULL * self._capacities[link]
-                and len({stream for stream, _ in used[link]}) > 1
+                if sum(each for _, each in used[link]) >= FULL * self.capacities[link]
+                and len({number for number, _ in used[link]}) > 1
             ]
-            found.append((pace, self._named(full[0], used[full[0]], streams) if full else None))
+            found.append((pace, self._named(full[0], used[full[0]], traffic) if full else None))
         return found
 
-    def _named(self, link: Link, used: Sequence[tuple[int, float]], streams: Sequence[Stream]) -> SharedLink:
-        names = tuple(dict.fromkeys(streams[stream].name for stream, _ in used))
-        return SharedLink(name_link(link), self._capacities[link], names)
+    def _named(self, link: Link, used: Sequence[tuple[int, float]], traffic: Sequence[TrafficFlows]) -> SharedLink:
+        names = tuple(dict.fromkeys(traffic[number].name for number, _ in used))
+        return SharedLink(name_link(link), self.capacities[link], names)
 
 
 def _slowest(flows: Sequence[_Flow]) -> _Flow | None:

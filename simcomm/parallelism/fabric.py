@@ -16,6 +16,7 @@ from simcomm.scaling.parameters import read_parameters
 from simcomm.simulate import run
 
 if TYPE_CHECKING:
+    from simcomm.nccl.settings import NcclSettings
     from simcomm.parallelism.shared_links import StepLinks
 
 SHARES: dict[str, Callable[[int], float]] = {  # of the buffer that a rank sends
@@ -91,22 +92,31 @@ class NcclFabric:
     """GPUs that NCCL joins. Groups that share a host's NICs have their share of them each.
 
     Within a training NCCL gets the share of its own rate that is fitted to published trainings (``simcomm.scaling``).
+    ``contention`` says what shares a host's links (``simcomm.parallelism.shared_links``); empty: nothing.
     """
 
     system: "object"  # simcomm.nccl.descriptions.System, which other fabrics do without
     settings: "object | None" = None
-    links: "StepLinks | None" = None
+    contention: frozenset[str] = frozenset()
+    links: "StepLinks | None" = field(default=None, init=False)
     _known: dict[tuple[str, float, Group], float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         from simcomm.nccl.descriptions import System
+        from simcomm.parallelism.shared_links import StepLinks
 
         assert isinstance(self.system, System)
         self.node: int = self.system.gpus
         self.nic: float = self.system.nic * 1e9
         self.kind = link_kind(self.system)
-        if self.links is not None:
-            self.links.reached = self._reached
+        if self.contention:
+            self.links = StepLinks(self.system, self._settings, self.contention, self._reached)
+
+    @property
+    def _settings(self) -> "NcclSettings":
+        from simcomm.nccl.settings import NcclSettings
+
+        return self.settings if isinstance(self.settings, NcclSettings) else NcclSettings()
 
     def _reached(self, collective: str, group: Group) -> float:
         """Return the GB/s at which each GPU sends in a large collective that has all links to itself."""
@@ -125,7 +135,6 @@ class NcclFabric:
     def _predict(self, collective: str, nbytes: float, group: Group) -> float:
         from simcomm.nccl.descriptions import System
         from simcomm.nccl.predict import predict_among_others, predict_seconds
-        from simcomm.nccl.settings import NcclSettings
 
         assert isinstance(self.system, System)
         if collective == "send_recv":
@@ -137,7 +146,7 @@ class NcclFabric:
             raise InputError(f"a group of {group.size} devices, {local} of each host, does not fill its hosts")
         nic = self.system.nic * gpus / self.node if nodes > 1 else self.system.nic
         part = replace(self.system, nodes=nodes, gpus=gpus, nic=nic)
-        settings = self.settings if isinstance(self.settings, NcclSettings) else NcclSettings()
+        settings = self._settings
         if part.ranks == 1:
             return 0.0
         sizes = [max(1.0, nbytes)]

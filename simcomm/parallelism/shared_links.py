@@ -1,9 +1,10 @@
-"""What shares the links of a host while a training step goes on: groups of a mesh, streams of a step, copied batches.
+"""What shares the links of a host while a training step goes on: groups of a mesh, streams of devices, copied batches.
 
 Three things can be switched off, each by its word in ``CONTENTION``:
 
 * ``groups``: the groups of a mesh have their collectives at once, and their GPUs are where the mesh puts them;
-* ``streams``: what the data axis exchanges goes on beside collectives within layers, and beside other such groups;
+* ``streams``: collectives on several streams of a device go on at once: what the data axis exchanges beside collectives
+  within layers, and HSDP's average beside the gathering;
 * ``loading``: batches are copied to the GPUs over the PCIe links. The copy of the next one begins with the step, as
   torch's prefetching loaders issue it, at all GPUs at once.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.host_links import FULL, HostLinks, SharedLink, Stream
+from simcomm.nccl.host_links import FULL, HostLinks, SharedLink, TrafficFlows
 from simcomm.nccl.settings import NcclSettings
 from simcomm.parallelism.groups import Group
 from simcomm.parallelism.timeline import DONE, Program, Task, run_sharing, run_tasks
@@ -22,10 +23,20 @@ CONTENTION = ("groups", "streams", "loading")
 
 
 class Traffic(NamedTuple):
-    """What a step puts on links at some time: collectives of all groups like one, or without a group loading."""
+    """What a step puts on links at some time: a collective of all groups like one, or without a group loading.
 
-    name: str
+    ``is_within`` tells a collective within layers from that of the data axis.
+
+    >>> str(Traffic("all_reduce", Group(2), is_within=True)), str(LOADING)
+    ('all_reduce within layers', 'loading')
+    """
+
+    collective: str
     group: Group | None = None
+    is_within: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.collective} within layers" if self.is_within else self.collective
 
 
 LOADING = Traffic("loading")
@@ -38,7 +49,8 @@ class StepLinks:
     system: System
     settings: NcclSettings
     contention: frozenset[str] = frozenset(CONTENTION)
-    reached: Callable[[str, Group], float] | None = None  # GB/s that software sends with in a collective; None: links'
+    # GB/s that software sends with in a collective; None: what links offer
+    reached: Callable[[str, Group], float] | None = field(default=None, repr=False)
     _paces: dict[frozenset[Hashable], Mapping[Hashable, float]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -49,27 +61,24 @@ class StepLinks:
         """Whether groups of a host's GPUs have the hops of their places, beside each other, over PCIe."""
         return "groups" in self.contention and self.host.host.link in ("pcie", "bridge")
 
-    def stream(self, traffic: Traffic) -> Stream:
+    def flows(self, traffic: Traffic) -> TrafficFlows:
         """Return the flows of a host."""
         group = traffic.group
         if group is None:
-            return self.host.loading(traffic.name)
-        parts = group.on_host(self.system.gpus)
-        if traffic.name == "send_recv":
-            return self.host.messages(traffic.name, parts)
-        found = self.host.rings(traffic.name, parts, ranks=group.size)
-        return found if self.reached is None else found._replace(most=self.reached(traffic.name.split()[0], group))
+            return self.host.loading(str(traffic))
+        found = self.host.rings(str(traffic), group.on_host(self.system.gpus), ranks=group.size)
+        return found if self.reached is None else found._replace(most=self.reached(traffic.collective, group))
 
     def paces(self, going: frozenset[Hashable]) -> Mapping[Hashable, float]:
         """Return the pace of each traffic where these go on at once."""
         if going not in self._paces:
-            known = sorted((one for one in going if isinstance(one, Traffic)), key=str)
+            known = sorted((one for one in going if isinstance(one, Traffic)), key=repr)
             self._paces[going] = self._all(known) if "streams" in self.contention else self._beside_loading(known)
         return self._paces[going]
 
     def _all(self, going: Sequence[Traffic]) -> dict[Hashable, float]:
         found: dict[Hashable, float] = {}
-        found.update(zip(going, self.host.paces([self.stream(one) for one in going]), strict=True))
+        found.update(zip(going, self.host.paces([self.flows(one) for one in going]), strict=True))
         return found
 
     def _beside_loading(self, going: Sequence[Traffic]) -> dict[Hashable, float]:
@@ -87,13 +96,13 @@ class StepLinks:
         """Return what it takes to copy so many bytes to each GPU at once; 0 where that is switched off."""
         return nbytes / (self.host.rate(self.host.loading()) * 1e9) if "loading" in self.contention else 0.0
 
-    def shared(self, traffic: Sequence[Traffic]) -> tuple[SharedLink, ...]:
+    def shared_between(self, traffic: Sequence[Traffic]) -> tuple[SharedLink, ...]:
         """Return the links on which these hold each other back, the narrowest first."""
-        return tuple(self.host.shared([self.stream(one) for one in traffic]))
+        return tuple(self.host.shared_between([self.flows(one) for one in traffic]))
 
-    def crowded(self, traffic: Traffic) -> SharedLink | None:
+    def shared_within(self, traffic: Traffic) -> SharedLink | None:
         """Return the link on which messages of one traffic hold each other back, None where none does."""
-        return self.host.crowded(self.stream(traffic)) if "groups" in self.contention else None
+        return self.host.shared_within(self.flows(traffic)) if "groups" in self.contention else None
 
 
 class Delay(NamedTuple):
@@ -116,7 +125,7 @@ def delay_of(program: Program, links: StepLinks | None, loading: float) -> Delay
         return NO_DELAY
     tasks, copying = program.tasks, links.loading_seconds(loading)
     if copying:
-        tasks = [*tasks, Task(LOADING.name, (0, LOADING.name), copying, (), LOADING)]
+        tasks = [*tasks, Task(str(LOADING), (0, str(LOADING)), copying, (), LOADING)]
     traffic = frozenset(task.traffic for task in tasks if isinstance(task.traffic, Traffic))
     if len(traffic) < 2 or min(links.paces(traffic).values()) > FULL:
         return NO_DELAY
@@ -126,11 +135,13 @@ def delay_of(program: Program, links: StepLinks | None, loading: float) -> Delay
         for intervals in (sharing.intervals, apart)
     ]
     seconds = ends[0] - ends[1]
-    return Delay(seconds, links.shared(_longest(sharing.together, links))) if seconds > DONE * ends[1] else NO_DELAY
+    if seconds <= DONE * ends[1]:
+        return NO_DELAY
+    return Delay(seconds, links.shared_between(_longest(sharing.together, links)))
 
 
 def _longest(together: Mapping[frozenset[Hashable], float], links: StepLinks) -> list[Traffic]:
     """Return the traffic that held each other back for longest."""
     held = {going: seconds for going, seconds in together.items() if min(links.paces(going).values()) <= FULL}
     found = max(held, key=lambda going: held[going], default=frozenset())
-    return sorted((one for one in found if isinstance(one, Traffic)), key=str)
+    return sorted((one for one in found if isinstance(one, Traffic)), key=repr)

@@ -39,7 +39,7 @@ class StepParts:
     ``compute`` is of the device with most to do, with what is computed again; ``tensor`` and ``expert`` are collectives
     within layers; ``pipeline`` is waiting for other stages; ``sync`` what the data axis adds that nothing hides, and
     ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need.
-    ``input`` is what loaders that are too slow add, ``contention`` what streams of a step that share links do.
+    ``input`` is what loaders that are too slow add, ``contention`` what traffic that shares links does.
     """
 
     compute: float
@@ -78,8 +78,8 @@ class StepPrediction:
     spread: float  # of the log of the rate of one device
     spans: Spans = ()
     network: bool = False  # whether several hosts exchange
-    shared: tuple[SharedLink, ...] = ()  # links on which streams hold each other back
-    crowded: tuple[tuple[str, SharedLink], ...] = ()  # by part: links on which messages of one collective do
+    shared_between: tuple[SharedLink, ...] = ()  # links on which traffic holds other traffic back
+    shared_within: tuple[tuple[str, SharedLink], ...] = ()  # by part: links on which messages of one collective do
 
     @property
     def rate(self) -> float:
@@ -171,7 +171,7 @@ class _StageWork(NamedTuple):
     sends: tuple[Call, ...]
 
 
-class _Found(NamedTuple):
+class _StepResult(NamedTuple):
     """A step before loaders and local SGD: where its seconds go, the calls of each stage, and links that are shared."""
 
     parts: StepParts
@@ -219,13 +219,13 @@ class _Mesh:
         alone = self.batch_size / self.model.compute.step(self.batch_size)
         return StepPrediction(
             self.form, self.devices, self.batch_size, parts, kept, calls, alone, self.model.compute.spread, spans,
-            self.devices > self.fabric.node, shared, self._crowded(calls),
+            self.devices > self.fabric.node, shared, self._shared_within(calls),
         )  # fmt: skip
 
     def _less_often(self, parts: StepParts) -> StepParts:
-        """Return the mean step of local SGD, which averages after some steps only."""
+        """Return the mean step of local SGD, which averages after some steps only; ``contention`` is a mean already."""
         every = self.form.sync_every
-        rare = {name: getattr(parts, name) / every for name in ("sync", "steal", "copies", "contention")}
+        rare = {name: getattr(parts, name) / every for name in ("sync", "steal", "copies")}
         return replace(parts, **rare)
 
     def _with_loading(self, parts: StepParts) -> StepParts:
@@ -253,9 +253,9 @@ class _Mesh:
         """What collectives within layers put on links; of those of tensors and of experts the former."""
         calls = [call for one in self.within.calls for call in one.all if call.group.size > 1]
         first = next((call for call in calls if call.collective != "all_to_all"), calls[0] if calls else None)
-        return None if first is None else Traffic(f"{first.collective} within layers", first.group)
+        return None if first is None else Traffic(first.collective, first.group, is_within=True)
 
-    def _crowded(self, calls: Sequence[Sequence[Call]]) -> tuple[tuple[str, SharedLink], ...]:
+    def _shared_within(self, calls: Sequence[Sequence[Call]]) -> tuple[tuple[str, SharedLink], ...]:
         """Return by part of the step the link on which messages of its largest collective hold each other back."""
         links, within = self.fabric.links, self._traffic
         if links is None:
@@ -266,7 +266,7 @@ class _Mesh:
             (call for call in others if call.collective != "send_recv"), key=lambda call: call.sent, default=None
         )
         asked = {"sync": Traffic(most.collective, most.group) if most is not None else None, "tensor": within}
-        found = [(part, links.crowded(one)) for part, one in asked.items() if one is not None]
+        found = [(part, links.shared_within(one)) for part, one in asked.items() if one is not None]
         return tuple((part, link) for part, link in found if link is not None)
 
     def _times(self) -> BlockTimes:
@@ -316,13 +316,13 @@ class _Mesh:
             first += count
         return self.profile.gradients(self._gradient_item, shares)
 
-    def _flat(self, times: BlockTimes) -> _Found:
+    def _flat(self, times: BlockTimes) -> _StepResult:
         found, pieces = sync_step(self._work(times), self.form, self._groups(), self._steal()), self.form.pieces
         inside = pieces * self.within.seconds(slice(None))
         steal = max(0.0, found.seconds - found.compute - found.exposed)
         parts = self._parts(found.compute - inside, inside, 0.0, found, steal)
         calls = join_calls([*found.calls, *self._calls_within(slice(None))])
-        return _Found(parts, (calls,), found.spans, found.delay.links)
+        return _StepResult(parts, (calls,), found.spans, found.delay.links)
 
     def _calls_within(self, blocks: slice) -> list[Call]:
         """Return what some blocks exchange in a step."""
@@ -330,7 +330,7 @@ class _Mesh:
             call._replace(times=call.times * self.form.pieces) for one in self.within.calls[blocks] for call in one.all
         ]
 
-    def _pipelined(self, times: BlockTimes) -> _Found:
+    def _pipelined(self, times: BlockTimes) -> _StepResult:
         """Return a pipeline's step; each stage exchanges its gradients when it has them all, and no other is kept."""
         form = self.form
         if form.form in SHARDED:
@@ -362,7 +362,7 @@ class _Mesh:
             join_calls([*sync.calls, *(call for one in part for call in [*one.sends, *self._calls_within(one.blocks)])])
             for part, sync in zip(of_device, syncs, strict=True)
         )
-        return _Found(self._parts(busy[most] - inside, inside, waited, found, 0.0), calls, spans)
+        return _StepResult(self._parts(busy[most] - inside, inside, waited, found, 0.0), calls, spans)
 
     def _stages(self, times: BlockTimes) -> list["_StageWork"]:
         """Return the stages of a pipeline, with the messages that each sends on and back in a step."""

@@ -79,7 +79,7 @@ class SyncTimes:
     hidden: float
     calls: tuple[Call, ...] = ()
     spans: tuple[tuple[str, str, float, float], ...] = ()  # name, stream, begin, end
-    delay: Delay = NO_DELAY  # by links that are shared, which is in none of the seconds
+    delay: Delay = NO_DELAY  # by shared links, of local SGD in the mean step; it is in none of the seconds
 
     @property
     def sent(self) -> float:
@@ -143,9 +143,22 @@ def _in_buckets(work: Work, form: Parallelism, groups: DataGroups, steal: float)
     hidden = max(0.0, sum(seconds) + gathered - exposed)
     slow = work.slowed(1.0, 1 + max(0.0, times.computed - backward) / backward) if backward else work
     delay = _delay_of_buckets(slow, form, groups, found, calls)
+    if form.sync_every > 1:
+        delay = _mean_delay(delay, _delay_of_buckets(work, form, groups, [], []), form.sync_every)
     return SyncTimes(
         end + gathered, before + backward, exposed, hidden, join_calls([*calls, *afterwards]), tuple(spans), delay
     )
+
+
+def _mean_delay(averaging: Delay, other: Delay, every: int) -> Delay:
+    """Return the delay of the mean of ``every`` steps, one of them ``averaging``; the links are those that cost most.
+
+    >>> _mean_delay(Delay(3.0), Delay(1.0), 4).seconds
+    1.5
+    """
+    others = (every - 1) * other.seconds
+    links = averaging.links if averaging.seconds >= others else other.links
+    return Delay((averaging.seconds + others) / every, links)
 
 
 def _delay_of_buckets(
@@ -176,7 +189,7 @@ def _compute(program: Program, unit: Unit, within: Traffic | None, *after: int, 
     if within is None or not calls:
         return program.add(name, COMPUTE, seconds, *after)
     program.add(name, COMPUTE, seconds - calls, *after)
-    return program.add(within.name, COMPUTE, calls, traffic=within)
+    return program.add(str(within), COMPUTE, calls, traffic=within)
 
 
 def _afterwards(work: Work, form: Parallelism, group: Group) -> list[Call]:

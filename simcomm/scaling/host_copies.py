@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from collectives.records.model_profile import ModelProfile
 from simcomm.nccl.descriptions import describe_preset
-from simcomm.nccl.host_links import HostLinks, SharedLink, Stream
+from simcomm.nccl.host_links import HostLinks, SharedLink, TrafficFlows
 from simcomm.nccl.settings import NcclSettings
 from simcomm.scaling.descriptions import ScalingNode
 
@@ -59,6 +59,6 @@ def _find(machine: str, gpus: int, kind: str, rate: float, several: bool) -> Cop
     copies = links.loading()
     exchange = links.rings("all_reduce", (tuple(range(gpus)),), ranks=gpus + several)._replace(most=rate)
     if gpus == 1 and not several:
-        exchange = Stream("all_reduce", ())
+        exchange = TrafficFlows("all_reduce", ())
     paces = links.paces([exchange, copies])
-    return Copies(links.rate(copies), paces[0], paces[1], tuple(links.shared([exchange, copies])))
+    return Copies(links.rate(copies), paces[0], paces[1], tuple(links.shared_between([exchange, copies])))

@@ -198,7 +198,7 @@ def network_of(model: ModelProfile) -> str:
     >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
     ('bert-base', 'resnet50')
     """
-    return model.model.removesuffix(f"-{model.sample.removesuffix(' tokens')}")
+    return model.model.removesuffix(f"-{model.tokens}") if model.tokens else model.model
 
 
 def framework_of(text: str) -> str:
