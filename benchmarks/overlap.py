@@ -3,8 +3,9 @@
     python benchmarks/overlap.py [--ranks 2] [--batch-size 32] [--rounds 15] [--way ddp ring ...] [-o FILE]
 
 All ways train in the same processes, a step each in turn, in an order that rotates, so that whatever else the machine
-does meets all alike. A step takes as long as its slowest rank. The ratio (a way over ``ddp``) is the median over the
-rounds; its interval is the middle 95 % of medians of rounds drawn again with replacement.
+does meets all alike. All ranks begin a step together, and it takes as long as the slowest of them. The ratio (a way
+over ``ddp``) is the median over the rounds; its interval is the middle 95 % of medians of rounds drawn again with
+replacement.
 """
 
 import argparse

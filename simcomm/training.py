@@ -46,9 +46,9 @@ from simcomm.schedules import compact_schedule, verified_schedule
 from simcomm.simulate import run
 from simcomm.size_limits import check_simpy
 
-STEPS = 3  # which show all, as they are alike ...
-SHARING_STEPS = 5  # ... unless ranks share cores: what each of them does depends on who was through first before ...
-SHARING_WARM_UP = 1.0  # ... and in the first step all begin at once
+STEPS = 3  # of a training: all are alike
+EMULATED_STEPS = 5  # of ranks that share cores: each goes on when it is through, so that steps differ
+EMULATED_WARM_UP = 1  # steps that do not count: in the first one all ranks begin at once
 
 
 def train(
@@ -61,7 +61,7 @@ def train(
     record: Recording = True,
     trouble: Trouble = NO_TROUBLE,
 ) -> Trace:
-    """Simulate ``steps`` training steps; all are alike, so three show them unless said, of ranks that share cores five.
+    """Simulate ``steps`` training steps, unless said ``usual_steps``.
 
     Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
     ``run``; where ranks drift so far apart that two syncs overlap, it is simulated on the simpy engine in any case.
@@ -85,13 +85,17 @@ def train(
     if calibration is None and (training.compute is None or training.gradient_sync is None):
         calibration = cached_calibration(calibration_ranks(cluster))
     together, alone = phases(training, cluster, calibration)
-    warm_up = 0.0
-    if steps is None:
-        shares = shared_cores(training, cluster, calibration) is not None
-        steps, warm_up = (SHARING_STEPS, SHARING_WARM_UP) if shares else (STEPS, warm_up)
+    warm_up = EMULATED_WARM_UP if steps is None and cluster.is_emulated else 0
+    steps = usual_steps(cluster) if steps is None else steps
     found = _find_steps(training, cluster, calibration, together, steps, engine=engine, record=record, trouble=trouble)
-    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total, "warmup_steps": warm_up}
+    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total}
+    facts["warmup_steps"] = float(warm_up)
     return replace(found, title=f"training/{training.sync_name}", facts=found.facts | facts)
+
+
+def usual_steps(cluster: Cluster) -> int:
+    """Return how many steps of a training show what all of them take: three that are alike, of emulated ranks five."""
+    return EMULATED_STEPS if cluster.is_emulated else STEPS
 
 
 def check_sync(training: Training, cluster: Cluster, engine: str | None, trouble: Trouble) -> None:

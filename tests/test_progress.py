@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -233,11 +234,12 @@ def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypa
     )
 
 
+@pytest.mark.parametrize("is_emulated", [False, True])
 @pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
 def test_what_is_announced_of_a_training_is_what_is_simulated(
-    buckets: Buckets | None, monkeypatch: pytest.MonkeyPatch
+    buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), []
+    star, counted = replace(simcomm.star(3, "10 Gbit/s", "5 us"), is_emulated=is_emulated), []
     training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.01), buckets=buckets)
 
     def run(request, cluster, **options):

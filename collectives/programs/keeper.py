@@ -129,14 +129,21 @@ class Keeper:
         guest = self.guests[number]
         guest.printed.clear()
         newest = _newest_process()
+
+        def has_started() -> bool:
+            """Return whether a process or thread has been started since, here or elsewhere."""
+            return newest is None or newest != _newest_process()
+
         _signal(guest.process, signal.SIGCONT)
         with suppress(OSError):  # it has ended, as will be seen
             frames.write_all(guest.asks, question)
         found = self._await(guest, time.monotonic() + seconds)
+        if isinstance(found, bytearray) and has_started() and self._look(guest) == "processes":
+            found = "processes"  # which it had started, and answered, before they were looked at
         if isinstance(found, bytearray):
             _signal(guest.process, signal.SIGSTOP)  # nor do its threads go on
             header, body = {"printed": guest.printed.decode(errors="replace")}, bytes(found)
-            if newest is None or newest != _newest_process():  # else nothing has been started, here or elsewhere
+            if has_started():
                 self.end_strays({one.process for one in self.guests.values()})
             return header, body
         header = self._describe_end(guest, found)

@@ -27,7 +27,7 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.selection import open_candidates
 from simcomm.size_limits import check_one_by_one, check_simpy
-from simcomm.training import STEPS
+from simcomm.training import STEPS, usual_steps
 
 MOST_SAID_AT_ONCE = 30_000  # messages that either engine simulates within two seconds
 CHOSEN_SHARE = 0.2  # of the candidates of a cell that are simulated; what is found of the first rules others out
@@ -77,8 +77,9 @@ def _called(asked: Request | Training, cluster: Cluster | None = None) -> tuple[
     algorithm = asked.gradient_sync
     if algorithm is None and cluster is not None and cluster.is_emulated:
         algorithm = find_algorithm(f"all_reduce/{GLOO}")
-    times = len(asked.fill_buckets(asked.gradients)) if algorithm is not None and asked.overlaps else STEPS
-    return algorithm, 0, times
+    if algorithm is not None and asked.overlaps:
+        return algorithm, 0, len(asked.fill_buckets(asked.gradients))
+    return algorithm, 0, STEPS if cluster is None else usual_steps(cluster)
 
 
 class Expected(NamedTuple):
