@@ -18,7 +18,7 @@ from collectives.request import Request, make_request
 from collectives.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.complete import check_all_links
+from simcomm.cluster.complete import CablesTogether
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 
 if TYPE_CHECKING:
@@ -124,12 +124,12 @@ class Builder:
 
     def scenario(self, form: "ScenarioForm") -> Scenario:
         cluster = self.build_cluster(form.cluster, "cluster", form.nccl)
-        what_ifs, clusters = list[WhatIf](), [cluster]
+        what_ifs, clusters, cables = list[WhatIf](), [cluster], CablesTogether()
         for number, other in enumerate(form.what_if):
             what_ifs.append(self._what_if(other, f"what_if.{number}", form, cluster))
             clusters.append(what_ifs[-1].cluster)
             with self.at(f"what_if.{number}"):
-                check_all_links(one.graph for one in clusters)
+                cables.add(cluster.graph, clusters[-1].graph)
         collective = self._collective(form.collective, clusters) if form.collective else None
         trainings = self._trainings(form.training, clusters) if form.training else ()
         trouble = self._trouble(form.trouble, cluster, "trouble")

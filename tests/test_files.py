@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from io import StringIO
+from math import inf, nan
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -23,7 +25,7 @@ from collectives.output_files import check_output, pipes_kept_open, write_bytes,
 from collectives.quoting import make_printable
 from ringlab.cli import app
 from ringlab.terminal.console import make_console
-from ringlab.terminal.output import write_files
+from ringlab.terminal.output import write_files, write_json
 from ringlab.terminal.progress import TerminalProgress
 from simcomm.renting.kept_rates import RateFile
 from simcomm.sweep_file import SweepFile
@@ -166,6 +168,8 @@ ROW = '{"key": "k", "rate": 1.0, "causes": {}, "bottleneck": "compute", "efficie
         ("precious, and no end of line", None),
         (f"precious\n{ROW[:30]}", None),
         (f"{ROW}\nprecious", None),
+        ('{"key": "mine", "note": "precious"}', None),
+        (f'{ROW}\n{{"key": "mine"}} precious', None),
         (f"{ROW}\n\n", None),
         (ROW.replace("1.0", "1" + "0" * 400) + "\n", None),
         (ROW.replace("1.0", "true") + "\n", None),
@@ -318,3 +322,14 @@ def test_a_link_to_nothing_in_no_folder_is_refused_and_makes_none(tmp_path: Path
     with pytest.raises(InputError, match=r"it is a link to .*out\.json, and there is no such folder"):
         check_output(tmp_path / "link")
     assert not (tmp_path / "no").exists()
+
+
+def test_of_an_answer_infinity_is_refused_and_what_is_no_number_is_an_error(tmp_path: Path) -> None:
+    answer = Mock()
+    answer.to_dict.return_value = {"rows": [{"rate": 1.0}, {"rate": -inf}]}
+    with pytest.raises(InputError, match="beyond all floats"):
+        write_json(answer, str(tmp_path / "a.json"))
+    answer.to_dict.return_value = {"rows": [{"rate": nan}]}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(answer, str(tmp_path / "a.json"))
+    assert not (tmp_path / "a.json").exists()

@@ -1,6 +1,7 @@
 """The terms of TCP that a pair of hosts shows: a made-up pair gives back what it was made of."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,28 @@ def test_a_pair_that_something_else_limits_is_refused():
     slow = [(nbytes, 1.02 * seconds) for nbytes, seconds in PAIR.arrived]
     with pytest.raises(InputError, match=r"5\.86 MB/s of data.* 50 Mbit/s should give 5\.978 MB/s"):
         fit_pair(replace(PAIR, arrived=slow))
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({"bandwidth": 0.0}, "a bandwidth of at least 1 byte/s"),
+        ({"mtu": 52}, "an MTU of more than 52 bytes"),
+        ({"chains": []}, "chains of the smallest messages"),
+        ({"chains": PAIR.chains + PAIR.chains[:1]}, "each with another number of hops"),
+        ({"exchange": [(65, 450e-6)]}, "an exchange of 64 bytes"),
+        ({"arrived": PAIR.arrived[:1]}, "messages of 1 MiB and more that arrive after different times"),
+        ({"arrived": [(nbytes, 1.0) for nbytes in SIZES]}, "that arrive after different times"),
+        ({"send_done": PAIR.send_done[:1]}, "sends of 4 MiB and more"),
+        ({"arrived": PAIR.arrived[:2]}, "each with its arrival"),
+        ({"at_once": PAIR.at_once[:1]}, "steps of different numbers of messages"),
+        ({"crowds": [replace(PAIR.crowds[0], own=2 * [(24, 1e-3)])]}, "collectives of gloo's own"),
+        ({"reduction": [(0, 1e-3)]}, "a reduction of at least 1 byte"),
+    ],
+)
+def test_probes_that_lack_a_part_are_refused_with_its_name(changes: dict[str, Any], lacks: str) -> None:
+    with pytest.raises(InputError, match=f"pair of hosts lack .*{lacks}.*; calibrate again"):
+        fit_pair(replace(PAIR, **changes))
 
 
 def test_a_calibration_with_a_pair_gives_a_cluster_its_terms_but_those_that_it_sets():

@@ -11,8 +11,10 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
+from typer.testing import CliRunner
 
 import simcomm
 import simcomm.compiling
@@ -23,6 +25,7 @@ from collectives.schedule.symbolic_build import build_compact
 from collectives.workload import Buckets, ComputePhases, Training
 from ringlab.answers import announcing, prediction, prediction_rows, proofs, real_run
 from ringlab.answers.progress import computing
+from ringlab.cli import app
 from ringlab.scenario import load
 from ringlab.terminal import progress as terminal_progress
 from ringlab.terminal.console import PlainConsole
@@ -360,11 +363,28 @@ def test_a_terminal_shows_a_bar_and_gets_its_cursor_back(tmp_path):
 
 
 def test_reading_a_large_network_says_so(tmp_path, monkeypatch, capfd):
+    is_shown = Event()
+
+    def begin(shown: terminal_progress._Shown) -> None:
+        begin_lines(shown)
+        is_shown.set()
+
     def load_slowly(reference: str, *overrides: str) -> str:
-        time.sleep(0.3)
+        assert is_shown.wait(timeout=60)
         return reference
 
+    begin_lines = terminal_progress._Lines.begin
+    monkeypatch.setattr(terminal_progress._Lines, "begin", begin)
     monkeypatch.setattr("ringlab.answers.progress.LATE_S", 0.01)
     monkeypatch.setattr("ringlab.scenario.load", load_slowly)
     assert load_scenario("large") == "large"
     assert "reading large and building its network ..." in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
+)
+def test_predicting_on_devices_says_on_how_many(given: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringlab.answers.progress.LATE_S", 0.0)
+    done = CliRunner().invoke(app, ["predict", "star8", "--devices", given, "--set", "training.compute={rate = 300.0}"])
+    assert f"predicting star8 on {said}" in done.stderr

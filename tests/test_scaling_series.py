@@ -37,7 +37,7 @@ def read(tmp_path: Path, text: str) -> None:
 
 def test_a_file_may_use_the_projects_nodes_and_its_own(tmp_path: Path) -> None:
     (tmp_path / "series_described.toml").write_text(
-        '[nodes.box]\ngpus = 2\nlink = "mine"\ncores = 8\nnic_GBps = 1.25\n[links.mine]\n"2" = 7\n"4" = 9.5\n'
+        '[nodes.box]\ngpus = 8\nlink = "mine"\ncores = 8\nnic_GBps = 1.25\n[links.mine]\n"2" = 7\n"4" = 9.5\n'
         + SERIES.replace('"dlperf"', '"box"')
     )
     (found,) = read_series(tmp_path)
@@ -68,7 +68,8 @@ def test_figures_of_gpus_have_one_source(tmp_path: Path) -> None:
         (("grad_bytes", "grad_byte"), "line 17: (grad_bytes is missing|unknown key 'grad_byte')"),
         (("batch = 64", "batch = nan"), "line 17: batch"),
         (("[8, 1, 700.5]", "[8, 1]"), "line 17: points"),
-        (("[8, 1, 700.5]", "[8, 9, 700.5]"), "8 GPUs on 9 nodes"),
+        (("[8, 1, 700.5]", "[8, 9, 700.5]"), "line 17: points: 8 GPUs on 9 nodes"),
+        (("[8, 1, 700.5]", "[16, 1, 700.5]"), "line 17: points: 16 GPUs on 1 node; dlperf has 8 GPUs, so give 8 at"),
         (("[8, 1, 700.5]", "[8, 1, true]"), "line 17: points"),
         (('"V100"', '"V101"'), "gpu = 'V101' is not described; did you mean V100"),
         (('"dlperf"', '"dlpref"'), "node = 'dlpref'"),

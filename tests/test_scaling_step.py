@@ -99,6 +99,8 @@ def test_parts_add_up_to_the_step_and_name_what_limits_it() -> None:
         (("VGG17", "workstation", 2, 1, 1.0), "did you mean VGG16"),
         ((JOB, "workstation", 2, 1, 1.0), "gpu is missing"),
         ((JOB, "dgx-h100", 2, 3, 1.0), "2 GPUs on 3 nodes"),
+        ((JOB, "rtx4090-pcie-4x", 8, 1, 1.0), "8 GPUs on 1 node; rtx4090-pcie-4x has 4 GPUs, so give 4 at most"),
+        ((JOB, "dgx-h100", 17, 2, 1.0), "17 GPUs on 2 nodes; .* 16 at most, or more nodes"),
         ((JOB, "dgx-h100", 2, 1, 0.0), "one_gpu_rate"),
         ((JOB, "dgx-h1000", 2, 1, 1.0), "dgx-h1000"),
     ],

@@ -3,7 +3,9 @@
 import json
 import tomllib
 from pathlib import Path
+from unittest.mock import patch
 
+import networkx as nx
 import pytest
 from scenario_texts import ASKS, HERE, STAR, check_refused, write
 
@@ -160,7 +162,9 @@ def test_networks_of_many_what_ifs_are_refused_together(tmp_path: Path, monkeypa
     thin = '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\n'
     path = write(tmp_path, STAR + ASKS + thin + what_ifs)
     monkeypatch.setattr(complete, "MOST_LINKS", 4 + 25)
-    assert len(load(path).what_ifs) == 4
+    with patch("networkx.DiGraph.number_of_edges", autospec=True, side_effect=nx.DiGraph.number_of_edges) as counting:
+        assert len(load(path).what_ifs) == 4
+    assert counting.call_count == 3  # the own one, the star and the ring, each once
     monkeypatch.setattr(complete, "MOST_LINKS", 4 + 24)
     with pytest.raises(InputError, match=r"what_if\.3: 3 networks with \d\d cables together, and up to \d\d fit"):
         load(path)

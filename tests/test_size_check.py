@@ -293,7 +293,6 @@ def test_keys_and_hops_are_worked_out_alike_in_pieces_of_any_size(
 
 
 def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fat tree of 65,536 hosts and Python itself take the other 300 MB."""
     for module, name in ((distinct, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
         monkeypatch.setattr(module, name, 5_000)  # few beside all, as a million is
     direct, taken = find_algorithm("all_to_all/direct"), list[tuple[int, int, int, int]]()

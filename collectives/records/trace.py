@@ -21,7 +21,7 @@ from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.units import format_size, format_time
 
-LEAST_ELAPSED = 1e-30  # seconds of a run in a file that takes any
+LEAST_ELAPSED = 1e-30  # the shortest time other than 0 that a Trace file may give for a run, in seconds
 
 
 class LinkRate(NamedTuple):

@@ -26,9 +26,9 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Yield the phases that several processes at once take no time for that can be true beside that of one alone.
+    """Yield phases whose time in several processes contradicts the time in one.
 
-    None is quicker in company, and all of them one after the other take so many times as long.
+    Processes at once take at least as long as one alone, and at most as long as all of them one after the other.
     """
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:

@@ -49,8 +49,6 @@ def accuracy(
 ) -> None:
     """Predict published NCCL tables, trainings (--training) or clusters emulated here (--here); show the errors."""
     from collectives.errors import InputError
-    from ringlab.answers import accuracy as accuracy_answer
-    from ringlab.terminal.accuracy_tables import show_accuracy
     from viz import check_file
 
     if plot is not None:
@@ -68,6 +66,21 @@ def accuracy(
         return
     if only:
         raise InputError("--only says which clusters --here emulates; give both")
+    _show_nccl(data, only_put_aside, leave_one_out, calibrate, plot, json_to, explain)
+
+
+def _show_nccl(
+    data: Path | None,
+    only_put_aside: bool,
+    leave_one_out: bool,
+    calibrate: int,
+    plot: Path | None,
+    json_to: str | None,
+    explain: bool,
+) -> None:
+    from ringlab.answers import accuracy as accuracy_answer
+    from ringlab.terminal.accuracy_tables import show_accuracy
+
     answer = accuracy_answer.accuracy(
         data,
         only_put_aside=only_put_aside,

@@ -135,7 +135,8 @@ def _predict_devices(
     check_outputs(json_to, plot, trace)
     if trace is not None and not may_have_timeline(scenario, counts, *set_keys, what_if=what_if):
         raise _no_timeline(trace)
-    with computing(TerminalProgress(), f"predicting {scenario} on {count(len(counts), 'number')} of devices"):
+    on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
+    with computing(TerminalProgress(), f"predicting {scenario} on {on}"):
         answer = predict_devices(scenario, counts, *set_keys, what_if=what_if)
     writers = [partial(answer.draw, plot)] if plot is not None else []
     if trace is not None:

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -112,16 +113,25 @@ def write_json(answer: "Record", json_to: str | None) -> None:
     from collectives.output_files import write_text
     from ringlab.answers.record import shorten
 
-    try:
-        text = json.dumps(shorten(answer.to_dict()), indent=2, allow_nan=False)
-    except ValueError as error:  # JSON has no infinity
-        raise InputError(
-            "a number of the answer is beyond all floats; look for a rate or time that no machine has"
-        ) from error
+    content = shorten(answer.to_dict())
+    if _has_infinity(content):  # which JSON has not
+        raise InputError("a number of the answer is beyond all floats; look for a rate or time that no machine has")
+    text = json.dumps(content, indent=2, allow_nan=False)
     if json_to == "-":
         typer.echo(text)
     else:
         write_text(json_to, text + "\n")
+
+
+def _has_infinity(content: Any) -> bool:
+    """Return whether a number in nested dicts and lists is infinite.
+
+    >>> _has_infinity({"a": [1.0, {"b": float("-inf")}]}), _has_infinity([float("nan"), 1e308])
+    (True, False)
+    """
+    if isinstance(content, dict | list | tuple):
+        return any(map(_has_infinity, content.values() if isinstance(content, dict) else content))
+    return isinstance(content, float) and isinf(content)
 
 
 def describe_system_error(error: OSError) -> str:

@@ -95,15 +95,28 @@ def complete_link_numbers(src: AnyInts, dst: AnyInts, hosts: int) -> AnyInts:
     return numbers
 
 
-def check_all_links(graphs: Iterable["nx.DiGraph[str]"]) -> None:
-    """Raise TooLarge for more cables than fit into memory in several networks, each of which counts once.
+class CablesTogether:
+    """How many cables several networks have written down: each network counts once, a fully connected one when it has.
 
-    >>> check_all_links([CompleteGraph(["h0", "h1"], LinkSpec()), empty_graph(["h0"])])
+    >>> together, star = CablesTogether(), nx.DiGraph([("h0", "s0"), ("s0", "h0")])
+    >>> together.add(star, CompleteGraph(["h0", "h1"], LinkSpec()), star)
+    >>> together.cables
+    1
     """
-    written = [graph for graph in {id(one): one for one in graphs}.values() if complete_links(graph) is None]
-    links, most = sum(graph.number_of_edges() for graph in written) // 2, allowed(MOST_LINKS)
-    if links > most:
-        raise TooLarge(
-            f"{count(len(written), 'network')} with {links:,} cables together, and up to {most:,} fit into memory; "
-            f"leave some of the clusters out, or {ways_out(links, most)}"
-        )
+
+    def __init__(self) -> None:
+        self.cables = 0
+        self._counted: dict[int, nx.DiGraph[str]] = {}
+
+    def add(self, *graphs: "nx.DiGraph[str]") -> None:
+        """Count these too. Raise TooLarge for more cables than fit into memory."""
+        for graph in graphs:
+            if id(graph) not in self._counted and complete_links(graph) is None:
+                self._counted[id(graph)] = graph
+                self.cables += graph.number_of_edges() // 2
+        most = allowed(MOST_LINKS)
+        if self.cables > most:
+            raise TooLarge(
+                f"{count(len(self._counted), 'network')} with {self.cables:,} cables together, and up to {most:,} fit "
+                f"into memory; leave some of the clusters out, or {ways_out(self.cables, most)}"
+            )

@@ -34,13 +34,9 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
 
     Raises InputError where the pair's goodput is not what its links should give, and for probes that lack a part.
     """
-    try:
-        _check_numbers(probes)
-        return _fit(probes, ranks)
-    except (ArithmeticError, LookupError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError("the probes of the pair of hosts lack some that belong together; calibrate again") from error
+    _check_numbers(probes)
+    _check_parts(probes)
+    return _fit(probes, ranks)
 
 
 def _check_numbers(probes: PairProbes) -> None:
@@ -52,6 +48,32 @@ def _check_numbers(probes: PairProbes) -> None:
             left += one.items() if isinstance(one, dict) else one
         elif isinstance(one, int | float) and not abs(one) <= MOST_SECONDS:
             raise InputError(f"the probes of the pair of hosts have {quote(one)}; calibrate again")
+
+
+def _check_parts(probes: PairProbes) -> None:
+    """Raise InputError for probes that lack what the fit divides by or looks up."""
+    small = min((nbytes for nbytes, _, _ in probes.chains), default=0)
+    chains = [hops for nbytes, hops, _ in probes.chains if nbytes == small]
+    arrived = _large_arrived(probes)
+    sent = {nbytes for nbytes, _ in probes.send_done if nbytes >= LARGE}
+    crowds = _crowds(probes)
+    own = [{messages for messages, _ in one.own} for one in crowds if len(one.own) > 1]
+    is_there = {
+        "a bandwidth of at least 1 byte/s": probes.bandwidth >= 1,
+        f"an MTU of more than {INSIDE_MTU:g} bytes": probes.mtu > INSIDE_MTU,
+        "chains of the smallest messages, each with another number of hops": len(set(chains)) == len(chains) > 1,
+        f"an exchange of {small} bytes, as the chains have": small in dict(probes.exchange),
+        "messages of 1 MiB and more that arrive after different times": (
+            len(arrived) > 1 and arrived[0][1] != arrived[-1][1]
+        ),
+        "sends of 4 MiB and more, each with its arrival": bool(sent) and sent <= dict(arrived).keys(),
+        "steps of different numbers of messages": not crowds or len(dict(probes.at_once)) > 1,
+        "collectives of gloo's own with different numbers of messages": all(len(counts) > 1 for counts in own),
+        "a reduction of at least 1 byte": not probes.reduction or max(probes.reduction)[0] > 0,
+    }
+    for what, there in is_there.items():
+        if not there:
+            raise InputError(f"the probes of the pair of hosts lack {what}; calibrate again")
 
 
 def _fit(probes: PairProbes, ranks: int | None) -> Transport:
@@ -91,7 +113,7 @@ def _fit(probes: PairProbes, ranks: int | None) -> Transport:
 
 def _check_goodput(probes: PairProbes, rate: float) -> None:
     """Raise InputError unless the largest messages arrive at ``rate`` bytes/s."""
-    (small, sooner), *_, (large, later) = sorted(point for point in probes.arrived if point[0] >= 1 << 20)
+    (small, sooner), *_, (large, later) = _large_arrived(probes)
     found = (large - small) / (later - sooner)
     if abs(found / rate - 1) > MOST_OFF:
         raise InputError(
@@ -99,6 +121,11 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
             f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s should give {rate / 1e6:.4g} MB/s: more than {MOST_OFF:.0%} off, "
             "so that something else limits it; a busy machine, or a bandwidth that it cannot bear"
         )
+
+
+def _large_arrived(probes: PairProbes) -> Points:
+    """Return the messages of 1 MiB and more, by size, with the seconds after which they had arrived."""
+    return sorted(point for point in probes.arrived if point[0] >= 1 << 20)
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:

@@ -50,8 +50,9 @@ if TYPE_CHECKING:
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
 EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
 NO_LIMIT = 1 << 62  # of instants
-INSTANTS_A_LOOK, FIRST_LOOK = 10_000, 100  # at most, and at first, between two looks at whether there was an interrupt
-LOOK_S = 0.1  # about as long machine code goes on without one
+INSTANTS_A_LOOK = 10_000  # the most instants that machine code simulates before an interrupt can end it
+FIRST_LOOK = 100  # instants before the first such moment, as nobody knows yet how long they take
+LOOK_S = 0.1  # seconds that machine code is to take at most before an interrupt can end it
 MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so
 
 

@@ -57,7 +57,8 @@ def _four_4090() -> Story:
     job = Job(even_model("1.7 billion parameters", PARAMETERS_4090), 1.0, "bf16", grad_bytes=2)
 
     def told(gpus: int, published: float | None, samples: int = 1) -> Told:
-        on = _scaled(replace(job, batch=float(samples)), find_scaling_gpu("RTX 4090"), find_node("workstation"), alone)
+        node = find_node("workstation")._replace(gpus=4)
+        on = _scaled(replace(job, batch=float(samples)), find_scaling_gpu("RTX 4090"), node, alone)
         return Told("" if samples == 1 else f"one exchange for {samples} samples", gpus, published, on(gpus))
 
     return Story(

@@ -17,6 +17,7 @@ from collectives.input_files import read_text
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile
 from collectives.suggestions import suggest
+from collectives.units import count
 from simcomm.cluster.hardware_parts import find_part, parts
 from simcomm.cluster.presets import machine_entries
 from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SameGpuKeys, SeriesKeys, Sync, read_keys
@@ -236,12 +237,12 @@ def _check_machine(where: str, machine: str, gpus: int) -> None:
 
 def _link(where: str, table: Mapping[str, Any]) -> dict[int, float]:
     found = {}
-    for count, rate in table.items():
-        if not count.isdecimal() or not 1 <= int(count) <= 1_000_000:
-            raise InputError(f'{where}: {count!r} is no GPU count; write "2" = 20.5, the bus bandwidth in GB/s')
+    for gpus, rate in table.items():
+        if not gpus.isdecimal() or not 1 <= int(gpus) <= 1_000_000:
+            raise InputError(f'{where}: {gpus!r} is no GPU count; write "2" = 20.5, the bus bandwidth in GB/s')
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1e9:
-            raise InputError(f"{where}: {count} = {rate!r}; give the bus bandwidth in GB/s")
-        found[int(count)] = float(rate)
+            raise InputError(f"{where}: {gpus} = {rate!r}; give the bus bandwidth in GB/s")
+        found[int(gpus)] = float(rate)
     if not found:
         raise InputError(
             f'{where}: says no bandwidth; write "2" = 20.5, the bus bandwidth in GB/s of two GPUs and more'
@@ -307,7 +308,6 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
     if keys.sync == "ps" and keys.ps_paths is None:
         raise InputError(f"{where}: ps_paths is missing; a parameter server needs it (x16 paths to the host)")
     points = tuple(Point(*point) for point in keys.points)
-    _check_points(where, points)
     try:
         model = find_model(keys.model)
     except InputError as error:
@@ -317,13 +317,32 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
         keys.max_steps, keys.ps_paths or 1, keys.global_batch, keys.framework,
     )  # fmt: skip
     gpu, node = _gpu(f"{where}: gpu", keys.gpu, gpus), _find(f"{where}: node", keys.node, nodes)
+    _check_points(where, points, node)
     return Series(keys.source, keys.system, keys.model, job, gpu, node, points, where)
 
 
-def _check_points(where: str, points: tuple[Point, ...]) -> None:
+def _check_points(where: str, points: tuple[Point, ...], node: ScalingNode) -> None:
     for point in points:
-        if point.gpus < point.nodes:
-            raise InputError(f"{where}: points: {point.gpus} GPUs on {point.nodes} nodes; give at least one on each")
+        try:
+            check_gpus(point.gpus, point.nodes, node)
+        except InputError as error:
+            raise InputError(f"{where}: points: {error}") from error
+
+
+def check_gpus(gpus: int, nodes: int, node: ScalingNode) -> None:
+    """Raise InputError for GPUs in all that so many nodes do not have, or of which not every node has one.
+
+    >>> check_gpus(9, 2, find_node("dgx-a100"))
+    """
+    if not 1 <= nodes <= gpus:
+        raise InputError(
+            f"{count(gpus, 'GPU')} on {count(nodes, 'node')}; give at least one GPU on each node, and one node"
+        )
+    if gpus > nodes * node.gpus:
+        raise InputError(
+            f"{count(gpus, 'GPU')} on {count(nodes, 'node')}; {node.name} has {count(node.gpus, 'GPU')}, so give "
+            f"{nodes * node.gpus} at most, or more nodes"
+        )
 
 
 def _find(what: str, name: str, known: Mapping[str, Any]) -> Any:

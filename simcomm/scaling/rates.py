@@ -14,7 +14,15 @@ from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.host_links import SharedLink
 from simcomm.nccl.predict import predict_seconds
 from simcomm.scaling.cases import Case, make_cases
-from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode, find_node, find_scaling_gpu, read_own
+from simcomm.scaling.descriptions import (
+    Job,
+    ScalingGpu,
+    ScalingNode,
+    check_gpus,
+    find_node,
+    find_scaling_gpu,
+    read_own,
+)
 from simcomm.scaling.host_copies import find_copies
 from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.models import find_model
@@ -96,7 +104,9 @@ def predict_rate(
     whole = _job(job, batch)
     place = find_any_node(node) if isinstance(node, str) else node
     board = _gpu(node, gpu)
-    _check(gpus, nodes, one_gpu_rate)
+    check_gpus(gpus, nodes, place)
+    if not 0 < one_gpu_rate < float("inf"):
+        raise InputError(f"one_gpu_rate = {one_gpu_rate!r}; give samples or tokens per second above 0")
     columns = make_cases([Case(whole, board, place, gpus, nodes)])
     alone = columns.batch / one_gpu_rate
     given = values or read_parameters()
@@ -106,13 +116,6 @@ def predict_rate(
     rests_on = Shares(*(float(np.asarray(column)[0]) for column in times.shares(columns, given)))
     shared = find_copies(place, -(-gpus // nodes), several=nodes > 1).links if parts.contention else ()
     return ScaledRate(rate, rate / (gpus * one_gpu_rate), parts, rests_on, shared)
-
-
-def _check(gpus: int, nodes: int, one_gpu_rate: float) -> None:
-    if not 1 <= nodes <= gpus:
-        raise InputError(f"{gpus} GPUs on {nodes} nodes; give at least one GPU on each node, and one node")
-    if not 0 < one_gpu_rate < float("inf"):
-        raise InputError(f"one_gpu_rate = {one_gpu_rate!r}; give samples or tokens per second above 0")
 
 
 def _job(job: str | ModelProfile | Job, batch: float | None) -> Job:
