@@ -15,6 +15,7 @@ from PIL import Image, ImageColor
 from playwright.sync_api import Browser, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+READY_MS = 120_000  # after which a page is given up that does not say that it is ready
 SHOTS = Path(__file__).parent.parent / "out" / "player"  # pictures to look at
 
 
@@ -51,7 +52,7 @@ class Player:
         self.page.on("pageerror", lambda error: self.problems.append(error.message))
         self.page.on("request", self._note_request)
         self.page.goto(f"file://{path}{hash_}")
-        self.page.locator('html[data-ready="1"]').wait_for(state="attached", timeout=20_000)
+        self.page.locator('html[data-ready="1"]').wait_for(state="attached", timeout=READY_MS)
 
     def _note_request(self, request: Any) -> None:
         if not request.url.startswith(("file:", "blob:", "data:")):

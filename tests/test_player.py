@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import player_pages
 import pytest
-from browser import SHOTS, Player, running_browser
+from browser import READY_MS, SHOTS, Player, running_browser
 from PIL import Image, ImageColor
 from playwright.sync_api import Browser
 
@@ -396,7 +396,7 @@ def test_a_report_plays_the_runs_within(browser: Browser, folder: Path) -> None:
     page.on("pageerror", lambda error: problems.append(error.message))
     page.goto(f"file://{folder}/report.html")
     inside = page.frame_locator("iframe.player")
-    inside.locator('html[data-ready="1"]').wait_for(state="attached", timeout=20_000)
+    inside.locator('html[data-ready="1"]').wait_for(state="attached", timeout=READY_MS)
     assert inside.locator("#title").text_content() == "Two runs"
     page.close()
     assert problems == []
