@@ -330,7 +330,11 @@ def test_the_shipped_scenarios_for_emulation_can_be_built_and_are_of_what_this_m
 @pytest.mark.namespaces
 def test_run_says_that_its_figures_are_of_the_emulated_cluster(namespaces: None, ringlab: Ringlab):
     sizes = ["--set", "collective.sizes=16 KiB", "--set", "collective.algorithms=ring", "--set", "cluster.latency=5 us"]
-    done = ringlab("run", "emulated/star4", "--emulate", *sizes, "--json", "-")
+    for _ in range(3):  # other tests run beside this one, and what they disturb is refused
+        done = ringlab("run", "emulated/star4", "--emulate", *sizes, "--json", "-")
+        if "does not bear" not in done.err:
+            break
+    assert done.status == 0, done.err
     answer = json.loads(done.out)
     assert answer["emulated"] is True and [row["algorithm"] for row in answer["collectives"]] == ["ring"]
     assert "emulated: 4 hosts, 4 links, each within 0." in done.err
