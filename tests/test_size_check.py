@@ -229,7 +229,7 @@ def test_routes_with_too_many_links_are_refused_before_they_are_written_down(mon
 
 def test_too_many_links_of_one_route_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_records, "MOST_TOGETHER", 1000)
-    said = r"126 routes with up to 26 links .* 2,358 pairs of links, and up to 118 fit .* beside 126 messages"
+    said = r"126 routes with up to 26 links .* 2,358 pairs of links, and up to 496 fit .* beside 126 messages"
     with pytest.raises(TooLarge, match=said):
         simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
 
@@ -342,7 +342,7 @@ def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.Mon
         return inputs
 
     with pytest.raises(
-        TooLarge, match=r"10,240 routes with up to \d+ links that messages share have .* up to 928,320 fit"
+        TooLarge, match=r"10,240 routes with up to \d+ links that messages share have .* up to 959,040 fit"
     ):
         look("all_reduce/recursive_doubling", far)
     assert len(look("all_reduce/recursive_doubling", near).routes.hop_link) == 2 * 10_240

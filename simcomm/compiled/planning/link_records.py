@@ -14,7 +14,7 @@ from simcomm.compiled.planning.private_links import SingleMessages, private_link
 from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Pairs, Routes, alone_rates, find_routes, pieces
 
 MOST_TOGETHER = 13_000_000  # pairs of links of one route, over all routes; 50 bytes each, where no two are alike
-ROOM = 7  # of such pairs, that a message takes
+ROOM = 4  # of such pairs, that a message takes
 SAMPLED, LEAST_SAMPLED = 2048, 16  # routes that are looked at first, where there are so many times as many
 
 
