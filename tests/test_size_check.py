@@ -351,3 +351,11 @@ def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.Mon
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 1000)
     with pytest.raises(TooLarge, match=r"its 10,240 messages would have to be simulated one by one here"):
         look("all_reduce/recursive_doubling", far)
+
+
+def test_halving_and_doubling_of_65536_ranks_fits_beside_its_messages():
+    ranks, distances = 1 << 16, 16
+    pairs = ranks * distances
+    link_records._check_number(pairs, np.ones(pairs, np.int64), pairs, messages=2 * pairs)  # a shared link on each
+    with pytest.raises(TooLarge, match="beside 8,388,608 messages"):
+        link_records._check_number(4 * pairs, np.ones(4 * pairs, np.int64), 4 * pairs, messages=8 * pairs)
