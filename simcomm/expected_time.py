@@ -23,7 +23,7 @@ SIMPY_RATE, COMPILED_RATE, LEAST_COMPILED_S = 15_000.0, 500_000.0, 0.02
 SHORTCUT_RATE = 350_000_000.0  # messages a second in a shortcut: all_reduce/ring on 4,000 to 60,000 ranks
 CYCLIC_S, ASKED_S = 1.2e-5, 6e-6  # an operation as it is written down: of one rank for all, of every rank
 APART_S = 1e-6  # a message, for each that its rank posts with it, where no two end together: all_reduce/direct
-RECORDED_S = 5e-5  # a message, where it is recorded to see who waited for whom
+RECORDED_S = 1e-6  # a message, where it is recorded to see who waited for whom
 AGAIN_S = 0.003  # a run that differs from the one before in its seed only
 ALL_RUNS, MADE_SHARE = 20, 0.25  # repetitions that are always made, and the share of the others that usually is
 

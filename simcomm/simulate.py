@@ -50,7 +50,8 @@ def run(
     together as one, and says by how much that may be wrong (``facts["error_s"]``). On this machine a prediction is made
     of measured hops unless an engine is named or something is in trouble. Without ``record`` the trace is of the times
     only, which at scale takes far less, and with ``record="waits"`` of what ``collectives.records.waits`` reads, maybe
-    without routes, links and an order. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
+    without routes, links and an order; with "brief waits" of that only if it is known without all messages. Under
+    ``trouble`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
 
     >>> import simcomm
@@ -139,8 +140,9 @@ def _on_compiled(
     shows = request.elements >= chunks and not trouble.may_stop
     if cluster.world_size > VERIFIED_UP_TO and not shows:
         simulate(replace(inputs, request=replace(request, elements=max(request.elements, chunks)), trouble=NO_TROUBLE))
-    timing = None if record is True else by_shortcut(inputs, waits=record == WAITS)
+    timing = None if record is True else by_shortcut(inputs, record)
     if timing is None:
+        record = record is True or record == WAITS
         if record or trouble.may_stop:
             inputs = inputs.with_table(MOST_RECORDED if record else MOST_WRITTEN)
         timing = (approximately if is_approximate else one_by_one)(inputs, messages=bool(record))

@@ -1,5 +1,6 @@
 """The shortcuts are exact: they agree with every message on its own, and say no where they do not hold."""
 
+from dataclasses import replace
 from importlib import import_module
 from random import Random
 from unittest.mock import patch
@@ -12,13 +13,13 @@ from hypothesis import strategies as st
 
 from collectives import Request, Transport, library
 from collectives.declaration import Algorithm
-from collectives.records.waits import critical_path, waiting_seconds
+from collectives.records.waits import BriefTrace, critical_path, waiting_seconds
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build_table
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.workload import ComputePhases, Training
-from simcomm import Cluster, ring, star, train
+from simcomm import Cluster, ring, run, star, train
 from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts import max_plus
@@ -92,12 +93,18 @@ def assert_recorded(asked: EngineInput) -> None:
     written = asked.with_table()
     full = make_trace(written, simulate(written, messages=True), {})
     times = ("begin", "end", "src_posted", "dst_posted")
-    for ours, theirs in ((found.by_steps.messages, full.messages), (found.by_steps.computing, full.spans)):
+    messages, computing = found.by_steps.messages(), found.by_steps.computing()
+    for ours, theirs in ((messages, full.messages), (computing, full.spans)):
         said = [name for name in ours.COLUMNS if name not in (*times, "route", "count", "dst_step", "into", "reduces")]
         orders = [np.lexsort([getattr(rows, name) for name in said]) for rows in (ours, theirs)]
         for name in (*said, *(name for name in times if hasattr(ours, name))):
             columns = [getattr(rows, name)[order] for rows, order in zip((ours, theirs), orders, strict=True)]
             np.testing.assert_allclose(*columns, rtol=1e-12, atol=1e-18)
+    brief = make_trace(asked, found, {})
+    assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9, abs=1e-18)
+    listed = critical_path(replace(full, messages=messages, spans=computing))
+    assert [leg[:5] for leg in critical_path(brief)] == [leg[:5] for leg in listed]
+    assert len(brief.messages) + len(brief.spans) == len(listed)
 
 
 @pytest.mark.parametrize("name", CYCLIC)
@@ -190,6 +197,30 @@ def test_a_channel_may_have_nothing_to_do_in_a_step(trouble: Trouble):
     asked = inputs(build_cyclic(all_to_all(two_lengths), 5), ring(5, "1 GB/s", "1 us", TRANSPORT), 500, trouble)
     assert_equal(by_max_plus(asked), asked)
     assert_recorded(asked)
+
+
+@pytest.mark.parametrize("name", ["all_reduce/ring", "all_reduce/unchunked_ring", "reduce_scatter/ring"])
+def test_who_waited_for_whom_is_told_without_messages(name: str):
+    asked = {"trouble": NOISES[-1], "engine": "compiled", "op": "mean", "nbytes": 40_000}
+    full, brief = (run(name, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked) for each in (True, "waits"))
+    assert (full.method, brief.method) == ("events", "max-plus")
+    assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9)
+    legs, wanted = critical_path(brief), critical_path(full)
+    assert [leg[:3] for leg in legs] == [leg[:3] for leg in wanted]
+    np.testing.assert_allclose([leg[3:5] for leg in legs], [leg[3:5] for leg in wanted], rtol=1e-12)
+    assert legs[-1].end == pytest.approx(full.elapsed, rel=1e-12)
+    assert len(brief.messages) < len(full.messages) / 4
+
+
+def test_who_waited_for_whom_is_kept_without_messages_only_where_steps_tell_it():
+    late, racked = NOISES[1], racks(8, 2, 2e9)
+    told = run("all_reduce/ring", racked, 4096, trouble=late, engine="compiled", record="brief waits")
+    assert isinstance(told, BriefTrace)
+    assert waiting_seconds(told)
+    shared = run("all_to_all/direct", racked, 4096, trouble=late, engine="compiled", record="brief waits")
+    assert shared.method == "events"
+    assert not isinstance(shared, BriefTrace)
+    assert not len(shared.messages)
 
 
 def test_who_waited_for_whom_in_a_training_is_read_from_steps_too():

@@ -1,18 +1,40 @@
 """Who waited for whom in a run, and the chain of work that its end waited for."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from collectives.records.columnar import Bools, Floats, Ints
+from collectives.records.messages import Message, Messages
+from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 
 ROUNDING = 1e-12  # of a time
 SPARSE = 4  # pairs of ranks for each wait from which on only those are looked at that occur
 
-# Whether a simulated run keeps its messages; "waits": as much of them as says who waited for whom.
-Recording = bool | Literal["waits"]
+# Whether a simulated run keeps its messages; "waits": as much of them as says who waited for whom; "brief waits": who
+# waited for whom if that is known without messages.
+Recording = bool | Literal["waits", "brief waits"]
 WAITS: Literal["waits"] = "waits"
+BRIEF_WAITS: Literal["brief waits"] = "brief waits"
+
+
+@dataclass(repr=False)
+class BriefTrace(Trace):
+    """A run of which it is known who waited for whom, and that keeps of its messages and spans the critical path."""
+
+    waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds, by (rank, peer)
+
+    @classmethod
+    def of(cls, trace: Trace, waited: dict[tuple[int, int], float], path: Iterable[Message | Span]) -> "BriefTrace":
+        """Return a trace with how long each rank waited for a peer, and what its end waited for."""
+        path = list(path)
+        given = {one.name: getattr(trace, one.name) for one in fields(trace)}
+        given["messages"] = Messages.of(leg for leg in path if isinstance(leg, Message))
+        given["spans"] = Spans.of(leg for leg in path if isinstance(leg, Span))
+        return cls(**given, waited=waited)
 
 
 class Leg(NamedTuple):
@@ -39,6 +61,8 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
     >>> waiting_seconds(Trace("broadcast/naive", "predicted", 2, 4.0, [late]))
     {(0, 1): 2.0}
     """
+    if isinstance(trace, BriefTrace):
+        return trace.waited
     messages, begin = trace.messages, trace.messages.begin
     src, dst = messages.src, messages.dst
     pair = np.concatenate([src, dst]) * trace.world_size + np.concatenate([dst, src])

@@ -13,6 +13,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
 from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace
+from collectives.records.waits import BRIEF_WAITS, WAITS
 from collectives.request import Request
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
@@ -403,7 +404,8 @@ class _Simulator:
 def _repeat(
     row: Row, simulate: Callable[..., Trace], seconds: Callable[[Trace], float], on_run: Callable[[], None]
 ) -> tuple[Trace, TroubleFigures]:
-    record = row.messages <= MOST_RECORDED
+    of_more = BRIEF_WAITS if isinstance(row.asked, Request) else False
+    record = WAITS if row.messages <= MOST_RECORDED else of_more
     return repeat(row.trouble, row.cluster, simulate, seconds, record=record, on_run=on_run)
 
 

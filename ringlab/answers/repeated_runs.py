@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from collectives.records.trace import Trace, Unfinished
-from collectives.records.waits import WAITS, Leg, Recording, critical_path, waiting_seconds
+from collectives.records.waits import WAITS, BriefTrace, Leg, Recording, critical_path, waiting_seconds
 from ringlab.answers.record import Record, to_plain
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
@@ -136,25 +136,26 @@ def repeat(
     simulate: Callable[..., Trace],
     seconds: Callable[[Trace], float],
     *,
-    record: bool,
+    record: Recording,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, TroubleFigures]:
     """Simulate with the seeds of ``trouble``; return the run with the median ``seconds``, and how all of them went.
 
-    Seeds are left out at the end where the times of those before hardly differ. ``record`` asks who waited for whom,
-    which is read from messages. Where no run ends, the first is returned. ``on_run`` is called
-    after each.
+    Seeds are left out at the end where the times of those before hardly differ. ``record`` may ask who waited for whom,
+    which is read from messages unless it is known without them. Where no run ends, the first is returned. ``on_run``
+    is called after each.
     """
-    traces = _enough_runs(trouble, simulate, seconds, WAITS if record else False, on_run)
+    traces = _enough_runs(trouble, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
     stuck = [trace for trace in traces if not trace.is_complete]
+    is_known = record == WAITS or all(isinstance(trace, BriefTrace) for _, trace in ended)
     about = TroubleFigures(
         repetitions=len(traces),
         never_ended=len(stuck),
         asked=trouble.runs if trouble.runs > len(traces) else None,
         stuck=_stuck_run(stuck[0], trouble) if stuck else None,
         distribution=_distribution([found for found, _ in ended], len(traces)) if ended else None,
-        waiting=_waiting([trace for _, trace in ended], trouble, cluster) if ended and record else None,
+        waiting=_waiting([trace for _, trace in ended], trouble, cluster) if ended and is_known else None,
     )
     return ended[(len(ended) - 1) // 2][1] if ended else traces[0], about
 

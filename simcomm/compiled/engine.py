@@ -14,6 +14,7 @@ import numpy as np
 
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
+from collectives.records.waits import BRIEF_WAITS, WAITS, Recording
 from collectives.schedule.build import build_schedule
 from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.grid import GridSchedule
@@ -38,7 +39,7 @@ from simcomm.compiled.shortcuts.max_plus import is_synchronous, max_plus
 from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
 from simcomm.compiled.shortcuts.standstill import max_plus_to_halt, rates_over_time
-from simcomm.compiled.shortcuts.step_times import step_times
+from simcomm.compiled.shortcuts.step_times import StepRun
 from simcomm.compiled.tcp import simulate_tcp
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.same_time import SAME_ARRIVAL
@@ -47,6 +48,7 @@ from simcomm.model.trouble import IDLE_CHANGES
 if TYPE_CHECKING:
     from simcomm.compiled.kernel.world import World
 
+MOST_BRIEF = 4_000_000  # messages of a run of which it is kept when ranks come to steps: eight bytes each
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
 EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
 NO_LIMIT = 1 << 62  # of instants
@@ -88,11 +90,11 @@ def one_by_one(inputs: EngineInput, *, messages: bool = False, window: float = 0
     return _with_mean_division(inputs, over_tcp)
 
 
-def by_shortcut(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
+def by_shortcut(inputs: EngineInput, record: Recording = False) -> Timing | None:
     """Return the timing by max-plus or quotient; None where neither applies.
 
-    ``waits`` asks for what says who waited for whom, ``Timing.by_steps``, which only max-plus has. What happens to
-    links and ranks after the run has ended is of no account.
+    ``record`` may ask for what says who waited for whom, ``Timing.by_steps``, which only max-plus has, or for that if
+    max-plus applies. What happens to links and ranks after the run has ended is of no account.
     """
     if not isinstance(inputs.schedule, RelativeSchedule) or inputs.transport.tcp is not None:
         return None
@@ -100,11 +102,13 @@ def by_shortcut(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:
         before, until = inputs.trouble.until_it_changes()
         calm = inputs.under(before, inputs.starts, inputs.index)
-        timing = by_shortcut(calm, waits=waits) if until > _least_seconds(calm) else None
+        timing = by_shortcut(calm, record) if until > _least_seconds(calm) else None
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
-    timing = by_max_plus(inputs, waits=waits)
-    if timing is None and not waits and inputs.posted >= QUOTIENT_FROM:
+    timing = by_max_plus(inputs, waits=record == WAITS or (record == BRIEF_WAITS and inputs.posted <= MOST_BRIEF))
+    if timing is None and record == BRIEF_WAITS:
+        timing = by_max_plus(inputs)
+    if timing is None and record != WAITS and inputs.posted >= QUOTIENT_FROM:
         timing = by_quotient(inputs)
     return None if timing is None else _with_mean_division(inputs, timing)
 
@@ -141,7 +145,7 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
         timing = Timing(float(halted.finished.max()), halted.finished, inputs.sent, "max-plus")
         return timing._replace(failed=halted.failed, standstill=halted.standstill)
     if waits:
-        found = step_times(schedule, inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index)
+        found = StepRun(schedule, inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index)
         return Timing(float(found.finished.max()), found.finished, inputs.sent, "max-plus", by_steps=found)
     finished = max_plus(schedule, inputs.routes, inputs.sizes, inputs.starts, inputs.trouble, inputs.index)
     return Timing(float(finished.max()), finished, inputs.sent, "max-plus")

@@ -12,11 +12,13 @@ from collectives.records.columnar import Bools, Ints, shrink
 from collectives.records.messages import Messages, Routes
 from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library
+from collectives.records.waits import BriefTrace
 from collectives.step import Kind, offset
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.standstill import Standstill
+from simcomm.compiled.shortcuts.step_waits import path_by_steps, waited_by_steps
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.traced_links import trace_links
 from simcomm.model.trouble import Trouble
@@ -28,7 +30,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
     """Return the Trace of a timing; without ``record`` only of its times, and of what never ended.
 
     Messages are recorded where the timing has the times of each, and the schedule is written out; of a timing by steps
-    without routes and links.
+    only those that its end waited for, without routes and links.
     """
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.elapsed == inf:
@@ -36,11 +38,14 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
         facts = facts | {"time_min_s": end.last, "time_max_s": end.last}
         failed = failures(inputs.trouble, timing.failed)
         only = replace(only, elapsed=end.last, facts=facts, failed=failed, unfinished=list(end.unfinished))
-    if not record or (timing.times is None and timing.by_steps is None):
+    if timing.by_steps is not None:
+        division = division_seconds(inputs) if inputs.request.op == "mean" else np.zeros(len(timing.finished))
+        return BriefTrace.of(only, waited_by_steps(timing.by_steps), path_by_steps(timing.by_steps, division))
+    if not record or timing.times is None:
         return only
     spans = join_spans([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()
-    links = link_records(inputs, [timing], only.elapsed) if timing.by_steps is None else []
-    return replace(only, messages=trace_messages(inputs, timing), spans=spans, links=links)
+    messages, links = trace_messages(inputs, timing), link_records(inputs, [timing], only.elapsed)
+    return replace(only, messages=messages, spans=spans, links=links)
 
 
 def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
@@ -84,7 +89,7 @@ def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Me
     They are in the order of a Trace, but for those of a timing by steps.
     """
     if timing.by_steps is not None:
-        kept = timing.by_steps.messages.kept
+        kept = timing.by_steps.messages().kept
         return Messages(**{**kept, **{name: kept[name] + base for name in ("end", "src_posted", "dst_posted")}})
     return Messages(pair_routes(inputs), collective=inputs.index, **_message_columns(inputs, timing, base))
 
@@ -165,7 +170,7 @@ def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
 def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
     """Return each reduction and copy of each rank: a step's come after all its messages, received ones first."""
     if timing.by_steps is not None:
-        return timing.by_steps.computing
+        return timing.by_steps.computing()
     if timing.reductions is not None:
         return Spans.of(timing.reductions)
     if inputs.transport.gamma == 0:

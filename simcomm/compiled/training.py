@@ -126,7 +126,7 @@ def _sync(
         longest = last.timing.elapsed / (1 - SAME_ARRIVAL)
         if now == then and last.inputs.starts is None and longest < min(until, until_then):
             return SimulatedSync(sync, base, last.timing)
-    timing = None if record is True else by_shortcut(sync, waits=record == WAITS)
+    timing = None if record is True else by_shortcut(sync, record)
     if timing is None and (sync.trouble.may_stop or record):
         sync = sync.with_table()
     return SimulatedSync(sync, base, timing or one_by_one(sync, messages=bool(record)))

@@ -153,22 +153,19 @@ class StepJitter:
         return self.trouble.slowdown(self.index, self.ranks, self.channel, step)
 
 
-def advance_by_steps(
-    times: Floats, rows: Rows, costs: RingCosts, jitter: StepJitter
-) -> Iterator[tuple[int, Floats, Floats]]:
+def advance_by_steps(times: Floats, rows: Rows, costs: RingCosts, jitter: StepJitter) -> Iterator[tuple[int, Floats]]:
     """Go from step to step; ``times`` [ranks], when each rank begins, becomes when it ends.
 
-    Yield each step once it has been taken, with the seconds by which its messages were late [messages, ranks] and how
-    many times as long ranks computed [ranks].
+    Yield each step once it has been taken, with the seconds by which its messages were late [messages, ranks].
     """
     work, advance = np.empty(4 * len(times)), _compiled_advance()
     for step in range(len(rows.first) - 1):
         here = range(rows.first[step], rows.first[step + 1])
-        late, slower = np.zeros((0, len(times))), jitter.always
+        late = np.zeros((0, len(times)))
         if len(here):
             late, slower = jitter.late_of_step(rows, here), jitter.slowdowns(int(rows.step[here.start]))
             advance(times, rows, costs, step, step + 1, late, slower, work)
-        yield step, late, slower
+        yield step, late
 
 
 def _rows(cyclic: CyclicSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:

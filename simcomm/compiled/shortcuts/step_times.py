@@ -3,62 +3,58 @@
 Nothing is written down for it but when each rank comes to each step; all else is arithmetic on whole arrays.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.messages import Messages
-from collectives.records.spans import Spans
+from collectives.records.messages import Message, Messages
+from collectives.records.spans import Span, Spans
 from collectives.schedule.cyclic import CyclicSchedule
 from simcomm.compiled.kernel.arrays import Bools, Floats, LongInts
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
-from simcomm.compiled.shortcuts.max_plus import (
-    RingCosts,
-    Rows,
-    StepJitter,
-    advance_by_steps,
-    channel_costs,
-    written_out,
-)
+from simcomm.compiled.shortcuts.max_plus import Rows, StepJitter, advance_by_steps, channel_costs, written_out
 from simcomm.model.trouble import Trouble
 
 Columns = dict[str, npt.NDArray[Any]]
 
 
-class StepTimes(NamedTuple):
-    """When the ranks end, and what they were busy with: messages without routes, in no order, and computing."""
+class StepRun:
+    """A max-plus run of which it is known when each rank comes to each step; all else follows where it is asked for."""
 
-    finished: Floats  # [ranks]: seconds
-    messages: Messages
-    computing: Spans
+    def __init__(
+        self,
+        cyclic: CyclicSchedule,
+        routes: Routes,
+        sizes: ChunkSizes,
+        starts: Floats | None,
+        trouble: Trouble,
+        index: int,
+    ) -> None:
+        self.channels = [
+            ChannelRun(cyclic, channel, routes, sizes, starts, trouble, index) for channel in range(cyclic.channels)
+        ]
+        self.finished: Floats = np.max([channel.begun[-1] for channel in self.channels], axis=0)  # [ranks]: seconds
+        self.steps, self.index = cyclic.steps, index
 
+    def messages(self) -> Messages:
+        """Return all messages, without routes and in no order."""
+        return Messages(**_joined([channel.messages() for channel in self.channels]))
 
-def step_times(
-    cyclic: CyclicSchedule,
-    routes: Routes,
-    sizes: ChunkSizes,
-    starts: Floats | None,
-    trouble: Trouble,
-    index: int,
-) -> StepTimes:
-    """Return what ``max_plus`` does, with the times of every message and of every computing."""
-    ends, messages, computing = list[Floats](), list[Columns](), list[Columns]()
-    for channel in range(cyclic.channels):
-        run = _Channel(cyclic, channel, routes, sizes, starts, trouble, index)
-        ends.append(run.begun[-1])
-        messages.append(run.messages())
-        computing.append(run.computing())
-    spans = Spans(("reduce",), name=np.zeros(sum(len(each["rank"]) for each in computing)), **_joined(computing))
-    return StepTimes(np.max(ends, axis=0), Messages(**_joined(messages)), spans)
+    def computing(self) -> Spans:
+        """Return what took the ranks time beside messages, in no order."""
+        parts = [channel.computing() for channel in self.channels]
+        return Spans(("reduce",), name=np.zeros(sum(len(each["rank"]) for each in parts)), **_joined(parts))
 
 
 def _joined(parts: list[Columns]) -> Columns:
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-class _Channel:
+class ChannelRun:
     """A channel of all ranks in one run; arrays are [steps or rows, ranks]."""
 
     def __init__(
@@ -74,18 +70,18 @@ class _Channel:
         p = cyclic.world_size
         self.channel, self.index, self.stride, self.itemsize = channel, index, cyclic.stride, sizes.itemsize
         self.rows, self.costs = channel_costs(cyclic, channel, routes, sizes)
+        self.jitter = StepJitter(cyclic, channel, trouble, index)
         steps = len(self.rows.first) - 1
         self.step = np.repeat(np.arange(steps), np.diff(self.rows.first))  # of each row
         self.begun = np.empty((steps + 1, p))  # when each rank comes to each step, and ends
         self.begun[0] = 0.0 if starts is None else starts
-        self.late, self.slower = np.zeros((len(self.step), p)), np.ones((steps, p))
-        times, jitter = self.begun[0].copy(), StepJitter(cyclic, channel, trouble, index)
-        for step, late, slower in advance_by_steps(times, self.rows, written_out(self.costs), jitter):
-            first = self.rows.first[step]
-            self.late[first : first + len(late)] = late  # a step's messages stand before its computing
-            self.slower[step] = slower
+        times = self.begun[0].copy()
+        self.late = np.zeros((len(self.step) if trouble.messages else 0, p))  # seconds, of rows that are messages
+        for step, late in advance_by_steps(times, self.rows, written_out(self.costs), self.jitter):
             self.begun[step + 1] = times
-        self.nbytes = _nbytes(self.rows, self.costs, p)
+            if trouble.messages:
+                first = self.rows.first[step]
+                self.late[first : first + len(late)] = late  # a step's messages stand before its computing
 
     def messages(self) -> Columns:
         """Return the columns of the messages that are sent."""
@@ -93,7 +89,7 @@ class _Channel:
         src, dst = self._ends(sends)
         posted = self.begun[self.step[sends]]
         dst_posted = np.take_along_axis(posted, dst, axis=1)
-        nbytes, end = self.nbytes[sends], self._arrivals(sends, dst)
+        nbytes, end = self.nbytes(sends), self._arrivals(sends, dst)
         chunk = self.rows.base[sends][:, None] + np.where(
             self.rows.is_shifted[sends][:, None], (self.rows.shift[sends][:, None] + src) % len(src) * self.stride, 0
         )
@@ -105,7 +101,9 @@ class _Channel:
     def computing(self) -> Columns:
         """Return the columns of what takes the ranks time: reductions and copies, one after the other in a step."""
         works = np.flatnonzero(~self.rows.sends & (self.costs.gamma > 0))
-        seconds = self.costs.gamma * self.nbytes[works] * self.slower[self.step[works]]
+        slower = {step: self.slower(step) for step in np.unique(self.step[works]).tolist()}
+        seconds = self.costs.gamma * self.nbytes(works)
+        seconds *= np.array([slower[step] for step in self.step[works].tolist()]).reshape(seconds.shape)
         begin, now = np.empty_like(seconds), self._through() if len(works) else self.begun
         nth = works - self.rows.first[self.step[works]]
         for each in np.unique(nth).tolist():
@@ -116,11 +114,49 @@ class _Channel:
         columns |= {"step": np.broadcast_to(self.rows.step[works][:, None], begin.shape)}
         return self._said(columns, seconds > 0)
 
+    def legs(self, rank: int, step: int) -> Iterator[Message | Span]:
+        """Yield what one rank did in a step, without routes: its messages, and what it computed after them."""
+        rows, now = self._plain_rows, self.begun.item(step, rank)
+        here = range(rows.first[step], rows.first[step + 1])
+        for row in here:
+            if rows.sends[row]:
+                for src in {rank, (rank - rows.away[row]) % self.begun.shape[1]}:
+                    message = self._message(row, src)
+                    if message.nbytes > 0:
+                        yield message
+                        now = max(now, message.end)
+        for row in here:
+            if not rows.sends[row] and self.costs.gamma > 0:
+                seconds = self.costs.gamma * self._bytes(row, rank) * self.slower(step).item(rank)
+                if seconds > 0:
+                    yield Span(rank, "reduce", rows.step[row], now, now + seconds, self.channel, self.index)
+                now += seconds
+
+    def _message(self, row: int, src: int) -> Message:
+        """Return the message of a row that a rank sends; it takes the same sums as in ``max_plus``."""
+        rows, costs, nbytes, p = self._plain_rows, self.costs, self._bytes(row, src), self.begun.shape[1]
+        dst, step, route = (src + rows.away[row]) % p, self.step.item(row), rows.route[row]
+        posted = self.begun.item(step, src), self.begun.item(step, dst)
+        begin = max(posted)
+        end = begin + costs.delay.item(route, src) + nbytes / costs.rate.item(route, src)
+        end += self.late.item(row, src) if len(self.late) else 0.0
+        chunk = rows.base[row] + ((rows.shift[row] + src) % p * int(self.stride) if rows.is_shifted[row] else 0)
+        of = {"channel": self.channel, "collective": self.index, "src_posted": posted[0], "dst_posted": posted[1]}
+        return Message(src, dst, rows.step[row], chunk, int(nbytes), begin, end, **of)
+
+    def _bytes(self, row: int, rank: int) -> float:
+        return float(self.costs.nbytes.item(self._plain_rows.at[row] + rank * self._plain_rows.is_shifted[row]))
+
+    @cached_property
+    def _plain_rows(self) -> Any:
+        """The rows as lists, which give single entries several times as fast as arrays."""
+        return Rows(*(column.tolist() for column in self.rows))  # type: ignore[arg-type]
+
     def _through(self) -> Floats:
         """Return when the last message of each rank in each step is through; [steps, ranks]."""
         sends = np.flatnonzero(self.rows.sends)
         _, dst = self._ends(sends)
-        arrived = np.where(self.nbytes[sends] > 0, self._arrivals(sends, dst), -np.inf)
+        arrived = np.where(self.nbytes(sends) > 0, self._arrivals(sends, dst), -np.inf)
         received = np.empty_like(arrived)
         np.put_along_axis(received, dst, arrived, axis=1)
         found, nth = self.begun[:-1].copy(), sends - self.rows.first[self.step[sends]]
@@ -139,7 +175,17 @@ class _Channel:
         """Return when messages are through; [rows, ranks]. The same sums as ``max_plus`` makes, in the same order."""
         posted, route = self.begun[self.step[sends]], self.rows.route[sends]
         start = np.maximum(posted, np.take_along_axis(posted, dst, axis=1))
-        return start + self.costs.delay[route] + self.nbytes[sends] / self.costs.rate[route] + self.late[sends]
+        end = start + self.costs.delay[route] + self.nbytes(sends) / self.costs.rate[route]
+        return end + self.late[sends] if len(self.late) else end
+
+    def nbytes(self, rows: LongInts) -> Floats:
+        """Return the bytes of rows on each rank."""
+        ranks = np.arange(len(self.begun.T))
+        return self.costs.nbytes[self.rows.at[rows, None] + ranks * self.rows.is_shifted[rows, None]]
+
+    def slower(self, step: int) -> Floats:
+        """Return how many times as long each rank computes in a step; [ranks]."""
+        return self.jitter.slowdowns(int(self.rows.step[self.rows.first[step]]))
 
     def _said(self, columns: Columns, which: Bools) -> Columns:
         """Return some entries of columns, and whose they are."""
@@ -150,8 +196,3 @@ class _Channel:
 
 
 NAMES = {"channel": "channel", "collective": "index"}
-
-
-def _nbytes(rows: Rows, costs: RingCosts, p: int) -> Floats:
-    """Return the bytes of each row on each rank; [rows, ranks]."""
-    return costs.nbytes[rows.at[:, None] + np.arange(p) * rows.is_shifted[:, None]]
