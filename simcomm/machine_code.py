@@ -9,6 +9,7 @@ cannot be written, and is made again by whoever needs it first when a source has
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 from collectives.transport import TcpTerms
@@ -17,21 +18,22 @@ from simcomm.cluster.topologies import star, two_level_tree
 from simcomm.compiling import NOTE, told_of_compiling
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.parallel import in_any_order
 from simcomm.simulate import run
 
-RING, HOSTS = "all_reduce/ring", 4
+RING, NAIVE, HOSTS = "all_reduce/ring", "all_reduce/naive", 4  # on links of one message each, and on shared ones
 LARGE = 258  # hosts, all pairs of which are so many routes that their search is machine code
 
 
 def _events() -> None:
-    run("all_reduce/naive", star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled")
+    run(NAIVE, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled")
+    _changing_links(NAIVE)
 
 
-def _changing_links() -> None:
+def _changing_links(name: str) -> None:
     flapping = LinkTrouble(("h0", "s0"), share=0.5, at=1e-6, lasting=1e-6, every=4e-6)
-    for name in (RING, "all_reduce/naive"):  # on links of one message each, and on shared ones
-        for trouble in (Trouble(links=(flapping,)), Trouble(ranks=(RankTrouble(1, fails_at=1e-6),))):
-            run(name, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=trouble, record=False)
+    for trouble in (Trouble(links=(flapping,)), Trouble(ranks=(RankTrouble(1, fails_at=1e-6),))):
+        run(name, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=trouble, record=False)
 
 
 def _tcp() -> None:
@@ -49,24 +51,29 @@ def _routes() -> None:
     tree.router().links([(a, b) for a in tree.hosts for b in tree.hosts])
 
 
-USES: dict[str, Callable[[], None]] = {
-    "messages, event by event": _events,
-    "links that change and ranks that fail": _changing_links,
-    "segments of TCP": _tcp,
-    "jitter and steps that share no link": _jitter_and_max_plus,
+USES: dict[str, Callable[[], None]] = {  # none compiles what another one does
     "routes of many pairs": _routes,
+    "messages, event by event": _events,
+    "segments of TCP": _tcp,
+    "links that change and ranks that fail, in steps": partial(_changing_links, RING),
+    "jitter and steps that share no link": _jitter_and_max_plus,
 }
 
 
+def _compile(what: str) -> tuple[bool, float]:
+    """Compile for one use; return whether anything was, and the seconds it took."""
+    heard, begun = list[str](), monotonic()
+    with told_of_compiling(heard.append):
+        USES[what]()
+    return bool(heard), monotonic() - begun
+
+
 def main() -> None:
-    """Compile everything, and say on standard error what is compiled; where all of it is there, nothing is said."""
-    begun, is_told = monotonic(), False
-    for what, use in USES.items():
-        heard, now = list[str](), monotonic()
-        with told_of_compiling(heard.append):
-            use()
-        if heard:
-            sys.stderr.write(("" if is_told else f"{NOTE}\n") + f"  {what}: {monotonic() - now:.1f} s\n")
+    """Compile everything, on all cores, and say on standard error what is compiled; of what is there nothing."""
+    begun, is_told, names = monotonic(), False, list(USES)
+    for number, (is_compiled, seconds) in in_any_order(_compile, names):
+        if is_compiled:
+            sys.stderr.write(("" if is_told else f"{NOTE}\n") + f"  {names[number]}: {seconds:.1f} s\n")
             is_told = True
     if is_told:
         sys.stderr.write(f"  done in {monotonic() - begun:.1f} s\n")

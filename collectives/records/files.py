@@ -15,6 +15,7 @@ from collectives.errors import InputError
 from collectives.input_files import MOST_BYTES, read_text
 from collectives.output_files import write_text
 from collectives.quoting import quote
+from collectives.strict_json import parse_json
 
 
 class Record(Protocol):
@@ -75,7 +76,7 @@ def parse_record(content: dict[str, Any], kind: type[AnyRecord], path: Path) -> 
 def _read_json(path: Path, name: str, most_bytes: int) -> Any:
     text = read_text(path, most_bytes)
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a {name}: it is not JSON ({error})") from error
 

@@ -1,6 +1,5 @@
 """Clusters from files: GraphML, and JSON in networkx' node-link form."""
 
-import json
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, read_text
 from collectives.quoting import quote
+from collectives.strict_json import parse_json
 from collectives.transport import Transport
 from collectives.units import count
 from simcomm.cluster.cluster import IDEAL, Cluster
@@ -59,7 +59,7 @@ def _from_graphml(path: Path) -> "nx.Graph[Any]":
 def _from_json(path: Path) -> "nx.Graph[Any]":
     text = read_text(path, MOST_BYTES)
     try:
-        content = json.loads(text, object_pairs_hook=_without_doubles)
+        content = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     edges = "links" if isinstance(content, dict) and "links" in content else "edges"
@@ -100,16 +100,6 @@ def _add_edge(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
     assert isinstance(entry, dict)
     _check_finite(where, entry)
     graph.add_edge(a, b, **{key: value for key, value in entry.items() if key not in ("source", "target")})
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raise ValueError for a key that is there twice."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {quote(key)} is there twice in one object")
-        found[key] = value
-    return found
 
 
 def _check_finite(where: str, values: dict[str, Any]) -> None:

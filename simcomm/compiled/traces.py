@@ -44,8 +44,8 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
     if not record or timing.times is None:
         return only
     spans = join_spans([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()
-    messages, links = trace_messages(inputs, timing), link_records(inputs, [timing], only.elapsed)
-    return replace(only, messages=messages, spans=spans, links=links)
+    links = link_records(inputs, [timing], only.elapsed)  # before there are messages: both take memory while made
+    return replace(only, messages=trace_messages(inputs, timing), spans=spans, links=links)
 
 
 def stopped(inputs: EngineInput, timing: Timing) -> Standstill:

@@ -1,12 +1,12 @@
 """Read the JSON that nccl-tests writes with ``-J FILE``: of each process only the first device is listed."""
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
+from collectives.strict_json import parse_json
 from simcomm.nccl.nccl_tests_rows import (
     Device,
     NcclTestsRun,
@@ -26,7 +26,7 @@ from simcomm.nccl.tables import Row
 def read_json(path: Path, text: str, collective: str | None) -> NcclTestsRun:
     """Return the run of a file that -J wrote. Raise InputError."""
     try:
-        content = json.loads(text, parse_constant=lambda name: name)
+        content = parse_json(text, parse_constant=lambda name: name)
     except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
         raise InputError(f"{path}: not JSON: {error}") from error
     config = _get(path, content, "config", dict)
