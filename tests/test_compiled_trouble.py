@@ -21,7 +21,7 @@ from collectives.step import copy, recv, send
 from collectives.workload import ComputePhases, Training
 from simcomm import star
 from simcomm.compiled.engine import simulate
-from simcomm.compiled.kernel.event_loop import advance, change_bandwidth
+from simcomm.compiled.kernel.event_loop import OVER, advance, change_bandwidth
 from simcomm.compiled.kernel.invariants import check
 from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.planning.schedule_plan import most_in_flight
@@ -139,7 +139,7 @@ def go_on(world: World, before: float, until: float) -> float:
     clock = None
     while clock != world.clock[0]:
         clock = float(world.clock[0])
-        done = advance(world, 1, 1 << 40, until)
+        done = advance(world, 1, 1 << 40, until) == OVER
         check(world, before)
         before = float(world.clock[0])
         if done:
@@ -154,7 +154,7 @@ def test_the_check_notices_a_flow_that_jumps_its_queue():
         inputs = case.inputs()
         plan = plan_in_trouble(inputs)
         world = new_world(plan, link_records_of(inputs), most_in_flight(plan), messages=True)
-        while not advance(world, 1, 1 << 40, inf):
+        while advance(world, 1, 1 << 40, inf) != OVER:
             behind = np.flatnonzero((world.chain["before"] >= 0) & (world.chain["after"] >= 0))
             queued = [link for link in world.links if link["front"] != link["back"]]
             if queued and len(behind) == 0:

@@ -140,7 +140,10 @@ def test_bytes_sent_by_each_rank(trace: Trace) -> None:
         (b"", "not a trace: it is not JSON"),
         (b"\x89PNG\r\n\x1a\n", "line 1 is not UTF-8 text"),
         (b"[" * 100_000, "not a trace: it is not JSON"),
-        (b'{"elapsed": 1, "elapsed": 2}', r"not a trace: it is not JSON \(key 'elapsed' is there twice in one object\)"),
+        (
+            b'{"elapsed": 1, "elapsed": 2}',
+            r"not a trace: it is not JSON \(key 'elapsed' is there twice in one object\)",
+        ),
         (b"[1, 2]", r"not a trace of schema version 3 \(found None\)"),
         (b"{}", r"not a trace of schema version 3 \(found None\)"),
         (

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 MOST_BRIEF = 4_000_000  # messages of a run of which it is kept when ranks come to steps: eight bytes each
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
 EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
-NO_LIMIT = 1 << 62  # of instants
 INSTANTS_A_LOOK = 10_000  # the most instants that machine code simulates before an interrupt can end it
 FIRST_LOOK = 100  # instants before the first such moment, as nobody knows yet how long they take
 LOOK_S = 0.1  # seconds that machine code is to take at most before an interrupt can end it
@@ -208,29 +207,45 @@ def run_kernel(
     ``messages`` asks for the times of every message; ``changes`` happen to links meanwhile; events within ``window``
     seconds are taken together.
     """
-    from simcomm.compiled.kernel.event_loop import advance  # numba is slow to import, and often not needed
-    from simcomm.compiled.kernel.world import new_world
+    from simcomm.compiled.kernel.world import new_world  # numba is slow to import, and often not needed
 
-    world = new_world(plan, links, most_in_flight(plan), messages, window)
+    world, looks = new_world(plan, links, most_in_flight(plan), messages, window), _Looks()
     if changes:
-        _run_through_changes(world, changes)
-    instants, is_over = min(FIRST_LOOK, INSTANTS_A_LOOK), False
-    while not is_over:
-        begun = monotonic()
-        is_over = advance(world, instants, MOST_CORRECTIONS, np.inf)
-        took = monotonic() - begun
-        instants = max(1, instants // 2) if took > LOOK_S else min(2 * instants, INSTANTS_A_LOOK)
+        _run_through_changes(world, changes, looks)
+    looks.advance(world, np.inf)
     return world
 
 
-def _run_through_changes(world: "World", changes: Iterable[LinkChange]) -> None:
+class _Looks:
+    """Moments at which an interrupt can end machine code: after so many instants, as many as take a moment."""
+
+    def __init__(self) -> None:
+        self.instants = min(FIRST_LOOK, INSTANTS_A_LOOK)
+
+    def advance(self, world: "World", until: float) -> bool:
+        """Go on, not beyond ``until`` seconds; return whether nothing more will happen."""
+        from simcomm.compiled.kernel.event_loop import MORE, OVER, advance
+
+        found = MORE
+        while found == MORE:
+            begun = monotonic()
+            found = advance(world, self.instants, MOST_CORRECTIONS, until)
+            took = monotonic() - begun
+            if took > LOOK_S:
+                self.instants = max(1, self.instants // 2)
+            elif found == MORE:
+                self.instants = min(2 * self.instants, INSTANTS_A_LOOK)
+        return bool(found == OVER)
+
+
+def _run_through_changes(world: "World", changes: Iterable[LinkChange], looks: _Looks) -> None:
     """Run until all links have changed, or so many have while nothing else happens that nothing else will."""
-    from simcomm.compiled.kernel.event_loop import advance, change_bandwidth
+    from simcomm.compiled.kernel.event_loop import change_bandwidth
 
     now, idle = 0.0, 0
     for change in changes:
         if change.time > now:
-            nothing_else = advance(world, NO_LIMIT, MOST_CORRECTIONS, change.time)
+            nothing_else = looks.advance(world, change.time)
             idle = idle + 1 if nothing_else else 0
             if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
                 return

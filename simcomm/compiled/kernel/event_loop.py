@@ -256,12 +256,15 @@ def _end_and_begin(w: World, now: float) -> None:
             _begin_messages(w, now)
 
 
-def _entry(version: int) -> Callable[[World, int, int, float, int, float, float, Ints], bool]:
+MORE, LATER, OVER = np.int64(0), np.int64(1), np.int64(2)
+
+
+def _entry(version: int) -> Callable[[World, int, int, float, int, float, float, Ints], int]:
     @entry
     def go_on(
         w: World, instants: int, most_corrections: int, until: float,
         link: int, alone: float, shared: float, crossing: Ints,
-    ) -> bool:  # fmt: skip
+    ) -> int:  # fmt: skip
         """Go on for so many instants at most; or, if ``link`` is none of -1, only change that link's bandwidth.
 
         One function does both, as the code that shares out links takes long to compile.
@@ -273,15 +276,15 @@ def _entry(version: int) -> Callable[[World, int, int, float, int, float, float,
                 if w.sizes[READY] == 0:
                     now = min(least(w.calendar.instants), least(w.finish))
                     if now == np.inf:
-                        return version >= 0
+                        return OVER if version >= 0 else MORE
                     if now > until:
-                        return False
+                        return LATER
                     _process_instant(w, until)
                 _end_and_begin(w, w.clock[0])
                 admit_arrivals(w, w.clock[0])
             restore_fairness(w, w.clock[0], most_corrections)
             update_finishes(w)
-        return False
+        return MORE
 
     return go_on
 
@@ -290,11 +293,11 @@ _go_on = _entry(source_hash(__name__))
 NOWHERE = np.zeros(0, np.int32)
 
 
-def advance(w: World, instants: int, most_corrections: int, until: float) -> bool:
+def advance(w: World, instants: int, most_corrections: int, until: float) -> int:
     """Go on for so many instants at most, and not beyond ``until`` seconds.
 
-    ``most_corrections`` is how many links an instant may correct before all are filled anew. Returns whether nothing
-    more will happen.
+    ``most_corrections`` is how many links an instant may correct before all are filled anew. Returns OVER where nothing
+    more will happen, LATER where it will only after ``until``, and MORE where the instants were not enough to tell.
     """
     return _go_on(w, instants, most_corrections, until, -1, 0.0, 0.0, NOWHERE)
 
