@@ -150,7 +150,7 @@ class ChannelRun:
     @cached_property
     def _plain_rows(self) -> Any:
         """The rows as lists, which give single entries several times as fast as arrays."""
-        return Rows(*(column.tolist() for column in self.rows))  # type: ignore[arg-type]
+        return Rows(*(column.tolist() for column in self.rows))
 
     def _through(self) -> Floats:
         """Return when the last message of each rank in each step is through; [steps, ranks]."""
