@@ -51,10 +51,10 @@ def _routes() -> None:
     tree.router().links([(a, b) for a in tree.hosts for b in tree.hosts])
 
 
-USES: dict[str, Callable[[], None]] = {  # none compiles what another one does
-    "routes of many pairs": _routes,
+USES: dict[str, Callable[[], None]] = {  # none compiles what another one does; the longest first
     "messages, event by event": _events,
     "segments of TCP": _tcp,
+    "routes of many pairs": _routes,
     "links that change and ranks that fail, in steps": partial(_changing_links, RING),
     "jitter and steps that share no link": _jitter_and_max_plus,
 }
@@ -71,7 +71,7 @@ def _compile(what: str) -> tuple[bool, float]:
 def main() -> None:
     """Compile everything, on all cores, and say on standard error what is compiled; of what is there nothing."""
     begun, is_told, names = monotonic(), False, list(USES)
-    for number, (is_compiled, seconds) in in_any_order(_compile, names):
+    for number, (is_compiled, seconds) in in_any_order(_compile, names, takes_long=True):
         if is_compiled:
             sys.stderr.write(("" if is_told else f"{NOTE}\n") + f"  {names[number]}: {seconds:.1f} s\n")
             is_told = True

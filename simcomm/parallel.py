@@ -28,12 +28,16 @@ MOST_PENDING = 64  # parts that an executor is given before the first of them is
 
 
 def in_any_order(
-    function: Callable[[Task], Result], tasks: Sequence[Task], executor: Executor | None = None
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    executor: Executor | None = None,
+    *,
+    takes_long: bool = False,
 ) -> Iterator[tuple[int, Result]]:
     """Yield the number of each task and what ``function`` returns for it, as they get done.
 
-    Without an executor they are done here and, if much is left after a second, by a process a core, which end with the
-    iteration and with this process. ``function``, tasks and results must be picklable then. What is not done when the
+    Without an executor they are done here and, if much is left after a second or ``takes_long`` says so, by a process a
+    core, which end with the iteration and with this process. ``function``, tasks and results must be picklable then. What is not done when the
     iteration ends, by an interrupt too, is given up.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
@@ -45,7 +49,8 @@ def in_any_order(
     begun = process_time()
     for number, task in enumerate(tasks):
         took = process_time() - begun
-        if number and took > LOOK_AFTER_S and took / number * (len(tasks) - number) > WORTH_PROCESSES_S and cores() > 1:
+        is_long = number and took > LOOK_AFTER_S and took / number * (len(tasks) - number) > WORTH_PROCESSES_S
+        if (takes_long or is_long) and cores() > 1:
             with _processes(tasks[number:]) as pool:
                 yield from _submitted(pool, function, tasks, number)
             return

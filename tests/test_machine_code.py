@@ -34,7 +34,8 @@ def test_every_entry_to_the_machine_code_is_called():
     code = """if True:
         import gc
         from numba.core.dispatcher import Dispatcher
-        from simcomm import machine_code
+        from simcomm import machine_code, parallel
+        parallel.cores = lambda: 1  # all of it in this process
         machine_code.main()
         made = [one for one in gc.get_objects() if isinstance(one, Dispatcher) and one.signatures]
         print(*{one.py_func.__name__ for one in made})
@@ -48,7 +49,8 @@ def test_every_entry_to_the_machine_code_is_called():
 def test_code_that_lies_on_disk_is_loaded_without_what_compiles() -> None:
     code = """if True:
         from numba.core.cpu import CPUContext
-        from simcomm import machine_code
+        from simcomm import machine_code, parallel
+        parallel.cores = lambda: 1  # all of it in this process
         filled = []
         CPUContext.load_additional_registries, before = lambda context: (filled.append(1), before(context)), \\
             CPUContext.load_additional_registries
@@ -84,6 +86,7 @@ def test_of_a_release_that_was_not_looked_into_nothing_inside_is_used(monkeypatc
 
 
 def test_what_is_compiled_is_told_with_its_seconds_and_nothing_else(monkeypatch, capsys):
+    monkeypatch.setattr("simcomm.parallel.cores", lambda: 1)  # other processes would know the real uses only
     monkeypatch.setattr(machine_code, "USES", {"first": lambda: None, "second": tell_of_compiling})
     machine_code.main()
     said = capsys.readouterr()
