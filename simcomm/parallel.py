@@ -37,8 +37,8 @@ def in_any_order(
     """Yield the number of each task and what ``function`` returns for it, as they get done.
 
     Without an executor they are done here and, if much is left after a second or ``takes_long`` says so, by a process a
-    core, which end with the iteration and with this process. ``function``, tasks and results must be picklable then. What is not done when the
-    iteration ends, by an interrupt too, is given up.
+    core, which end with the iteration and with this process. ``function``, tasks and results must be picklable then.
+    What is not done when the iteration ends, by an interrupt too, is given up.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
