@@ -25,13 +25,13 @@ from simcomm import Cluster
 from simcomm.cluster.placement import place_round_robin
 from simcomm.compiled.engine import QUOTIENT_FROM, by_events, by_max_plus, by_quotient
 from simcomm.compiled.planning.cyclic_plan import cyclic_pairs
-from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.engine_input import MOST_MESSAGES, EngineInput
 from simcomm.compiled.timing import Timing
 
 RESULTS = Path(__file__).parent / "results" / "methods.json"
 BANDWIDTH, LATENCY = "100 Gbit/s", "1 us"
 ELEMENTS = 1 << 24  # of a buffer: 64 MiB
-MOST = 5_000_000  # messages by events, or pairs
+MOST = MOST_MESSAGES  # by events, or pairs
 LONG = 0.5  # seconds
 MOST_ASKED = 1024  # ranks for schedules that are not cyclic
 NAMES = (

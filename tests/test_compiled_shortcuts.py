@@ -104,7 +104,7 @@ def assert_recorded(asked: EngineInput) -> None:
     assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9, abs=1e-18)
     listed = critical_path(replace(full, messages=messages, spans=computing))
     assert [leg[:5] for leg in critical_path(brief)] == [leg[:5] for leg in listed]
-    assert len(brief.messages) + len(brief.spans) == len(listed)
+    assert not len(brief.messages)
 
 
 @pytest.mark.parametrize("name", CYCLIC)
@@ -209,7 +209,7 @@ def test_who_waited_for_whom_is_told_without_messages(name: str):
     assert [leg[:3] for leg in legs] == [leg[:3] for leg in wanted]
     np.testing.assert_allclose([leg[3:5] for leg in legs], [leg[3:5] for leg in wanted], rtol=1e-12)
     assert legs[-1].end == pytest.approx(full.elapsed, rel=1e-12)
-    assert len(brief.messages) < len(full.messages) / 4
+    assert not len(brief.messages)
 
 
 def test_who_waited_for_whom_is_kept_without_messages_only_where_steps_tell_it():

@@ -1,14 +1,11 @@
 """Who waited for whom in a run, and the chain of work that its end waited for."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from collectives.records.columnar import Bools, Floats, Ints
-from collectives.records.messages import Message, Messages
-from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 
 ROUNDING = 1e-12  # of a time
@@ -19,22 +16,6 @@ SPARSE = 4  # pairs of ranks for each wait from which on only those are looked a
 Recording = bool | Literal["waits", "brief waits"]
 WAITS: Literal["waits"] = "waits"
 BRIEF_WAITS: Literal["brief waits"] = "brief waits"
-
-
-@dataclass(repr=False)
-class BriefTrace(Trace):
-    """A run of which it is known who waited for whom, and that keeps of its messages and spans the critical path."""
-
-    waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds, by (rank, peer)
-
-    @classmethod
-    def of(cls, trace: Trace, waited: dict[tuple[int, int], float], path: Iterable[Message | Span]) -> "BriefTrace":
-        """Return a trace with how long each rank waited for a peer, and what its end waited for."""
-        path = list(path)
-        given = {one.name: getattr(trace, one.name) for one in fields(trace)}
-        given["messages"] = Messages.of(leg for leg in path if isinstance(leg, Message))
-        given["spans"] = Spans.of(leg for leg in path if isinstance(leg, Span))
-        return cls(**given, waited=waited)
 
 
 class Leg(NamedTuple):
@@ -51,6 +32,19 @@ class Leg(NamedTuple):
     def seconds(self) -> float:
         """How long it took."""
         return self.end - self.begin
+
+
+@dataclass(repr=False)
+class BriefTrace(Trace):
+    """A run of which it is known who waited for whom and what its end waited for, and that keeps no messages."""
+
+    waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds, by (rank, peer)
+    path: list[Leg] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, trace: Trace, waited: dict[tuple[int, int], float], path: list[Leg]) -> "BriefTrace":
+        """Return a trace with how long each rank waited for a peer, and its critical path."""
+        return cls(**{one.name: getattr(trace, one.name) for one in fields(trace)}, waited=waited, path=path)
 
 
 def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
@@ -93,6 +87,8 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     >>> [(leg.name, leg.seconds) for leg in critical_path(trace)]
     [('message', 1.0), ('reduce', 0.5)]
     """
+    if isinstance(trace, BriefTrace):
+        return trace.path
     work = _Work(trace)
     at, path = work.last(), list[Leg]()
     while at is not None:

@@ -30,7 +30,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
     """Return the Trace of a timing; without ``record`` only of its times, and of what never ended.
 
     Messages are recorded where the timing has the times of each, and the schedule is written out; of a timing by steps
-    only those that its end waited for, without routes and links.
+    there is who waited for whom in their place.
     """
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.elapsed == inf:

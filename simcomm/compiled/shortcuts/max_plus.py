@@ -28,6 +28,7 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 # Messages of all ranks: up to so many, plain Python takes less time than importing numba, unless something else has.
 PLAIN_UP_TO = 10_000
+DRAWN_AT_ONCE = 1024  # random numbers
 STEPS_PER_LOOK = 16  # after which it is seen whether a step takes all ranks the same
 
 
@@ -130,6 +131,8 @@ class StepJitter:
         self.stride = np.uint64(cyclic.stride)
         self.always = trouble.slowdown(index, self.ranks, channel, 0)
         self.names = [trouble.pair_bits(index, self.ranks, (self.ranks + distance) % p, channel) for distance in away]
+        self.steps = range(0)  # whose slowdowns are ``drawn``: many at once, which for few ranks takes as long as one
+        self.drawn = np.zeros((0, p))
 
     def late(self, rows: Rows, row: int) -> Floats:
         """Return the seconds by which the message that each rank sends is late; [ranks]."""
@@ -150,7 +153,10 @@ class StepJitter:
         """Return how many times as long each rank computes in a step; [ranks]."""
         if self.trouble.compute is None:
             return self.always
-        return self.trouble.slowdown(self.index, self.ranks, self.channel, step)
+        if step not in self.steps:
+            self.steps = range(step, step + max(1, DRAWN_AT_ONCE // len(self.ranks)))
+            self.drawn = self.trouble.slowdown(self.index, self.ranks, self.channel, np.array(self.steps)[:, None])
+        return self.drawn[step - self.steps.start]
 
 
 def advance_by_steps(times: Floats, rows: Rows, costs: RingCosts, jitter: StepJitter) -> Iterator[tuple[int, Floats]]:

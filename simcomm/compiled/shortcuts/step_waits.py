@@ -7,7 +7,7 @@ import numpy as np
 
 from collectives.records.messages import Message
 from collectives.records.spans import Span
-from collectives.records.waits import ROUNDING
+from collectives.records.waits import ROUNDING, Leg
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.shortcuts.step_times import ChannelRun, StepRun
 
@@ -46,8 +46,8 @@ def _lateness(channel: ChannelRun, away: int) -> tuple[Floats, Floats]:
     return for_receiver, for_sender
 
 
-def path_by_steps(run: StepRun, division: Floats) -> list[Message | Span]:
-    """Return the critical path of a run as its messages and computing, the first leg first.
+def path_by_steps(run: StepRun, division: Floats) -> list[Leg]:
+    """Return the critical path of a run, the first leg first.
 
     ``division`` [ranks] are the seconds for which each rank computes at the end. It is the path that
     ``collectives.records.waits.critical_path`` finds among all messages.
@@ -63,7 +63,13 @@ def path_by_steps(run: StepRun, division: Floats) -> list[Message | Span]:
         leg = min(now, key=_precedence)
         path.append(leg)
         now = _legs_until(run, division, _late_rank(leg), leg.begin)
-    return path[::-1]
+    return [_leg(one) for one in reversed(path)]
+
+
+def _leg(one: Message | Span) -> Leg:
+    if isinstance(one, Message):
+        return Leg("message", one.src, one.dst, one.begin, one.end)
+    return Leg(one.name, one.rank, one.rank, one.begin, one.end)
 
 
 def _precedence(leg: Message | Span) -> tuple[float, ...]:
