@@ -20,7 +20,7 @@ from page_marks import write_between
 import simcomm
 from collectives import Transport
 from collectives.output_files import write_text
-from collectives.records.pair_probes import read_pair
+from collectives.records.pair_probes import PairProbes, read_pair
 from collectives.units import format_size
 from ringlab.answers.emulation import hosts_bandwidth, without_latencies
 from ringlab.answers.here_rows import WITHIN
@@ -55,8 +55,12 @@ class Rows:
     def __init__(self, found: dict[str, Any]) -> None:
         self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
         self.trained: list[Row] = [row for row in found["rows"] if row["bytes"] is None]
-        self._pairs = {pair["bandwidth"]: read_pair(pair) for pair in found["pairs"]}
         self._clusters = {name: without_latencies(load(f"emulated/{name}").cluster) for name in self.scenarios}
+        pairs = {pair["bandwidth"]: pair for pair in found["pairs"]}
+        self._pairs = dict[str, PairProbes]()  # by scenario, with what was measured again before it
+        for name, cluster in self._clusters.items():
+            pair = pairs[hosts_bandwidth(cluster)]
+            self._pairs[name] = read_pair({**pair, "crowds": [*pair["crowds"], *found["crowds"].get(name, [])]})
 
     @property
     def scenarios(self) -> list[str]:
@@ -70,8 +74,7 @@ class Rows:
 
     def transport(self, row: Row) -> Transport:
         """Return the transport by which a row is predicted."""
-        cluster = self._clusters[row["scenario"]]
-        return fit_pair(self._pairs[hosts_bandwidth(cluster)], cluster.world_size)
+        return fit_pair(self._pairs[row["scenario"]], self._clusters[row["scenario"]].world_size)
 
     def predict(self, row: Row, off: dict[str, Any] | None) -> float:
         """Return the seconds of a row with some fields of the terms changed."""

@@ -96,17 +96,21 @@ def test_a_busy_machine_is_named_and_its_rows_are_marked(ringlab: Ringlab, monke
     assert replace(answer, loads={"star8": loads["star8"]}).busy == ""
 
 
-def test_each_rate_is_measured_once_and_computing_before_each_scenario_that_trains(monkeypatch: pytest.MonkeyPatch):
+def test_each_rate_is_measured_once_and_what_cores_do_before_each_scenario(monkeypatch: pytest.MonkeyPatch):
     pair, computing = Mock(return_value=PAIR), Mock(return_value=from_pair(PAIR, 2))
+    rounds = [CrowdRound(8, step=1e-4 * number, further=5e-5, waking=2e-3) for number in (1, 2)]
     monkeypatch.setattr(here_rows, "calibrate_pair", pair)
+    monkeypatch.setattr(here_rows, "probe_crowd", lambda bandwidth, **_: [rounds[bandwidth > 10e6]])
     monkeypatch.setattr("realcomm.calibrate", computing)
-    scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8")]
+    scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8", "star4")]
+    scenarios[4] = replace(scenarios[4], path=Path("again.toml"))
     calibrator = here_rows.HereCalibrator(NoProgress())
     found = [calibrator.calibrate(one) for one in scenarios]
     assert [call.args[0] for call in pair.call_args_list] == [6.25e6, 12.5e6]
     assert [call.kwargs["crowd"] for call in pair.call_args_list] == [None, PAIR]  # the cores are the same
     assert [call.args[1] for call in computing.call_args_list] == [scenarios[1].trainings, scenarios[3].trainings]
-    assert all(one.pair == PAIR for one in found)
+    assert [one.pair and one.pair.crowds for one in found] == [[], [], rounds[:1], [], rounds[:1]]
+    assert calibrator.crowds == {"star8": rounds[:1], "again": rounds[:1]}
 
 
 def test_options_of_the_other_accuracy_do_not_go_with_it(ringlab: Ringlab):

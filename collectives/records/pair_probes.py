@@ -62,6 +62,10 @@ class PairProbes:
             return []
         return [replace(self, crowds=self.crowds[part::PARTS]) for part in range(PARTS)]
 
+    def with_crowds(self, rounds: list[CrowdRound]) -> "PairProbes":
+        """Return the same with more rounds of crowds."""
+        return replace(self, crowds=[*self.crowds, *rounds])
+
     @property
     def goodput(self) -> float:
         """Bytes/s of a link that are left for TCP's data.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import networkx as nx
@@ -38,11 +39,20 @@ def calibrate_pair(
         found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
     if crowd is not None:
         return replace(found, crowds=crowd.crowds)
-    crowds: list[CrowdRound] = []
-    for ranks in CROWDS:
-        with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
-            crowds += launch(_crowd, ranks, timeout=timeout, progress=progress, network=network)[0]
-    return replace(found, crowds=crowds)
+    rounds = (probe_crowd(bandwidth, ranks, timeout=timeout, progress=progress) for ranks in CROWDS)
+    return replace(found, crowds=[*chain.from_iterable(rounds)])
+
+
+def probe_crowd(
+    bandwidth: float, ranks: int = CROWDS[-1], *, timeout: float = 300.0, progress: Progress | None = None
+) -> list[CrowdRound]:
+    """Measure what more ranks than cores take, half of them on each of two hosts. Raise as ``calibrate_pair`` does.
+
+    Takes some ten seconds.
+    """
+    with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
+        found: list[CrowdRound] = launch(_crowd, ranks, timeout=timeout, progress=progress, network=network)[0]
+    return found
 
 
 def calibrate_emulated(
@@ -91,9 +101,9 @@ def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
 
 
 def _crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    from realcomm.calibrating.pair_worker import probe_crowd  # torch comes with it
+    from realcomm.calibrating.pair_worker import time_crowd  # torch comes with it
 
-    return probe_crowd(rank, world_size)
+    return time_crowd(rank, world_size)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
     )
 
 
-def probe_crowd(rank: int, world_size: int) -> list[CrowdRound]:
+def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
     """Return what more ranks than cores take, round by round; all ranks call this, an even number of them.
 
     All that is timed takes turns, so that what disturbs one disturbs what it is compared with.

@@ -42,6 +42,7 @@ class AccuracyHere(Record):
     seconds: float
     environment: dict[str, str | int] = field(default_factory=describe_environment)
     pairs: tuple[dict[str, Any], ...] = ()  # what the predictions were calibrated by
+    crowds: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # rounds more, by scenario
     loads: dict[str, MachineLoad] = field(default_factory=dict)  # what else this machine did, by scenario
     file: str | None = None
 
@@ -103,6 +104,7 @@ class AccuracyHere(Record):
             "refused": self.refused,
             "loads": {name: asdict(load) for name, load in self.loads.items()},
             "pairs": list(self.pairs),
+            "crowds": self.crowds,
             "rows": [_plain(row) for row in self.rows],
         }
 
@@ -127,8 +129,9 @@ def summarise(errors: Sequence[float]) -> Errors:
 def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None) -> AccuracyHere:
     """Emulate scenarios, unless said all under ``emulated/``, and return predictions beside what was measured.
 
-    Predictions are calibrated on two emulated hosts for each rate of links, and computing in as many processes as there
-    are cores before each scenario with trainings, on nothing that is measured here. Rows are marked where other
+    Predictions are calibrated on two emulated hosts for each rate of links, and before each scenario again what cores
+    do: on two hosts for collectives, in as many processes as there are cores for trainings, on nothing that is measured
+    here. Rows are marked where other
     processes took the cores meanwhile. A scenario that this machine did not bear is left out, with the reason; after an
     interrupt, those that follow are too. Raises InputError, and RunFailed where nothing can be emulated.
 
@@ -170,7 +173,8 @@ def measure_here(
     if not rows:
         raise RunFailed("; ".join(refused.values()))
     pairs = tuple(asdict(pair) for pair in calibrator.pairs.values())
-    return AccuracyHere(tuple(rows), refused, time.monotonic() - begin, pairs=pairs, loads=loads)
+    crowds = {name: [asdict(one) for one in rounds] for name, rounds in calibrator.crowds.items()}
+    return AccuracyHere(tuple(rows), refused, time.monotonic() - begin, pairs=pairs, crowds=crowds, loads=loads)
 
 
 def _plain(row: HereRow) -> dict[str, Any]:

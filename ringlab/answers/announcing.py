@@ -38,6 +38,7 @@ TABLE_S, REFIT_S = 0.02, 1.2  # a system's tables predicted beside simpler predi
 CHOICE_S = 5e-4  # a choice of rows tried on a system
 FILM_S, DRAWN_S = 3.0, 1e-5  # the frames of an animation; a message in any other picture
 PAIR_S, BUILT_S = 40.0, 2.0  # a pair of emulated hosts calibrated; an emulated network built
+CROWD_S = 10.0  # what cores do calibrated again, before each cluster
 ROW_S, ROW_BYTES = 1.0, 3.0  # a row measured there: so long, and so many times its bytes at the rate of a host's link
 TRAINED_S, TRAINED_BYTES = 25.0, 8.0  # a training calibrated and run there, likewise with the bytes of its gradients
 START_S, MEASURED_S, REPEATED = 2.0, 1.0, 7  # ranks that meet; a collective's repetitions, for so long or so often
@@ -204,7 +205,7 @@ def announce_emulations(
     ``rates`` are the bytes/s of the hosts' links of each cluster; of a row, and of a training, the seconds are given
     that its bytes take at that rate.
     """
-    seconds = PAIR_S * len(set(rates)) + BUILT_S * len(rates)
+    seconds = PAIR_S * len(set(rates)) + (BUILT_S + CROWD_S) * len(rates)
     seconds += sum(ROW_S + ROW_BYTES * each for each in rows)
     seconds += sum(TRAINED_S + TRAINED_BYTES * each for each in trained)
     what = f"{count(len(rates), 'cluster')} to emulate, {count(len(rows), 'row')} to measure there"

@@ -12,12 +12,12 @@ from collectives.errors import RunFailed
 from collectives.records.calibration import Calibration
 from collectives.records.environment import cores
 from collectives.records.late_hops import Lateness, find_lateness
-from collectives.records.pair_probes import PairProbes
+from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.records.trace import Trace
 from collectives.request import Request, make_request
 from collectives.units import count, format_bandwidth
 from collectives.workload import Training
-from realcomm.calibrating.pair_calibration import calibrate_pair, from_pair, with_pair
+from realcomm.calibrating.pair_calibration import calibrate_pair, from_pair, probe_crowd, with_pair
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.measuring.collective_run import make_trace
 from realcomm.measuring.measurement import Figures, Measurement
@@ -78,20 +78,29 @@ class HereCalibrator:
         self._progress = progress
         self._computing = computing
         self.pairs: dict[float, PairProbes] = {}  # by bytes/s of the hosts' links
+        self.crowds: dict[str, list[CrowdRound]] = {}  # that were measured again, by the scenario before which
 
     def calibrate(self, scenario: Scenario) -> Calibration:
         """Return what a scenario is predicted by, measured now but for pairs that one before it needed.
 
-        Trainings compute in as many processes as there are cores. Raises RunFailed.
+        Of a crowd measured before, the larger one is measured again, as what cores do drifts. Trainings compute in as
+        many processes as there are cores. Raises RunFailed.
         """
         bandwidth = hosts_bandwidth(scenario.cluster)
+        is_first = not self.pairs
         if bandwidth not in self.pairs:
             with self._progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
                 crowd = next(iter(self.pairs.values()), None)  # of the cores, which no link's rate changes
                 self.pairs[bandwidth] = calibrate_pair(bandwidth, crowd=crowd, timeout=TIMEOUT_S, progress=tick)
         if not scenario.trainings:
-            return from_pair(self.pairs[bandwidth], cores())
+            rounds = [] if is_first else self._measure_crowd(scenario, bandwidth)
+            return from_pair(self.pairs[bandwidth].with_crowds(rounds), cores())
         return with_pair(self._computing or self._calibrate_computing(scenario.trainings), self.pairs[bandwidth])
+
+    def _measure_crowd(self, scenario: Scenario, bandwidth: float) -> list[CrowdRound]:
+        with self._progress.task(f"calibrating what cores do, before {name_of(scenario)}") as tick:
+            self.crowds[name_of(scenario)] = probe_crowd(bandwidth, timeout=TIMEOUT_S, progress=tick)
+        return self.crowds[name_of(scenario)]
 
     def _calibrate_computing(self, trainings: Sequence[Training]) -> Calibration:
         """Return what trainings compute, measured just before they are run, as what cores do drifts."""
