@@ -19,6 +19,7 @@ from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.recipe import check_known
+from collectives.units import count
 
 FORMS = ("ddp", "data_parallel", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 SHARDED = ("zero3", "fsdp", "hsdp")  # forms whose parameters are gathered before they are used
@@ -125,7 +126,8 @@ class Parallelism:
         data = self.data or devices // model
         if data * model != devices:
             mesh = f"data {self.data or 'rest'} x tensor {self.tensor} x pipeline {self.pipeline}"
-            counted = f" = {data * model} devices, and there are {devices}" if self.data else f" for {devices} devices"
+            counted = f" = {count(data * model, 'device')}, and there are {devices}"
+            counted = counted if self.data else f" for {count(devices, 'device')}"
             advice = f"give axes whose product is {devices}, such as data = {max(1, devices // model)}"
             if devices % model:
                 advice = f"give tensor x pipeline that divides {devices}"

@@ -19,8 +19,9 @@ from realcomm.profiling.file_models import trace_model
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from realcomm.profiling.shipped import TORCHVISION, TRANSFORMERS
+from realcomm.profiling.shipped import TORCHVISION
 from realcomm.profiling.traced import measured_by_profiler
+from realcomm.profiling.transformers import TRANSFORMERS
 from ringlab.answers.model_profiling import profile_model
 
 SMALL = "gpt:layers=2,width=8,heads=2,context=16,vocabulary=100"
@@ -47,6 +48,11 @@ def test_parameters_and_work_are_those_that_torchvision_states(name: str, parame
 def test_a_profile_made_now_is_the_shipped_one() -> None:
     made = replace(profile_on_meta(find_model("resnet18")), source="")
     assert made == replace(find_model_profile("resnet18"), source="")
+
+
+def test_a_transformer_that_is_shipped_can_be_built_by_its_name() -> None:
+    source, shipped = find_model("gpt2-xl"), find_model_profile("gpt2-xl")
+    assert (source.name, source.shape, source.described) == ("gpt2-xl", shipped.shape, shipped.sample)
 
 
 def test_llama_has_the_parameters_of_its_paper() -> None:
@@ -136,6 +142,8 @@ def test_a_model_of_a_file_is_traced_or_refused(tmp_path: Path) -> None:
         ("gpt:layer=2", "did you mean layers"),
         (SMALL.replace("heads=2", "heads=3"), "width 8 must be a multiple of heads 3"),
         ("resnet51", "did you mean"),
+        ("gpt2-xxl", "did you mean gpt2-xl"),
+        ("nonsense", "is not known; give a model of torchvision"),
         ("folder/model", "not known"),
     ],
 )

@@ -122,6 +122,10 @@ def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monk
     assert (len(asked), again.choices) == (3, first.choices)
     with ThreadPoolExecutor(1) as executor:
         assert ringlab.plan(scenario, RATES, executor=executor, today=TODAY).choices == first.choices
+    spot = tmp_path / "spot.jsonl"
+    sold = ringlab.plan(scenario, RATES, spot=True, kept=spot, today=TODAY).choices
+    keys = [json.loads(line)["key"] for line in spot.read_text().splitlines()]
+    assert len({*keys}) == len(keys) < len(sold)  # machines at two prices are one question
     kept.write_text('{"key": "a"}\n')
     with pytest.raises(InputError, match=r"rates.jsonl, line 1: .* is no rate of a plan"):
         ringlab.plan(scenario, RATES, kept=kept)

@@ -123,6 +123,67 @@ def test_the_page_shows_what_was_measured_last_and_the_parameters_that_are_shipp
     assert scaling_table.updated(page) == page, "make tables"
 
 
+SERIES = """
+[links.mine]
+"1" = {busbw}
+[nodes.box]
+gpus = 8
+link = "mine"
+cores = {cores}
+nic_GBps = {busbw}
+[gpus.X]
+fp32 = {tflops}
+memory_GBps = {tflops}
+year = 2020
+[[series]]
+source = "mine"
+system = "box"
+model = "ResNet-50"
+precision = "{precision}"
+gpu = "X"
+node = "box"
+batch = {batch}
+grad_bytes = 4
+sync = "{sync}"
+loader = "{loader}"
+ps_paths = 1
+points = [[1, 1, {rate}], [8, 1, {rates}], [16, 2, {rates}]]
+"""
+USUAL = {"busbw": 10.0, "cores": 8, "tflops": 10.0, "batch": 64.0, "rate": 100.0, "rates": 700.0}
+LEAST, MOST = 1e-9, 1e15
+WORDS = {"precision": "fp32", "sync": "ddp", "loader": "decode"}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("sync", ["ddp", "after", "ps", "none"])
+@pytest.mark.parametrize("key", USUAL)
+def test_figures_at_their_limits_have_finite_answers(key: str, sync: str, tmp_path: Path) -> None:
+    for value in (1, 1_000_000) if key == "cores" else (LEAST, 1e8 if key == "busbw" else MOST):
+        for rate in (LEAST, 100.0, MOST):
+            text = SERIES.format(**{**USUAL, **WORDS, "sync": sync, "rate": rate, key: value})
+            (tmp_path / "series_described.toml").write_text(text)
+            answer = accuracy_training(tmp_path)
+            json.dumps(answer.to_dict(), allow_nan=False)
+            assert np.isfinite(answer.judged.predicted).all()
+
+
+def test_errors_of_any_size_find_room_in_a_table(tmp_path: Path, ringlab: Ringlab) -> None:
+    (tmp_path / "series_described.toml").write_text(SERIES.format(**{**USUAL, **WORDS, "rates": LEAST}))
+    done = ringlab("accuracy", "--training", "--data", tmp_path)
+    assert done.status == 0, done.err
+    (row,) = (line for line in done.out.splitlines() if line.startswith(" all "))
+    assert row.count("e+") == 3  # median, nine in ten, bias
+
+
+def test_what_is_odd_about_series_is_said(tmp_path: Path) -> None:
+    text = SERIES.format(**{**USUAL, **WORDS, "precision": "fp7"})
+    (tmp_path / "series_described.toml").write_text(text + text[text.index("[[series]]") :])
+    assert accuracy_training(tmp_path).notes == (
+        "1 series stand there once more, and count once more",
+        "precision 'fp7' is not known, and taken as float32",
+    )
+
+
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--put-aside is about the project's own"):
         accuracy_training(tmp_path, only_put_aside=True)

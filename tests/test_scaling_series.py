@@ -100,6 +100,12 @@ def test_what_is_wrong_is_refused_with_its_line_and_key(
         (NODE + 'machine = "dgx-1-v100"\n' + SERIES, "nodes.a: machine = 'dgx-1-v100' has 8 GPUs, and gpus = 1"),
         ('[links.a]\n"two" = 1\n' + SERIES, "'two' is no GPU count"),
         ('[links.a]\n"2" = 0\n' + SERIES, "links.a: 2 = 0"),
+        ('[links.a]\n"2" = 1\n"02" = 3\n' + SERIES, "links.a: 02 stands for 2 GPUs, whose bandwidth is given already"),
+        ('[links.a]\n"٢" = 1\n' + SERIES, "'٢' is no GPU count"),
+        (
+            SERIES.replace("700.5", "1e-300"),
+            "line 2: points = '1e-300': Input should be greater than or equal to 0.0000",
+        ),
         ("[gpus.X]\nfp32 = 1\nyear = 2020\n" + SERIES, "gpus.X: memory_GBps is missing"),
         ("[nodes.a]\ngpus = 1\nlink = 'zz'\ncores = 1\nnic_GBps = 1\n" + SERIES, "nodes.a: link = 'zz'"),
         ("[[[", "not a TOML file"),

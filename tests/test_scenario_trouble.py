@@ -124,6 +124,19 @@ def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
     assert about["critical_path_s"] == pytest.approx(about["median_s"], rel=0.1)
 
 
+def test_waits_of_a_training_are_those_of_one_step(tmp_path: Path):
+    """A rank that is 1 s late in each step is waited for 1 s by its neighbour; the path to the end is a step long."""
+    training = '[training]\ngradient_sync = "ring"\n[training.compute]\n'
+    phases = 'forward = "1 s"\nbackward = "1 s"\noptimizer = "0 s"\n'
+    slow = "[[trouble.rank]]\nrank = 1\nslowdown = 1.5\n"
+    text = STAR[: STAR.index("[collective]")] + training + phases + slow
+    (step,) = predict(load(scenario(tmp_path, text))).to_dict()["training"]
+    about = step["trouble"]
+    assert about["critical_path_s"] == pytest.approx(step["step_s"], rel=1e-6)
+    assert about["waited_for"][0]["rank"] == 1
+    assert [by["s"] for by in about["waited_for"][0]["by"]] == pytest.approx([1.0, 1.0], rel=1e-6)
+
+
 def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = load(scenario(tmp_path, STAR + TROUBLE))
     (whole,) = predict(asked, None, "compiled").to_dict()["collectives"]

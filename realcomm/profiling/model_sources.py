@@ -11,16 +11,16 @@ from torch.nn import functional
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import TransformerShape
-from collectives.suggestions import suggest
+from collectives.suggestions import close_names, suggest
 from collectives.workload import is_file_reference
 from realcomm.launching.compiler_folder import import_compiler
-from realcomm.profiling.transformers import EXAMPLE, Transformer, is_transformer, parse_transformer
+from realcomm.profiling.transformers import EXAMPLE, TRANSFORMERS, Transformer, is_transformer, parse_transformer
 from realcomm.training.model_files import check_model_file
 from realcomm.training.models import build_from_file
 
 IMAGE = (3, 224, 224)
 SIZES = {"inception_v3": (3, 299, 299)}
-ACCEPTED = f"a model of torchvision like resnet50, FILE.py:NAME, or {EXAMPLE}"
+ACCEPTED = f"a model of torchvision like resnet50, one like gpt2, FILE.py:NAME, or {EXAMPLE}"
 
 
 class ModelSource(NamedTuple):
@@ -66,7 +66,9 @@ def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
 
     known = list_models(module=__import__("torchvision.models", fromlist=["models"]))
     if text not in known:
-        raise InputError(f"model {quote(text)} is not known; {suggest(text, known)}; or give {ACCEPTED}")
+        names = [*TRANSFORMERS, *known]
+        near = f"{suggest(text, names)}; or " if close_names(text, names) else ""
+        raise InputError(f"model {quote(text)} is not known; {near}give {ACCEPTED}")
     return ModelSource(text, lambda: _of_torchvision(text), sample or SIZES.get(text, IMAGE), None, None)
 
 

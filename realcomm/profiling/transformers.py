@@ -22,14 +22,25 @@ NEEDED = ("layers", "width", "heads", "context", "vocabulary")
 MOST = {"layers": 4096, "vocabulary": 1 << 24}  # of other dimensions 2**22
 EXAMPLE = "gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257"
 
+# Dimensions: Radford et al. (GPT-2), Devlin et al. (BERT), Touvron et al. (LLaMA); the number is that of the tokens.
+TRANSFORMERS = {
+    "gpt2": EXAMPLE,
+    "gpt2-medium": "gpt:layers=24,width=1024,heads=16,context=1024,vocabulary=50257",
+    "gpt2-large": "gpt:layers=36,width=1280,heads=20,context=1024,vocabulary=50257",
+    "gpt2-xl": "gpt:layers=48,width=1600,heads=25,context=1024,vocabulary=50257",
+    "llama-7b": "llama:layers=32,width=4096,heads=32,context=2048,vocabulary=32000,hidden=11008",
+    **{f"bert-base-{n}": f"bert:layers=12,width=768,heads=12,context={n},vocabulary=30522" for n in (128, 384, 512)},
+    **{f"bert-large-{n}": f"bert:layers=24,width=1024,heads=16,context={n},vocabulary=30522" for n in (128, 384, 512)},
+}
+
 
 def is_transformer(text: str) -> bool:
-    """Return whether a model is given by its dimensions.
+    """Return whether a model is given by its dimensions, or is a transformer that is known by name.
 
-    >>> is_transformer("gpt:layers=2"), is_transformer("resnet18")
-    (True, False)
+    >>> is_transformer("gpt:layers=2"), is_transformer("gpt2-xl"), is_transformer("resnet18")
+    (True, True, False)
     """
-    return text.partition(":")[0] in KINDS and ":" in text
+    return text in TRANSFORMERS or (text.partition(":")[0] in KINDS and ":" in text)
 
 
 def parse_transformer(text: str) -> tuple[str, TransformerShape]:
@@ -38,7 +49,7 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
     >>> parse_transformer("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100")[1].hidden
     32
     """
-    kind, _, given = text.partition(":")
+    kind, _, given = TRANSFORMERS.get(text, text).partition(":")
     found: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in given.split(","))):
         key, _, value = (each.strip() for each in part.partition("="))

@@ -1,6 +1,7 @@
 """``TrainingAccuracy``: how far predictions of training on many GPUs are from published throughputs."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import viz
 from collectives.checks import check_path
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.units import count
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import Record
@@ -15,9 +17,10 @@ from simcomm.renting.regret import Summary, study
 from simcomm.scaling.accuracy.judging import Judged, judge_frozen, judge_held_out
 from simcomm.scaling.accuracy.one_gpu_judging import OneGpuScore, judge_one_gpu
 from simcomm.scaling.accuracy.scoring import Score, score_baselines, score_by, score_points
-from simcomm.scaling.descriptions import OWN_DATA, put_aside, read_series
+from simcomm.scaling.descriptions import OWN_DATA, Point, Series, is_known_precision, put_aside, read_series
 
 Errors = Mapping[str, Mapping[str, float | None]]
+MOST_NAMED = 3  # precisions that are not known
 PANELS = {False: "0.9 of linear and above", True: "hard: below 0.9 of linear"}
 
 
@@ -98,6 +101,7 @@ def accuracy_training(
         raise InputError(f"{data}: no series has a second point to predict")
     if alone:
         notes.append(f"{alone} series have one point only, and nothing to predict")
+    notes += _oddities(series)
     with computing(progress, f"predicting {len(series)} series") as tick:
         if own and not only_put_aside:
             judged, fit = judge_held_out(series, tick), "fitted to the other sources"
@@ -110,3 +114,16 @@ def accuracy_training(
     return TrainingAccuracy(
         "its own series" if own else str(data), fit, judged, one_gpu, len(series), sources, regret, tuple(notes)
     )
+
+
+def _oddities(series: Sequence[Series]) -> Iterator[str]:
+    """Yield what is odd about series, and how it is taken."""
+    before, again = defaultdict[tuple[Point, ...], list[Series]](list), 0
+    for one in series:
+        again += one in before[one.points]
+        before[one.points].append(one)
+    if again:
+        yield f"{again} series stand there once more, and count once more"
+    unknown = sorted({one.job.precision for one in series if not is_known_precision(one.job.precision)})
+    if unknown:
+        yield f"precision {' and '.join(map(quote, unknown[:MOST_NAMED]))} is not known, and taken as float32"

@@ -290,7 +290,10 @@ def _find_profile(spread: SpreadTraining) -> ModelProfile:
         return find_model_profile(spread.model)
     if ".py:" in spread.model:
         return _trace_model(str(spread.folder / spread.model), spread.shape)
-    return _trace_known(spread.model, spread.shape)
+    try:
+        return _trace_known(spread.model, spread.shape)
+    except InputError as error:
+        raise InputError(f"{spread.path}: training: {error}") from error
 
 
 def _trace_model(model: str, shape: tuple[int, ...] | None) -> ModelProfile:

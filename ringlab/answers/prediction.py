@@ -40,7 +40,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.schedules import compact_schedule
-from simcomm.training import check_sync
+from simcomm.training import check_sync, usual_steps
 
 if TYPE_CHECKING:
     from simcomm.nccl.clusters import NcclCluster
@@ -397,16 +397,20 @@ class _Simulator:
             trace = simulate(record=False)
             on_run()
             return training_figures(trace, training)
-        trace, about = _repeat(row, simulate, partial(_step_seconds, training), on_run)
+        trace, about = _repeat(row, simulate, partial(_step_seconds, training), on_run, usual_steps(row.cluster))
         return training_figures(trace, training, about)
 
 
 def _repeat(
-    row: Row, simulate: Callable[..., Trace], seconds: Callable[[Trace], float], on_run: Callable[[], None]
+    row: Row,
+    simulate: Callable[..., Trace],
+    seconds: Callable[[Trace], float],
+    on_run: Callable[[], None],
+    steps: int = 1,
 ) -> tuple[Trace, TroubleFigures]:
     of_more = BRIEF_WAITS if isinstance(row.asked, Request) else False
     record = WAITS if row.messages <= MOST_RECORDED else of_more
-    return repeat(row.trouble, row.cluster, simulate, seconds, record=record, on_run=on_run)
+    return repeat(row.trouble, row.cluster, simulate, seconds, record=record, steps=steps, on_run=on_run)
 
 
 def _step_seconds(training: Training, trace: Trace) -> float:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
 from math import inf, sqrt
-from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -102,7 +101,7 @@ class LinkPart(Record):
 
 @dataclass(frozen=True)
 class Waiting(Record):
-    """Whom the ranks waited for, and what the end waited for: means over all runs, the largest first."""
+    """Whom the ranks waited for, and what the end waited for: means over all runs and steps, the largest first."""
 
     waited_for: tuple[WaitedFor, ...]
     critical_path: tuple[PathPart, ...]
@@ -137,9 +136,12 @@ def repeat(
     seconds: Callable[[Trace], float],
     *,
     record: Recording,
+    steps: int = 1,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, TroubleFigures]:
     """Simulate with the seeds of ``trouble``; return the run with the median ``seconds``, and how all of them went.
+
+    What a run of several ``steps`` waited for is told of one step, as ``seconds`` are.
 
     Seeds are left out at the end where the times of those before hardly differ. ``record`` may ask who waited for whom,
     which is read from messages unless it is known without them. Where no run ends, the first is returned. ``on_run``
@@ -155,7 +157,7 @@ def repeat(
         asked=trouble.runs if trouble.runs > len(traces) else None,
         stuck=_stuck_run(stuck[0], trouble) if stuck else None,
         distribution=_distribution([found for found, _ in ended], len(traces)) if ended else None,
-        waiting=_waiting([trace for _, trace in ended], trouble, cluster) if ended and is_known else None,
+        waiting=_waiting([trace for _, trace in ended], trouble, cluster, steps) if ended and is_known else None,
     )
     return ended[(len(ended) - 1) // 2][1] if ended else traces[0], about
 
@@ -230,20 +232,23 @@ def _stuck_run(trace: Trace, trouble: Trouble) -> StuckRun:
     )
 
 
-def _waiting(traces: Sequence[Trace], trouble: Trouble, cluster: Cluster) -> Waiting:
+def _waiting(traces: Sequence[Trace], trouble: Trouble, cluster: Cluster, steps: int) -> Waiting:
     paths = [critical_path(trace) for trace in traces]
-    late = _mean([waiting_seconds(trace).items() for trace in traces])
-    by_peer = _mean([((peer, seconds) for (_, peer), seconds in late.items())])
-    parts = _mean([((_name(leg.name, leg.src, leg.dst), leg.seconds) for leg in path) for path in paths])
+    each = len(traces) * steps
+    late = _mean([waiting_seconds(trace).items() for trace in traces], each)
+    by_peer = _mean([((peer, seconds) for (_, peer), seconds in late.items())], 1)
+    parts = _mean([((_name(leg.name, leg.src, leg.dst), leg.seconds) for leg in path) for path in paths], each)
     return Waiting(
         tuple(WaitedFor(peer, seconds, _longest(late, peer)) for peer, seconds in islice(by_peer.items(), MOST_SHOWN)),
         tuple(PathPart(what, seconds) for what, seconds in islice(parts.items(), MOST_SHOWN)),
-        fmean(sum(leg.seconds for leg in path) for path in paths),
-        _troubled_links(paths, trouble, cluster),
+        sum(leg.seconds for path in paths for leg in path) / each,
+        _troubled_links(paths, trouble, cluster, steps),
     )
 
 
-def _troubled_links(paths: Sequence[Sequence[Leg]], trouble: Trouble, cluster: Cluster) -> tuple[LinkPart, ...]:
+def _troubled_links(
+    paths: Sequence[Sequence[Leg]], trouble: Trouble, cluster: Cluster, steps: int
+) -> tuple[LinkPart, ...]:
     """Return the links in trouble that messages of the critical path cross, the longest waited for first."""
     if not trouble.links:
         return ()
@@ -255,7 +260,7 @@ def _troubled_links(paths: Sequence[Sequence[Leg]], trouble: Trouble, cluster: C
     parts = []
     for link in trouble.links:
         seconds = sum(leg.seconds for leg in legs if frozenset(link.between) in crossed[leg.src, leg.dst])
-        parts.append(LinkPart(link.between, link.share, seconds / len(paths)))
+        parts.append(LinkPart(link.between, link.share, seconds / len(paths) / steps))
     return tuple(sorted((part for part in parts if part.s > 0), key=lambda part: -part.s))
 
 
@@ -265,12 +270,12 @@ def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, .
     return tuple(found[:MOST_SHOWN])
 
 
-def _mean(runs: Sequence[Iterable[tuple[Key, float]]]) -> dict[Key, float]:
-    """Return the sums by key of each run as means over the runs, the largest first; of equal ones the lowest key."""
+def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key, float]:
+    """Return the sums by key of all runs over their ``number``, the largest first; of equal ones the lowest key."""
     sums: defaultdict[Key, float] = defaultdict(float)
     for run in runs:
         for key, seconds in run:
-            sums[key] += seconds / len(runs)
+            sums[key] += seconds / number
     return dict(sorted(sums.items(), key=lambda item: (-float(f"{item[1]:.9e}"), item[0])))  # equal but for rounding
 
 

@@ -10,6 +10,7 @@ from simcomm.scaling.accuracy.scoring import Score
 
 # Broken, so that a family's name finds room in 80 columns.
 HEADINGS = ["points", "median", "nine\nin ten", "within\n15 %", "bias", "in\n50 %", "in\n80 %", "in\n90 %"]
+MOST_IN_FULL = 1000.0  # of an error: larger ones as 1.2e+06 %
 ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
 
 REGRETS = {"known": "known", "linear": "known, linear scaling", "data_sheets": "from data sheets"}
@@ -56,9 +57,10 @@ def _one_gpu(score: OneGpuScore) -> Row:
 def _cells(score: Score) -> Row:
     shares = (score.within15, score.coverage50, score.coverage80, score.coverage90)
     within, *held = [NOTHING if share is None else f"{share:.0%}" for share in shares]
-    bias = NOTHING if score.bias is None else f"{100 * score.bias:+.1f} %"
-    return [str(score.n), _percent(score.median), _percent(score.p90), within, bias, *held]
+    return [str(score.n), _percent(score.median), _percent(score.p90), within, _percent(score.bias, "+"), *held]
 
 
-def _percent(share: float | None) -> str:
-    return NOTHING if share is None else f"{100 * share:.1f} %"
+def _percent(share: float | None, sign: str = "") -> str:
+    if share is None:
+        return NOTHING
+    return f"{100 * share:{sign}{'.1f' if abs(share) < MOST_IN_FULL else '.1e'}} %"

@@ -94,21 +94,23 @@ def predict_all(
     What the file ``kept`` holds is not predicted again; what is predicted is added to it at once.
     """
     file = RateFile(kept) if kept is not None else None
-    keys = [question.key for _, question in questions] if file is not None else []
-    missing = list[int]()
-    for number in range(len(questions)):
-        if file is not None and keys[number] in file.known:
-            yield number, file.known[keys[number]]
+    missing = dict[str, list[int]]()  # by the key of what is asked: the same machines may be for sale twice
+    for number, (_, question) in enumerate(questions):
+        key = question.key if file is not None else str(number)  # a key takes longer than its answer
+        if file is not None and key in file.known:
+            yield number, file.known[key]
         else:
-            missing.append(number)
-    blocks = [missing[begin : begin + BLOCK] for begin in range(0, len(missing), BLOCK)]
-    done = len(questions) - len(missing)
-    tasks = [[questions[number][1] for number in block] for block in blocks]
+            missing.setdefault(key, []).append(number)
+    keys = [*missing]
+    blocks = [keys[begin : begin + BLOCK] for begin in range(0, len(keys), BLOCK)]
+    done = len(questions) - sum(map(len, missing.values()))
+    tasks = [[questions[missing[key][0]][1] for key in block] for block in blocks]
     for place, rates in in_any_order(answer_all, tasks, executor):
-        for number, rate in zip(blocks[place], rates, strict=True):
+        for key, rate in zip(blocks[place], rates, strict=True):
             if file is not None:
-                file.add(keys[number], questions[number][0], rate)
-            yield number, rate
-        done += len(rates)
+                file.add(key, questions[missing[key][0]][0], rate)
+            for number in missing[key]:
+                yield number, rate
+            done += len(missing[key])
         if progress is not None:
             progress(done, len(questions))

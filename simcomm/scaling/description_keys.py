@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from collectives.errors import InputError
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Rate = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]  # what is computed from these stays finite
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Word = Annotated[str, Field(max_length=2000)]
 Sync = Literal["ddp", "after", "ps", "none"]

@@ -26,6 +26,8 @@ from simcomm.scaling.models import find_model
 OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
 FILE_NAME = "series_described.toml"
 LinkKind = Literal["nvlink", "pcie", "host"]
+HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision", "amp")
+WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
 
 
 class ScalingGpu(NamedTuple):
@@ -115,7 +117,16 @@ def is_half(precision: str) -> bool:
     >>> is_half("AMP"), is_half("TF32")
     (True, False)
     """
-    return precision.lower() in ("fp16", "mixed", "amp", "bf16", "half", "mixed precision")
+    return precision.lower() in HALF
+
+
+def is_known_precision(precision: str) -> bool:
+    """Return whether a precision is one of 16 or of 32 bits, or not stated; others are taken as 32 bits.
+
+    >>> is_known_precision("TF32"), is_known_precision(""), is_known_precision("fp8")
+    (True, True, False)
+    """
+    return is_half(precision) or precision.lower() in WHOLE
 
 
 def read_series(directory: Path | str = OWN_DATA) -> list[Series]:
@@ -238,10 +249,12 @@ def _check_machine(where: str, machine: str, gpus: int) -> None:
 def _link(where: str, table: Mapping[str, Any]) -> dict[int, float]:
     found = {}
     for gpus, rate in table.items():
-        if not gpus.isdecimal() or not 1 <= int(gpus) <= 1_000_000:
+        if not (gpus.isascii() and gpus.isdigit()) or not 1 <= int(gpus[:9]) <= 1_000_000:
             raise InputError(f'{where}: {gpus!r} is no GPU count; write "2" = 20.5, the bus bandwidth in GB/s')
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1e9:
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 1e-9 <= rate < 1e9:
             raise InputError(f"{where}: {gpus} = {rate!r}; give the bus bandwidth in GB/s")
+        if int(gpus) in found:
+            raise InputError(f"{where}: {gpus} stands for {count(int(gpus), 'GPU')}, whose bandwidth is given already")
         found[int(gpus)] = float(rate)
     if not found:
         raise InputError(
