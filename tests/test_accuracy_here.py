@@ -1,5 +1,6 @@
 """The errors of predictions beside emulated clusters: what they come to, and what the command writes."""
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_the_command_shows_writes_and_draws(ringlab: Ringlab, monkeypatch: pytes
     assert "4 rows in 12 s" in done.out and (tmp_path / "here.png").stat().st_size > 1000
     written = json.loads((tmp_path / "here.json").read_text())
     assert written["rows"][0]["error"] == -0.5 and written["errors"]["all"]["all rows"]["rows"] == 3
+    assert f"The picture: {tmp_path / 'here.png'}" in done.out
+
+
+def test_a_picture_that_could_not_be_written_is_not_named(
+    ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = AccuracyHere(ROWS, {}, 12.0)
+    monkeypatch.setattr(accuracy, "accuracy_here", lambda names, **options: answer)
+    monkeypatch.setattr(AccuracyHere, "draw", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    done = ringlab("accuracy", "--here", "--plot", tmp_path / "here.png")
+    assert done.status == 1 and "4 rows in 12 s" in done.out and "The picture" not in done.out
 
 
 def test_a_busy_machine_is_named_and_its_rows_are_marked(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):

@@ -101,6 +101,9 @@ WRONG = {
     "link h10 - s0: latency = -1.0; give seconds": lambda: edited(latency=-1.0),
     "link h10 - s0: latency = inf; give seconds": lambda: edited(latency=float("inf")),
     "link h10 - s0: usable_bandwidth = -2; give bytes per second": lambda: edited(usable_bandwidth=-2),
+    "link h10 - s0: usable_bandwidth = 2e+20, which software gets of it, is more": lambda: edited(
+        usable_bandwidth=2e20
+    ),
     "link h10 - s0: weight is no known key; there are bandwidth, latency": lambda: edited(weight=1),
     "node s0: kind = 'router'; there are host, gpu, nic": lambda: with_node("s0", kind="router"),
     "node h2: colour is no known key; there are kind, machine": lambda: with_node("h2", colour="red"),

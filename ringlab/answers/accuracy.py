@@ -48,7 +48,6 @@ class AccuracyAnswer(Record):
     comparisons: Sequence[Comparison]
     notes: tuple[str, ...] = ()
     gains: tuple[Gain, ...] = ()  # of a few measured rows, the best choice of sizes first
-    file: str | None = None
     classes: dict[str, ClassScore] = field(init=False)
     systems: dict[str, dict[str, SystemScore]] = field(init=False)
     baselines: dict[str, dict[str, float | None]] = field(init=False)

@@ -44,7 +44,6 @@ class AccuracyHere(Record):
     pairs: tuple[dict[str, Any], ...] = ()  # what the predictions were calibrated by
     crowds: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # rounds more, by scenario
     loads: dict[str, MachineLoad] = field(default_factory=dict)  # what else this machine did, by scenario
-    file: str | None = None
 
     def by(self, key: Callable[[HereRow], str]) -> dict[str, Errors]:
         """Return the errors of the rows that have the same key, in the order in which the keys come."""

@@ -36,7 +36,6 @@ class TrainingAccuracy(Record):
     sources: int
     regret: Mapping[str, Mapping[str, Summary]]  # empty unless each source was left out
     notes: tuple[str, ...] = ()
-    file: str | None = None
     points: dict[str, Score] = field(init=False)
     baselines: Mapping[str, Errors] = field(init=False)
 

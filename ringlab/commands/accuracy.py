@@ -1,12 +1,13 @@
 """The command ``ringlab accuracy``."""
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringlab.terminal.console import make_console
 from ringlab.terminal.options import ExplainOpt, JsonOpt
 from ringlab.terminal.output import check_outputs, write_answer
 from ringlab.terminal.progress import TerminalProgress
@@ -89,9 +90,7 @@ def _show_nccl(
         progress=TerminalProgress(),
     )
     show = partial(show_accuracy, explain=explain)
-    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show)
-    if plot is not None:
-        _draw(answer, plot)
+    write_answer(answer, json_to, show, *_drawing(answer, plot, json_to))
 
 
 def _show_training(
@@ -102,9 +101,7 @@ def _show_training(
 
     answer = accuracy_training(data, only_put_aside=only_put_aside, progress=TerminalProgress())
     show = partial(show_accuracy_training, explain=explain)
-    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show)
-    if plot is not None:
-        _draw(answer, plot)
+    write_answer(answer, json_to, show, *_drawing(answer, plot, json_to))
 
 
 def name_of_emulated(name: str) -> str:
@@ -124,14 +121,20 @@ def _show_here(names: list[str], plot: Path | None, json_to: str | None, explain
 
     answer = accuracy_here(names, progress=TerminalProgress())
     show = partial(show_accuracy_here, explain=explain)
-    write_answer(answer if plot is None else replace(answer, file=str(plot)), json_to, show)
-    if plot is not None:  # after what took ten minutes is told and kept
-        _draw(answer, plot)
+    write_answer(answer, json_to, show, *_drawing(answer, plot, json_to))
 
 
-def _draw(answer: "AccuracyAnswer | TrainingAccuracy | AccuracyHere", plot: Path) -> None:
-    """Draw an answer, and tell of it where that takes a while."""
-    from ringlab.answers.progress import computing
+def _drawing(
+    answer: "AccuracyAnswer | TrainingAccuracy | AccuracyHere", plot: Path | None, json_to: str | None
+) -> list[Callable[[], None]]:
+    """Return what draws an answer, where that is asked for, and names the picture once it is there."""
 
-    with computing(TerminalProgress(), f"drawing {plot}"):
-        answer.draw(plot)
+    def draw() -> None:
+        from ringlab.answers.progress import computing
+
+        assert plot is not None
+        with computing(TerminalProgress(), f"drawing {plot}"):
+            answer.draw(plot)
+        make_console(quiet=json_to == "-").print(f"The picture: {plot}", soft_wrap=True)
+
+    return [draw] if plot is not None else []

@@ -37,8 +37,7 @@ def show_accuracy_here(answer: AccuracyHere, console: Console, explain: bool = F
         f"{len(answer.rows)} rows in {answer.seconds:.0f} s. An error is |predicted / measured - 1|; as stated: "
         "within the uncertainty of the prediction, which should hold for four of five."
     )
-    picture = [f"The picture: {answer.file}"] if answer.file else []
-    show_sentences(console, [*refused, errors, *filter(None, [answer.busy]), *picture], explain=explain, wrap=False)
+    show_sentences(console, [*refused, errors, *filter(None, [answer.busy])], explain=explain, wrap=False)
 
 
 def _cells(errors: Errors) -> Row:

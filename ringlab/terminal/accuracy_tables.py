@@ -31,8 +31,7 @@ def show_accuracy(answer: AccuracyAnswer, console: Console, explain: bool = Fals
     if answer.gains:
         console.print(_gains_table(answer.gains))
     fit = f"Parameters: {answer.fit}. An error is |predicted / measured - 1|."
-    picture = [f"The picture: {answer.file}"] if answer.file else []
-    show_sentences(console, [*answer.notes, fit, *picture], explain=explain, wrap=False)
+    show_sentences(console, [*answer.notes, fit], explain=explain, wrap=False)
 
 
 def _overview(answer: AccuracyAnswer) -> list[Row]:

@@ -44,8 +44,7 @@ def show_accuracy_training(answer: TrainingAccuracy, console: Console, explain: 
         f"{answer.series} series of {count(answer.sources, 'source')}; parameters: {answer.fit}. "
         "An error is |predicted / measured - 1|; hard: measured below 0.9 of linear."
     )
-    picture = [f"The picture: {answer.file}"] if answer.file else []
-    show_sentences(console, [*answer.notes, fit, *picture], explain=explain, wrap=False)
+    show_sentences(console, [*answer.notes, fit], explain=explain, wrap=False)
 
 
 def _one_gpu(score: OneGpuScore) -> Row:

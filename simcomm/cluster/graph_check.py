@@ -77,6 +77,11 @@ def _edge_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
     for key in (*RATES, "latency"):
         if key in data and not _is_quantity(data[key], above_zero=key in RATES):
             raise InputError(f"{where}: {key} = {quote(data[key])}; give {_WANTED.get(key, _WANTED['bandwidth'])}")
+    if data.get("usable_bandwidth", 0.0) > data["bandwidth"]:
+        raise InputError(
+            f"{where}: usable_bandwidth = {data['usable_bandwidth']}, which software gets of it, is more than its "
+            f"bandwidth, {data['bandwidth']}; give at most that"
+        )
     medium = data.get("medium", "")
     if not isinstance(medium, str) or len(medium) > MOST_LETTERS or not medium.isprintable():
         raise InputError(f"{where}: medium = {quote(medium)}; give at most {MOST_LETTERS} letters, as 'fibre'")
