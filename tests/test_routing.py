@@ -318,3 +318,12 @@ def test_routes_are_right_after_a_refusal_of_the_same_router(worth_compiling: in
         with pytest.raises(TooLarge):
             router.links(all_pairs(ring))
     assert [edges[link] for link in router.links([("h3", "h6")]).link] == [("h3", "h4"), ("h4", "h5"), ("h5", "h6")]
+
+
+def test_what_searches_need_of_a_network_is_worked_out_once_where_it_is_kept() -> None:
+    tree, star = simcomm.fat_tree(4, *LINK), simcomm.star(4, *LINK)
+    with paths.keeping_paths():
+        one, other = tree.router(), tree.router()
+        assert one is not other and one.paths is other.paths
+        assert star.router().paths is not one.paths and tree.router().paths is not one.paths  # the last one's are kept
+    assert tree.router().paths is not tree.router().paths

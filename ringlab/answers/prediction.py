@@ -37,6 +37,7 @@ from ringlab.answers.uncertainty import SLOWER, combine, disagreement, of_emulat
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.paths import keeping_paths
 from simcomm.engine_choice import machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.schedules import compact_schedule
@@ -84,6 +85,7 @@ def predict(
     age_s = calibration.age_s if calibration is not None and not in_turns else 0.0
     simulator = _Simulator(scenario, calibration, engine)
     with computing(progress, f"simulating {scenario.title}") as tick, ExitStack() as stack:
+        stack.enter_context(keeping_paths())
         rows = simulator.rows(tick, progress)
         announce_rows(rows, progress)
         stack.enter_context(machine_code_at_hand(any(row.needs_machine_code for row in rows)))

@@ -6,7 +6,9 @@ digit at each node. The receiver's number makes it destination routing, D-mod-k 
 and node ordering providing contention free traffic for MPI global collectives", 2012); a hash makes it ECMP.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, cached_property
 from itertools import chain, pairwise
 from math import inf
@@ -66,6 +68,10 @@ class ShortestPaths:
         self.number = {node: index for index, node in enumerate(self.nodes)}
         self._graph = graph
 
+    def is_of(self, graph: "nx.DiGraph[str]") -> bool:
+        """Return whether these are the paths in this very graph."""
+        return self._graph is graph
+
     @cached_property
     def edges(self) -> list[tuple[str, str]]:
         """The links by number."""
@@ -83,24 +89,23 @@ class ShortestPaths:
 
     @cached_property
     def _arrays(self) -> GraphArrays:
-        ends = self.ends(self.edges)
+        ends = self.ends(self._graph.edges)
         src, dst = ends[:, 0].copy(), ends[:, 1].copy()
-        up, down = self._leaves()
+        up, down = _leaves(src, dst, len(self.nodes))
         inner = np.flatnonzero((up[src] < 0) & (up[dst] < 0))
         first_out, out = _sorted_by_node(src, inner, len(self.nodes))
         first_in, into = _sorted_by_node(dst, inner, len(self.nodes))
-        return GraphArrays(src, dst, self._costs(inner), up, down, first_out, out, first_in, into)
+        return GraphArrays(src, dst, self._costs(src, inner), up, down, first_out, out, first_in, into)
 
-    def _costs(self, inner: Ints) -> Ints:
+    def _costs(self, src: Ints, inner: Ints) -> Ints:
         """Return the cost of each link between nodes that are no leaves, as whole numbers, which add up exactly."""
-        kinds, costs = node_kinds(self._graph), np.zeros(len(self.edges), np.int64)
-        edges = [self.edges[link] for link in inner.tolist()]
-        widths = [self._graph.edges[edge]["bandwidth"] for edge in edges]
-        narrowest = min((width for width in widths if width < inf), default=1.0)
-        costs[inner] = [
-            LINK + PROCESSOR_BETWEEN * (kinds[src] in ("gpu", "cpu")) + round(NARROWEST * narrowest / width)
-            for (src, _), width in zip(edges, widths, strict=True)
-        ]
+        kinds, costs = node_kinds(self._graph), np.zeros(len(src), np.int64)
+        rates = self._graph.edges(data="bandwidth")
+        widths = np.fromiter((width for _, _, width in rates), np.float64, len(src))[inner]
+        narrowest = widths.min(initial=inf)
+        narrowness = np.rint(NARROWEST * (narrowest if narrowest < inf else 1.0) / widths).astype(np.int64)
+        is_processor = np.array([kinds[node] in ("gpu", "cpu") for node in self.nodes])
+        costs[inner] = LINK + PROCESSOR_BETWEEN * is_processor[src[inner]] + narrowness
         return costs
 
     @cached_property
@@ -114,19 +119,16 @@ class ShortestPaths:
         """Arrays and scratch as lists, which plain Python reads faster."""
         return GraphArrays(*(column.tolist() for column in self._arrays)), [column.tolist() for column in self._scratch]
 
-    def _leaves(self) -> tuple[Ints, Ints]:
-        """Return of each node the link to its only neighbour and the one from it; -1 of nodes that are no leaves."""
-        up, down = np.full(len(self.nodes), -1), np.full(len(self.nodes), -1)
-        after = dict(self._graph.adjacency())
-        before = dict(self._graph.reverse(copy=False).adjacency())
-        for number, node in enumerate(self.nodes):
-            if len(after[node]) == len(before[node]) == 1:
-                (other,) = after[node]
-                if other in before[node] and len(after[other]) > 1:
-                    up[number], down[number] = self.link[node, other], self.link[other, node]
-        return up, down
+    @cached_property
+    def speeds(self) -> npt.NDArray[np.float64]:
+        """Of each link the bytes/s for one message and for several, and the seconds of latency, shape [3, links]."""
+        edges = self._graph.edges(data=True)
+        rows = [
+            (data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"]), data["latency"]) for *_, data in edges
+        ]
+        return np.array(rows, dtype=np.float64).reshape(-1, 3).T.copy()
 
-    def ends(self, pairs: Sequence[tuple[str, str]]) -> Ints:
+    def ends(self, pairs: Collection[tuple[str, str]]) -> Ints:
         """Return the nodes of pairs as numbers, shape [pairs, 2]. Raise InputError for one that is not there."""
         names = chain.from_iterable(pairs)
         try:
@@ -205,6 +207,50 @@ class ShortestPaths:
         """Return the nodes of a path of links, both ends included."""
         pairs = [self.edges[link] for link in links]
         return (*(src for src, _ in pairs), pairs[-1][1]) if pairs else ()
+
+
+_kept: ContextVar[list[ShortestPaths] | None] = ContextVar("kept_paths", default=None)
+
+
+@contextmanager
+def keeping_paths() -> Iterator[None]:
+    """Within the context, work out once what searches need of the last network, which must not be changed meanwhile."""
+    token = _kept.set([])
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
+    """Return the shortest paths in a graph: within ``keeping_paths`` those at hand, where they are in this graph.
+
+    >>> import simcomm
+    >>> graph = simcomm.star(2, "10 Gbit/s", "5 us").graph
+    >>> with keeping_paths():
+    ...     find_shortest_paths(graph) is find_shortest_paths(graph)
+    True
+    """
+    kept = _kept.get()
+    if kept and kept[0].is_of(graph):
+        return kept[0]
+    found = ShortestPaths(graph)
+    if kept is not None:
+        kept[:] = [found]
+    return found
+
+
+def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
+    """Return of each node the link to its only neighbour and the one from it; -1 of nodes that are no leaves."""
+    leaving, coming = np.bincount(src, minlength=nodes), np.bincount(dst, minlength=nodes)
+    up, down = np.full(nodes, -1), np.full(nodes, -1)
+    up[src] = down[dst] = np.arange(len(src))  # of a node with one of each
+    leaves = np.flatnonzero((leaving == 1) & (coming == 1))
+    other = dst[up[leaves]]
+    leaves = leaves[(src[down[leaves]] == other) & (leaving[other] > 1)]
+    found = np.full((2, nodes), -1)
+    found[:, leaves] = up[leaves], down[leaves]
+    return found[0], found[1]
 
 
 def _neighbours(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:

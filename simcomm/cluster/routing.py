@@ -23,7 +23,7 @@ from collectives.checks import check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
 from simcomm.cluster.graph import P2P_LEVELS, check_is_graph, node_kind, node_kinds, rank_nodes
-from simcomm.cluster.paths import MOST_NAMED, Ints, RouteLinks, ShortestPaths, check_hops
+from simcomm.cluster.paths import MOST_NAMED, Ints, RouteLinks, check_hops, find_shortest_paths
 from simcomm.hashing import hash_numbers
 
 Route = tuple[str, ...]  # nodes, both ends included
@@ -37,7 +37,7 @@ class Router:
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         check_is_graph(graph)
         self.graph = graph
-        self.paths = ShortestPaths(graph)
+        self.paths = find_shortest_paths(graph)
         self._known: dict[tuple[str, str], Route] = {}
         self._hops = 0  # of the routes that are known
 

@@ -9,6 +9,7 @@ import numpy as np
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
+from simcomm.cluster.paths import find_shortest_paths
 from simcomm.cluster.routing import Router
 from simcomm.compiled.kernel.arrays import Floats, Ints
 
@@ -91,11 +92,7 @@ def _link_figures(cluster: Cluster, goodput: float) -> tuple[Floats, Floats, Flo
         figures = link.bandwidth * goodput, link.latency
         bandwidth, delay = (np.broadcast_to(np.float64(figure), hosts * (hosts - 1)) for figure in figures)
         return bandwidth, bandwidth, delay
-    rows = [
-        (data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"]), data["latency"])
-        for _, _, data in cluster.graph.edges(data=True)
-    ]
-    alone, shared, latency = np.array(rows, dtype=np.float64).reshape(-1, 3).T.copy()
+    alone, shared, latency = find_shortest_paths(cluster.graph).speeds
     return alone * goodput, shared * goodput, latency
 
 
