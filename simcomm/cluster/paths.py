@@ -100,8 +100,8 @@ class ShortestPaths:
     def _costs(self, src: Ints, inner: Ints) -> Ints:
         """Return the cost of each link between nodes that are no leaves, as whole numbers, which add up exactly."""
         kinds, costs = node_kinds(self._graph), np.zeros(len(src), np.int64)
-        rates = self._graph.edges(data="bandwidth")
-        widths = np.fromiter((width for _, _, width in rates), np.float64, len(src))[inner]
+        links = self._graph.edges(data=True)
+        widths = np.fromiter((data["bandwidth"] for *_, data in links), np.float64, len(src))[inner]
         narrowest = widths.min(initial=inf)
         narrowness = np.rint(NARROWEST * (narrowest if narrowest < inf else 1.0) / widths).astype(np.int64)
         is_processor = np.array([kinds[node] in ("gpu", "cpu") for node in self.nodes])
