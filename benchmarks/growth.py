@@ -109,7 +109,8 @@ def run(ranks, cluster):
         simcomm.train(asked, cluster, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
         return 3 * message_count(unverified_schedule(asked.gradient_sync, ranks))
     if part == "changes":
-        simcomm.run(algorithm, cluster, 1 << 26, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
+        record = "brief waits" if trouble else False  # as predict asks who waited for whom
+        simcomm.run(algorithm, cluster, 1 << 26, record=record, trouble=trouble or NO_TROUBLE, engine="compiled")
         return message_count(unverified_schedule(algorithm, ranks))
     asked = EngineInput(Request(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
     return (by_events if part == "messages" else simulate)(asked).messages
