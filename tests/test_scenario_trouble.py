@@ -207,6 +207,13 @@ def test_predict_shows_it(tmp_path: Path, ringlab: Ringlab):
     assert json.loads((tmp_path / "out.json").read_text())["what_if"][3]["training"][0]["step_s"] is None
 
 
+def test_what_is_a_small_part_of_the_critical_path_is_not_named(tmp_path: Path, ringlab: Ringlab):
+    for hosts, said in ((8, "the largest part is messages"), (128, "no part of that is larger than 10%")):
+        given = STAR + "[trouble.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
+        done = ringlab("predict", scenario(tmp_path, given), "--set", f"cluster.hosts={hosts}")
+        assert done.status == 0 and said in " ".join(done.out.split())
+
+
 def test_compare_refuses_trouble(tmp_path: Path, ringlab: Ringlab):
     text = STAR[STAR.index("[collective]") :] + '[cluster]\npreset = "this-machine"\n[trouble.compute]\n'
     done = ringlab("compare", scenario(tmp_path, text + 'distribution = "uniform"\nmean = 0.1\n'))

@@ -84,6 +84,8 @@ def _main_cause(waiting: Waiting) -> str:
         name, has = " - ".join(link.between), f"{link.share:.3g} of its bandwidth"
         return f"; {link.s / whole:.0%} of that is messages over {name}, which has {has}"
     part = waiting.critical_path[0]
+    if part.s < LEAST_BLAME * whole:
+        return f"; no part of that is larger than {LEAST_BLAME:.0%}"
     return f"; the largest part is {part.what}, {part.s / whole:.0%}"
 
 
