@@ -82,4 +82,8 @@ def main() -> None:
 if __name__ == "__main__":
     from simcomm.machine_code import main as compile_all  # by which name other processes find its functions
 
-    compile_all()
+    try:
+        compile_all()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
