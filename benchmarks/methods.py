@@ -4,7 +4,7 @@
 
 A method is timed from an input whose schedule is built and whose routes are found to its timing, with all code loaded;
 the least of the repetitions counts. Building the schedule and finding routes, which every method needs, are timed too.
-Methods that do not apply, and schedules of more than ``MOST`` messages by events, have no time.
+Methods that do not apply, and what the engine refuses for its size, have no time.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from typing import Any
 
 import simcomm
 from collectives import Request, Transport, find_algorithm, library
+from collectives.errors import TooLarge
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from collectives.schedule.cyclic import CyclicSchedule
@@ -31,7 +32,7 @@ from simcomm.compiled.timing import Timing
 RESULTS = Path(__file__).parent / "results" / "methods.json"
 BANDWIDTH, LATENCY = "100 Gbit/s", "1 us"
 ELEMENTS = 1 << 24  # of a buffer: 64 MiB
-MOST = MOST_MESSAGES  # by events, or pairs
+MOST = MOST_MESSAGES  # pairs, beyond which routes are not looked for
 LONG = 0.5  # seconds
 MOST_ASKED = 1024  # ranks for schedules that are not cyclic
 NAMES = (
@@ -95,9 +96,8 @@ def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repe
     row: Row = {"algorithm": name, "cluster": where, "ranks": cluster.world_size, "messages": given.posted}
     row["routes"] = seconds(lambda: given.routes)
     for method, call in METHODS.items():
-        takes_long = method == "events" and given.posted > MOST
-        row[method] = None if takes_long else least_seconds(call, ready, repetitions)
-    row["taken"] = next((method for method in ("max-plus", "quotient") if row[method] is not None), "events")
+        row[method] = least_seconds(call, ready, repetitions)
+    row["taken"] = next((method for method in METHODS if row[method] is not None), "none: it is refused for its size")
     if row["taken"] == "quotient" and given.posted < QUOTIENT_FROM:
         row["taken"] = "events"
     return row
@@ -106,12 +106,15 @@ def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repe
 def least_seconds(
     call: Callable[[EngineInput], Timing | None], ready: Callable[[], EngineInput], repetitions: int
 ) -> float | None:
-    """Return the least time of a method, timed once if that is long; None where it does not apply."""
+    """Return the least time of a method, timed once if that is long; None where it does not apply or is refused."""
     found = list[float]()
     while len(found) < repetitions and (not found or found[-1] < LONG):
         given = ready()
         begin = perf_counter()
-        applies = call(given) is not None
+        try:
+            applies = call(given) is not None
+        except TooLarge:
+            applies = False
         found.append(perf_counter() - begin)
         if not applies:
             return None
