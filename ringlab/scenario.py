@@ -364,7 +364,13 @@ class Scenario(scenarios.Scenario):
         return found
 
     def write_report(
-        self, answer: "Comparison | Prediction", path: Path | str, *, calibration: Source = None, backend: str = "gloo"
+        self,
+        answer: "Comparison | Prediction",
+        path: Path | str,
+        *,
+        calibration: Source = None,
+        backend: str = "gloo",
+        progress: Progress | None = None,
     ) -> None:
         """Write a prediction or a comparison as one HTML page with pictures.
 
@@ -377,7 +383,7 @@ class Scenario(scenarios.Scenario):
         from ringlab.answers.comparison_report import write_report  # imports what draws
 
         found = getattr(answer, "calibration", None) or find_calibration(self, calibration, backend)
-        write_report(answer, self, found, path)
+        write_report(answer, self, found, path, progress)
 
 
 def load(reference: str | Path, *overrides: str) -> Scenario:

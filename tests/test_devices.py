@@ -21,6 +21,19 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return in_this_process(monkeypatch, capsys)
 
 
+def test_predictions_are_counted_as_they_are_made() -> None:
+    told = list[tuple[int, int, int, str]]()
+    ringlab.predict_devices(
+        "star8",
+        [1, 8],
+        RATED,
+        "training.gradient_sync='ring'",
+        what_if="batch=8,32",
+        tick=lambda *now: told.append(now),
+    )
+    assert [now[1:3] for now in told] == [(0, 4), (1, 4), (2, 4), (3, 4)] and told[1][3] == "predictions, 8 devices"
+
+
 def test_one_device_has_its_rate_and_more_have_less_each() -> None:
     found = ringlab.predict_devices("star8", [1, 2, 4, 8], RATED, "training.gradient_sync='ring'")
     rows = found.cases[0].rows

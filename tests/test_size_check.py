@@ -254,6 +254,13 @@ def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch
         answer.predict(engine="simpy")
 
 
+def test_what_is_far_too_much_for_simpy_is_not_written_down_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcomm.size_limits.MOST_SIMPY", 5_000)
+    monkeypatch.setattr("simcomm.size_limits.compact_schedule", Mock(side_effect=AssertionError("it is written down")))
+    with pytest.raises(TooLarge, match=r"its about 89,\d\d\d messages are too many for the simpy engine"):
+        simcomm.run("all_to_all/pairwise", simcomm.star(300, "1 GB/s", "1 us"), 4096, engine="simpy")
+
+
 def test_a_trace_that_is_too_large_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     check_traceable(load("star8"))
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)

@@ -3,6 +3,7 @@
 import json
 import re
 from base64 import b64decode
+from contextlib import nullcontext
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +18,7 @@ import ringlab
 import viz
 from collectives.errors import InputError
 from collectives.units import format_time
+from ringlab.answers.progress import NoProgress
 from viz.accuracy import Dots, accuracy_figure
 from viz.report.document import render_report
 from viz.report.tables import (
@@ -253,6 +255,30 @@ def test_a_predicted_report_holds_its_cluster_waterfall_curve_and_player(tmp_pat
     assert "iframe" in Page(page).tags
     assert '<p class="answer">star of 8 hosts, 10 Gbit/s: with ring a step takes 248 ms' in page
     assert answer.limits in Page(page).words
+
+
+@pytest.mark.parametrize(("world_size", "most"), [(1, 1_000_000), (8, 10)])
+def test_a_report_leaves_out_runs_without_messages_and_with_too_many(
+    world_size: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = ringlab.load("star8", f"cluster.world_size={world_size}", "collective.sizes=64 KiB")
+    answer = scenario.predict()
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", most)
+    monkeypatch.setattr("simcomm.engine_choice.FEW", 0)
+    scenario.write_report(answer, tmp_path / "report.html")
+    assert "iframe" not in Page((tmp_path / "report.html").read_text(encoding="utf-8")).tags
+
+
+def test_a_report_says_that_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, tasks = ringlab.load("star8", "collective.sizes=64 KiB"), list[str]()
+
+    def task(self: NoProgress, text: str, late_s: float = 0.0) -> Any:
+        tasks.append(text)
+        return nullcontext(lambda *_: None)
+
+    monkeypatch.setattr(NoProgress, "task", task)
+    scenario.write_report(scenario.predict(), tmp_path / "report.html", progress=NoProgress())
+    assert tasks[-1] == f"writing {tmp_path / 'report.html'}"
 
 
 def test_a_notebook_shows_conclusions_and_tables() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from re import findall
@@ -14,12 +15,15 @@ from matplotlib.text import Text
 from typer.testing import CliRunner
 
 import ringlab
+import simcomm
 import viz
 from collectives import InputError, Message, Span, Trace
+from collectives.errors import TooLarge
 from collectives.records.path_parts import divide_path
 from collectives.records.waits import critical_path
 from ringlab.answers.figures import SideBySide
 from ringlab.answers.plots import scaling_curves, waterfall
+from ringlab.answers.progress import NoProgress
 from ringlab.cli import app
 from viz.accuracy import Dots, accuracy_figure
 from viz.path_strip import path_figure
@@ -65,6 +69,24 @@ def test_without_a_training_the_waterfall_shows_collectives_at_the_largest_size(
         (one.algorithm, one.time_s) for one in answer.collectives if one.bytes == largest
     ]
     assert subtitle.startswith("all_reduce of 8 MiB")
+
+
+def test_points_of_a_curve_that_are_too_large_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, notes = simcomm.train, list[str]()
+
+    def train_few(training, cluster, most=4, **options):
+        if cluster.world_size > most:
+            raise TooLarge(f"{cluster.world_size} ranks are too many")
+        return train(training, cluster, **options)
+
+    monkeypatch.setattr(NoProgress, "note", lambda self, text: notes.append(text))
+    monkeypatch.setattr(simcomm, "train", train_few)
+    curves = scaling_curves(ringlab.load("star8"), None, progress=NoProgress())
+    assert [list(curve.world_sizes) for curve in curves] == [[2, 3, 4]] * 2
+    assert notes == ["Left out: 6 ranks are too many; 8 ranks are too many."]
+    monkeypatch.setattr(simcomm, "train", partial(train_few, most=0))
+    with pytest.raises(TooLarge, match="2 ranks are too many"):
+        scaling_curves(ringlab.load("star8"), None)
 
 
 def test_the_scaling_curve_is_that_of_predictions_on_fewer_hosts() -> None:

@@ -1,11 +1,13 @@
 """The report of a prediction or a comparison: its pictures, its player and its tables, in one file."""
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import viz
-from collectives.errors import InputError
+from collectives.errors import InputError, TooLarge
 from collectives.records.calibration import Calibration
 from collectives.units import format_size, format_time
 from ringlab.answers.comparison import Comparison
@@ -14,6 +16,7 @@ from ringlab.answers.figures import SideBySide
 from ringlab.answers.played_runs import beside_measured, predict_runs
 from ringlab.answers.plots import describe_curves, scaling_curves, waterfall
 from ringlab.answers.prediction import MOST_LOOKED_AT
+from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from scenarios import Scenario
 from simcomm.cluster.calibrated import resolve_transport
@@ -29,29 +32,50 @@ from viz.waterfall import MOST_BARS, waterfall_figure
 
 
 def write_report(
-    answer: ScenarioAnswer[Any], scenario: Scenario, calibration: Calibration | None, path: Path | str
+    answer: ScenarioAnswer[Any],
+    scenario: Scenario,
+    calibration: Calibration | None,
+    path: Path | str,
+    progress: Progress | None = None,
 ) -> None:
     """Write the answer as one HTML page: its cluster, waterfall, scaling curve and player, and predicted and measured.
 
-    What is too large to be drawn is left out. Raises InputError for another suffix than ``.html``.
+    What is too large to be drawn is left out, and so is a run in which nothing is sent. Raises InputError for another
+    suffix than ``.html``.
     """
     viz.check_file(path, "a report")
     compared = dict(_compared(answer)) if isinstance(answer, Comparison) else {}
-    runs = predict_runs(scenario, calibration) if scenario.collective else []
-    viz.write_report(
-        answer.to_dict() | {"limits": getattr(answer, "limits", "")},
-        dict(_pictures(answer, scenario, calibration)),
-        path,
-        _player(answer, scenario, runs),
-        compared,
-        headline(answer),
-        dict(_critical(runs)),
-        list(_assumptions(scenario, calibration)),
-    )
+    with computing(progress, f"writing {path}") as tick:
+        runs = _runs(scenario, calibration, tick) if scenario.collective else []
+        viz.write_report(
+            answer.to_dict() | {"limits": getattr(answer, "limits", "")},
+            dict(_pictures(answer, scenario, calibration, tick, progress)),
+            path,
+            _player(answer, scenario, runs),
+            compared,
+            headline(answer),
+            dict(_critical(runs)),
+            list(_assumptions(scenario, calibration)),
+        )
+
+
+def _runs(scenario: Scenario, calibration: Calibration | None, tick: Tick) -> list[PlayedRun]:
+    """Return the runs that the player shows; none where one of them is too large to be looked at."""
+    try:
+        runs = predict_runs(scenario, calibration, tick=tick)
+    except TooLarge:
+        return []
+    traces = [run.trace for run in runs]
+    shown = [(len(one.messages) > 0 or one.failure is not None) and 0 < one.elapsed < inf for one in traces]
+    return list(compress(runs, shown))
 
 
 def _pictures(
-    answer: ScenarioAnswer[Any], scenario: Scenario, calibration: Calibration | None
+    answer: ScenarioAnswer[Any],
+    scenario: Scenario,
+    calibration: Calibration | None,
+    tick: Tick,
+    progress: Progress | None,
 ) -> Iterator[tuple[str, bytes]]:
     """Yield caption and picture of the cluster, the waterfall and the scaling curve, each where there is one."""
     cluster = _calibrated(scenario, calibration)
@@ -64,7 +88,7 @@ def _pictures(
         )
         yield said, _png(waterfall_figure("Where the time goes", subtitle, bars))
     try:
-        curves = scaling_curves(scenario, calibration)
+        curves = scaling_curves(scenario, calibration, tick, progress)
     except InputError:  # no training in it, or no calibration for fewer ranks
         return
     yield (

@@ -1,6 +1,6 @@
 """``DevicesAnswer``: a training on 1, 2, 4 ... N devices: rate, efficiency, where a step's seconds go, memory, cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import sqrt
@@ -17,9 +17,11 @@ from collectives.records.model_profile import (
 )
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
+from collectives.units import count
 from collectives.workload import ComputePhases
 from ringlab.answers.devices_rows import Case, DevicesRow, Refused
 from ringlab.answers.devices_words import conclude
+from ringlab.answers.progress import Tick
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
 from scenarios.devices_form import SpreadTraining, read_spread_training
@@ -105,11 +107,12 @@ def predict_devices(
     devices: Sequence[int],
     *overrides: str,
     what_if: str | None = None,
+    tick: Tick = lambda *_: None,
 ) -> DevicesAnswer:
     """Predict a scenario's training on each number of devices; ``what_if`` varies a key, as ``batch=16,32,64``.
 
-    A number of devices that the mesh or their memory refuses is left out with the reason, unless all are. Raises
-    InputError.
+    A number of devices that the mesh or their memory refuses is left out with the reason, unless all are.
+    ``tick`` is told how many are predicted. Raises InputError.
 
     >>> found = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
     >>> [round(row.efficiency, 2) for row in found.cases[0].rows]
@@ -120,10 +123,14 @@ def predict_devices(
     key, values = _parse_what_if(what_if)
     cases, base = list[Case](), read_spread_training(scenario, overrides)
     spread, model, last = base, None, None
-    for value in values:
+    for place, value in enumerate(values):
+
+        def on_row(number: int, before: int = place * len(devices)) -> None:
+            tick(0, before + number, len(values) * len(devices), f"predictions, {count(devices[number], 'device')}")
+
         spread = _read_with(scenario, overrides, key, value)
         model = _step_model(spread, base.batch_size)
-        case, found = _case(value, spread, model, devices)
+        case, found = _case(value, spread, model, devices, on_row)
         cases.append(case)
         last = found or last
     assert model is not None
@@ -167,11 +174,12 @@ def _read_with(scenario: str | Path, overrides: Sequence[str], key: str | None, 
 
 
 def _case(
-    value: str, spread: SpreadTraining, model: StepModel, devices: Sequence[int]
+    value: str, spread: SpreadTraining, model: StepModel, devices: Sequence[int], on_row: Callable[[int], None]
 ) -> tuple[Case, StepPrediction | None]:
-    """Return the rows of a value, and the last step that is predicted."""
+    """Return the rows of a value, and the last step that is predicted; ``on_row`` is told the place of each before."""
     rows, refused, last = list[DevicesRow](), list[Refused](), None
-    for number in devices:
+    for place, number in enumerate(devices):
+        on_row(place)
         try:
             found = model.predict(spread.parallelism, number, spread.batch_size)
         except InputError as error:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import simcomm
 import viz
-from collectives.errors import InputError
+from collectives.errors import InputError, TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.summary import PHASES
 from collectives.units import count, format_size
-from ringlab.answers.announcing import announce, announce_building, expect
-from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, training_figures
+from collectives.workload import Training
+from ringlab.answers.announcing import Expected, announce, announce_building, expect
+from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, training_figures
 from ringlab.answers.pictures import Picture
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import predict
@@ -20,6 +21,7 @@ from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.winner_maps import doublings
 from ringlab.answers.workload import predictable, resolve_training
 from scenarios import Scenario
+from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE
 
 KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
@@ -120,8 +122,8 @@ def scaling_curves(
 ) -> list[viz.Curve]:
     """Simulate each training on the first hosts of its cluster, for numbers of ranks that double.
 
-    ``progress`` is told how many messages there are and how long that should take. Raises InputError for a scenario
-    without a training, or on this machine, whose calibration is for all its ranks.
+    ``progress`` is told how many messages there are, how long that should take, and what is too large and left out.
+    Raises InputError for a scenario without a training, or on this machine, whose calibration is for all its ranks.
     """
     trainings, whole = predictable(scenario.trainings), scenario.cluster
     if not trainings:
@@ -131,19 +133,52 @@ def scaling_curves(
     world_sizes = doublings(whole.world_size)
     firsts = [whole.on_first(ranks) for ranks in world_sizes]
     announce_building(trainings, whole.world_size, progress)
-    points = [[resolve_training(training, first, calibration) for first in firsts] for training in trainings]
-    expected = [[expect(one, first) for one, first in zip(row, firsts, strict=True)] for row in points]
-    done, total = 0, sum(one.messages for row in expected for one in row)
-    seconds = sum(one.seconds for row in expected for one in row)
+    points, refused = _points(trainings, firsts, calibration)
+    if not any(points):
+        raise refused[0]
+    done, total = 0, sum(one.expected.messages for row in points for one in row)
+    seconds = sum(one.expected.seconds for row in points for one in row)
     announce(progress, f"{total:,} messages to simulate for {count(len(points), 'curve')}", seconds)
     curves = []
-    for training, row, counted in zip(trainings, points, expected, strict=True):
-        found = []
-        for one, first, number in zip(row, firsts, counted, strict=True):
+    for training, row in zip(trainings, points, strict=True):
+        found: dict[int, TrainingFigures[float | None]] = {}
+        for one, first, expected in row:
             tick(0, done, total, f"messages, {training.sync_name}, {count(first.world_size, 'rank')}")
-            trace = simcomm.train(one, first, calibration=calibration, record=False)
-            found.append(training_figures(trace, one))
-            done += number.messages
-        rates, shares = [one.samples_per_s for one in found], [one.scaling_efficiency for one in found]
-        curves.append(viz.Curve(training.sync_name, world_sizes, rates, shares))
+            try:
+                trace = simcomm.train(one, first, calibration=calibration, record=False)
+                found[first.world_size] = training_figures(trace, one)
+            except TooLarge as error:
+                refused.append(error)
+            done += expected.messages
+        rates = [one.samples_per_s for one in found.values()]
+        shares = [one.scaling_efficiency for one in found.values()]
+        curves.append(viz.Curve(training.sync_name, list(found), rates, shares))
+    if not any(curve.world_sizes for curve in curves):
+        raise refused[0]
+    if refused and progress is not None:
+        progress.note(f"Left out: {'; '.join(dict.fromkeys(map(str, refused)))}.")
     return curves
+
+
+class _Point(NamedTuple):
+    """A training on so many hosts, and what there is to simulate for it."""
+
+    training: Training
+    cluster: Cluster
+    expected: Expected
+
+
+def _points(
+    trainings: Sequence[Training], firsts: Sequence[Cluster], calibration: Calibration | None
+) -> tuple[list[list[_Point]], list[TooLarge]]:
+    """Return the points of each training's curve, and why others are left out."""
+    points, refused = list[list[_Point]](), list[TooLarge]()
+    for training in trainings:
+        points.append([])
+        for first in firsts:
+            try:
+                one = resolve_training(training, first, calibration)
+                points[-1].append(_Point(one, first, expect(one, first)))
+            except TooLarge as error:
+                refused.append(error)
+    return points, refused

@@ -62,7 +62,7 @@ def compare(
 
     def write_report() -> None:
         if report is not None:
-            loaded.write_report(answer, report, calibration=calibration, backend=backend)
+            loaded.write_report(answer, report, calibration=calibration, backend=backend, progress=TerminalProgress())
 
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_report)
 

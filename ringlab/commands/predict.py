@@ -71,6 +71,7 @@ def _predict_once(
     report: Path | None,
     explain: bool,
 ) -> None:
+    from ringlab.answers.progress import computing
     from ringlab.terminal.calibration_offer import offer_calibration
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
@@ -90,11 +91,12 @@ def _predict_once(
 
     def write_trace() -> None:
         if trace is not None and not answer.interrupted:
-            loaded.trace(calibration=calibration, engine=engine).write(trace)
+            with computing(TerminalProgress(), f"writing {trace}"):
+                loaded.trace(calibration=calibration, engine=engine).write(trace)
 
     def write_report() -> None:
         if report is not None and not answer.interrupted:
-            loaded.write_report(answer, report, calibration=calibration)
+            loaded.write_report(answer, report, calibration=calibration, progress=TerminalProgress())
 
     write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace, write_report)
     if answer.interrupted:
@@ -136,8 +138,8 @@ def _predict_devices(
     if trace is not None and not may_have_timeline(scenario, counts, *set_keys, what_if=what_if):
         raise _no_timeline(trace)
     on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
-    with computing(TerminalProgress(), f"predicting {scenario} on {on}"):
-        answer = predict_devices(scenario, counts, *set_keys, what_if=what_if)
+    with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
+        answer = predict_devices(scenario, counts, *set_keys, what_if=what_if, tick=tick)
     writers = [partial(answer.draw, plot)] if plot is not None else []
     if trace is not None:
         writers.append(partial(_write_timeline, answer, trace))
