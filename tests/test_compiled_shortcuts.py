@@ -221,16 +221,25 @@ def test_who_waited_for_whom_is_kept_without_messages_only_where_steps_tell_it()
     assert shared.method == "events"
     assert not isinstance(shared, BriefTrace)
     assert not len(shared.messages)
+    job = Training(library()["all_reduce/direct"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
+    trained = train(job, racked, trouble=late, engine="compiled", record="brief waits")
+    assert not isinstance(trained, BriefTrace) and not len(trained.messages) and len(trained.spans.named("sync"))
 
 
-def test_who_waited_for_whom_in_a_training_is_read_from_steps_too():
+@pytest.mark.parametrize("late", [RankTrouble(1, 1.5), RankTrouble(3, 0.5)])
+def test_who_waited_for_whom_in_a_training_is_read_from_steps_too(late: RankTrouble):
     job = Training(library()["all_reduce/ring"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
-    asked = {"trouble": Trouble((RankTrouble(1, 1.5),), messages=Jitter("exponential", 1e-5)), "engine": "compiled"}
-    full, brief = (train(job, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked) for each in (True, "waits"))
-    assert (full.method, brief.method) == ("events", "max-plus")
-    assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9)
-    paths = [[leg[:3] for leg in critical_path(trace)] for trace in (full, brief)]
-    assert paths[0] == paths[1]
+    asked = {"trouble": Trouble((late,), messages=Jitter("exponential", 1e-5)), "engine": "compiled"}
+    full, *brief = (
+        train(job, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked)
+        for each in (True, "waits", "brief waits")
+    )
+    for each in brief:
+        assert (full.method, each.method, len(each.messages)) == ("events", "max-plus", 0)
+        assert waiting_seconds(each) == pytest.approx(waiting_seconds(full), rel=1e-9)
+        paths = [[leg[:3] for leg in critical_path(trace)] for trace in (full, each)]
+        assert paths[0] == paths[1]
+        assert sum(leg.seconds for leg in critical_path(each)) == pytest.approx(full.elapsed, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", [*CYCLIC, *TWO_CHANNELS])

@@ -410,8 +410,7 @@ def _repeat(
     on_run: Callable[[], None],
     steps: int = 1,
 ) -> tuple[Trace, TroubleFigures]:
-    of_more = BRIEF_WAITS if isinstance(row.asked, Request) else False
-    record = WAITS if row.messages <= MOST_RECORDED else of_more
+    record = WAITS if row.messages <= MOST_RECORDED else BRIEF_WAITS
     return repeat(row.trouble, row.cluster, simulate, seconds, record=record, steps=steps, on_run=on_run)
 
 

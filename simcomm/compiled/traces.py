@@ -39,8 +39,9 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
         failed = failures(inputs.trouble, timing.failed)
         only = replace(only, elapsed=end.last, facts=facts, failed=failed, unfinished=list(end.unfinished))
     if timing.by_steps is not None:
-        division = division_seconds(inputs) if inputs.request.op == "mean" else np.zeros(len(timing.finished))
-        return BriefTrace.of(only, waited_by_steps(timing.by_steps), path_by_steps(timing.by_steps, division))
+        division = _trace_mean_division(inputs, timing)
+        path = path_by_steps([(0.0, timing.by_steps)], division, timing.finished)
+        return BriefTrace.of(only, waited_by_steps([timing.by_steps]), path)
     if not record or timing.times is None:
         return only
     spans = join_spans([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()

@@ -13,12 +13,13 @@ import numpy as np
 from collectives.records.messages import Messages, join_messages
 from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace
-from collectives.records.waits import WAITS, Recording
+from collectives.records.waits import BRIEF_WAITS, WAITS, BriefTrace, Recording
 from collectives.workload import ComputePhases
-from simcomm.compiled.engine import by_shortcut, one_by_one
+from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
 from simcomm.compiled.shortcuts.standstill import Standstill
+from simcomm.compiled.shortcuts.step_waits import path_by_steps, waited_by_steps
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import (
     failures,
@@ -80,7 +81,9 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     """
     if inputs.transport.tcp is not None:
         return None
-    if record and steps:
+    if record == BRIEF_WAITS and steps * inputs.posted > MOST_BRIEF:
+        record = False
+    if record and record != BRIEF_WAITS and steps:
         inputs.check_number(MOST_RECORDED // steps)
         inputs = inputs if record == WAITS else inputs.with_table()
     division = inputs.transport.gamma * inputs.request.nbytes
@@ -97,6 +100,8 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         if step and (base < rest.last or any(one.is_under_way for one in rest.unfinished)):
             return None
         syncs.append(_sync(inputs, begin, base, step, record, syncs))
+        if record == BRIEF_WAITS and syncs[-1].timing.by_steps is None:
+            record = False
         ranks.failed |= syncs[-1].timing.failed
         synced = base + syncs[-1].timing.finished
         now = syncs[-1].standstill()
@@ -105,6 +110,12 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         ready = ranks.compute(divided, compute.optimizer, step, OPTIMIZER)
         spans += _spans(step, ("reduce", synced, divided), ("sync", begin, divided), ("optimizer", divided, ready))
     elapsed = float(ready.max())
+    runs = [(sync.base, sync.timing.by_steps) for sync in syncs if sync.timing.by_steps is not None]
+    if elapsed < inf and record and len(runs) == len(syncs):
+        work = (span for span in spans if span.name != "sync")
+        brief = _trace(inputs, elapsed, spans, syncs, record=False)
+        return BriefTrace.of(brief, waited_by_steps(run for _, run in runs), path_by_steps(runs, work, ready))
+    record = record != BRIEF_WAITS and record
     if elapsed < inf:
         return _trace(inputs, elapsed, spans, syncs, record)
     elapsed = max([rest.last, *(span.end for span in spans)])
@@ -127,9 +138,10 @@ def _sync(
         if now == then and last.inputs.starts is None and longest < min(until, until_then):
             return SimulatedSync(sync, base, last.timing)
     timing = None if record is True else by_shortcut(sync, record)
-    if timing is None and (sync.trouble.may_stop or record):
+    messages = record is True or record == WAITS
+    if timing is None and (sync.trouble.may_stop or messages):
         sync = sync.with_table()
-    return SimulatedSync(sync, base, timing or one_by_one(sync, messages=bool(record)))
+    return SimulatedSync(sync, base, timing or one_by_one(sync, messages=messages))
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:

@@ -38,7 +38,6 @@ class StepRun:
             ChannelRun(cyclic, channel, routes, sizes, starts, trouble, index) for channel in range(cyclic.channels)
         ]
         self.finished: Floats = np.max([channel.begun[-1] for channel in self.channels], axis=0)  # [ranks]: seconds
-        self.steps, self.index = cyclic.steps, index
 
     def messages(self) -> Messages:
         """Return all messages, without routes and in no order."""

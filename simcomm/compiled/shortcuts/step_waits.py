@@ -1,6 +1,6 @@
 """Who waited for whom in a max-plus run, and the chain of work that its end waited for, without a list of messages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 
 import numpy as np
@@ -14,11 +14,15 @@ from simcomm.compiled.shortcuts.step_times import ChannelRun, StepRun
 AT_ONCE = 1_000_000  # times that are subtracted from each other at once, which bounds the memory for that
 
 
-def waited_by_steps(run: StepRun) -> dict[tuple[int, int], float]:
-    """Return how long each rank waited, with its half of a message posted, for a peer's half: by (rank, peer)."""
-    p, ranks = len(run.finished), np.arange(len(run.finished))
-    pairs, seconds = [np.zeros(0, np.int64)], [np.zeros(0)]
-    for channel in run.channels:
+def waited_by_steps(runs: Iterable[StepRun]) -> dict[tuple[int, int], float]:
+    """Return how long each rank waited, with its half of a message posted, for a peer's half: by (rank, peer).
+
+    In all of the runs together, which are of the same ranks.
+    """
+    pairs, seconds, p = [np.zeros(0, np.int64)], [np.zeros(0)], 1
+    for channel in (channel for run in runs for channel in run.channels):
+        p = channel.begun.shape[1]
+        ranks = np.arange(p)
         for away in np.unique(channel.rows.away[channel.rows.sends]).tolist():
             peers = (ranks + away) % p
             for late, earlier, later in zip(_lateness(channel, away), (ranks, peers), (peers, ranks), strict=True):
@@ -46,37 +50,67 @@ def _lateness(channel: ChannelRun, away: int) -> tuple[Floats, Floats]:
     return for_receiver, for_sender
 
 
-def path_by_steps(run: StepRun, division: Floats) -> list[Leg]:
-    """Return the critical path of a run, the first leg first.
+def path_by_steps(runs: Iterable[tuple[float, StepRun]], spans: Iterable[Span], finished: Floats) -> list[Leg]:
+    """Return the critical path of what ranks did, the first leg first.
 
-    ``division`` [ranks] are the seconds for which each rank computes at the end. It is the path that
+    That are ``runs``, each from so many seconds on, and ``spans``; rank r ends at ``finished[r]``. It is the path that
     ``collectives.records.waits.critical_path`` finds among all messages.
     """
-    ends, legs = run.finished + division, list[Message | Span]()
-    for end in sorted(set(ends.tolist()), reverse=True):  # a rank that does nothing may come last
-        legs = [leg for rank in np.flatnonzero(ends == end).tolist() for leg in _legs_until(run, division, rank, end)]
+    work, legs = _Work(runs, spans), list[Message | Span]()
+    for end in sorted(set(finished.tolist()), reverse=True):  # a rank that does nothing may come last
+        legs = [leg for rank in np.flatnonzero(finished == end).tolist() for leg in work.until(rank, end)]
         if legs:
             break
     latest = max((leg.end for leg in legs), default=inf)
-    path, now = list[Message | Span](), [leg for leg in legs if leg.end == latest]
+    path, now = list[Leg](), [leg for leg in legs if leg.end == latest]
     while now:
-        leg = min(now, key=_precedence)
-        path.append(leg)
-        now = _legs_until(run, division, _late_rank(leg), leg.begin)
-    return [_leg(one) for one in reversed(path)]
+        last = min(now, key=_precedence)
+        path.append(_leg(last))
+        now = work.until(_late_rank(last), last.begin)
+    return path[::-1]
 
 
-def _leg(one: Message | Span) -> Leg:
-    if isinstance(one, Message):
-        return Leg("message", one.src, one.dst, one.begin, one.end)
-    return Leg(one.name, one.rank, one.rank, one.begin, one.end)
+class _Work:
+    """What took the ranks time."""
+
+    def __init__(self, runs: Iterable[tuple[float, StepRun]], spans: Iterable[Span]) -> None:
+        self.channels = [(base, channel) for base, run in runs for channel in run.channels]
+        self.spans: dict[int, list[Span]] = {}
+        for span in spans:
+            self.spans.setdefault(span.rank, []).append(span)
+
+    def until(self, rank: int, time: float) -> list[Message | Span]:
+        """Return what took a rank time and ended at ``time`` but for rounding."""
+        within = time * ROUNDING
+        found: list[Message | Span] = [*self.spans.get(rank, ())]
+        for base, channel in self.channels:
+            if base < time:
+                found += (_later(leg, base) for leg in _near(channel, rank, time - base, within))
+        return [leg for leg in found if time - within <= leg.end <= time + within and leg.begin < time]
+
+
+def _near(channel: ChannelRun, rank: int, time: float, within: float) -> Iterator[Message | Span]:
+    """Yield what a rank did in the steps of a channel that it had begun and had not ended before a time."""
+    begun = channel.begun[:, rank]
+    first, end = begun[1:].searchsorted(time - within), begun[:-1].searchsorted(time)
+    for step in range(first, end):
+        yield from channel.legs(rank, step)
+
+
+def _later(leg: Message | Span, seconds: float) -> Message | Span:
+    """Return what took time so much later."""
+    begin, end = leg.begin + seconds, leg.end + seconds
+    if isinstance(leg, Span):
+        return leg._replace(begin=begin, end=end)
+    posted = {"src_posted": leg.src_posted + seconds, "dst_posted": leg.dst_posted + seconds}
+    return leg._replace(begin=begin, end=end, **posted)
 
 
 def _precedence(leg: Message | Span) -> tuple[float, ...]:
     """Return what is least for the leg to be taken of those that end together: the one that began last."""
     if isinstance(leg, Message):
-        return -leg.begin, leg.src, leg.dst, leg.channel, leg.step, leg.chunk
-    return -leg.begin, leg.rank, leg.rank, leg.channel, leg.step, 0
+        return -leg.begin, leg.src, leg.dst, leg.collective, leg.channel, leg.step, leg.chunk
+    return -leg.begin, leg.rank, leg.rank, leg.collective, leg.channel, leg.step, 0
 
 
 def _late_rank(leg: Message | Span) -> int:
@@ -86,19 +120,7 @@ def _late_rank(leg: Message | Span) -> int:
     return leg.src if leg.dst_posted <= leg.src_posted else leg.dst
 
 
-def _legs_until(run: StepRun, division: Floats, rank: int, time: float) -> list[Message | Span]:
-    """Return what took a rank time and ended at ``time`` but for rounding."""
-    within = time * ROUNDING
-    found = [leg for channel in run.channels for leg in _near(channel, rank, time, within)]
-    end = float(run.finished[rank])
-    if division[rank] > 0:
-        found.append(Span(rank, "reduce", run.steps, end, end + float(division[rank]), collective=run.index))
-    return [leg for leg in found if time - within <= leg.end <= time + within and leg.begin < time]
-
-
-def _near(channel: ChannelRun, rank: int, time: float, within: float) -> Iterator[Message | Span]:
-    """Yield what a rank did in the steps of a channel that it had begun and had not ended before a time."""
-    begun = channel.begun[:, rank]
-    first, end = begun[1:].searchsorted(time - within), begun[:-1].searchsorted(time)
-    for step in range(first, end):
-        yield from channel.legs(rank, step)
+def _leg(one: Message | Span) -> Leg:
+    if isinstance(one, Message):
+        return Leg("message", one.src, one.dst, one.begin, one.end)
+    return Leg(one.name, one.rank, one.rank, one.begin, one.end)
