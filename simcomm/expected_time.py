@@ -13,6 +13,7 @@ from collectives.schedule.size_check import (
     estimate_pairs,
 )
 from collectives.schedule.symbolic_build import SMALL, AnySchedule, message_count, seems_cyclic, seems_on_grid
+from collectives.schedule.table import StepTable
 from collectives.step import Kind
 from simcomm.engine_choice import FEW
 from simcomm.model.trouble import NO_TROUBLE, Trouble
@@ -24,18 +25,26 @@ SHORTCUT_RATE = 350_000_000.0  # messages a second in a shortcut: all_reduce/rin
 CYCLIC_S, ASKED_S = 1.2e-5, 6e-6  # an operation as it is written down: of one rank for all, of every rank
 APART_S = 1e-6  # a message, for each that its rank posts with it, where no two end together: all_reduce/direct
 RECORDED_S = 1e-6  # a message, where it is recorded to see who waited for whom
+SEGMENT_RATE = 1_000_000.0  # segments of TCP a second in the compiled engine: rings on 8 and on 64 ranks, and around it
+CHANGE_RATE = 65_000.0  # changes of links a second in either engine
 AGAIN_S = 0.003  # a run that differs from the one before in its seed only
 ALL_RUNS, MADE_SHARE = 20, 0.25  # repetitions that are always made, and the share of the others that usually is
 
 
 def expected_seconds(
-    schedule: AnySchedule, engine: str | None = None, trouble: Trouble = NO_TROUBLE, *, record: bool = False
+    schedule: AnySchedule,
+    engine: str | None = None,
+    trouble: Trouble = NO_TROUBLE,
+    *,
+    record: bool = False,
+    segments: float = 0.0,
+    changes: float = 0.0,
 ) -> float:
     """Return about how many seconds a run takes with the repetitions that its median usually needs.
 
     Where all ranks say the same and nothing changes meanwhile, a shortcut usually finds the times without simulating
     every message, which is quicker by far. Where none applies it takes longer, and longest where messages that share
-    links are each late by chance.
+    links are each late by chance. ``segments`` are of TCP, ``changes`` those of links, of one repetition.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.symbolic_build import build_compact
@@ -45,17 +54,51 @@ def expected_seconds(
     messages = message_count(schedule)
     recorded = RECORDED_S * messages if record else 0.0
     runs = trouble.runs if trouble.runs <= ALL_RUNS else ALL_RUNS + MADE_SHARE * (trouble.runs - ALL_RUNS)
-    if engine == "simpy" or (engine is None and messages * trouble.runs <= FEW):
-        return runs * (messages / SIMPY_RATE + recorded)
+    recorded += changes / CHANGE_RATE
+    if engine == "simpy" or (engine is None and (messages + segments) * trouble.runs <= FEW):
+        return runs * ((messages + segments) / SIMPY_RATE + recorded)
     is_short = isinstance(schedule, RelativeSchedule) and not trouble.links_change and not trouble.fails_ranks
     at_once = _posted_at_once(schedule) if trouble.is_random and isinstance(schedule, RelativeSchedule) else 1
-    if at_once > 1:
+    if segments:
+        simulated_s = messages / COMPILED_RATE + segments / SEGMENT_RATE
+    elif at_once > 1:
         simulated_s = messages * max(1 / COMPILED_RATE, APART_S * at_once)
     elif is_short and not record:
         simulated_s = messages / schedule.world_size / COMPILED_RATE + messages / SHORTCUT_RATE
     else:
         simulated_s = messages / COMPILED_RATE
     return LEAST_COMPILED_S + (runs - 1) * AGAIN_S + runs * (simulated_s + recorded)
+
+
+def sent_share(schedule: AnySchedule) -> float:
+    """Return how many times the buffer's bytes all ranks send together.
+
+    >>> from collectives import find_algorithm
+    >>> from collectives.schedule.symbolic_build import build_compact
+    >>> sent_share(build_compact(find_algorithm("all_reduce/ring"), 4))
+    6.0
+    """
+    columns = schedule.columns if isinstance(schedule, StepTable) else schedule
+    chunks = float(columns.count[columns.kind == Kind.SEND].sum())
+    return (schedule.world_size if isinstance(schedule, RelativeSchedule) else 1) * chunks / schedule.chunks
+
+
+def least_delay(schedule: AnySchedule, trouble: Trouble) -> float:
+    """Return about the seconds that messages which come late by chance take at least: one of them in each step."""
+    if trouble.messages is None:
+        return 0.0
+    columns = schedule.columns if isinstance(schedule, StepTable) else schedule
+    return trouble.messages.mean * float(columns.step.max(initial=-1) + 1)
+
+
+def link_changes(trouble: Trouble, seconds: float) -> float:
+    """Return how many times links that flap change in so many seconds.
+
+    >>> from simcomm.model.trouble import LinkTrouble
+    >>> link_changes(Trouble(links=(LinkTrouble(("h0", "s0"), share=0, at=0, lasting=1, every=2),)), 100)
+    100.0
+    """
+    return sum(2 * max(0.0, seconds - one.at) / one.every for one in trouble.links)
 
 
 def _posted_at_once(schedule: RelativeSchedule) -> int:

@@ -21,7 +21,9 @@ import simcomm.compiling
 from collectives import find_algorithm
 from collectives.errors import TooLarge
 from collectives.proof import verifier
+from collectives.request import Request
 from collectives.schedule.symbolic_build import build_compact
+from collectives.transport import TcpTerms, Transport
 from collectives.workload import Buckets, ComputePhases, Training
 from ringlab.answers import announcing, prediction, prediction_rows, proofs, real_run
 from ringlab.answers.progress import computing
@@ -34,7 +36,7 @@ from ringlab.terminal.progress import TerminalProgress
 from simcomm.compiling import told_of_compiling
 from simcomm.expected_time import expected_seconds
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import RankTrouble, Trouble
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
 LONG = """
 [cluster]
@@ -181,6 +183,30 @@ def test_the_expected_time_grows_with_messages_and_repetitions():
     assert expected_seconds(ring, trouble=slow, record=True) > expected_seconds(ring, trouble=slow)
 
 
+def test_segments_of_tcp_and_links_that_flap_are_counted():
+    star, ring = simcomm.star(8, "10 Gbit/s", "5 us"), find_algorithm("all_reduce/ring")
+    over_tcp = replace(star, transport=Transport(tcp=TcpTerms(window=65e3)))
+    small, large = Request(ring, 1 << 10), Request(ring, 1 << 30)
+    plain = announcing.expect(large, star).seconds
+    assert announcing.expect(small, over_tcp).seconds < 0.1
+    assert announcing.expect(large, over_tcp).seconds == pytest.approx(8 * 7 / 4 * (4 << 30) / 11584 / 1e6, rel=0.01)
+    flapping = Trouble(links=(LinkTrouble(("h0", "s0"), 0.5, lasting=1e-6, every=2e-6),))
+    least = 7 / 4 * (4 << 30) / 1.25e9
+    assert announcing.expect(large, star, trouble=flapping).seconds - plain == pytest.approx(
+        least / 1e-6 / 65e3, rel=0.01
+    )
+    late = replace(flapping, messages=Jitter("uniform", 1.0), repetitions=1)
+    assert announcing.expect(small, star, trouble=late).seconds == pytest.approx(14 / 1e-6 / 65e3, rel=0.01)
+    training = Training(ring, compute=ComputePhases(1.0, 2.0, 3.0))
+    times = announcing.expect(training, star).collectives
+    slow = replace(flapping, ranks=(RankTrouble(0, slowdown=10),))
+    assert announcing.expect(training, star, trouble=slow).seconds > times * 60 / 1e-6 / 65e3
+    assert (
+        announcing.expect(training, over_tcp).seconds
+        > 50 * announcing.expect(Request(ring, training.gradient_bytes // 4), over_tcp).seconds
+    )
+
+
 def test_what_is_late_by_chance_takes_long_where_messages_share_links():
     late = Trouble(messages=Jitter("uniform", 1e-6), repetitions=1)
     few, many, ring = (
@@ -210,10 +236,10 @@ def test_of_auto_is_said_what_it_takes_in_trouble(monkeypatch, tmp_path):
 
 def test_a_long_prediction_says_first_how_many_messages_and_how_long(tmp_path):
     file = tmp_path / "long.toml"
-    file.write_text(LONG.replace("100000", "1000"))
+    file.write_text(LONG.replace("100000", "10000"))
     heard = Heard(interrupt_at=126 + 112)
     answer = prediction.predict(load(file), progress=heard)
-    messages = 1001 * (14 + 112)
+    messages = 10001 * (14 + 112)
     assert re.fullmatch(rf"{messages:,} messages to simulate in 4 rows: about \d+ s", heard.notes[0])
     assert [done for done, *_ in heard.news[-2:]] == [126, 126 + 112] and heard.news[-1][1] == messages
     assert answer.interrupted and answer.to_dict()["interrupted"]
@@ -225,10 +251,10 @@ def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypa
     file, plain = tmp_path / "auto.toml", announcing.expect
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
-    def expect(asked, cluster, engine, trouble, most_recorded):
+    def expect(asked, cluster, engine, trouble, *rest):
         if trouble.is_random:
             raise TooLarge(f"{asked.algorithm.label}: up to 10 will do")
-        return plain(asked, cluster, engine, trouble, most_recorded)
+        return plain(asked, cluster, engine, trouble, *rest)
 
     monkeypatch.setattr(prediction, "expect", expect)
     said = " ".join(prediction.predict(load(file)).conclusions)

@@ -1,5 +1,6 @@
 """Where the pictures put things: inside, apart, in an order, and the same every time."""
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from collectives.records.trace import Trace, TracedLink
 from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.presets import machine_entries, preset
-from viz.layout.geometry import Box, Layout
+from viz.layout.geometry import Box, Layout, nearest_distances
 from viz.layout.layout import lay_out
 
 BOX = Box(50, 100, 450, 400)
@@ -190,3 +191,15 @@ def test_planes_of_a_torus_stand_one_behind_the_other() -> None:
 def test_a_ring_of_hosts_is_no_torus() -> None:
     places = lay_out(predicted(topologies.ring(8, *LINK)), BOX).positions
     assert len({round(y) for _, y in places.values()}) > 3
+
+
+def test_distances_of_many_nodes_need_no_room_for_all_pairs() -> None:
+    positions = {f"h{i}": (float(i), float(i % 7)) for i in range(4000)}
+    nearest_distances(dict(list(positions.items())[:2]))  # what it needs is loaded
+    tracemalloc.start()
+    try:
+        found = nearest_distances(positions)
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(positions) ** 2 / 10
+    finally:
+        tracemalloc.stop()
+    assert found["h0"] == pytest.approx(2**0.5) and min(found.values()) == found["h0"]

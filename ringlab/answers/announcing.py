@@ -4,7 +4,7 @@ The rates are of one core of a server of 2020.
 """
 
 from collections.abc import Collection, Sequence
-from math import comb
+from math import comb, inf
 from typing import NamedTuple
 
 import simcomm
@@ -20,9 +20,21 @@ from collectives.schedule.symbolic_build import message_count
 from collectives.units import count
 from collectives.workload import Training
 from ringlab.answers.progress import Progress
+from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import FEW_RANKS
-from simcomm.expected_time import COMPILED_RATE, LEAST_COMPILED_S, expected_build_seconds, expected_seconds
+from simcomm.estimate import make_estimator
+from simcomm.expected_time import (
+    COMPILED_RATE,
+    LEAST_COMPILED_S,
+    SEGMENT_RATE,
+    expected_build_seconds,
+    expected_seconds,
+    least_delay,
+    link_changes,
+    sent_share,
+)
+from simcomm.model.tcp_order import SEGMENT_PACKETS
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.selection import open_candidates
@@ -36,7 +48,8 @@ PROVED_S = 5e-6  # an operation of a program of up to 256 ranks, written down an
 LOAD_TORCH_S = 3.0  # torch with its estimator, beside which a system's tables take hundredths of a second
 TABLE_S, REFIT_S = 0.02, 1.2  # a system's tables predicted beside simpler predictions, a fit to all others
 CHOICE_S = 5e-4  # a choice of rows tried on a system
-FILM_S, DRAWN_S = 3.0, 1e-5  # the frames of an animation; a message in any other picture
+FILM_S, LAID_OUT_S = 3.0, 1e-4  # the frames of an animation; a link in it
+DRAWN_S = 1e-5  # a message in any other picture
 PAIR_S, BUILT_S = 40.0, 2.0  # a pair of emulated hosts calibrated; an emulated network built
 CROWD_S = 10.0  # what cores do calibrated again, before each cluster
 ROW_S, ROW_BYTES = 1.0, 3.0  # a row measured there: so long, and so many times its bytes at the rate of a host's link
@@ -50,7 +63,19 @@ def announce(progress: Progress | None, what: str, seconds: float) -> None:
     >>> announce(None, "two rows to measure", 10.0)
     """
     if progress is not None and seconds > WORTH_SAYING_S:
-        progress.note(f"{what}: about {seconds:.0f} s")
+        progress.note(f"{what}: about {_words(seconds)}")
+
+
+def _words(seconds: float) -> str:
+    """Return how long something takes, in the unit that one would say it in.
+
+    >>> [_words(seconds) for seconds in (90, 5400, 36000, 1e6, 1e12)]
+    ['90 s', '5400 s', '10 h', '12 days', 'years']
+    """
+    if seconds < 7200:
+        return f"{seconds:.0f} s"
+    hours, days = round(seconds / 3600), round(seconds / 86400)
+    return f"{hours} h" if hours < 48 else f"{days} days" if days < 730 else "years"
 
 
 def announce_building(asked: Sequence[Request | Training], world_size: int, progress: Progress | None) -> None:
@@ -97,6 +122,7 @@ def expect(
     engine: str | None = None,
     trouble: Trouble = NO_TROUBLE,
     most_recorded: int = 0,
+    calibration: Calibration | None = None,
 ) -> Expected:
     """Return how many messages are to be simulated, and about how many seconds that takes.
 
@@ -112,7 +138,35 @@ def expect(
     record = trouble != NO_TROUBLE and messages <= most_recorded
     if engine is None and messages > MOST_SAID_AT_ONCE and not isinstance(schedule, RelativeSchedule):
         engine = _engine_of(asked, cluster)
-    return Expected(messages, times * expected_seconds(schedule, engine, trouble, record=record), times)
+    collective = asked if isinstance(asked, Request) else Request(algorithm, asked.gradient_bytes // 4)
+    segments = changes = 0.0
+    cluster = _with_transport(cluster, calibration)
+    if cluster.transport is not None and cluster.transport.tcp is not None:
+        segments = sent_share(schedule) * collective.nbytes / (SEGMENT_PACKETS * cluster.transport.tcp.payload)
+        engine = engine if isinstance(asked, Request) else "simpy"
+    if cluster.transport is not None and any(one.every < inf for one in trouble.links):
+        least = make_estimator(collective, cluster).bracket(algorithm).least + least_delay(schedule, trouble)
+        changes = link_changes(trouble, least + _computing_seconds(asked, trouble))
+    seconds = expected_seconds(schedule, engine, trouble, record=record, segments=segments, changes=changes)
+    return Expected(messages, times * seconds, times)
+
+
+def _with_transport(cluster: Cluster, calibration: Calibration | None) -> Cluster:
+    """Return the cluster with the transport that is calibrated for it, where there is one; this machine as it is."""
+    if cluster.is_here:
+        return cluster
+    try:
+        return resolve_transport(cluster, calibration)[0]
+    except InputError:
+        return cluster
+
+
+def _computing_seconds(asked: Request | Training, trouble: Trouble) -> float:
+    """Return the seconds that the slowest rank computes before a sync; 0 where only a calibration tells."""
+    if isinstance(asked, Request) or asked.compute is None:
+        return 0.0
+    phases, slowest = asked.compute, max((one.slowdown for one in trouble.ranks), default=1.0)
+    return (phases.forward + phases.backward + phases.optimizer) * max(1.0, slowest)
 
 
 def _engine_of(asked: Request | Training, cluster: Cluster) -> str | None:
@@ -145,6 +199,10 @@ def announce_auto(progress: Progress | None, requests: Sequence[Request], cluste
         return
     opened = [open_candidates(one, cluster, equal_chunks=False) for one in asked]
     seconds = sum(_choosing_seconds(some, cluster.world_size) for some in opened)
+    if cluster.transport.tcp is not None:  # where all are simulated, as no bounds are known; each sends about as much
+        segment = SEGMENT_PACKETS * cluster.transport.tcp.payload
+        sent = sum(one.nbytes * len(some) for one, some in zip(asked, opened, strict=True)) * cluster.world_size
+        seconds += sent / segment / SEGMENT_RATE
     seconds += sum(expected_build_seconds(one, cluster.world_size) for one in {one for some in opened for one in some})
     what = f"{count(len(asked), 'choice')} of an algorithm for {cluster.world_size:,} ranks"
     announce(progress, what, seconds)
@@ -215,7 +273,10 @@ def announce_emulations(
 def announce_picture(progress: Progress | None, traces: Sequence[Trace], suffix: str) -> None:
     """Say how long drawing Traces should take."""
     messages = sum(len(trace.messages) for trace in traces)
-    announce(progress, f"{messages:,} messages to draw", FILM_S if suffix in (".gif", ".mp4") else DRAWN_S * messages)
+    seconds = DRAWN_S * messages
+    if suffix in (".gif", ".mp4"):
+        seconds = FILM_S + LAID_OUT_S * sum(len(trace.links) for trace in traces)
+    announce(progress, f"{messages:,} messages to draw", seconds)
 
 
 def announce_run(

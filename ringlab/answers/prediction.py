@@ -275,7 +275,8 @@ class _Simulator:
             seen: set[Request | Training] = set()
             for one in asked:
                 try:
-                    expected = Expected() if one in seen else expect(one, cluster, self.engine, trouble, MOST_RECORDED)
+                    known, given = one in seen, (self.engine, trouble, MOST_RECORDED, self.calibration)
+                    expected = Expected() if known else expect(one, cluster, *given)
                 except TooLarge as error:
                     self._refuse(one, error)
                     continue
