@@ -109,8 +109,9 @@ def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.full(len(at), np.inf)
     from scipy.spatial import cKDTree  # a still picture does without it
 
-    _, nearest = cKDTree(at).query(at, k=2)
-    return np.hypot(*(at - at[nearest[:, 1]]).T)
+    nearest = np.asarray(cKDTree(at).query(at, k=2)[1])[:, 1]
+    x, y = (at - at[nearest]).T
+    return np.asarray(np.hypot(x, y), np.float64)
 
 
 def fitting_radius(points: list[Point]) -> float:
