@@ -9,12 +9,21 @@ from hypothesis import strategies as st
 
 from collectives.errors import InputError
 from simcomm.overlap import overlap
+from simcomm.parallelism.timeline import Program, run_sharing, run_tasks
 from simcomm.scaling import Job, find_model, predict_rate
 from simcomm.scaling.cases import Case, expected_maximum, make_cases
 from simcomm.scaling.descriptions import find_node, find_scaling_gpu
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.rates import node_of_machine
-from simcomm.scaling.step import BACKWARD_SHARE, bucket_seconds, copy_seconds, solve_alone, steal_of, step_times
+from simcomm.scaling.step import (
+    BACKWARD_SHARE,
+    bucket_seconds,
+    copy_delay,
+    copy_seconds,
+    solve_alone,
+    steal_of,
+    step_times,
+)
 
 JOB = Job(find_model("BERT-large-384"), 16.0)
 CASE = Case(JOB, find_scaling_gpu("V100"), find_node("dlperf"), 16, 2)
@@ -136,6 +145,28 @@ def test_batches_are_copied_over_the_links_of_a_machine_that_is_named() -> None:
     late = step_times(columns, values, np.full(3, 1.01 * copying))  # the exchange begins when all is copied
     assert late.contention.tolist() == [0.0, 0.0, 0.0]
     assert late.total[1] == late.total[2]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    ready=st.floats(0.0, 2.0), whole=st.floats(0.0, 2.0), copying=st.floats(0.001, 2.0),
+    kept=st.floats(0.1, 1.0), copied=st.floats(0.1, 1.0),
+)  # fmt: skip
+def test_copies_delay_an_exchange_as_the_timeline_of_a_step_says(
+    ready: float, whole: float, copying: float, kept: float, copied: float
+) -> None:
+    """The closed form of scaling and the program that ``predict --devices`` runs are one model."""
+    program, paces = Program(), {"exchange": kept, "copies": copied}
+    backward = program.add("backward", (0, "compute"), ready)
+    exchange = program.add("all_reduce", (0, "communication"), whole, backward, traffic="exchange")
+    program.add("loading", (0, "loading"), copying, traffic="copies")
+    shared = run_sharing(program.tasks, lambda going: paces if len(going) == 2 else dict.fromkeys(going, 1.0))
+    columns = replace(
+        make_cases([CASE]), batch=np.array([copying]), copied=np.ones(1), copy_rate=np.ones(1),
+        exchange_pace=np.array([kept]), copy_pace=np.array([copied]),
+    )  # fmt: skip
+    later = shared.intervals[exchange].end - run_tasks(program.tasks)[exchange].end
+    assert copy_delay(columns, np.array([ready]), np.array([whole])) == pytest.approx([later], abs=1e-6)
 
 
 def test_copies_that_take_longer_than_a_step_decide_and_the_link_is_named() -> None:

@@ -33,7 +33,9 @@ def predict(
         str | None,
         typer.Option(metavar="KEY=A..B", help="Predict with each value of a key: a range that doubles, or a list."),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the sweep: .png, .svg or .pdf.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the sweep, or --devices: .png, .svg, .pdf.")
+    ] = None,
     devices: Annotated[
         str | None,
         typer.Option(metavar="1,2,4,8", help="Predict the training on so many devices each: rate, step, memory, cost."),
@@ -43,7 +45,7 @@ def predict(
         typer.Option(
             "--what-if",
             metavar="KEY=A,B",
-            help="With --devices: vary bandwidth, batch, bucket, precision, a key.",
+            help="Vary bandwidth, batch, bucket, precision or a key, with --devices (1,2,4,8 unless said).",
         ),
     ] = None,
     json_to: JsonOpt = None,

@@ -20,7 +20,8 @@ def profile(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="One of torchvision, FILE.py:NAME (executed), or gpt:layers=12,width=768,..."
+            metavar="MODEL",
+            help="Of torchvision, one like gpt2-xl, FILE.py:NAME (executed), or gpt:layers=12,width=768,...",
         ),
     ],
     output: Annotated[

@@ -45,4 +45,4 @@ ProfileOpt = Annotated[
 PredictOpt = Annotated[
     bool, typer.Option("--predict", help="Show the prediction before the run, and both side by side after it.")
 ]
-ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known, such as who waited for whom.")]
+ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known below the tables.")]

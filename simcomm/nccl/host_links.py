@@ -132,21 +132,13 @@ class HostLinks:
             return self._path(start, end)
         return (start, NVLINK), (NVLINK, end)
 
-    def _out(self, gpu: int, *, is_nvlink: bool = False) -> Route:
+    def _out(self, gpu: int, *, is_nvlink: bool) -> Route:
+        """Return the links from a GPU of the host to other hosts; the way back is the same, against them."""
         node = self._gpu(gpu)
-        return (
-            ((node, NVLINK),)
-            if is_nvlink
-            else (*(() if self.system.gdr else self._path(node, self._memory(node))), ("host", NICS))
-        )
-
-    def _into(self, gpu: int, *, is_nvlink: bool = False) -> Route:
-        node = self._gpu(gpu)
-        return (
-            ((NVLINK, node),)
-            if is_nvlink
-            else (*(() if self.system.gdr else self._path(self._memory(node), node)), (NICS, "host"))
-        )
+        if is_nvlink:
+            return ((node, NVLINK),)
+        to_memory = () if self.system.gdr else self._path(node, self._memory(node))
+        return (*to_memory, ("host", NICS))
 
     def _is_domain(self, ranks: int) -> bool:
         """Return whether NVLink joins so many GPUs of several hosts."""
@@ -162,9 +154,8 @@ class HostLinks:
         for group in groups:
             routes += [self._hop(*pair) for pair in pairwise(group)]
             if leaves:
-                routes += [
-                    way(gpu, is_nvlink=is_nvlink) for way, gpu in ((self._into, group[0]), (self._out, group[-1]))
-                ]
+                into = tuple((b, a) for a, b in self._out(group[0], is_nvlink=is_nvlink))
+                routes += [into, self._out(group[-1], is_nvlink=is_nvlink)]
             elif len(group) > 1:
                 routes.append(self._hop(group[-1], group[0]))
         return TrafficFlows(name, tuple(routes))

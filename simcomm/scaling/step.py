@@ -93,7 +93,7 @@ def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> 
     end = np.where(cases.buckets > 0, ends, -np.inf).max(axis=1) + whole
     overlapped = cases.sync == DDP
     first = alone - backward + np.where(overlapped, cases.ready[:, 0], 1.0) * backward
-    delay = _copy_delay(cases, first, whole)
+    delay = copy_delay(cases, first, whole)
     # the first bucket is late by it, and what follows as far as it had not waited for backward
     later = np.maximum(end, ends[:, 0] + whole + delay) - np.maximum(end, backward + steal * whole)
     later = np.where(overlapped, np.maximum(later, 0.0), np.where(cases.sync == AFTER, delay, 0.0))
@@ -104,10 +104,11 @@ def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> 
     return np.where(overlapped, exposed, after), np.where(overlapped, taken, 0.0), later
 
 
-def _copy_delay(cases: Cases, first: Floats, whole: Floats) -> Floats:
+def copy_delay(cases: Cases, first: Floats, whole: Floats) -> Floats:
     """Return what the next batch's copies delay an exchange that begins at ``first`` and takes ``whole`` alone.
 
-    The copies begin with the step, and share links with the exchange until one of the two is through.
+    The copies begin with the step, and share links with the exchange until one of the two is through: for one exchange
+    the closed form of ``simcomm/parallelism/shared_links.py``.
     """
     left = np.maximum(copy_seconds(cases) - first, 0.0)
     beside = np.minimum(left / cases.copy_pace, whole / cases.exchange_pace)
