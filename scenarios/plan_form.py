@@ -23,7 +23,11 @@ from scenarios.messages import read_form
 PRECISIONS = ("float32", "tf32", "fp16", "bf16", "mixed")
 LOADERS = ("synthetic", "dali", "decode", "text")
 OPTIMIZERS = ("sgd", "adamw")
-DURATIONS = {"h": 1.0, "hours": 1.0, "hour": 1.0, "d": 24.0, "days": 24.0, "day": 24.0, "min": 1 / 60, "weeks": 168.0}
+UNITS = {
+    ("min", "minute", "minutes"): 1 / 60, ("h", "hour", "hours"): 1.0, ("d", "day", "days"): 24.0,
+    ("week", "weeks"): 168.0,
+}  # fmt: skip
+DURATIONS = {name: hours for names, hours in UNITS.items() for name in names}
 
 
 def parse_hours(value: object) -> float:

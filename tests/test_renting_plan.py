@@ -18,6 +18,7 @@ from collectives.input_files import inputs_protected
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Measured, find_model_profile
 from ringlab.cli import app
+from scenarios.plan_form import parse_hours
 from simcomm.cluster.hardware_parts import memory_bytes
 from simcomm.parallelism.memory import memory_of
 from simcomm.renting import predicting
@@ -183,9 +184,10 @@ def test_the_command_goes_on_where_it_was_ended(scenario: str, tmp_path: Path) -
         ),
         ("plan.deadline=0.01", "nothing is done within 0.6 min: the soonest is"),
         ("plan.budget=0.01", r"nothing is done for \$0.01: the cheapest is"),
-        ("plan.known_rates={H900 = 1.0}", "plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
-        ("plan.providers=['Ours']", "plan.providers: 'Ours' sells nothing here; there are"),
-        ("training.model=resnet51", "model = 'resnet51' is not known"),
+        ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
+        ("plan.providers=['Ours']", "plan.providers: 'Ours' sells nothing here; there are AWS, "),
+        ("plan.providers=['Lamda']", "plan.providers: 'Lamda' sells nothing here; did you mean Lambda"),
+        ("training.model=resnet51", r"\.toml: training: model = 'resnet51' is not known"),
         ("plan.deadline=soon", "plan.deadline: 'soon' is no duration"),
         ("plan.target_samples=0", "plan.target_samples = 0 should be greater than 0"),
     ],
@@ -193,6 +195,12 @@ def test_the_command_goes_on_where_it_was_ended(scenario: str, tmp_path: Path) -
 def test_refusals(scenario: str, override: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         ringlab.plan(scenario, RATES, override)
+
+
+def test_a_deadline_that_is_none_is_named(scenario: str) -> None:
+    with pytest.raises(InputError, match="--deadline: 'soon' is no duration; write '12 h'"):
+        ringlab.plan(scenario, RATES, deadline="soon")
+    assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
 
 
 def test_a_training_on_many_devices_is_planned_as_it_is() -> None:

@@ -296,9 +296,9 @@ def _find_profile(spread: SpreadTraining) -> ModelProfile:
             spread.folder / name)  # fmt: skip
     if spread.model in shipped_model_profiles() and spread.shape is None:
         return find_model_profile(spread.model)
-    if ".py:" in spread.model:
-        return _trace_model(str(spread.folder / spread.model), spread.shape)
     try:
+        if ".py:" in spread.model:
+            return _trace_model(str(spread.folder / spread.model), spread.shape)
         return _trace_known(spread.model, spread.shape)
     except InputError as error:
         raise InputError(f"{spread.path}: training: {error}") from error

@@ -1,8 +1,9 @@
 """``PlanAnswer``: which machines to rent for a training, by time and money."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from math import inf
@@ -14,6 +15,7 @@ from collectives.errors import InputError
 from collectives.parallelism import Parallelism
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile, read_model_profile
+from collectives.suggestions import suggest
 from collectives.units import format_size
 from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.answers.progress import Progress, computing
@@ -150,9 +152,14 @@ def plan(
     from scenarios.plan_form import parse_hours, read_plan_scenario
 
     form, path = read_plan_scenario(str(scenario), overrides)
-    wanted = _wanted(form, path, target_samples, budget, None if deadline is None else parse_hours(deadline))
-    job, rentals = make_job(form), _offered(read_rentals(prices), form.plan, str(path))
-    predicting = Predicting(job, OneGpu(job, _known_rates(form.plan, path), {one.gpu for one in rentals}).rate)
+    with _said_of("--deadline"):
+        hours = None if deadline is None else parse_hours(deadline)
+    wanted = _wanted(form, path, target_samples, budget, hours)
+    with _said_of(f"{path}: training"):
+        job = make_job(form)
+    rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form.plan, path)
+    with _said_of(str(path)):
+        predicting = Predicting(job, OneGpu(job, known, {one.gpu for one in rentals}).rate)
     fitting, left_out = _fitting(rentals, job.model, form.training, path)
     choices, questions, unknown = _questions(fitting, predicting, form.plan, spot)
     interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
@@ -165,6 +172,15 @@ def plan(
     answer = _answer(form.title or path.stem, path, predicting.job.model.model, wanted, found, when, notes)
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
     return replace(answer, prices=source, prices_newest=newest, interrupted=interrupted)
+
+
+@contextmanager
+def _said_of(what: str) -> Iterator[None]:
+    """Within the context, have a refusal begin with what it is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from error
 
 
 def _known_rates(form: "PlanForm", path: Path) -> dict[str, float]:
@@ -259,7 +275,9 @@ def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[R
     known = {one.provider for one in rentals}
     for name in asked.providers:
         if name not in known:
-            raise InputError(f"{where}: plan.providers: {quote(name)} sells nothing here; there are {sorted(known)}")
+            raise InputError(
+                f"{where}: plan.providers: {quote(name)} sells nothing here; {suggest(name, sorted(known))}"
+            )
     return [one for one in rentals if not asked.providers or one.provider in asked.providers]
 
 
