@@ -261,6 +261,25 @@ def test_the_answer_is_shown_before_it_cannot_be_written(ringlab):
     assert "Collectives" in out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "full", "status", "said"),
+    [
+        (["predict", "star8"], "stdout", 1, "ringlab: standard output: No space left on device\n"),
+        (["predict", "star8", "--json", "-"], "stdout", 1, "ringlab: standard output: No space left on device\n"),
+        (["predict", "star88"], "stderr", 2, ""),
+    ],
+)
+def test_a_stream_that_takes_nothing_is_named_and_changes_no_status(
+    arguments: list[str], full: str, status: int, said: str
+):
+    with Path("/dev/full").open("w") as device:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: device}
+        environment = {**os.environ, "PYTHONPATH": str(Path(ringlab_package.__file__).parents[1])}
+        call = [sys.executable, "-m", "ringlab", *arguments]
+        done = subprocess.run(call, **streams, env=environment, timeout=60, check=False, text=True)
+    assert (done.returncode, done.stderr or "") == (status, said)
+
+
 def test_files_are_written_though_nobody_reads_what_is_shown(tmp_path: Path):
     """As with ``ringlab predict star8 --json a.json 2>&1 | head -1``."""
     read, write = os.pipe()

@@ -272,12 +272,10 @@ def _plain(name: str) -> str:
 
 def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[Rental]:
     """Return the rentals of the providers that are asked for. Raise InputError for one that there is not."""
-    known = {one.provider for one in rentals}
+    known = sorted({one.provider for one in rentals})
     for name in asked.providers:
         if name not in known:
-            raise InputError(
-                f"{where}: plan.providers: {quote(name)} sells nothing here; {suggest(name, sorted(known))}"
-            )
+            raise InputError(f"{where}: plan.providers: {quote(name)} sells nothing here; {suggest(name, known)}")
     return [one for one in rentals if not asked.providers or one.provider in asked.providers]
 
 

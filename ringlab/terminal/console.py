@@ -1,5 +1,8 @@
 """The terminal as commands write to it: text of others comes out as text, never as commands to the terminal."""
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -8,6 +11,17 @@ from rich.text import Text
 from collectives.quoting import make_printable
 
 MOST_LETTERS = 5000  # of one text
+
+
+@contextmanager
+def naming_standard_output() -> Iterator[None]:
+    """Within the context, have an OSError name standard output, unless it says that its reader is gone."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            error.filename = "standard output"
+        raise
 
 
 class PlainConsole(Console):
@@ -24,7 +38,8 @@ class PlainConsole(Console):
     def _check_buffer(self) -> None:
         """Write what is to be shown. A standard error that takes nothing any more is left alone: it has no answers."""
         try:
-            super()._check_buffer()
+            with naming_standard_output():
+                super()._check_buffer()
         except OSError:
             if not self.stderr:
                 raise

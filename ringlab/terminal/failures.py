@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def exit_with_a_line(app: typer.Typer) -> None:
 
         if _is_unexpected(error) and sys.flags.dev_mode:
             raise
-        _say(error)
+        with suppress(OSError):  # where standard error takes nothing, the status says it
+            _say(error)
         sys.exit(2 if isinstance(error, InputError | UsageError) else 1)
     if status:
         sys.exit(status)

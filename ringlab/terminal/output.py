@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from rich.console import Console
 
-from ringlab.terminal.console import make_console
+from ringlab.terminal.console import make_console, naming_standard_output
 from ringlab.terminal.progress import is_first_rank
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def write_json(answer: "Record", json_to: str | None) -> None:
         raise InputError("a number of the answer is beyond all floats; look for a rate or time that no machine has")
     text = json.dumps(content, indent=2, allow_nan=False)
     if json_to == "-":
-        typer.echo(text)
+        with naming_standard_output():
+            typer.echo(text)
     else:
         write_text(json_to, text + "\n")
 
