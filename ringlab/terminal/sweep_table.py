@@ -2,6 +2,7 @@
 
 from rich.console import Console
 
+from collectives.units import count
 from ringlab.answers.scenario_sweep import SweepAnswer
 from ringlab.terminal.tables import format_or_dash, make_table, time_unit
 
@@ -24,4 +25,4 @@ def show_sweep(answer: SweepAnswer, console: Console) -> None:
         table.columns[0].no_wrap = widest <= console.width // 3  # a value is read in one line
         console.print(table)
     if answer.interrupted:
-        console.print(f"Stopped: {len(values)} values are predicted.", soft_wrap=True)
+        console.print(f"Stopped: {count(len(values), 'value')} predicted.", soft_wrap=True)
