@@ -157,7 +157,8 @@ def test_copies_delay_an_exchange_as_the_timeline_of_a_step_says(
     ready: float, whole: float, copying: float, kept: float, copied: float
 ) -> None:
     """The closed form of scaling and the program that ``predict --devices`` runs are one model."""
-    program, paces = Program(), dict[Hashable, float](exchange=kept, copies=copied)
+    program = Program()
+    paces: dict[Hashable, float] = {"exchange": kept, "copies": copied}
     backward = program.add("backward", (0, "compute"), ready)
     exchange = program.add("all_reduce", (0, "communication"), whole, backward, traffic="exchange")
     program.add("loading", (0, "loading"), copying, traffic="copies")

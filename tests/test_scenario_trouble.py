@@ -161,6 +161,21 @@ def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
     assert "trouble" not in answer["collectives"][0]
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("share = 0.1", "h2 - s0, which has 0.1 of its bandwidth"),
+        ('share = 0.1\nat = "1 us"', "h2 - s0, which at times has 0.1 of its bandwidth"),
+        ('share = 0\nlasting = "1 ms"', "h2 - s0, which at times is down"),
+    ],
+)
+def test_a_link_that_is_thin_at_times_is_not_said_to_be_always(tmp_path: Path, keys: str, said: str):
+    (line,) = reasons(
+        predict(load(scenario(tmp_path, f'{STAR}[[trouble.link]]\nbetween = ["h2", "s0"]\n{keys}\n'))).own
+    )
+    assert said in line
+
+
 def test_a_run_that_never_ends_says_why(tmp_path: Path):
     text = STAR + '[[trouble.rank]]\nrank = 2\nfails_at = "1 ms"\n'
     answer = predict(load(scenario(tmp_path, text)))

@@ -165,6 +165,12 @@ def test_plain_numbers_make_plain_tables(kind: str) -> None:
     assert "Ringlab" in page.words
 
 
+def test_a_phone_is_told_to_swipe_where_pictures_are_wider_than_it_is() -> None:
+    narrow = [rule for rule in re.findall("@media .*", render_report(comparison(), {})) if "figure" in rule]
+    (rule,) = (one for one in narrow if "Swipe" in one)
+    assert "width: 640px" in rule and "max-width: 480px" in rule
+
+
 def test_bars_compare_algorithms_in_the_same_case_only() -> None:
     entries = [collective("naive", 0.2, 0.2, 0.2, 1), collective("ring", 0.05, 0.05, 0.05, 4)]
     alone = {**collective("ring", 0.4, 0.4, 0.4, 4), "bytes": 8 << 20}

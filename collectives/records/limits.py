@@ -321,7 +321,7 @@ def _full_words(trace: Trace, full: Sequence[Cable], cables: Sequence[Cable]) ->
     where = f", where most have {format_bandwidth(usual)}" if is_thin else ", like the others" if few == 1 else ""
     whom = "" if few == 1 else f"{cable.name} and {few - 1} more: "
     words = f"{whom}{format_bandwidth(cable.bandwidth)}{'' if few == 1 else ' each'}{where}."
-    words += f" {_percent(cable.use)} of what {'it' if few == 1 else 'each'} could carry in the whole run"
+    words += f" {_used(cable)} of what {'it' if few == 1 else 'each'} could carry in the whole run"
     blame = sum(one.blame for one in full) / trace.elapsed
     if blame > 0.05:
         words += f"; {_percent(min(1.0, blame))} of the critical path waits for {'it' if few == 1 else 'them'}"
@@ -334,10 +334,15 @@ def _full_words(trace: Trace, full: Sequence[Cable], cables: Sequence[Cable]) ->
 def _even_words(cables: Sequence[Cable]) -> str:
     top = cables[0].use
     even = sum(cable.use >= FULL * top for cable in cables)
-    words = f"{even} of {len(cables)} links are equally busy, {_percent(top)} of what they could carry"
+    words = f"{even} of {len(cables)} links are equally busy, {_used(cables[0])} of what they could carry"
     if len(cables) == 1:
-        words = f"One link is in use, {_percent(top)} of what it could carry"
+        words = f"One link is in use, {_used(cables[0])} of what it could carry"
     return words + (": nothing to mend, only wider links or fewer bytes would be faster." if top > 0.9 else ".")
+
+
+def _used(cable: Cable) -> str:
+    """Return the use of a cable in words; messages that were measured to be quicker than its bandwidth fill it."""
+    return _percent(min(1.0, cable.use))
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from collectives.records.trace import Unfinished
 from collectives.units import format_size, format_time
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
-from ringlab.answers.repeated_runs import StuckRun, TroubleFigures, Waiting
+from ringlab.answers.repeated_runs import LinkPart, StuckRun, TroubleFigures, Waiting
 
 UNRECORDED = "with this many messages nobody kept track of who waited for whom."
 REDUCING_IS_FREE = "Reducing takes no time on this transport, so ranks that are slow at it change nothing."
@@ -81,12 +81,21 @@ def _main_cause(waiting: Waiting) -> str:
         return ""
     link = waiting.troubled_links[0] if waiting.troubled_links else None
     if link is not None and link.s >= LEAST_BLAME * whole:
-        name, has = " - ".join(link.between), f"{link.share:.3g} of its bandwidth"
-        return f"; {link.s / whole:.0%} of that is messages over {name}, which has {has}"
+        return f"; {link.s / whole:.0%} of that is messages over {_describe_link(link)}"
     part = waiting.critical_path[0]
     if part.s < LEAST_BLAME * whole:
         return f"; no part of that is larger than {LEAST_BLAME:.0%}"
     return f"; the largest part is {part.what}, {part.s / whole:.0%}"
+
+
+def _describe_link(link: LinkPart) -> str:
+    """Return the ends of a link, and what is wrong with it.
+
+    >>> _describe_link(LinkPart(("h3", "s0"), 0.1, 1.0, False)), _describe_link(LinkPart(("h3", "s0"), 0.0, 1.0, True))
+    ('h3 - s0, which has 0.1 of its bandwidth', 'h3 - s0, which at times is down')
+    """
+    has = f"has {link.share:.3g} of its bandwidth" if link.share else "is down"
+    return f"{' - '.join(link.between)}, which {'at times ' if link.at_times else ''}{has}"
 
 
 def _name(entry: CollectiveFigures[Any] | TrainingFigures[Any]) -> str:
@@ -139,9 +148,6 @@ def _describe_critical_path(waiting: Waiting) -> str:
     if whole <= 0:
         return ""
     parts = [f"{part.what} {part.s / whole:.0%}" for part in waiting.critical_path[:MOST_NAMED]]
-    links = [
-        f"{' - '.join(link.between)}, which has {link.share:.3g} of its bandwidth, {link.s / whole:.0%}"
-        for link in waiting.troubled_links[:MOST_NAMED]
-    ]
+    links = [f"{_describe_link(link)}, {link.s / whole:.0%}" for link in waiting.troubled_links[:MOST_NAMED]]
     over = f"; messages over {', '.join(links)}" if links else ""
     return f"Its end waited for: {', '.join(parts)}{over}."

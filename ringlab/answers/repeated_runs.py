@@ -97,6 +97,7 @@ class LinkPart(Record):
     between: tuple[str, str]
     share: float
     s: float
+    at_times: bool  # not from the beginning to the end
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,8 @@ def _troubled_links(
     parts = []
     for link in trouble.links:
         seconds = sum(leg.seconds for leg in legs if frozenset(link.between) in crossed[leg.src, leg.dst])
-        parts.append(LinkPart(link.between, link.share, seconds / len(paths) / steps))
+        at_times = link.at > 0 or link.lasting < inf
+        parts.append(LinkPart(link.between, link.share, seconds / len(paths) / steps, at_times))
     return tuple(sorted((part for part in parts if part.s > 0), key=lambda part: -part.s))
 
 
