@@ -137,8 +137,17 @@ def test_training_is_the_same_message_by_message(sync: str):
     assert other.elapsed == pytest.approx(one.elapsed, rel=1e-12)
 
 
+def test_ranks_that_begin_a_sync_early_wait_for_those_that_they_send_to():
+    """Naive's ranks end far apart and begin again at once, but all their messages are from and to the root."""
+    asked = job("naive", ComputePhases(1e-6, 1e-6, 1e-6))
+    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in engine_choice.ENGINES)
+    assert other.engine == "compiled"
+    assert rounded(one) == rounded(other)
+    assert other.elapsed == pytest.approx(one.elapsed, rel=1e-12)
+
+
 def test_syncs_that_overlap_are_left_to_simpy():
-    asked = job("naive", ComputePhases(1e-6, 1e-6, 1e-6))  # naive's ranks end far apart, and begin again at once
+    asked = job("binomial", ComputePhases(1e-6, 1e-6, 1e-6))
     one, other = (simcomm.train(asked, STAR, engine=engine) for engine in engine_choice.ENGINES)
     assert one == other
     assert other.engine == "simpy"

@@ -1,8 +1,9 @@
 """Training steps on the compiled engine: every rank computes, then all sync by one collective, and so on.
 
-Each sync is simulated by itself, its ranks beginning when they have computed. That is exact while no rank begins a sync
-before the last message of the one before has arrived; then no message of two of them is under way at the same time. A
-rank that waits for ever, or has failed, begins no other sync: its times are infinite from then on.
+Each sync is simulated by itself, its ranks beginning when they have computed. That is exact while no two ranks that
+send to each other have both begun a sync before the last message of the one before has arrived; then no message of two
+of them is under way at the same time. A rank that waits for ever, or has failed, begins no other sync: its times are
+infinite from then on.
 """
 
 from dataclasses import dataclass, replace
@@ -75,9 +76,9 @@ class _Ranks:
 def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: Recording) -> Trace | None:
     """Return the Trace of so many training steps; with ``record`` every message of them, as in ``simcomm.run``.
 
-    Return None where syncs cannot be simulated each by itself: a rank begins one before another rank has ended the one
-    before, a message of the one before is still under way, or connections keep what one sync left on them. ``inputs``
-    is the gradient sync, a sum; every rank divides all of it at the end, at the transport's gamma.
+    Return None where syncs cannot be simulated each by itself: a message of one may begin while one of the sync before
+    is still under way, or connections keep what one sync left on them. ``inputs`` is the gradient sync, a sum; every
+    rank divides all of it at the end, at the transport's gamma.
     """
     if inputs.transport.tcp is not None:
         return None
@@ -97,7 +98,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         base = float(begin.min())
         if base == inf:
             break
-        if step and (base < rest.last or any(one.is_under_way for one in rest.unfinished)):
+        if any(one.is_under_way for one in rest.unfinished) or _first_message(inputs, begin, base) < rest.last:
             return None
         syncs.append(_sync(inputs, begin, base, step, record, syncs))
         if record == BRIEF_WAITS and syncs[-1].timing.by_steps is None:
@@ -122,6 +123,14 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     waiting = sorted(rest.unfinished, key=lambda one: (one.since, one))
     stopped_ranks = failures(inputs.trouble, ranks.failed)
     return replace(_trace(inputs, elapsed, spans, syncs, record), failed=stopped_ranks, unfinished=waiting)
+
+
+def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
+    """Return seconds before which no message of a sync begins that ranks ``begin``, the first at ``base``."""
+    if (begin == base).all():
+        return base
+    src, dst = inputs.pairs
+    return float(np.maximum(begin[src], begin[dst]).min(initial=inf))
 
 
 def _sync(
