@@ -112,18 +112,11 @@ def choose(
     """
     check_cluster(cluster, Cluster)
     request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
-    return _choose(request, cluster, calibration, among, equal_chunks)
+    return _choose(make_estimator(request, cluster, calibration, equal_chunks), among)
 
 
-def _choose(
-    request: Request,
-    cluster: Cluster,
-    calibration: Calibration | None,
-    among: Iterable[Algorithm] | None = None,
-    equal_chunks: bool = False,
-) -> Choice:
-    estimator = make_estimator(request, cluster, calibration, equal_chunks)
-    found = _narrow(_contenders(request, among, estimator), estimator, names=2)
+def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> Choice:
+    found = _narrow(_contenders(estimator.request, among, estimator), estimator, names=2)
     exact = (Candidate(each.algorithm, each.least) for each in found if each.is_exact)
     candidates = sorted(exact, key=lambda candidate: candidate.seconds)
     equal = [candidate for candidate in candidates if candidate.seconds <= candidates[0].seconds * (1 + SAME)]
@@ -207,25 +200,17 @@ def _may_win(contenders: Sequence[_Contender], names: int) -> list[_Contender]:
     return [each for each in contenders if each.least <= limit * (1 + SAME)]
 
 
-def open_candidates(
-    request: Request,
-    cluster: Cluster,
-    calibration: Calibration | None = None,
-    among: Iterable[Algorithm] | None = None,
-    *,
-    equal_chunks: bool = True,
-) -> list[Algorithm]:
-    """Return the algorithms that ``winner_map`` may have to simulate: those that bounds alone leave in the running.
+def open_candidates(estimator: Estimator, among: Iterable[Algorithm] | None = None) -> list[Algorithm]:
+    """Return the algorithms that may have to be simulated to choose one: those that bounds leave in the running.
 
-    ``resolve_auto`` may have to simulate those without ``equal_chunks``. Nothing is simulated for that. Raises
-    InputError where there is nothing to choose from.
+    Nothing is simulated for that. Raises InputError where there is nothing to choose from.
 
     >>> import simcomm
-    >>> open_candidates(Request(auto("reduce_scatter"), elements=16), simcomm.star(8, "10 Gbit/s", "5 us"))
+    >>> request = Request(auto("reduce_scatter"), elements=16)
+    >>> open_candidates(make_estimator(request, simcomm.star(8, "10 Gbit/s", "5 us"), equal_chunks=True))
     []
     """
-    estimator = make_estimator(request, cluster, calibration, equal_chunks)
-    found = _may_win(_contenders(request, among, estimator), names=2)
+    found = _may_win(_contenders(estimator.request, among, estimator), names=2)
     return [each.algorithm for each in found if not each.is_exact]
 
 
@@ -261,6 +246,27 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
     return request.with_algorithm(replace(chosen, by_model=True), cluster.world_size)
 
 
+def by_world_size(
+    collective: str,
+    cluster: Cluster,
+    nbytes: int,
+    world_sizes: Sequence[int],
+    calibration: Calibration | None = None,
+    *,
+    dtype: str = "float32",
+) -> Iterator[Estimator]:
+    """Yield an estimator for the cluster's first hosts, as many as each of ``world_sizes``, the most first.
+
+    Each is made of the network of the one before, which for a star has no idle hosts. Raises InputError.
+    """
+    for world_size in sorted(set(world_sizes), reverse=True):
+        request = make_request(auto(collective), world_size, nbytes, dtype=dtype)
+        estimator = make_estimator(request, cluster.on_first(world_size), calibration, equal_chunks=True)
+        if estimator.star is not None and not cluster.is_here:
+            cluster = replace(cluster, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
+        yield estimator
+
+
 def winner_map(
     collective: str,
     cluster: Cluster,
@@ -281,14 +287,10 @@ def winner_map(
     >>> winner_map("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
     [['binomial', 'double_tree[slices=32]']]
     """
-    rows = []
-    for world_size in world_sizes:
-        first = cluster.on_first(world_size)
-        rows.append(
-            tuple(
-                choose(collective, first, nbytes, dtype=dtype, calibration=calibration, among=among, equal_chunks=True)
-                for nbytes in sizes
-            )
-        )
-        on_row(world_size)
+    found = dict[int, tuple[Choice, ...]]()
+    for estimator in by_world_size(collective, cluster, sizes[0], world_sizes, calibration, dtype=dtype):
+        requests = [make_request(auto(collective), estimator.world_size, nbytes, dtype=dtype) for nbytes in sizes]
+        found[estimator.world_size] = tuple(_choose(estimator.asked(request), among) for request in requests)
+        on_row(estimator.world_size)
+    rows = [found[world_size] for world_size in world_sizes]
     return WinnerMap(collective, cluster.title, tuple(sizes), tuple(world_sizes), tuple(rows))

@@ -15,7 +15,7 @@ from collectives import InputError
 from ringlab.answers.winner_maps import doublings, winners
 from ringlab.cli import app
 from ringlab.terminal.winners_table import show_winners
-from simcomm.selection import choose
+from simcomm.selection import choose, winner_map
 from viz.winners import Winners, draw_winners, shade_by_gain, winner_colours
 
 STAR = simcomm.star(8, "100 Gbit/s", "2 us")
@@ -91,3 +91,14 @@ def test_winners_that_win_most_come_first_and_a_close_race_is_pale(tmp_path: Pat
     assert strength[0] < strength[3] == strength[4]
     with pytest.raises(InputError, match=r"written as \.png or \.svg or \.pdf, not '\.gif'"):
         draw_winners(found, tmp_path / "map.gif")
+
+
+def test_a_map_is_that_of_each_cell_alone_in_any_order_of_ranks() -> None:
+    for cluster in (simcomm.star(12, "10 Gbit/s", "5 us"), simcomm.two_level_tree(3, 4, "10 Gbit/s", "5 us", 4.0)):
+        for collective in ("barrier", "reduce_scatter", "broadcast"):
+            found = winner_map(collective, cluster, [64, 1 << 20], [12, 2, 7])
+            assert found.world_sizes == (12, 2, 7)
+            for world_size, row in zip(found.world_sizes, found.choices, strict=True):
+                for nbytes, choice in zip(found.sizes, row, strict=True):
+                    alone = choose(collective, cluster.on_first(world_size), nbytes, equal_chunks=True)
+                    assert (choice.algorithm, choice.seconds) == (alone.algorithm, pytest.approx(alone.seconds, 1e-12))

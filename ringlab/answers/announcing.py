@@ -37,7 +37,7 @@ from simcomm.expected_time import (
 from simcomm.model.tcp_order import SEGMENT_PACKETS
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
-from simcomm.selection import open_candidates
+from simcomm.selection import by_world_size, open_candidates
 from simcomm.size_limits import check_one_by_one, check_simpy
 from simcomm.training import STEPS, usual_steps
 
@@ -197,7 +197,8 @@ def announce_auto(progress: Progress | None, requests: Sequence[Request], cluste
     asked = [one for one in requests if one.algorithm.is_auto]
     if progress is None or not asked or cluster.transport is None or cluster.world_size <= FEW_RANKS:
         return
-    opened = [open_candidates(one, cluster, equal_chunks=False) for one in asked]
+    estimator = make_estimator(asked[0], cluster)
+    opened = [open_candidates(estimator.asked(one)) for one in asked]
     seconds = sum(_choosing_seconds(some, cluster.world_size) for some in opened)
     if cluster.transport.tcp is not None:  # where all are simulated, as no bounds are known; each sends about as much
         segment = SEGMENT_PACKETS * cluster.transport.tcp.payload
@@ -231,11 +232,12 @@ def announce_choices(
     """Say how long a map of winners should take: what bounds do not rule out is simulated in each cell."""
     seconds = 0.0
     if cluster.transport is not None:
-        for world_size in world_sizes:
-            first = cluster.on_first(world_size)
+        for estimator in by_world_size(collective, cluster, sizes[0], world_sizes):
             for nbytes in (sizes[0], sizes[-1]):
-                request = make_request(auto(collective), world_size, nbytes)
-                seconds += len(sizes) / 2 * _choosing_seconds(open_candidates(request, first, among=among), world_size)
+                opened = open_candidates(
+                    estimator.asked(make_request(auto(collective), estimator.world_size, nbytes)), among
+                )
+                seconds += len(sizes) / 2 * _choosing_seconds(opened, estimator.world_size)
     announce(progress, f"{len(sizes) * len(world_sizes):,} cells to choose for", seconds)
 
 

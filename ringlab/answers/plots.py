@@ -22,6 +22,7 @@ from ringlab.answers.winner_maps import doublings
 from ringlab.answers.workload import predictable, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.paths import keeping_paths
 from simcomm.model.trouble import NO_TROUBLE
 
 KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
@@ -57,7 +58,7 @@ def plot_scenario(
             raise KeyboardInterrupt
         viz.draw_waterfall(scenario.title, *waterfall(answer), path)
         return Picture(scenario.title, str(path))
-    with computing(progress, f"drawing {path}") as tick:
+    with keeping_paths(), computing(progress, f"drawing {path}") as tick:
         if kind == "scaling":
             curves = scaling_curves(scenario, calibration, tick, progress)
             viz.draw_scaling(scenario.title, describe_curves(scenario), curves, path)

@@ -22,16 +22,25 @@ def trace_links(
     (LinkRate(since=0.0, alone=500000000.0, shared=500000000.0),)
     """
     shares = _shares_over_time(trouble, elapsed)
-    links = []
+    links, known = list[TracedLink](), dict[tuple[float, float], tuple[LinkRate, ...]]()
     for (a, b, data), nbytes in zip(cluster.graph.edges(data=True), carried, strict=True):
         alone, shared = data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"])
-        by_time = {0.0: 1.0} | shares.get((a, b), {})
-        rates = [
-            LinkRate(since, *(rate * transport.goodput * share if share > 0 else 0.0 for rate in (alone, shared)))
-            for since, share in by_time.items()
-        ]
-        links.append(TracedLink(a, b, alone, data["latency"], float(nbytes), tuple(rates)))
+        if (a, b) in shares:
+            rates = _rates(alone, shared, transport.goodput, {0.0: 1.0} | shares[a, b])
+        else:
+            if (alone, shared) not in known:
+                known[alone, shared] = _rates(alone, shared, transport.goodput, {0.0: 1.0})
+            rates = known[alone, shared]
+        links.append(TracedLink(a, b, alone, data["latency"], float(nbytes), rates))
     return links
+
+
+def _rates(alone: float, shared: float, goodput: float, by_time: dict[float, float]) -> tuple[LinkRate, ...]:
+    """Return the bytes/s of payload from each time on, for one message and for several, with a share of the link."""
+    return tuple(
+        LinkRate(since, *(rate * goodput * share if share > 0 else 0.0 for rate in (alone, shared)))
+        for since, share in by_time.items()
+    )
 
 
 def _shares_over_time(trouble: Trouble, elapsed: float) -> dict[Link, dict[float, float]]:
