@@ -1,5 +1,6 @@
 """``ringlab predict --devices``: trainings on 1 to N devices, what varies, and what is refused."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,6 +111,22 @@ def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sh
     assert own.cases[0].rows[0].samples_per_s == pytest.approx(3000)
 
 
+def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_shown() -> None:
+    found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
+    assert len(found.conclusions) == 2
+    assert re.match(
+        r"Left out, 8 and 16 devices with training\.batch_size = 16, 32, 64, 128, 256 and 4 more: batch_size 16 does",
+        found.conclusions[0],
+    )
+    assert found.conclusions[1].startswith("With training.batch_size = 8, on 16 devices what holds it back is")
+    hosts = ringlab.predict_devices(ROOT / GPT, [8, 12, 13])
+    assert hosts.conclusions[0] == (
+        "Left out, 12 and 13 devices: 12 devices do not fill hosts of 8; give a multiple of 8."
+    )
+    alone = ringlab.predict_devices(ROOT / GPT, [8, 12])
+    assert alone.conclusions[0].startswith("Left out, 12 devices: 12 devices do not fill")
+
+
 def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
     found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="form=ddp,fsdp")
     ddp, fsdp = found.cases
@@ -132,6 +149,8 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
         (["training.compute={profile = 'none.json'}"], [8], "none.json"),
         (["training.model='gpt3'"], [8], r"gpt2_xl\.toml: training: model 'gpt3' is not known; did you mean gpt2"),
         (["training.parallelism={tensor = 5}"], [1], "pipeline 1 for 1 device; give"),
+        (["training.parallelism={tensor = 4}"], [1, 4], "tensor is 4 and must divide the 25 heads"),
+        (["training.compute={gpu = 'H1000'}"], [8], r"gpt2_xl\.toml: training\.compute: GPU 'H1000' is not in the"),
         (
             ["training.batch_size=1000000", "training.parallelism={pipeline = 2, microbatches = 1000000}"],
             [16],

@@ -85,6 +85,7 @@ def test_a_range_doubles_and_ends_with_its_last(text: str, values: list[str]):
     ("options", "message"),
     [
         (["--sweep", "cluster.hosts"], "--sweep cluster.hosts: write section.key=values"),
+        (["--what-if", "=2..4"], "--what-if =2..4: write section.key=values"),
         (["--sweep", "=2..4"], "write section.key=values"),
         (["--sweep", "cluster.hosts=4..2"], "a range grows from a number above 0"),
         (["--sweep", "cluster.hosts=0..2"], "a range grows from a number above 0"),

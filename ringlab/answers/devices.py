@@ -135,7 +135,7 @@ def predict_devices(
         last = found or last
     assert model is not None
     if last is None:
-        raise InputError(f"{spread.path}: training: {cases[0].refused[0].reason}")
+        raise InputError(f"{spread.path}: training: {cases[0].refused[-1].reason}")
     answer = DevicesAnswer(
         base.title, str(base.path), base.cluster.title, model.profile.model, model.compute.source, tuple(cases), key
     )
@@ -164,7 +164,7 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     """Return the scenario's key and the values that a what-if varies it over; of none no key and one empty value."""
     if text is None:
         return None, [""]
-    key, values = parse_sweep(text)
+    key, values = parse_sweep(text, "--what-if")
     return ALIASES.get(key, key), values
 
 
@@ -332,7 +332,10 @@ def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, sta
             f"{spread.path}: training.compute: nothing says how fast a device computes; give "
             'compute = {profile = "FILE.json"} with times (ringlab profile), {rate = 500.0} or {gpu = "RTX 4090"}'
         )
-    return of_data_sheet(profile, named, spread.precision)
+    try:
+        return of_data_sheet(profile, named, spread.precision)
+    except InputError as error:
+        raise InputError(f"{spread.path}: training.compute: {error}") from error
 
 
 def _measured_for(spread: SpreadTraining, profile: ModelProfile, gpu: str) -> Compute:

@@ -1,11 +1,14 @@
 """What a training on many devices comes to, in sentences below its table."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from collectives.quoting import cut
 from collectives.units import count
-from ringlab.answers.devices_rows import Case
+from ringlab.answers.devices_rows import Case, Refused
 
+MOST_LISTED = 5  # values or numbers of devices in a sentence
+NUMBERS = "[0-9.,]+( [KMGT]?i?B)?"  # with their units, in which reasons may differ
 NOTICED = 0.001  # of a step: what sharing links adds is said from here on
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
@@ -17,7 +20,8 @@ WORDS = {
 
 
 WITHOUT_EFFECT = {
-    "training.parallelism.bucket_mb": ": buckets count where gradients travel while backward goes on (`overlap`)",
+    "training.parallelism.bucket_mb": ": buckets count where gradients travel in them beside backward (`ddp`, `zero1`, "
+    "`zero2`, `zero_redundancy` with `overlap`)",
     "training.precision": ": the times of computing are given, and gradients travel in 32 bits unless `half_weights`",
 }
 
@@ -53,6 +57,32 @@ def conclude(key: str | None, cases: Sequence[Case]) -> list[str]:
             said += [
                 f"{where}{link}, which makes the step {more:.1%} longer." for link in last.links_shared_between[:1]
             ]
-    reasons = dict.fromkeys((one.devices, one.reason) for case in cases for one in case.refused)
-    said += [f"Left out, {count(devices, 'device')}: {reason}." for devices, reason in reasons]
+    said[:0] = _left_out(key, cases)  # what is told first is the first to be left to --explain
     return [sentence[0].upper() + sentence[1:] for sentence in said]
+
+
+def _left_out(key: str | None, cases: Sequence[Case]) -> Iterator[str]:
+    """Yield what was left out, and the first reason of those that differ in numbers only."""
+    kinds: dict[tuple[str, tuple[int, ...]], tuple[str, list[str]]] = {}
+    for case in cases:
+        reasons: dict[str, list[Refused]] = {}
+        for one in case.refused:
+            reasons.setdefault(re.sub(NUMBERS, "", one.reason), []).append(one)
+        for kind, refused in reasons.items():
+            devices = tuple(one.devices for one in refused)
+            kinds.setdefault((kind, devices), (refused[0].reason, []))[1].append(case.value)
+    for (_, devices), (reason, values) in kinds.items():
+        where = f" with {key} = {_listed(values)}" if key else ""
+        on = count(devices[0], "device") if len(devices) == 1 else f"{_listed(devices)} devices"
+        yield f"Left out, {on}{where}: {reason}."
+
+
+def _listed(items: Sequence[object]) -> str:
+    """Return items in words, of many how many more there are.
+
+    >>> _listed([1, 2, 4]), _listed(range(20))
+    ('1, 2 and 4', '0, 1, 2, 3, 4 and 15 more')
+    """
+    shown = [cut(str(one)) for one in items[:MOST_LISTED]]
+    last = f"{len(items) - MOST_LISTED} more" if len(items) > MOST_LISTED else shown.pop()
+    return f"{', '.join(shown)} and {last}" if shown else last

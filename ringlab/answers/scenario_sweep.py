@@ -151,37 +151,38 @@ def _predict(task: _Task) -> Prediction:
     return predict(scenario, find_calibration(scenario, task.calibration), task.engine)
 
 
-def parse_sweep(text: str) -> tuple[str, list[str]]:
-    """Return the key and its values. Raise InputError for what is none.
+def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
+    """Return the key and its values. Raise InputError that names the option for what is none.
 
     A range begins with its first number, doubles, and ends with its last; ``*4`` after it is another factor.
 
     >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
     (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))
     """
-    key, equals, given = check_text("sweep", text, "cluster.bandwidth=1..100Gbit/s").partition("=")
+    key, equals, given = check_text(option, text, "cluster.bandwidth=1..100Gbit/s").partition("=")
+    where = f"{option} {cut(text)}"
     if not equals or not key.strip() or not given.strip():
-        raise InputError(f"--sweep {cut(text)}: write section.key=values, {ACCEPTED}")
+        raise InputError(f"{where}: write section.key=values, {ACCEPTED}")
     found = _RANGE.fullmatch(given.strip())
     if found:
-        values = _grown(text, float(found[1]), float(found[2]), float(found[4] or FACTOR))
+        values = _grown(where, float(found[1]), float(found[2]), float(found[4] or FACTOR))
         unit = f" {found[3].strip()}" if found[3] else ""
         return key.strip(), [f"{value:.12g}{unit}" for value in values]
     if ".." in given:
-        raise InputError(f"--sweep {cut(text)}: {quote(given)} is no range; write {ACCEPTED}")
+        raise InputError(f"{where}: {quote(given)} is no range; write {ACCEPTED}")
     listed = [value.strip() for value in given.split(",")]
     if not all(listed) or len(listed) > MOST_VALUES:
-        raise InputError(f"--sweep {cut(text)}: up to {MOST_VALUES} values are possible, and none is empty")
+        raise InputError(f"{where}: up to {MOST_VALUES} values are possible, and none is empty")
     return key.strip(), [value for value, _ in groupby(listed)]
 
 
-def _grown(text: str, first: float, last: float, factor: float) -> Sequence[float]:
+def _grown(where: str, first: float, last: float, factor: float) -> Sequence[float]:
     """Return the numbers from first to last, each ``factor`` times the one before. Raise InputError."""
     if not (0 < first <= last < 1e300 and factor > 1):
-        raise InputError(f"--sweep {cut(text)}: a range grows from a number above 0, by a factor above 1")
+        raise InputError(f"{where}: a range grows from a number above 0, by a factor above 1")
     values = [first]
     while values[-1] * factor < last * (1 - 1e-9):
         values.append(values[-1] * factor)
         if len(values) > MOST_VALUES:
-            raise InputError(f"--sweep {cut(text)}: these are more than {MOST_VALUES} values; take a larger factor")
+            raise InputError(f"{where}: these are more than {MOST_VALUES} values; take a larger factor")
     return values if last == first else [*values, last]
