@@ -327,3 +327,17 @@ def test_what_searches_need_of_a_network_is_worked_out_once_where_it_is_kept() -
         assert one is not other and one.paths is other.paths
         assert star.router().paths is not one.paths and tree.router().paths is not one.paths  # the last one's are kept
     assert tree.router().paths is not tree.router().paths
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("rtx4090-pcie", 1), ("dgx-h100", 2), ("g4dn.metal", 2)])
+def test_routes_of_places_are_those_of_names_also_through_host_memory(name: str, nodes: int) -> None:
+    cluster = simcomm.preset(name, nodes=nodes)
+    pairs = all_pairs(cluster)
+    place = {host: number for number, host in enumerate(cluster.hosts)}
+    src, dst = (np.array([place[pair[end]] for pair in pairs]) for end in (0, 1))
+    found = cluster.router().links_between(cluster.hosts, src, dst)
+    single = cluster.router()
+    edges = list(cluster.graph.edges)
+    for number, (a, b) in enumerate(pairs):
+        links = found.link[found.first[number] : found.first[number + 1]].tolist()
+        assert [edges[link] for link in links] == list(pairwise(single.route(a, b)))

@@ -122,11 +122,12 @@ class ShortestPaths:
     @cached_property
     def speeds(self) -> npt.NDArray[np.float64]:
         """Of each link the bytes/s for one message and for several, and the seconds of latency, shape [3, links]."""
-        edges = self._graph.edges(data=True)
-        rows = [
-            (data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"]), data["latency"]) for *_, data in edges
-        ]
-        return np.array(rows, dtype=np.float64).reshape(-1, 3).T.copy()
+        count, found = self._graph.number_of_edges(), list[npt.NDArray[np.float64]]()
+        for keys in (("bandwidth",), ("shared_bandwidth", "bandwidth"), ("latency",)):
+            links = self._graph.edges(data=True)
+            figures = (data[keys[0]] if keys[0] in data else data[keys[-1]] for *_, data in links)
+            found.append(np.fromiter(figures, np.float64, count))
+        return np.stack(found)
 
     def ends(self, pairs: Collection[tuple[str, str]]) -> Ints:
         """Return the nodes of pairs as numbers, shape [pairs, 2]. Raise InputError for one that is not there."""

@@ -94,39 +94,36 @@ class ShortestRouter(Router):
 
     def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
         """Return the same as ``Router.links``, found for all pairs at once; routes with a detour are found singly."""
-        ends = self.paths.ends(pairs)
-        found = self.paths.paths(ends, self._choices(ends))
-        for number in np.flatnonzero(np.diff(found.first) == 0).tolist():
-            self.route(*pairs[number])  # raises where no link leads there
-        if not self._any_may_need_memory:
-            return found
-        crossing = np.repeat(np.arange(len(pairs)), np.diff(found.first))[self._may_need_memory[found.link]]
-        numbers = np.unique(crossing).tolist()
-        for number in numbers:
-            links = found.link[found.first[number] : found.first[number + 1]].tolist()
-            self._known[pairs[number]] = self._with_detour(self.paths.nodes_of(links))
-        return _replace_routes(found, numbers, super().links([pairs[number] for number in numbers]))
+        return self._links(self.paths.ends(pairs), pairs.__getitem__)
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
         """Return what ``Router.links_between`` does, without a tuple for each pair."""
-        if self._any_may_need_memory:
-            return super().links_between(nodes, src, dst)
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
-        if self.paths.is_complete:
+        if self.paths.is_complete and not self._any_may_need_memory:
             short = number.astype(np.int32 if len(self.paths.nodes) ** 2 < 1 << 31 else np.int64)
             return self.paths.direct(short[src], short[dst])
-        ends = np.stack([number[src], number[dst]], axis=1)
+        return self._links(np.stack([number[src], number[dst]], axis=1), lambda at: (nodes[src[at]], nodes[dst[at]]))
+
+    def _links(self, ends: Ints, pair: Callable[[int], tuple[str, str]]) -> RouteLinks:
+        """Return the links of the routes between ``ends``, shape [pairs, 2], whose names ``pair`` tells."""
         found = self.paths.paths(ends, self._choices(ends))
-        for at in np.flatnonzero(np.diff(found.first) == 0).tolist():
-            self.route(nodes[src[at]], nodes[dst[at]])  # raises where no link leads there
-        return found
+        for number in np.flatnonzero(np.diff(found.first) == 0).tolist():
+            self.route(*pair(number))  # raises where no link leads there
+        if not self._any_may_need_memory:
+            return found
+        crossing = np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(found.first))
+        numbers = np.unique(crossing[self._may_need_memory[found.link]]).tolist()
+        for number in numbers:
+            links = found.link[found.first[number] : found.first[number + 1]].tolist()
+            self._known[pair(number)] = self._with_detour(self.paths.nodes_of(links))
+        return _replace_routes(found, numbers, super().links([pair(number) for number in numbers]))
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
         """Of each link, whether it leads to a node beyond which some GPU may not reach directly."""
         lowest = min((_reach(self.graph, node) for node in rank_nodes(self.graph)), default=len(P2P_LEVELS) - 1)
         kinds = node_kinds(self.graph)
-        return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.paths.link], dtype=bool)
+        return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.graph.edges], dtype=bool)
 
     @cached_property
     def _any_may_need_memory(self) -> bool:
