@@ -183,6 +183,12 @@ def test_the_expected_time_grows_with_messages_and_repetitions():
     assert expected_seconds(ring, trouble=slow, record=True) > expected_seconds(ring, trouble=slow)
 
 
+def test_a_training_whose_buckets_overlap_is_announced_without_an_engine() -> None:
+    star, tree = simcomm.star(4096, "10 Gbit/s", "5 us"), find_algorithm("all_reduce/double_tree")
+    training = Training(tree, compute=ComputePhases(1.0, 2.0, 3.0), buckets=Buckets())
+    assert announcing.expect(training, star).messages > announcing.MOST_SAID_AT_ONCE
+
+
 def test_segments_of_tcp_and_links_that_flap_are_counted():
     star, ring = simcomm.star(8, "10 Gbit/s", "5 us"), find_algorithm("all_reduce/ring")
     over_tcp = replace(star, transport=Transport(tcp=TcpTerms(window=65e3)))

@@ -136,7 +136,8 @@ def expect(
     schedule = compact_schedule(algorithm, cluster.world_size, root)
     messages = times * message_count(schedule) * trouble.runs
     record = trouble != NO_TROUBLE and messages <= most_recorded
-    if engine is None and messages > MOST_SAID_AT_ONCE and not isinstance(schedule, RelativeSchedule):
+    over_tcp = cluster.transport is not None and cluster.transport.tcp is not None
+    if engine is None and messages > MOST_SAID_AT_ONCE and not isinstance(schedule, RelativeSchedule) and not over_tcp:
         engine = _engine_of(asked, cluster)
     collective = asked if isinstance(asked, Request) else Request(algorithm, asked.gradient_bytes // 4)
     segments = changes = 0.0
@@ -172,6 +173,8 @@ def _computing_seconds(asked: Request | Training, trouble: Trouble) -> float:
 def _engine_of(asked: Request | Training, cluster: Cluster) -> str | None:
     """Return the engine that steps of a training come to where ranks drift apart in it, as a few ranks show."""
     if not isinstance(asked, Training) or asked.compute is None or cluster.world_size <= FEW_RANKS:
+        return None
+    if asked.buckets is not None:  # predicted as a whole
         return None
     few = simcomm.train(asked, cluster.on_first(FEW_RANKS), engine="compiled", record=False)
     return few.engine if few.engine == "simpy" else None
