@@ -201,6 +201,9 @@ def test_segments_of_tcp_and_links_that_flap_are_counted():
     assert announcing.expect(large, star, trouble=flapping).seconds - plain == pytest.approx(
         least / 1e-6 / 65e3, rel=0.01
     )
+    tree, direct = simcomm.fat_tree(4, "10 Gbit/s", "5 us").on_first(2), find_algorithm("reduce_scatter/direct")
+    flaps = announcing.expect(Request(direct, 1 << 30), tree, trouble=flapping).seconds
+    assert flaps == pytest.approx((2 << 30) / 1.25e9 / 1e-6 / 65e3, rel=0.01)
     late = replace(flapping, messages=Jitter("uniform", 1.0), repetitions=1)
     assert announcing.expect(small, star, trouble=late).seconds == pytest.approx(14 / 1e-6 / 65e3, rel=0.01)
     training = Training(ring, compute=ComputePhases(1.0, 2.0, 3.0))

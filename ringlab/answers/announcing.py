@@ -146,7 +146,11 @@ def expect(
         segments = sent_share(schedule) * collective.nbytes / (SEGMENT_PACKETS * cluster.transport.tcp.payload)
         engine = engine if isinstance(asked, Request) else "simpy"
     if cluster.transport is not None and any(one.every < inf for one in trouble.links):
-        least = make_estimator(collective, cluster).bracket(algorithm).least + least_delay(schedule, trouble)
+        estimator = make_estimator(collective, cluster)
+        model = estimator.star or estimator.faster_star
+        sent = sent_share(schedule) * collective.nbytes / cluster.world_size  # by a rank, in the mean
+        least = max(estimator.bracket(algorithm).least, 0.0 if model is None else sent * model.beta)
+        least += least_delay(schedule, trouble)
         changes = link_changes(trouble, least + _computing_seconds(asked, trouble))
     seconds = expected_seconds(schedule, engine, trouble, record=record, segments=segments, changes=changes)
     return Expected(messages, times * seconds, times)
