@@ -24,7 +24,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON. Raise ValueError for a key that is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen = set[str]()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        keys = [key for key, _ in pairs]
+        twice = next(key for number, key in enumerate(keys) if key in keys[:number])
         raise ValueError(f"key {quote(twice)} is there twice in one object")
     return found

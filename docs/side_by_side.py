@@ -17,9 +17,10 @@ import realcomm
 import simcomm
 from collectives import Trace
 from collectives.records.late_hops import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
-from collectives.records.pair_probes import read_pair
 from collectives.units import format_time, parse_size
+from ringlab.answers.accuracy_here import pair_before
 from ringlab.answers.emulation import as_built, hosts_bandwidth, on_emulated
+from ringlab.answers.here_rows import name_of
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair
 
@@ -65,12 +66,12 @@ def main() -> None:
     parser.add_argument("--file", type=Path, default=RESULTS)
     options = parser.parse_args()
     scenario, nbytes = on_emulated(load(options.scenario)), parse_size(options.size)
-    pairs: list[dict[str, Any]] = json.loads(options.file.read_text())["pairs"]
-    pair = next(one for one in pairs if one["bandwidth"] == hosts_bandwidth(scenario.cluster))
+    found: dict[str, Any] = json.loads(options.file.read_text())
+    pair = pair_before(found, name_of(scenario), hosts_bandwidth(scenario.cluster))
     with realcomm.emulate(scenario.cluster) as network:
         measured = realcomm.run(options.algorithm, scenario.cluster, nbytes, network=network)
         built = as_built(scenario, network).cluster
-    transport = fit_pair(read_pair(pair), built.world_size)
+    transport = fit_pair(pair, built.world_size)
     predicted = simcomm.run(options.algorithm, replace(built, transport=transport), nbytes)
     print("\n".join(compare(predicted, measured)))
 

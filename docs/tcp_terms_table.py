@@ -20,8 +20,8 @@ from page_marks import write_between
 import simcomm
 from collectives import Transport
 from collectives.output_files import write_text
-from collectives.records.pair_probes import PairProbes, read_pair
 from collectives.units import format_size
+from ringlab.answers.accuracy_here import pair_before
 from ringlab.answers.emulation import hosts_bandwidth, without_latencies
 from ringlab.answers.here_rows import WITHIN
 from scenarios import load
@@ -56,11 +56,9 @@ class Rows:
         self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
         self.trained: list[Row] = [row for row in found["rows"] if row["bytes"] is None]
         self._clusters = {name: without_latencies(load(f"emulated/{name}").cluster) for name in self.scenarios}
-        pairs = {pair["bandwidth"]: pair for pair in found["pairs"]}
-        self._pairs = dict[str, PairProbes]()  # by scenario, with what was measured again before it
-        for name, cluster in self._clusters.items():
-            pair = pairs[hosts_bandwidth(cluster)]
-            self._pairs[name] = read_pair({**pair, "crowds": [*pair["crowds"], *found["crowds"].get(name, [])]})
+        self._pairs = {
+            name: pair_before(found, name, hosts_bandwidth(cluster)) for name, cluster in self._clusters.items()
+        }
 
     @property
     def scenarios(self) -> list[str]:

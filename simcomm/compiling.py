@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-NOTE = "compiling the engine for this machine: from ten seconds to a few minutes, and only this once"
+NOTE = "compiling the engine for this machine: from a few seconds to a few minutes, and only this once"
 
 _tell: ContextVar[Callable[[str], None] | None] = ContextVar("tell_of_compiling", default=None)
 

@@ -37,13 +37,11 @@ class Estimator:
     equal_chunks: bool  # closed forms are taken as though the buffer fell into equal chunks
     last: "list[EngineInput]" = field(default_factory=list, repr=False)  # what the compiled engine was last asked
 
-    def asked(self, request: Request) -> "Estimator":
+    def for_request(self, request: Request) -> "Estimator":
         """Return an estimator for another request on the same cluster, with what it knows of that."""
-        star = self.star and self.star._replace(nbytes=request.nbytes)
-        other = replace(self, request=request, star=star, last=[])
+        other = replace(self, request=request, last=[])
         if "faster_star" in vars(self):
-            known = self.faster_star and self.faster_star._replace(nbytes=request.nbytes)
-            vars(other)["faster_star"] = known
+            vars(other)["faster_star"] = self.faster_star  # of the cluster alone: each question brings its own bytes
         return other
 
     @property

@@ -91,11 +91,11 @@ def least_delay(schedule: AnySchedule, trouble: Trouble) -> float:
     return trouble.messages.mean * float(columns.step.max(initial=-1) + 1)
 
 
-def link_changes(trouble: Trouble, seconds: float) -> float:
+def count_link_changes(trouble: Trouble, seconds: float) -> float:
     """Return how many times links that flap change in so many seconds.
 
     >>> from simcomm.model.trouble import LinkTrouble
-    >>> link_changes(Trouble(links=(LinkTrouble(("h0", "s0"), share=0, at=0, lasting=1, every=2),)), 100)
+    >>> count_link_changes(Trouble(links=(LinkTrouble(("h0", "s0"), share=0, at=0, lasting=1, every=2),)), 100)
     100.0
     """
     return sum(2 * max(0.0, seconds - one.at) / one.every for one in trouble.links)

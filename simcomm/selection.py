@@ -290,7 +290,7 @@ def winner_map(
     found = dict[int, tuple[Choice, ...]]()
     for estimator in by_world_size(collective, cluster, sizes[0], world_sizes, calibration, dtype=dtype):
         requests = [make_request(auto(collective), estimator.world_size, nbytes, dtype=dtype) for nbytes in sizes]
-        found[estimator.world_size] = tuple(_choose(estimator.asked(request), among) for request in requests)
+        found[estimator.world_size] = tuple(_choose(estimator.for_request(request), among) for request in requests)
         on_row(estimator.world_size)
     rows = [found[world_size] for world_size in world_sizes]
     return WinnerMap(collective, cluster.title, tuple(sizes), tuple(world_sizes), tuple(rows))

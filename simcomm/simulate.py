@@ -18,7 +18,7 @@ from simcomm.cluster.calibrated import hop_calibration, resolve_transport, with_
 from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import APPROXIMATE, choose_engine
 from simcomm.hop_times import run_by_hops
-from simcomm.model.tcp_order import SEGMENT_PACKETS
+from simcomm.model.tcp_order import count_segments
 from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble, check_tcp_trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.tcp_engine import make_simulation
@@ -49,9 +49,9 @@ def run(
     whichever suits the number of messages; "approximate" is the compiled one where it takes events that lie close
     together as one, and says by how much that may be wrong (``facts["error_s"]``). On this machine a prediction is made
     of measured hops unless an engine is named or something is in trouble. Without ``record`` the trace is of the times
-    only, which at scale takes far less, and with ``record="waits"`` of what ``collectives.records.waits`` reads, maybe
-    without routes, links and an order; with "brief waits" of that only if it is known without all messages. Under
-    ``trouble`` a run may never end: see ``Trace.is_complete``.
+    only, which at scale takes far less, and with ``record="waits"`` of what ``collectives.records.waits`` reads: a
+    ``BriefTrace`` without messages where steps tell it, else messages without an order; with "brief waits" only the
+    first of these. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
 
     >>> import simcomm
@@ -74,7 +74,7 @@ def run(
         check_tcp_trouble(trouble)
     segments = 0.0
     if transport.tcp is not None:
-        segments = world_size * request.nbytes / (SEGMENT_PACKETS * transport.tcp.payload)
+        segments = count_segments(world_size * request.nbytes, transport.tcp.payload)
     if engine == "simpy" or buffers is not None:
         check_simpy(request.algorithm, world_size, request.root)
     elif transport.tcp is None:

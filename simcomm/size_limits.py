@@ -52,13 +52,14 @@ def check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int
     if world_size <= FEW_SIMPY_RANKS:
         return
     most = allowed(MOST_SIMPY)
-    about = steps * estimate_operations(algorithm, world_size, root) // 2
-    is_certain = about > 2 * most and algorithm.source is None  # what all say need not be written down for that
-    messages = about if is_certain else steps * message_count(compact_schedule(algorithm, world_size, root))
+    estimate = steps * estimate_operations(algorithm, world_size, root) // 2
+    is_estimated = estimate > 2 * most and algorithm.source is None  # what all say need not be written down for that
+    messages = estimate if is_estimated else steps * message_count(compact_schedule(algorithm, world_size, root))
     if messages > most:
+        about = "about " if is_estimated else ""
         raise TooLarge(
-            f"{algorithm.full_name}, world size {world_size}: its {'about ' * is_certain}{messages:,} messages are too "
-            "many for the simpy engine, which simulates them one by one in Python; "
+            f"{algorithm.full_name}, world size {world_size}: its {about}{messages:,} messages are too many for "
+            "the simpy engine, which simulates them one by one in Python; "
             f"up to {most:,} will do; leave the engine out, or " + ways_out(messages, most)
         )
 

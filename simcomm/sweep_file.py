@@ -16,6 +16,7 @@ from collectives.output_files import append_text
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
 from collectives.request import Request
+from collectives.strict_json import parse_json
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import Trouble
 
@@ -96,7 +97,7 @@ class SweepFile:
 
     def _line(self, line: str, number: int) -> tuple[str, float]:
         try:
-            read = json.loads(line)
+            read = parse_json(line)
         except (ValueError, RecursionError):
             read = None
         fields: Mapping[str, Any] = read if isinstance(read, Mapping) else {}

@@ -114,15 +114,16 @@ def test_each_rate_is_measured_once_and_what_cores_do_before_each_scenario(monke
     monkeypatch.setattr(here_rows, "calibrate_pair", pair)
     monkeypatch.setattr(here_rows, "probe_crowd", lambda bandwidth, **_: [rounds[bandwidth > 10e6]])
     monkeypatch.setattr("realcomm.calibrate", computing)
-    scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8", "star4")]
-    scenarios[4] = replace(scenarios[4], path=Path("again.toml"))
+    scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8", "star4", "star4")]
+    fast = replace(scenarios[3], path=Path("b.toml"), trainings=())
+    scenarios[4:] = [replace(scenarios[4], path=Path("a.toml")), fast]
     calibrator = here_rows.HereCalibrator(NoProgress())
     found = [calibrator.calibrate(one) for one in scenarios]
     assert [call.args[0] for call in pair.call_args_list] == [6.25e6, 12.5e6]
     assert [call.kwargs["crowd"] for call in pair.call_args_list] == [None, PAIR]  # the cores are the same
     assert [call.args[1] for call in computing.call_args_list] == [scenarios[1].trainings, scenarios[3].trainings]
-    assert [one.pair and one.pair.crowds for one in found] == [[], [], rounds[:1], [], rounds[:1]]
-    assert calibrator.crowds == {"star8": rounds[:1], "again": rounds[:1]}
+    assert [one.pair and one.pair.crowds for one in found] == [[], [], rounds[:1], [], rounds[:1], rounds[1:]]
+    assert calibrator.crowds == {"star8": rounds[:1], "a": rounds[:1], "b": rounds[1:]}
 
 
 def test_options_of_the_other_accuracy_do_not_go_with_it(ringlab: Ringlab):

@@ -1,6 +1,7 @@
 """``simcomm.sweep``: the answers of ``simcomm.run`` to the last bit, with what predictions share worked out once."""
 
 import json
+import os
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,12 @@ def test_all_cores_do_what_takes_long_and_nothing_is_left(monkeypatch: pytest.Mo
     for _ in simcomm.parallel.in_any_order(abs, range(-40, 0)):
         break  # what is not done is given up
     assert multiprocessing.active_children() == before
+
+
+def test_what_is_known_to_take_long_is_done_by_other_processes_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(simcomm.parallel, "cores", lambda: 2)
+    found = dict(simcomm.parallel.in_any_order(eval, ["__import__('os').getpid()"] * 3, takes_long=True))
+    assert len(found) == 3 and os.getpid() not in found.values()
 
 
 def test_dask_does_it_on_two_workers():

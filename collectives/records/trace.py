@@ -160,7 +160,7 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trace as its file holds it: plain JSON, long columns packed."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        said = {one.name: getattr(self, one.name) for one in fields(Trace)}
         said |= {"messages": self.messages.to_plain(), "spans": self.spans.to_plain()}
         return {"schema_version": self.SCHEMA_VERSION, **said}
 

@@ -11,8 +11,8 @@ from collectives.records.trace import Trace
 ROUNDING = 1e-12  # of a time
 SPARSE = 4  # pairs of ranks for each wait from which on only those are looked at that occur
 
-# Whether a simulated run keeps its messages; "waits": as much of them as says who waited for whom; "brief waits": who
-# waited for whom if that is known without messages.
+# Whether a simulated run keeps its messages; "waits": who waited for whom, with messages only where these have to say
+# it; "brief waits": that only if it is known without messages.
 Recording = bool | Literal["waits", "brief waits"]
 WAITS: Literal["waits"] = "waits"
 BRIEF_WAITS: Literal["brief waits"] = "brief waits"

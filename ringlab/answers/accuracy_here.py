@@ -12,6 +12,7 @@ import viz
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.environment import describe_environment
+from collectives.records.pair_probes import PairProbes, read_pair
 from collectives.units import format_size
 from realcomm.calibrating.load import watch_load
 from ringlab.answers.emulation import on_emulated
@@ -128,9 +129,9 @@ def summarise(errors: Sequence[float]) -> Errors:
 def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None) -> AccuracyHere:
     """Emulate scenarios, unless said all under ``emulated/``, and return predictions beside what was measured.
 
-    Predictions are calibrated on two emulated hosts for each rate of links, and before each scenario again what cores
-    do: on two hosts for collectives, in as many processes as there are cores for trainings, on nothing that is measured
-    here. Rows are marked where other
+    Predictions are calibrated on two emulated hosts for each rate of links, and what cores do once more before each
+    later scenario: on two hosts for collectives, in as many processes as there are cores for trainings. Nothing that is
+    measured here takes part. Rows are marked where other
     processes took the cores meanwhile. A scenario that this machine did not bear is left out, with the reason; after an
     interrupt, those that follow are too. Raises InputError, and RunFailed where nothing can be emulated.
 
@@ -174,6 +175,12 @@ def measure_here(
     pairs = tuple(asdict(pair) for pair in calibrator.pairs.values())
     crowds = {name: [asdict(one) for one in rounds] for name, rounds in calibrator.crowds.items()}
     return AccuracyHere(tuple(rows), refused, time.monotonic() - begin, pairs=pairs, crowds=crowds, loads=loads)
+
+
+def pair_before(found: dict[str, Any], scenario: str, bandwidth: float) -> PairProbes:
+    """Return the probes that predicted a scenario, whose hosts have links of ``bandwidth`` bytes/s, in such JSON."""
+    pair = next(one for one in found["pairs"] if one["bandwidth"] == bandwidth)
+    return read_pair({**pair, "crowds": [*pair["crowds"], *found.get("crowds", {}).get(scenario, [])]})
 
 
 def _plain(row: HereRow) -> dict[str, Any]:

@@ -122,7 +122,10 @@ def _oddities(series: Sequence[Series]) -> Iterator[str]:
         again += one in before[one.points]
         before[one.points].append(one)
     if again:
-        yield f"{again} series stand there once more, and count once more"
+        yield f"{again} series stand there again, and count again"
     unknown = sorted({one.job.precision for one in series if not is_known_precision(one.job.precision)})
     if unknown:
-        yield f"precision {' and '.join(map(quote, unknown[:MOST_NAMED]))} is not known, and taken as float32"
+        more = [f"{len(unknown) - MOST_NAMED} more"] if len(unknown) > MOST_NAMED else []
+        named = " and ".join([*map(quote, unknown[:MOST_NAMED]), *more])
+        is_one = len(unknown) == 1
+        yield f"precision{'' if is_one else 's'} {named} {'is' if is_one else 'are'} not known, and taken as float32"

@@ -28,13 +28,13 @@ from simcomm.expected_time import (
     COMPILED_RATE,
     LEAST_COMPILED_S,
     SEGMENT_RATE,
+    count_link_changes,
     expected_build_seconds,
     expected_seconds,
     least_delay,
-    link_changes,
     sent_share,
 )
-from simcomm.model.tcp_order import SEGMENT_PACKETS
+from simcomm.model.tcp_order import count_segments
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.selection import by_world_size, open_candidates
@@ -51,7 +51,7 @@ CHOICE_S = 5e-4  # a choice of rows tried on a system
 FILM_S, LAID_OUT_S = 3.0, 1e-4  # the frames of an animation; a link in it
 DRAWN_S = 1e-5  # a message in any other picture
 PAIR_S, BUILT_S = 40.0, 2.0  # a pair of emulated hosts calibrated; an emulated network built
-CROWD_S = 10.0  # what cores do calibrated again, before each cluster
+CROWD_S = 10.0  # what cores do calibrated again
 ROW_S, ROW_BYTES = 1.0, 3.0  # a row measured there: so long, and so many times its bytes at the rate of a host's link
 TRAINED_S, TRAINED_BYTES = 25.0, 8.0  # a training calibrated and run there, likewise with the bytes of its gradients
 START_S, MEASURED_S, REPEATED = 2.0, 1.0, 7  # ranks that meet; a collective's repetitions, for so long or so often
@@ -63,19 +63,19 @@ def announce(progress: Progress | None, what: str, seconds: float) -> None:
     >>> announce(None, "two rows to measure", 10.0)
     """
     if progress is not None and seconds > WORTH_SAYING_S:
-        progress.note(f"{what}: about {_words(seconds)}")
+        progress.note(f"{what}: {_words(seconds)}")
 
 
 def _words(seconds: float) -> str:
     """Return how long something takes, in the unit that one would say it in.
 
-    >>> [_words(seconds) for seconds in (90, 5400, 36000, 1e6, 1e12)]
-    ['90 s', '5400 s', '10 h', '12 days', 'years']
+    >>> [_words(seconds) for seconds in (90, 5400, 36000, 1e6, inf)]
+    ['about 90 s', 'about 5400 s', 'about 10 h', 'about 12 days', 'years']
     """
-    if seconds < 7200:
-        return f"{seconds:.0f} s"
-    hours, days = round(seconds / 3600), round(seconds / 86400)
-    return f"{hours} h" if hours < 48 else f"{days} days" if days < 730 else "years"
+    for most, unit, name in ((7200, 1, "s"), (48 * 3600, 3600, "h"), (730 * 86400, 86400, "days")):
+        if seconds < most:
+            return f"about {seconds / unit:.0f} {name}"
+    return "years"
 
 
 def announce_building(asked: Sequence[Request | Training], world_size: int, progress: Progress | None) -> None:
@@ -143,7 +143,7 @@ def expect(
     segments = changes = 0.0
     cluster = _with_transport(cluster, calibration)
     if cluster.transport is not None and cluster.transport.tcp is not None:
-        segments = sent_share(schedule) * collective.nbytes / (SEGMENT_PACKETS * cluster.transport.tcp.payload)
+        segments = count_segments(sent_share(schedule) * collective.nbytes, cluster.transport.tcp.payload)
         engine = engine if isinstance(asked, Request) else "simpy"
     if cluster.transport is not None and any(one.every < inf for one in trouble.links):
         estimator = make_estimator(collective, cluster)
@@ -151,7 +151,7 @@ def expect(
         sent = sent_share(schedule) * collective.nbytes / cluster.world_size  # by a rank, in the mean
         least = max(estimator.bracket(algorithm).least, 0.0 if model is None else sent * model.beta)
         least += least_delay(schedule, trouble)
-        changes = link_changes(trouble, least + _computing_seconds(asked, trouble))
+        changes = count_link_changes(trouble, least + _computing_seconds(asked, trouble))
     seconds = expected_seconds(schedule, engine, trouble, record=record, segments=segments, changes=changes)
     return Expected(messages, times * seconds, times)
 
@@ -205,12 +205,11 @@ def announce_auto(progress: Progress | None, requests: Sequence[Request], cluste
     if progress is None or not asked or cluster.transport is None or cluster.world_size <= FEW_RANKS:
         return
     estimator = make_estimator(asked[0], cluster)
-    opened = [open_candidates(estimator.asked(one)) for one in asked]
+    opened = [open_candidates(estimator.for_request(one)) for one in asked]
     seconds = sum(_choosing_seconds(some, cluster.world_size) for some in opened)
     if cluster.transport.tcp is not None:  # where all are simulated, as no bounds are known; each sends about as much
-        segment = SEGMENT_PACKETS * cluster.transport.tcp.payload
         sent = sum(one.nbytes * len(some) for one, some in zip(asked, opened, strict=True)) * cluster.world_size
-        seconds += sent / segment / SEGMENT_RATE
+        seconds += count_segments(sent, cluster.transport.tcp.payload) / SEGMENT_RATE
     seconds += sum(expected_build_seconds(one, cluster.world_size) for one in {one for some in opened for one in some})
     what = f"{count(len(asked), 'choice')} of an algorithm for {cluster.world_size:,} ranks"
     announce(progress, what, seconds)
@@ -242,7 +241,7 @@ def announce_choices(
         for estimator in by_world_size(collective, cluster, sizes[0], world_sizes):
             for nbytes in (sizes[0], sizes[-1]):
                 opened = open_candidates(
-                    estimator.asked(make_request(auto(collective), estimator.world_size, nbytes)), among
+                    estimator.for_request(make_request(auto(collective), estimator.world_size, nbytes)), among
                 )
                 seconds += len(sizes) / 2 * _choosing_seconds(opened, estimator.world_size)
     announce(progress, f"{len(sizes) * len(world_sizes):,} cells to choose for", seconds)
@@ -265,14 +264,14 @@ def announce_accuracy(progress: Progress | None, systems: int, rows: int, *, ref
 
 
 def announce_emulations(
-    progress: Progress, rates: Collection[float], rows: Sequence[float], trained: Sequence[float]
+    progress: Progress, rates: Collection[float], rows: Sequence[float], trained: Sequence[float], crowds: int
 ) -> None:
     """Say how long it should take to measure ``rows`` and trainings on emulated clusters.
 
     ``rates`` are the bytes/s of the hosts' links of each cluster; of a row, and of a training, the seconds are given
-    that its bytes take at that rate.
+    that its bytes take at that rate. ``crowds`` says how often what cores do is calibrated again.
     """
-    seconds = PAIR_S * len(set(rates)) + (BUILT_S + CROWD_S) * len(rates)
+    seconds = PAIR_S * len(set(rates)) + BUILT_S * len(rates) + CROWD_S * crowds
     seconds += sum(ROW_S + ROW_BYTES * each for each in rows)
     seconds += sum(TRAINED_S + TRAINED_BYTES * each for each in trained)
     what = f"{count(len(rates), 'cluster')} to emulate, {count(len(rows), 'row')} to measure there"

@@ -46,7 +46,7 @@ def write_report(
     viz.check_file(path, "a report")
     compared = dict(_compared(answer)) if isinstance(answer, Comparison) else {}
     with computing(progress, f"writing {path}") as tick:
-        runs = _runs(scenario, calibration, tick) if scenario.collective else []
+        runs = _runs(scenario, calibration, tick, progress) if scenario.collective else []
         viz.write_report(
             answer.to_dict() | {"limits": getattr(answer, "limits", "")},
             dict(_pictures(answer, scenario, calibration, tick, progress)),
@@ -59,12 +59,16 @@ def write_report(
         )
 
 
-def _runs(scenario: Scenario, calibration: Calibration | None, tick: Tick) -> list[PlayedRun]:
-    """Return the runs that the player shows; none where one of them is too large to be looked at."""
-    try:
-        runs = predict_runs(scenario, calibration, tick=tick)
-    except TooLarge:
-        return []
+def _runs(
+    scenario: Scenario, calibration: Calibration | None, tick: Tick, progress: Progress | None
+) -> list[PlayedRun]:
+    """Return the runs that the player shows, without those that are too large to be looked at, which are named."""
+
+    def leave_out(error: TooLarge) -> None:
+        if progress is not None:
+            progress.note(f"not drawn: {error}")
+
+    runs = predict_runs(scenario, calibration, tick=tick, leave_out=leave_out)
     traces = [run.trace for run in runs]
     shown = [(len(one.messages) > 0 or one.failure is not None) and 0 < one.elapsed < inf for one in traces]
     return list(compress(runs, shown))

@@ -8,7 +8,7 @@ from collectives.units import count
 from ringlab.answers.devices_rows import Case, Refused
 
 MOST_LISTED = 5  # values or numbers of devices in a sentence
-NUMBERS = "[0-9.,]+( [KMGT]?i?B)?"  # with their units, in which reasons may differ
+NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # with their units, in which reasons may differ
 NOTICED = 0.001  # of a step: what sharing links adds is said from here on
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
@@ -62,19 +62,25 @@ def conclude(key: str | None, cases: Sequence[Case]) -> list[str]:
 
 
 def _left_out(key: str | None, cases: Sequence[Case]) -> Iterator[str]:
-    """Yield what was left out, and the first reason of those that differ in numbers only."""
-    kinds: dict[tuple[str, tuple[int, ...]], tuple[str, list[str]]] = {}
+    """Yield what was left out, and of reasons that differ in numbers only the first, with whose it is."""
+    kinds: dict[tuple[str, tuple[int, ...]], tuple[list[str], list[str]]] = {}
     for case in cases:
         reasons: dict[str, list[Refused]] = {}
         for one in case.refused:
             reasons.setdefault(re.sub(NUMBERS, "", one.reason), []).append(one)
         for kind, refused in reasons.items():
             devices = tuple(one.devices for one in refused)
-            kinds.setdefault((kind, devices), (refused[0].reason, []))[1].append(case.value)
-    for (_, devices), (reason, values) in kinds.items():
+            reasons_of, values = kinds.setdefault((kind, devices), ([], []))
+            reasons_of += [one.reason for one in refused]
+            values.append(case.value)
+    for (_, devices), (reasons_of, values) in kinds.items():
         where = f" with {key} = {_listed(values)}" if key else ""
         on = count(devices[0], "device") if len(devices) == 1 else f"{_listed(devices)} devices"
-        yield f"Left out, {on}{where}: {reason}."
+        whose = ""
+        if len(set(reasons_of)) > 1:
+            first = f" and {cut(values[0])}" if len(values) > 1 else ""
+            whose = f" (of {devices[0]}{first}; the others likewise)"
+        yield f"Left out, {on}{where}: {reasons_of[0]}{whose}."
 
 
 def _listed(items: Sequence[object]) -> str:

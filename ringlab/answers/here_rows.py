@@ -113,7 +113,8 @@ def announce_here(scenarios: Sequence[Scenario], progress: Progress) -> None:
     rates = [hosts_bandwidth(one.cluster) for one in scenarios]
     rows = [nbytes / rate for one, rate in zip(scenarios, rates, strict=True) for nbytes, _ in _requests(one)]
     trained = [job.gradient_bytes / rate for one, rate in zip(scenarios, rates, strict=True) for job in one.trainings]
-    announce_emulations(progress, rates, rows, trained)
+    crowds = max(0, sum(not one.trainings for one in scenarios) - (not scenarios[0].trainings))
+    announce_emulations(progress, rates, rows, trained, crowds)
 
 
 def compare_here(

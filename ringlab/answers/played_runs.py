@@ -1,8 +1,9 @@
 """The runs that a player shows of a scenario: its algorithms, each with what would be without what limits it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from collectives.errors import TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.limits import Limits, find_limits
 from collectives.records.trace import Trace
@@ -22,10 +23,12 @@ def predict_runs(
     algorithm: str | None = None,
     nbytes: int | None = None,
     tick: Tick = lambda rank, done, total, text: None,
+    leave_out: Callable[[TooLarge], None] | None = None,
 ) -> list[PlayedRun]:
     """Simulate the scenario's algorithms, or the one that is named, at one size, the largest unless said.
 
-    Of one algorithm under trouble there is also the run without. Raises InputError for a name that is not there.
+    Of one algorithm under trouble there is also the run without. What is too large is told to ``leave_out`` and left
+    out, if that is given. Raises InputError for a name that is not there, TooLarge for what is not to be left out.
     """
     names: list[str | None] = [algorithm]
     if algorithm is None:
@@ -33,7 +36,13 @@ def predict_runs(
     runs = []
     for number, name in enumerate(names):
         tick(0, number, len(names), f"algorithms, {name or 'the last'}")
-        trace = predict_to_failure(scenario, calibration, name, nbytes)
+        try:
+            trace = predict_to_failure(scenario, calibration, name, nbytes)
+        except TooLarge as error:
+            if leave_out is None:
+                raise
+            leave_out(error)
+            continue
         what_if = _say_what_if(scenario, calibration, name, nbytes, trace)
         runs.append(PlayedRun(trace, short_name(trace), what_if))
     if len(runs) == 1 and scenario.trouble != NO_TROUBLE:

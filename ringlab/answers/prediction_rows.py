@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from collectives.request import Request
 from collectives.schedule.size_check import allowed
-from collectives.units import format_time
+from collectives.units import count, format_time
 from collectives.workload import Training
 from ringlab.answers.announcing import Expected, announce
 from ringlab.answers.progress import Progress
@@ -69,7 +69,9 @@ def announce_rows(rows: Sequence[Row], progress: Progress | None) -> None:
     Of an algorithm that ``auto`` chose without trouble it is said what it takes in trouble, where that is long.
     """
     seconds = sum(row.expected.seconds for row in rows)
-    announce(progress, f"{sum(row.messages for row in rows):,} messages to simulate in {len(rows)} rows", seconds)
+    announce(
+        progress, f"{sum(row.messages for row in rows):,} messages to simulate in {count(len(rows), 'row')}", seconds
+    )
     in_trouble = [row for row in rows if is_auto(row.asked) and row.is_long and row.trouble != NO_TROUBLE]
     for name, longest in {row.name: row for row in sorted(in_trouble, key=lambda row: row.expected.seconds)}.items():
         if progress is not None:

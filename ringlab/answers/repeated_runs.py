@@ -243,14 +243,17 @@ def _waiting(traces: Sequence[Trace], trouble: Trouble, cluster: Cluster, steps:
         tuple(WaitedFor(peer, seconds, _longest(late, peer)) for peer, seconds in islice(by_peer.items(), MOST_SHOWN)),
         tuple(PathPart(what, seconds) for what, seconds in islice(parts.items(), MOST_SHOWN)),
         sum(leg.seconds for path in paths for leg in path) / each,
-        _troubled_links(paths, trouble, cluster, steps),
+        _troubled_links(paths, trouble, cluster, steps, max(trace.elapsed for trace in traces)),
     )
 
 
 def _troubled_links(
-    paths: Sequence[Sequence[Leg]], trouble: Trouble, cluster: Cluster, steps: int
+    paths: Sequence[Sequence[Leg]], trouble: Trouble, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """Return the links in trouble that messages of the critical path cross, the longest waited for first."""
+    """Return the links in trouble that messages of the critical path cross, the longest waited for first.
+
+    The longest of the runs took ``longest`` seconds.
+    """
     if not trouble.links:
         return ()
     router = cluster.router()
@@ -261,7 +264,7 @@ def _troubled_links(
     parts = []
     for link in trouble.links:
         seconds = sum(leg.seconds for leg in legs if frozenset(link.between) in crossed[leg.src, leg.dst])
-        at_times = link.at > 0 or link.lasting < inf
+        at_times = link.at > 0 or link.lasting < longest
         parts.append(LinkPart(link.between, link.share, seconds / len(paths) / steps, at_times))
     return tuple(sorted((part for part in parts if part.s > 0), key=lambda part: -part.s))
 

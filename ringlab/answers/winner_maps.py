@@ -106,7 +106,7 @@ def winners(
         def on_row(world_size: int) -> None:
             nonlocal done
             done += world_size  # which take the longer the larger they are
-            tick(0, done, total, f"ranks, up to {world_size}")
+            tick(0, done, total, f"ranks, down to {world_size}")
 
         choices = winner_map(collective, cluster, found, world_sizes, **options, on_row=on_row)
     return WinnersAnswer(choices, dtype)

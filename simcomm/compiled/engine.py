@@ -209,15 +209,15 @@ def run_kernel(
     """
     from simcomm.compiled.kernel.world import new_world  # numba is slow to import, and often not needed
 
-    world, looks = new_world(plan, links, most_in_flight(plan), messages, window), _Looks()
+    world, engine = new_world(plan, links, most_in_flight(plan), messages, window), _Interruptible()
     if changes:
-        _run_through_changes(world, changes, looks)
-    looks.advance(world, np.inf)
+        _run_through_changes(world, changes, engine)
+    engine.advance(world, np.inf)
     return world
 
 
-class _Looks:
-    """Moments at which an interrupt can end machine code: after so many instants, as many as take a moment."""
+class _Interruptible:
+    """Machine code that an interrupt can end after so many instants, as many as take a moment."""
 
     def __init__(self) -> None:
         self.instants = min(FIRST_LOOK, INSTANTS_A_LOOK)
@@ -238,14 +238,14 @@ class _Looks:
         return bool(found == OVER)
 
 
-def _run_through_changes(world: "World", changes: Iterable[LinkChange], looks: _Looks) -> None:
+def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: _Interruptible) -> None:
     """Run until all links have changed, or so many have while nothing else happens that nothing else will."""
     from simcomm.compiled.kernel.event_loop import change_bandwidth
 
     now, idle = 0.0, 0
     for change in changes:
         if change.time > now:
-            nothing_else = looks.advance(world, change.time)
+            nothing_else = engine.advance(world, change.time)
             idle = idle + 1 if nothing_else else 0
             if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
                 return

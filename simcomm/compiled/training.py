@@ -110,19 +110,26 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         divided = ranks.compute(synced, division, step, DIVISION)
         ready = ranks.compute(divided, compute.optimizer, step, OPTIMIZER)
         spans += _spans(step, ("reduce", synced, divided), ("sync", begin, divided), ("optimizer", divided, ready))
-    elapsed = float(ready.max())
-    runs = [(sync.base, sync.timing.by_steps) for sync in syncs if sync.timing.by_steps is not None]
-    if elapsed < inf and record and len(runs) == len(syncs):
-        work = (span for span in spans if span.name != "sync")
-        brief = _trace(inputs, elapsed, spans, syncs, record=False)
-        return BriefTrace.of(brief, waited_by_steps(run for _, run in runs), path_by_steps(runs, work, ready))
-    record = record != BRIEF_WAITS and record
-    if elapsed < inf:
-        return _trace(inputs, elapsed, spans, syncs, record)
+    if float(ready.max()) < inf:
+        return _finished(inputs, ready, spans, syncs, record)
     elapsed = max([rest.last, *(span.end for span in spans)])
     waiting = sorted(rest.unfinished, key=lambda one: (one.since, one))
     stopped_ranks = failures(inputs.trouble, ranks.failed)
-    return replace(_trace(inputs, elapsed, spans, syncs, record), failed=stopped_ranks, unfinished=waiting)
+    found = _trace(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
+    return replace(found, failed=stopped_ranks, unfinished=waiting)
+
+
+def _finished(
+    inputs: EngineInput, ready: Floats, spans: list[Span], syncs: list[SimulatedSync], record: Recording
+) -> Trace:
+    """Return the Trace of steps after which ranks are ``ready``: brief where steps of all syncs tell who waited."""
+    elapsed, runs = float(ready.max()), [(sync.base, sync.timing.by_steps) for sync in syncs]
+    told = [(base, run) for base, run in runs if run is not None]
+    if not record or len(told) < len(runs):
+        return _trace(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
+    work = (span for span in spans if span.name != "sync")
+    brief = _trace(inputs, elapsed, spans, syncs, record=False)
+    return BriefTrace.of(brief, waited_by_steps(run for _, run in told), path_by_steps(told, work, ready))
 
 
 def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:

@@ -77,3 +77,12 @@ def serve_core(free_at: MutableSequence[float], now: float, seconds: float) -> f
             first = core
     free_at[first] = max(now, free_at[first]) + seconds
     return free_at[first]
+
+
+def count_segments(nbytes: float, payload: float) -> float:
+    """Return how many pieces are simulated of so many bytes, which come in packets of ``payload`` bytes.
+
+    >>> count_segments(1 << 20, payload=1024.0)
+    128.0
+    """
+    return nbytes / (SEGMENT_PACKETS * payload)

@@ -12,6 +12,7 @@ from collectives.kept_lines import read_kept_lines
 from collectives.output_files import append_text
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
+from collectives.strict_json import parse_json
 from simcomm.renting.quotes import Rate
 from simcomm.renting.uncertain import Uncertain
 
@@ -46,7 +47,7 @@ class RateFile:
 
     def _line(self, line: str, number: int) -> tuple[str, Rate]:
         try:
-            read: Any = json.loads(line)
+            read: Any = parse_json(line)
             causes: Mapping[str, Any] = read["causes"]
             if not all(is_finite_number(by) and abs(by) <= MOST_MOVED for by in causes.values()):
                 raise ValueError("causes")

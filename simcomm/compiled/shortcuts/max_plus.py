@@ -154,7 +154,8 @@ class StepJitter:
         if self.trouble.compute is None:
             return self.always
         if step not in self.steps:
-            self.steps = range(step, step + max(1, DRAWN_AT_ONCE // len(self.ranks)))
+            number = max(1, DRAWN_AT_ONCE // len(self.ranks))
+            self.steps = range(step - step % number, step - step % number + number)
             self.drawn = self.trouble.slowdown(self.index, self.ranks, self.channel, np.array(self.steps)[:, None])
         return self.drawn[step - self.steps.start]
 

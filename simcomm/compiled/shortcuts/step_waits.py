@@ -1,5 +1,6 @@
 """Who waited for whom in a max-plus run, and the chain of work that its end waited for, without a list of messages."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from math import inf
 
@@ -53,8 +54,8 @@ def _lateness(channel: ChannelRun, away: int) -> tuple[Floats, Floats]:
 def path_by_steps(runs: Iterable[tuple[float, StepRun]], spans: Iterable[Span], finished: Floats) -> list[Leg]:
     """Return the critical path of what ranks did, the first leg first.
 
-    That are ``runs``, each from so many seconds on, and ``spans``; rank r ends at ``finished[r]``. It is the path that
-    ``collectives.records.waits.critical_path`` finds among all messages.
+    That are ``runs``, each from so many seconds on and ended later than the one before, and ``spans``; rank r ends at
+    ``finished[r]``. It is the path that ``collectives.records.waits.critical_path`` finds among all messages.
     """
     work, legs = _Work(runs, spans), list[Message | Span]()
     for end in sorted(set(finished.tolist()), reverse=True):  # a rank that does nothing may come last
@@ -71,20 +72,25 @@ def path_by_steps(runs: Iterable[tuple[float, StepRun]], spans: Iterable[Span], 
 
 
 class _Work:
-    """What took the ranks time."""
+    """What took the ranks time: runs, which follow each other, and what each rank did beside them."""
 
     def __init__(self, runs: Iterable[tuple[float, StepRun]], spans: Iterable[Span]) -> None:
-        self.channels = [(base, channel) for base, run in runs for channel in run.channels]
+        self.runs = list(runs)
+        self.begins = [begin for begin, _ in self.runs]
+        self.ends = [begin + float(run.finished.max()) for begin, run in self.runs]
         self.spans: dict[int, list[Span]] = {}
-        for span in spans:
+        for span in sorted(spans, key=lambda span: span.end):
             self.spans.setdefault(span.rank, []).append(span)
 
     def until(self, rank: int, time: float) -> list[Message | Span]:
         """Return what took a rank time and ended at ``time`` but for rounding."""
         within = time * ROUNDING
-        found: list[Message | Span] = [*self.spans.get(rank, ())]
-        for base, channel in self.channels:
-            if base < time:
+        spans = self.spans.get(rank, [])
+        first = bisect_left(spans, time - within, key=lambda span: span.end)
+        found: list[Message | Span] = [*spans[first : bisect_right(spans, time + within, key=lambda span: span.end)]]
+        for place in range(bisect_left(self.ends, time - within), bisect_left(self.begins, time)):
+            base, run = self.runs[place]
+            for channel in run.channels:
                 found += (_later(leg, base) for leg in _near(channel, rank, time - base, within))
         return [leg for leg in found if time - within <= leg.end <= time + within and leg.begin < time]
 
