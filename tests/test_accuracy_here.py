@@ -18,10 +18,13 @@ from collectives.request import make_request
 from collectives.workload import ComputePhases
 from realcomm.calibrating.pair_calibration import from_pair
 from realcomm.training.models import build_model
-from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, summarise
+from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, pair_before, summarise
 from ringlab.answers.here_rows import HereRow
 from ringlab.answers.progress import NoProgress
 from scenarios import load
+from simcomm.cluster.pair_fit import fit_pair
+
+ROOT = Path(__file__).parent.parent
 
 ROWS = tuple(
     HereRow("star4", name, 4, nbytes, predicted, measured)
@@ -124,6 +127,13 @@ def test_each_rate_is_measured_once_and_what_cores_do_before_each_scenario(monke
     assert [call.args[1] for call in computing.call_args_list] == [scenarios[1].trainings, scenarios[3].trainings]
     assert [one.pair and one.pair.crowds for one in found] == [[], [], rounds[:1], [], rounds[:1], rounds[1:]]
     assert calibrator.crowds == {"star8": rounds[:1], "a": rounds[:1], "b": rounds[1:]}
+
+
+def test_what_predicted_the_committed_rows_is_read_again():
+    found = json.loads((ROOT / "benchmarks" / "results" / "accuracy_here.json").read_text())
+    for pair in found["pairs"]:
+        again = pair_before(found, "star8", pair["bandwidth"])
+        assert fit_pair(again, 8).tcp is not None and len(again.crowds) >= len(pair["crowds"]) > 0
 
 
 def test_options_of_the_other_accuracy_do_not_go_with_it(ringlab: Ringlab):

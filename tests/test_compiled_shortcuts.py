@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from collectives import Request, Transport, library
 from collectives.declaration import Algorithm
+from collectives.records.trace import read_trace
 from collectives.records.waits import BriefTrace, critical_path, waiting_seconds
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build_table
@@ -200,7 +202,7 @@ def test_a_channel_may_have_nothing_to_do_in_a_step(trouble: Trouble):
 
 
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_reduce/unchunked_ring", "reduce_scatter/ring"])
-def test_who_waited_for_whom_is_told_without_messages(name: str):
+def test_who_waited_for_whom_is_told_without_messages(name: str, tmp_path: Path):
     asked = {"trouble": NOISES[-1], "engine": "compiled", "op": "mean", "nbytes": 40_000}
     full, brief = (run(name, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked) for each in (True, "waits"))
     assert (full.method, brief.method) == ("events", "max-plus")
@@ -209,6 +211,8 @@ def test_who_waited_for_whom_is_told_without_messages(name: str):
     assert [leg[:3] for leg in legs] == [leg[:3] for leg in wanted]
     np.testing.assert_allclose([leg[3:5] for leg in legs], [leg[3:5] for leg in wanted], rtol=1e-12)
     assert legs[-1].end == pytest.approx(full.elapsed, rel=1e-12)
+    brief.write(tmp_path / "brief.trace.json")
+    assert read_trace(tmp_path / "brief.trace.json").elapsed == brief.elapsed
     assert not len(brief.messages)
 
 

@@ -176,11 +176,16 @@ def test_errors_of_any_size_find_room_in_a_table(tmp_path: Path, ringlab: Ringla
 
 
 def test_what_is_odd_about_series_is_said(tmp_path: Path) -> None:
-    text = SERIES.format(**{**USUAL, **WORDS, "precision": "fp7"})
-    (tmp_path / "series_described.toml").write_text(text + text[text.index("[[series]]") :])
-    assert accuracy_training(tmp_path).notes == (
-        "1 series stand there once more, and count once more",
-        "precision 'fp7' is not known, and taken as float32",
+    text, more = SERIES.format(**{**USUAL, **WORDS, "precision": "fp7"}), []
+    for again in range(5):
+        more.append(text[text.index("[[series]]") :].replace("fp7", f"fp{7 + again}"))
+    (tmp_path / "series_described.toml").write_text(text + more[0])
+    again = "1 series stand there again, and count again"
+    assert accuracy_training(tmp_path).notes == (again, "precision 'fp7' is not known, and taken as float32")
+    (tmp_path / "series_described.toml").write_text(text + "".join(more[1:]))
+    (*_, unknown) = accuracy_training(tmp_path).notes
+    assert unknown.startswith("precisions 'fp10' and 'fp11' and ") and unknown.endswith(
+        "are not known, and taken as float32"
     )
 
 
