@@ -51,7 +51,7 @@ def _routes() -> None:
     tree.router().links([(a, b) for a in tree.hosts for b in tree.hosts])
 
 
-USES: dict[str, Callable[[], None]] = {  # none compiles what another one does; the longest first
+USES: dict[str, Callable[[], None]] = {  # the longest first
     "messages, event by event": _events,
     "segments of TCP": _tcp,
     "routes of many pairs": _routes,

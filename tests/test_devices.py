@@ -119,11 +119,11 @@ def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_sho
         found.conclusions[0],
     )
     assert found.conclusions[1].startswith("With training.batch_size = 8, on 16 devices what holds it back is")
-    assert found.conclusions[0].endswith("(of 8 and 16; the others likewise).")
+    assert found.conclusions[0].endswith("; these are the figures of 8 devices with training.batch_size = 16.")
     hosts = ringlab.predict_devices(ROOT / GPT, [8, 12, 13])
     assert hosts.conclusions[0] == (
-        "Left out, 12 and 13 devices: 12 devices do not fill hosts of 8; give a multiple of 8 (of 12; the others "
-        "likewise)."
+        "Left out, 12 and 13 devices: 12 devices do not fill hosts of 8; give a multiple of 8; these are "
+        "the figures of 12 devices."
     )
     alone = ringlab.predict_devices(ROOT / GPT, [8, 12])
     assert alone.conclusions[0].startswith("Left out, 12 devices: 12 devices do not fill")

@@ -131,9 +131,9 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
 
     Predictions are calibrated on two emulated hosts for each rate of links, and what cores do once more before each
     later scenario: on two hosts for collectives, in as many processes as there are cores for trainings. Nothing that is
-    measured here takes part. Rows are marked where other
-    processes took the cores meanwhile. A scenario that this machine did not bear is left out, with the reason; after an
-    interrupt, those that follow are too. Raises InputError, and RunFailed where nothing can be emulated.
+    measured here takes part. Rows are marked where other processes took the cores meanwhile. A scenario that this
+    machine did not bear is left out, with the reason; after an interrupt, those that follow are too. Raises InputError,
+    and RunFailed where nothing can be emulated.
 
     >>> accuracy_here(["emulated/star4"]).by(lambda row: row.what)["ring"].median < 0.2  # doctest: +SKIP
     True

@@ -78,8 +78,8 @@ def _left_out(key: str | None, cases: Sequence[Case]) -> Iterator[str]:
         on = count(devices[0], "device") if len(devices) == 1 else f"{_listed(devices)} devices"
         whose = ""
         if len(set(reasons_of)) > 1:
-            first = f" and {cut(values[0])}" if len(values) > 1 else ""
-            whose = f" (of {devices[0]}{first}; the others likewise)"
+            first = f" with {key} = {cut(values[0])}" if len(values) > 1 else ""
+            whose = f"; these are the figures of {count(devices[0], 'device')}{first}"
         yield f"Left out, {on}{where}: {reasons_of[0]}{whose}."
 
 

@@ -39,7 +39,7 @@ from simcomm.compiled.shortcuts.max_plus import is_synchronous, max_plus
 from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
 from simcomm.compiled.shortcuts.standstill import max_plus_to_halt, rates_over_time
-from simcomm.compiled.shortcuts.step_times import StepRun
+from simcomm.compiled.shortcuts.step_times import ChannelRun, StepRun
 from simcomm.compiled.tcp import simulate_tcp
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.same_time import SAME_ARRIVAL
@@ -104,9 +104,9 @@ def by_shortcut(inputs: EngineInput, record: Recording = False) -> Timing | None
         timing = by_shortcut(calm, record) if until > _least_seconds(calm) else None
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
-    timing = by_max_plus(inputs, waits=record == WAITS or (record == BRIEF_WAITS and inputs.posted <= MOST_BRIEF))
-    if timing is None and record == BRIEF_WAITS:
-        timing = by_max_plus(inputs)
+    changes = inputs.trouble.fails_ranks or inputs.trouble.links_change
+    tells_briefly = record == BRIEF_WAITS and not changes and inputs.posted <= MOST_BRIEF
+    timing = by_max_plus(inputs, waits=record == WAITS or tells_briefly)
     if timing is None and record != WAITS and inputs.posted >= QUOTIENT_FROM:
         timing = by_quotient(inputs)
     return None if timing is None else _with_mean_division(inputs, timing)
@@ -133,20 +133,20 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None
+    asked = inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index
     if trouble.fails_ranks or trouble.links_change:
         if waits:
             return None
         changing = rates_over_time(inputs.cluster.graph, trouble, inputs.routes)
-        asked = inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index
         halted = max_plus_to_halt(schedule, *asked, changing)
         if halted is None:
             return None
         timing = Timing(float(halted.finished.max()), halted.finished, inputs.sent, "max-plus")
         return timing._replace(failed=halted.failed, standstill=halted.standstill)
     if waits:
-        found = StepRun(schedule, inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index)
+        found = StepRun([ChannelRun(schedule, channel, *asked) for channel in range(schedule.channels)])
         return Timing(float(found.finished.max()), found.finished, inputs.sent, "max-plus", by_steps=found)
-    finished = max_plus(schedule, inputs.routes, inputs.sizes, inputs.starts, inputs.trouble, inputs.index)
+    finished = max_plus(schedule, *asked)
     return Timing(float(finished.max()), finished, inputs.sent, "max-plus")
 
 

@@ -3,7 +3,7 @@
 Nothing is written down for it but when each rank comes to each step; all else is arithmetic on whole arrays.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,18 +25,8 @@ Columns = dict[str, npt.NDArray[Any]]
 class StepRun:
     """A max-plus run of which it is known when each rank comes to each step; all else follows where it is asked for."""
 
-    def __init__(
-        self,
-        cyclic: CyclicSchedule,
-        routes: Routes,
-        sizes: ChunkSizes,
-        starts: Floats | None,
-        trouble: Trouble,
-        index: int,
-    ) -> None:
-        self.channels = [
-            ChannelRun(cyclic, channel, routes, sizes, starts, trouble, index) for channel in range(cyclic.channels)
-        ]
+    def __init__(self, channels: "Sequence[ChannelRun]") -> None:
+        self.channels = channels
         self.finished: Floats = np.max([channel.begun[-1] for channel in self.channels], axis=0)  # [ranks]: seconds
 
     def messages(self) -> Messages:
@@ -67,7 +57,7 @@ class ChannelRun:
         index: int,
     ) -> None:
         p = cyclic.world_size
-        self.channel, self.index, self.stride, self.itemsize = channel, index, cyclic.stride, sizes.itemsize
+        self.channel, self.index, self.stride = channel, index, cyclic.stride
         self.rows, self.costs = channel_costs(cyclic, channel, routes, sizes)
         self.jitter = StepJitter(cyclic, channel, trouble, index)
         steps = len(self.rows.first) - 1
@@ -119,7 +109,7 @@ class ChannelRun:
         here = range(rows.first[step], rows.first[step + 1])
         for row in here:
             if rows.sends[row]:
-                for src in {rank, (rank - rows.away[row]) % self.begun.shape[1]}:
+                for src in (rank, (rank - rows.away[row]) % self.begun.shape[1]):
                     message = self._message(row, src)
                     if message.nbytes > 0:
                         yield message
