@@ -72,9 +72,8 @@ def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> Step
     passes = cases.gradient_bytes * values["copy_passes"] / cases.memory
     copies = np.where(several, passes + values["fixed_ms"] / 1e3, 0.0)
     spread = np.where(cases.variable, values["jitter_variable"], values["jitter"])
-    steps = (
-        USUAL_STEP / np.maximum(USUAL_STEP, alone)
-    ) ** 0.5  # what differs from step to step averages out in a long one
+    # What differs from step to step averages out in a long one.
+    steps = (USUAL_STEP / np.maximum(USUAL_STEP, alone)) ** 0.5
     jitter = alone * (spread * cases.slowest + values["jitter_nodes"] * steps * cases.slowest_node)
     on_gpus = alone + jitter + copies + exposed + steal + contention
     loading = _loading(cases, values)
