@@ -7,6 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from collectives.checks import check_whole_number
 from collectives.errors import InputError, describe_error, shorten
 from collectives.parameters import Parameter, check_parameters, function_parameters, positional_parameters
@@ -103,11 +106,20 @@ class Algorithm:
         check_whole_number("world_size", world_size, at_least=1)
         arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
         returned: object = self.function(*arguments, **self._values())
-        programs = returned if isinstance(returned, tuple) and returned else (returned,)
+        programs = returned if type(returned) is tuple and returned else (returned,)
         for program in programs:
             if program is not None and not isinstance(program, Iterator):
                 raise InputError(f"it is no rank program: it returned {shorten(returned)}; it must yield its steps")
         return tuple(iter(()) if program is None else program for program in programs)
+
+    def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
+        """Return all operations of all ranks as they are recorded of a user's file; None for a function of ours.
+
+        Each is its rank, channel, step, kind, peer, chunk, count and into. Raises what the program raises.
+        """
+        table: Callable[..., npt.NDArray[np.int32]] | None = getattr(self.function, "table", None)
+        arguments = (world_size, root) if self.spec.rooted else (world_size,)
+        return None if table is None else table(*arguments, **self._values())
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
         """Return ``line 9 of my.py`` for a rank, channel and step; without one, where the program begins.

@@ -18,9 +18,8 @@ It yields *steps*. A step is a tuple of operations that are posted together and 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -57,14 +56,13 @@ SEND = Kind.SEND  # to look up a member of an enumeration takes longer than to c
 RECEIVING, LOCAL, COMBINING = (Kind.RECV, Kind.RECV_REDUCE), (Kind.COPY, Kind.REDUCE), (Kind.RECV_REDUCE, Kind.REDUCE)
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One operation of a step, on ``count`` consecutive chunks; made by ``send``, ``recv`` and the others."""
 
     kind: Kind
     peer: int  # the other rank; -1 for local operations
     chunk: int  # first chunk read by a send, copy or reduce; first chunk written by a receive
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple's count of an item is nothing that anyone asks for
     into: int  # first chunk written; -1 for a send
 
     @property
@@ -194,6 +192,8 @@ def as_step(yielded: object) -> Step:
     >>> len(as_step(send(1, 0)))
     1
     """
+    if isinstance(yielded, Operation):
+        return (yielded,)
     step = tuple(yielded) if isinstance(yielded, tuple | list) else (yielded,)
     for entry in step:
         if not isinstance(entry, Operation):

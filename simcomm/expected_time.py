@@ -22,7 +22,7 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble
 # ranks by the compiled engine, every message event by event; and seconds that any run of that engine takes.
 SIMPY_RATE, COMPILED_RATE, LEAST_COMPILED_S = 15_000.0, 500_000.0, 0.02
 SHORTCUT_RATE = 350_000_000.0  # messages a second in a shortcut: all_reduce/ring on 4,000 to 60,000 ranks
-CYCLIC_S, ASKED_S = 1.2e-5, 6e-6  # an operation as it is written down: of one rank for all, of every rank
+CYCLIC_S, ASKED_S = 1.2e-5, 3e-6  # an operation as it is written down: of one rank for all, of every rank
 APART_S = 1e-6  # a message, for each that its rank posts with it, where no two end together: all_reduce/direct
 RECORDED_S = 1e-6  # a message, where it is recorded to see who waited for whom
 SEGMENT_RATE = 1_000_000.0  # segments of TCP a second in the compiled engine: rings on 8 and on 64 ranks, and around it

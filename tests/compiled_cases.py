@@ -1,7 +1,7 @@
 """Random programs on random networks, and what the reference engine makes of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Any
@@ -215,4 +215,4 @@ def lifted(case: Case, copies: int) -> Case:
 
 
 def _moved(op: Operation, copies: int, copy_: int) -> Operation:
-    return op if op.kind.is_local else replace(op, peer=op.peer * copies + copy_)
+    return op if op.kind.is_local else op._replace(peer=op.peer * copies + copy_)

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import InputError, ProgramError, library
+from collectives.catalogue import load_file
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
-from collectives.schedule.symbolic_build import build_by_branch, build_cyclic, build_table
+from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_cyclic, build_table
 from collectives.schedule.table import Columns, StepTable
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
@@ -76,6 +77,44 @@ def test_a_program_is_tried_as_cyclic_once_and_a_fault_of_ours_is_not_taken_for_
     monkeypatch.setattr("collectives.schedule.symbolic_build.merge_blocks", fail)
     with pytest.raises(ZeroDivisionError):
         build_table(algorithm, 5)
+
+
+ABSOLUTE = '''
+from collectives import algorithm, recv, send
+
+
+def to_all(rank, world_size, first):
+    """Each rank sends to all others at once, listed from rank 0 on; the last rank in two steps."""
+    operations = []
+    for peer in range(world_size):
+        if peer != rank:
+            operations += [send(peer, first + peer), recv(peer, first + peer)]
+    if rank + 1 == world_size:
+        yield tuple(operations[::2])
+        yield tuple(operations[1::2])
+    else:
+        yield tuple(operations)
+
+
+@algorithm("all_to_all", name="absolute", chunks=lambda world_size: 2 * world_size)
+def absolute(rank, world_size):
+    return to_all(rank, world_size, 0), to_all(rank, world_size, world_size)
+'''
+
+
+@pytest.mark.parametrize("p", [MOST_BRANCHES - 1, MOST_BRANCHES + 1, SMALL + 1])
+def test_ranks_that_meet_each_peer_in_turn_are_asked_alike_in_a_file_and_here(tmp_path, p: int):
+    (tmp_path / "my.py").write_text(ABSOLUTE, encoding="utf-8")
+    (of_file,) = load_file(tmp_path / "my.py")
+    names: dict[str, Any] = {}
+    exec(ABSOLUTE, names)
+    wanted = build_schedule(names["absolute"].__algorithm__, p).table()
+    for found in (build_by_branch(of_file, p), build_by_branch(names["absolute"].__algorithm__, p)):
+        assert found is not None
+        assert_same(found, wanted)
+    lines = ABSOLUTE.splitlines()
+    for at, text in (((0, 0, 0), "yield tuple(operations)"), ((p - 1, 1, 1), "yield tuple(operations[1::2])")):
+        assert of_file.find_line(at, p) == f"line {1 + lines.index(' ' * 8 + text)} of my.py"
 
 
 def test_rings_are_cyclic_and_doubling_goes_by_branch():

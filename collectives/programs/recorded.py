@@ -8,6 +8,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple, NoReturn
 
@@ -87,7 +88,12 @@ class Recording:
 
     def first_step(self, rank: int, channel: int) -> int:
         """Return the index of the first step of a channel."""
-        return sum(map(sum, self.counts[:rank])) + sum(self.counts[rank][:channel])
+        return self._first_steps[rank] + sum(self.counts[rank][:channel])
+
+    @cached_property
+    def _first_steps(self) -> list[int]:
+        """The index of the first step of each rank."""
+        return [0, *accumulate(map(sum, self.counts))]
 
     def _operations(self, begin: int, end: int) -> list[Operation]:
         """Return some operations in a row."""
@@ -96,6 +102,20 @@ class Recording:
             for at, row in enumerate(rows, begin):
                 row[:] = [self.odd.get(5 * at + place, number) for place, number in enumerate(row)]
         return [Operation(KINDS[kind], peer, chunk, count, into) for kind, peer, chunk, count, into in rows]
+
+    def table(self) -> Ints:
+        """Return rank, channel and step of every operation, and its five numbers; [operations, 8].
+
+        Raise InputError where a program failed or said what is no number.
+        """
+        if self.odd or self.failures:
+            raise InputError("not every rank says numbers alone")
+        sites = [(rank, channel) for rank, counts in enumerate(self.counts) for channel in range(len(counts))]
+        counts = np.array([count for counts in self.counts for count in counts], np.int32)
+        steps = np.arange(counts.sum(), dtype=np.int32) - np.repeat(np.cumsum(counts) - counts, counts)
+        of_steps = np.column_stack([np.repeat(np.array(sites, np.int32), counts, axis=0), steps])
+        of_operations = np.repeat(of_steps, np.diff(self.ends, prepend=0), axis=0)
+        return np.column_stack([of_operations, self.numbers]).astype(np.int32, copy=False)
 
     def line(self, rank: int, channel: int, step: int) -> int:
         """Return the line that yields a step; 0 where it is not known."""
@@ -124,6 +144,10 @@ class RecordedProgram:
         if isinstance(rank, ShiftedRank):
             return self._record(world_size, root, parameters, "shifted").channels(0)
         return self._recording(world_size, root, parameters).channels(int(rank))
+
+    def table(self, world_size: int, root: int = 0, **parameters: Any) -> Ints:
+        """Return all operations of all ranks as ``Recording.table`` does. Raise what the program raised, too."""
+        return self._recording(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
         """Return the line that yields a step of a rank and channel; without one that in which the program begins."""

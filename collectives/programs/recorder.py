@@ -7,6 +7,7 @@ run that stands for many ranks, or something that is no number at all, of which 
 import inspect
 from array import array
 from collections.abc import Callable, Iterable
+from itertools import chain
 from types import GeneratorType
 from typing import Any
 
@@ -73,7 +74,7 @@ class Recorder:
             self.note(rank, channel, step, line)
 
     def _add(self, step: Step, line: int) -> None:
-        numbers: list[Any] = [number for op in step for number in (op.kind, op.peer, op.chunk, op.count, op.into)]
+        numbers: list[Any] = list(chain.from_iterable(step))
         for op in step:
             if type(op.kind) is not Kind:
                 raise InputError(f"{shorten(op)} is no operation; make one by send, recv, recv_reduce, copy or reduce")

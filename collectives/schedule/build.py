@@ -102,7 +102,7 @@ def columns_of(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramE
                 sites += (rank, channel, number)
                 lengths.append(len(step))
                 for op in step:
-                    numbers += (op.kind, op.peer, op.chunk, op.count, op.into)
+                    numbers += op
     site = np.repeat(np.array(sites, np.int32).reshape(-1, 3), lengths, axis=0)
     array, odd = _as_array(numbers)
     failure = None

@@ -29,9 +29,9 @@ from collectives.schedule.size_check import (
     check_operations,
     estimate_operations,
 )
-from collectives.schedule.table import Block, StepTable, merge_blocks
-from collectives.step import Kind, Step
-from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
+from collectives.schedule.table import Block, StepTable, columns_by_step, merge_blocks
+from collectives.step import Kind, Operation, Step
+from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank
 
 MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
 SMALL = 256  # ranks: up to so many, no schedule is too large
@@ -229,19 +229,21 @@ def _plain(number: Any) -> int:
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
     """Return the table from one run for all ranks that branch alike; None if that fails or might be refused.
 
-    Of more than ``SMALL`` ranks that branch in too many ways each is asked, still without an object an operation.
+    Of ranks that branch in too many ways each is asked.
     """
+    recorded: npt.NDArray[np.int32] | None = None
+    blocks: list[Block] = []
     try:
         call = make_call(algorithm, world_size, root)
         try:
             blocks = _run_branches(call)
         except Diverges:
-            if world_size <= SMALL:
-                raise
-            blocks = [block for rank in range(world_size) for block in _run_branch(call, np.array([rank]))]
+            recorded = algorithm.recorded(world_size, root)
+            if recorded is None:
+                blocks = [block for rank in range(world_size) for block in _run_branch(call, np.array([rank]))]
     except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
         return None
-    columns = merge_blocks(blocks)
+    columns = merge_blocks(blocks) if recorded is None else columns_by_step(recorded)
     if first_offence(columns, call) is not None:
         return None
     key = pair_keys(columns, world_size, int(columns.channel.max(initial=0)) + 1)
@@ -275,17 +277,26 @@ def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[Block]:
 
 def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> Block:
     """Return what one channel says on some ranks. Raises TypeError or OverflowError for other than 32-bit numbers."""
-    rows = [
-        (channel, number, int(op.kind), op.peer, op.chunk, op.count, op.into)
-        for number, step in enumerate(program)
-        for op in step
-    ]
-    same = np.array([row[:3] for row in rows], dtype=np.int32).reshape(-1, 3).T
-    fields = [np.empty((len(rows), len(ranks)), np.int32) for _ in range(4)]
-    for at, row in enumerate(rows):
-        for field, number in zip(fields, row[3:], strict=True):
-            field[at] = _values(number)
-    return Block._make([ranks.astype(np.int32), *same, tuple(fields)])
+    steps, operations = list[int](), list[Operation]()
+    for number, step in enumerate(program):
+        steps += [number] * len(step)
+        operations += step
+    kinds = np.array([op.kind for op in operations], np.int32)
+    peer, chunk = [op.peer for op in operations], [op.chunk for op in operations]
+    count, into = [op.count for op in operations], [op.into for op in operations]
+    fields = (_field(peer, ranks), _field(chunk, ranks), _field(count, ranks), _field(into, ranks))
+    return Block(ranks.astype(np.int32), np.full_like(kinds, channel), np.array(steps, np.int32), kinds, fields)
+
+
+def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Return a number of each operation on each rank; [operations, ranks]. Raises as ``_block`` does."""
+    array = np.array(numbers)
+    if array.dtype.kind == "i" and array.min() >= -LARGEST and array.max() <= LARGEST:  # plain ones, in one go
+        return np.broadcast_to(array.astype(np.int32)[:, None], (len(numbers), len(ranks)))
+    field = np.empty((len(numbers), len(ranks)), np.int32)
+    for at, number in enumerate(numbers):
+        field[at] = _values(number)
+    return field
 
 
 def _values(number: Any) -> Any:

@@ -100,3 +100,10 @@ def merge_blocks(blocks: Sequence[Block]) -> Columns:
         order = np.lexsort((joined[1], joined[0], joined[2]))
         joined = [column[order] for column in joined]
     return Columns._make([*joined, np.full(len(joined[0]), -1, np.int32)])
+
+
+def columns_by_step(operations: Ints) -> Columns:
+    """Return operations, [n, 8] in the order of ``Columns``, by step, rank and channel, unmatched."""
+    rank, channel, step = operations.T[:3]
+    ordered = operations[np.lexsort((channel, rank, step))].T.copy()
+    return Columns._make([*ordered, np.full(len(rank), -1, np.int32)])
