@@ -58,6 +58,7 @@ class PlanTrainingForm(Section):
     model: str = Field(
         min_length=1, description='for example "resnet50", or any name beside parameters = 1_700_000_000'
     )
+    image_shape: list[int] = Field([])  # of a sample, where it is not the profile's
     batch_size: int = Field(32, ge=1, le=10**9)  # samples or tokens of each GPU between two exchanges of gradients
     accumulate: int = Field(1, ge=1)
     precision: str = "float32"

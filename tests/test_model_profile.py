@@ -185,6 +185,33 @@ def test_times_come_from_torchs_profiler(tmp_path: Path) -> None:
     assert (measured.optimizer, measured.step) == (pytest.approx(50e-6), pytest.approx(350e-6))
 
 
+def test_times_of_a_gpu_are_those_of_its_kernels(tmp_path: Path) -> None:
+    """The host only launches them, one microsecond apart; the GPU is through much later."""
+    events, number = [], 0
+    for step in range(3):
+        at = 10_000 * step
+        for name, begin, lasting, kernels in (
+            ("forward", 0, 10, [(50, 400), (450, 100)]),
+            ("backward", 10, 20, [(550, 900)]),
+            ("Optimizer.step#SGD.step", 30, 5, [(1450, 60), (1520, 30)]),
+        ):
+            events.append({"ph": "X", "cat": "user_annotation", "name": name, "ts": at + begin, "dur": lasting,
+                           "tid": 1})  # fmt: skip
+            for place, (first, long) in enumerate(kernels):
+                number += 1
+                called = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "dur": 1}
+                events.append({**called, "ts": at + begin + 1 + place, "args": {"correlation": number}})
+                ran = {"ph": "X", "cat": "kernel", "name": "gemm", "tid": 7, "args": {"correlation": number}}
+                events.append({**ran, "ts": at + first, "dur": long})
+    written = {"traceEvents": events, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
+    (tmp_path / "trace.json").write_text(json.dumps(written))
+    measured = measured_by_profiler(tmp_path / "trace.json", find_model_profile("resnet18"), 8, "cuda")
+    assert measured.device == "NVIDIA H100 80GB HBM3"
+    assert sum(measured.forward) == pytest.approx(500e-6)
+    assert sum(measured.backward) == pytest.approx(900e-6)
+    assert measured.optimizer == pytest.approx(100e-6)  # with what the GPU waited between its two kernels
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

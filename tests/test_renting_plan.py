@@ -187,7 +187,10 @@ def test_the_command_goes_on_where_it_was_ended(scenario: str, tmp_path: Path) -
         ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
         ("plan.providers=['Ours']", "plan.providers: 'Ours' sells nothing here; there are AWS, "),
         ("plan.providers=['Lamda']", "plan.providers: 'Lamda' sells nothing here; did you mean Lambda"),
-        ("training.model=resnet51", r"\.toml: training: model = 'resnet51' is not known"),
+        (
+            "training.model=resnet51",
+            r"\.toml: training: model 'resnet51' is not known; did you mean ",
+        ),
         ("plan.deadline=soon", "plan.deadline: 'soon' is no duration"),
         ("plan.target_samples=0", "plan.target_samples = 0 should be greater than 0"),
     ],
@@ -212,6 +215,18 @@ def test_a_training_on_many_devices_is_planned_as_it_is() -> None:
     assert not any("parallelism" in note for note in ringlab.plan(scenario, "training.parallelism.form=ddp").notes)
     with pytest.raises(InputError, match=r"training\.parallelism: form 'nothing' is not known"):
         ringlab.plan(scenario, "training.parallelism.form=nothing")
+
+
+def test_models_that_are_not_shipped_are_planned(scenario: str, tmp_path: Path) -> None:
+    """One of a file, which is beside the scenario, and a transformer by its dimensions."""
+    layers = "torch.nn.Flatten(), torch.nn.Linear(3072, 10)"
+    (tmp_path / "mine.py").write_text(f"import torch\n\ndef build():\n    return torch.nn.Sequential({layers})\n")
+    options = ["training.model=mine.py:build", "training.image_shape=[3,32,32]", "plan.deadline=1 week"]
+    assert ringlab.plan(scenario, *options, today=TODAY).model.endswith("mine.py:build")
+    dimensions = "gpt:layers=2,width=64,heads=2,context=32,vocabulary=100"
+    assert ringlab.plan(scenario, f"training.model={dimensions}", today=TODAY).model == dimensions
+    with pytest.raises(InputError, match=r"\.toml: training: model .*mine\.py has no function none"):
+        ringlab.plan(scenario, "training.model=mine.py:none")
 
 
 def test_a_profile_of_one_gpu_is_as_good_as_its_rate(scenario: str, tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def test_an_interrupt_keeps_the_values_that_are_done(monkeypatch: pytest.MonkeyP
         ("a.b=8..8", ["8"]),
         ("a.b=ring, tree", ["ring", "tree"]),
         ("a.b=1 KiB", ["1 KiB"]),
+        ("a.b=10,25,100Gbit/s", ["10 Gbit/s", "25 Gbit/s", "100 Gbit/s"]),
+        ("a.b=8 KiB,2 MiB", ["8 KiB", "2 MiB"]),
     ],
 )
 def test_a_range_doubles_and_ends_with_its_last(text: str, values: list[str]):

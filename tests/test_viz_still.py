@@ -249,6 +249,15 @@ def test_names_of_a_trace_are_never_taken_for_formulas(draw: Callable[[Trace], F
     assert named(draw(trace)) >= 1
 
 
+def test_a_legend_is_as_wide_as_its_picture_at_most() -> None:
+    families = [f"network, up to {rate} GB/s a node" for rate in range(9)]
+    dots = [Dots(panel, family, [1.0], [1.0]) for panel in ("easy", "hard") for family in families]
+    figure = accuracy_figure("", "", dots)
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 9
+    assert legend.get_window_extent().width <= figure.bbox.width
+
+
 def test_names_of_others_are_never_taken_for_formulas() -> None:
     bars = [Bar(FORMULA, FORMULA, {FORMULA: 1.0}, 1.0), Bar("c", FORMULA, {}, None)]
     assert named(waterfall_figure(FORMULA, FORMULA, bars)) == 4

@@ -63,9 +63,20 @@ def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
     figure.text(0.03, 0.94, title, fontsize=13, fontweight="bold", color=INK, parse_math=False)
     figure.text(0.03, 0.895, subtitle, fontsize=9.5, color=GREY, parse_math=False)
     handles = [figure.axes[0].plot([], [], "o", color=colours[family], label=family)[0] for family in families]
-    columns = min(len(families), 2 + 2 * len(panels))
-    figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=INK)
+    _add_legend(figure, handles)
     return figure
+
+
+def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
+    """Name the families below the panels, in as many columns as the figure is wide enough for."""
+    for columns in range(len(handles), 0, -1):
+        legend = figure.legend(
+            handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=INK,
+            columnspacing=1.4, handletextpad=0.2,
+        )  # fmt: skip
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colours: dict[str, str]) -> None:

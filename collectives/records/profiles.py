@@ -39,18 +39,24 @@ BACKWARD = "autograd::engine::evaluate_function"
 STEP, OPTIMIZER = "ProfilerStep#", "Optimizer.step#"
 NOT_THE_USERS = (STEP, "Optimizer.", "DistributedDataParallel.", "ProfilerStep")
 NAMED = ("user_annotation", "gpu_user_annotation")
+LAUNCHES, ON_GPU = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
+STEP_PHASES = ("forward", "backward", "optimizer")
 LONGEST_NAME = 60
 LOOKED_AT = 1 << 20  # bytes of a file, before which the profiler has said what it is
 
 
 class Slice(NamedTuple):
-    """A slice of a profile; whole nanoseconds since 1970, which as seconds would lose digits."""
+    """A slice of a profile; whole nanoseconds since 1970, which as seconds would lose digits.
+
+    ``correlation`` is the number that a kernel of a GPU shares with the call that launched it.
+    """
 
     name: str
     category: str
     thread: int | str | None
     begin: int
     end: int
+    correlation: int | None = None
 
 
 class Profile(NamedTuple):
@@ -61,6 +67,14 @@ class Profile(NamedTuple):
     host: str
     slices: list[Slice]
     forward: list[tuple[int | str | None, int]]  # thread and time of operators that backward follows
+    gpu: str = ""  # the first that the profiler saw
+
+
+class PhaseTimes(NamedTuple):
+    """Seconds of each phase, step by step, and the GPU whose own they are; "" where they are of the host."""
+
+    seconds: dict[str, list[float]]
+    gpu: str
 
 
 def read_profile(path: Path | str | Sequence[Path | str], title: str = "training/profiled") -> Trace:
@@ -97,6 +111,50 @@ def read_profile(path: Path | str | Sequence[Path | str], title: str = "training
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
     )
+
+
+def read_phase_times(path: Path | str) -> PhaseTimes:
+    """Return the seconds of each phase of one rank, on its GPU where it launched kernels, else on the host.
+
+    A kernel is of the phase in which it was launched. A phase of a GPU lasts from the end of the one before it in the
+    step, with what it waits for the host, until its last kernel is done. Raises InputError, as ``read_profile`` does.
+
+    >>> read_phase_times("rank0.json.gz").seconds["backward"]  # doctest: +SKIP
+    [0.0213, 0.0211, 0.0211]
+    """
+    profile = min((_read(file) for file in _files(path)), key=lambda one: one.rank)
+    first = min((one.begin for one in profile.slices), default=0)
+    spans = sorted(_spans(profile, first), key=lambda span: span.begin)
+    if not spans:
+        raise InputError(f"{path}: no phase in it: neither a collective, nor backward, optimizer or record_function")
+    on_gpu = _on_gpu(profile, spans, first)
+    seconds: dict[str, dict[int, float]] = {}
+    for span in on_gpu or spans:
+        steps = seconds.setdefault(span.name, {})
+        steps[span.step] = steps.get(span.step, 0.0) + span.end - span.begin
+    return PhaseTimes({name: [*steps.values()] for name, steps in seconds.items()}, profile.gpu if on_gpu else "")
+
+
+def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
+    """Return the phases of a step as a GPU carried them out; none where no phase launched a kernel."""
+    launched = {one.correlation: (one.begin - first) / 1e9 for one in profile.slices if one.category in LAUNCHES}
+    phases = [span for span in spans if span.name in STEP_PHASES]
+    begins = [span.begin for span in phases]
+    kernels: dict[int, list[Slice]] = {}
+    for one in profile.slices:
+        if one.category in ON_GPU and one.correlation is not None and one.correlation in launched:
+            at = launched[one.correlation]
+            place = int(np.searchsorted(begins, at, side="right")) - 1
+            if place >= 0 and at <= phases[place].end:
+                kernels.setdefault(place, []).append(one)
+    found = list[Span]()
+    for place in sorted(kernels):
+        phase, begin = phases[place], (min(one.begin for one in kernels[place]) - first) / 1e9
+        end = (max(one.end for one in kernels[place]) - first) / 1e9
+        if found and found[-1].step == phase.step:
+            begin = found[-1].end
+        found.append(phase._replace(begin=min(begin, end), end=end))
+    return found
 
 
 def read_run(path: Path | str) -> Trace:
@@ -171,7 +229,15 @@ def _read(path: Path) -> Profile:
             slices.append(_slice(path, number, event, base))
         elif event.get("ph") == "s" and event.get("cat") == "fwdbwd":
             forward.append((_thread(path, number, event), base + _time(path, number, event, "ts")))
-    return Profile(rank, world_size, str(content.get("host_name", "host"))[:LONGEST_NAME], slices, forward)
+    host = str(content.get("host_name", "host"))[:LONGEST_NAME]
+    return Profile(rank, world_size, host, slices, forward, _gpu_name(content))
+
+
+def _gpu_name(content: dict[str, Any]) -> str:
+    """Return the name of the first GPU that the profiler saw, "" where it saw none."""
+    found = content.get("deviceProperties")
+    first = found[0] if isinstance(found, list) and found else None
+    return str(first.get("name", ""))[:LONGEST_NAME] if isinstance(first, dict) else ""
 
 
 def _parse(path: Path) -> Any:
@@ -208,7 +274,12 @@ def _slice(path: Path, number: int, event: dict[str, Any], base: int) -> Slice:
     begin, lasting = base + _time(path, number, event, "ts"), _time(path, number, event, "dur")
     if lasting < 0:
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(event['dur'])} as dur")
-    return Slice(name, category, _thread(path, number, event), begin, begin + lasting)
+    arguments = event.get("args")
+    correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
+    return Slice(
+        name, category, _thread(path, number, event), begin, begin + lasting,
+        correlation if isinstance(correlation, int) else None,
+    )  # fmt: skip
 
 
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.declaration import NCCL
 from collectives.errors import InputError
+from collectives.quoting import cut
 from collectives.records.model_profile import (
     ModelProfile,
     find_model_profile,
@@ -19,6 +19,7 @@ from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.units import count
 from collectives.workload import ComputePhases
+from ringlab.answers.any_model import follow_model
 from ringlab.answers.devices_rows import Case, DevicesRow, Refused
 from ringlab.answers.devices_words import conclude
 from ringlab.answers.progress import Tick
@@ -121,7 +122,7 @@ def predict_devices(
     if not devices:
         raise InputError("devices is empty; give numbers of them, as 1,2,4,8")
     key, values = _parse_what_if(what_if)
-    cases, base = list[Case](), read_spread_training(scenario, overrides)
+    cases, sources, base = list[Case](), list[str](), read_spread_training(scenario, overrides)
     spread, model, last = base, None, None
     for place, value in enumerate(values):
 
@@ -132,14 +133,30 @@ def predict_devices(
         model = _step_model(spread, base.batch_size)
         case, found = _case(value, spread, model, devices, on_row)
         cases.append(case)
+        sources.append(model.compute.source)
         last = found or last
     assert model is not None
     if last is None:
         raise InputError(f"{spread.path}: training: {cases[0].refused[-1].reason}")
     answer = DevicesAnswer(
-        base.title, str(base.path), base.cluster.title, model.profile.model, model.compute.source, tuple(cases), key
-    )
+        base.title, str(base.path), base.cluster.title, model.profile.model, _join_sources(values, sources),
+        tuple(cases), key,
+    )  # fmt: skip
     return replace(answer, conclusions=tuple(conclude(answer.key, answer.cases)), trace=_trace(answer.title, last))
+
+
+def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
+    """Return where the times of one device come from, with whose they are where values differ in that.
+
+    >>> _join_sources(["8", "16"], ["stated", "stated"]), _join_sources(["fp16", "bf16"], ["stated", "a data sheet"])
+    ('stated', 'stated (fp16); a data sheet (bf16)')
+    """
+    whose: dict[str, list[str]] = {}
+    for value, source in zip(values, sources, strict=True):
+        whose.setdefault(source, []).append(value)
+    if len(whose) == 1:
+        return sources[0]
+    return "; ".join(f"{source} ({', '.join(map(cut, named))})" for source, named in whose.items())
 
 
 def may_have_timeline(
@@ -297,20 +314,9 @@ def _find_profile(spread: SpreadTraining) -> ModelProfile:
     if spread.model in shipped_model_profiles() and spread.shape is None:
         return find_model_profile(spread.model)
     try:
-        if ".py:" in spread.model:
-            return _trace_model(str(spread.folder / spread.model), spread.shape)
-        return _trace_known(spread.model, spread.shape)
+        return follow_model(spread.model, spread.folder, spread.shape)
     except InputError as error:
         raise InputError(f"{spread.path}: training: {error}") from error
-
-
-def _trace_model(model: str, shape: tuple[int, ...] | None) -> ModelProfile:
-    from realcomm.profiling.file_models import trace_model
-
-    return trace_model(model, shape)
-
-
-_trace_known = lru_cache(maxsize=16)(_trace_model)  # not of a user's file, which may change
 
 
 def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, stated_batch: int) -> Compute:
@@ -357,7 +363,7 @@ def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict
 
     like = PUBLISHED.get(profile.model)
     job = Job(find_model(like) if like else profile, spread.batch_size, spread.precision)
-    found = OneGpu(job, known, [gpu]).rate(gpu)
+    found = OneGpu(job, known, [gpu], f"{spread.path}: training.compute.gpu").rate(gpu)
     if known:
         ((other, rate),) = known.items()
         source = f"{rate:.4g} samples/s on one {other}, and how {gpu} compares in published rates"

@@ -36,11 +36,13 @@ def named(choice: Choice) -> str:
 
 
 def format_dollars(value: float) -> str:
-    """Return an amount with cents below a hundred dollars, and without above.
+    """Return an amount with cents below a hundred dollars, and without above; of less than a cent two digits.
 
-    >>> format_dollars(46.304), format_dollars(1234.5)
-    ('$46.30', '$1,234')
+    >>> format_dollars(46.304), format_dollars(1234.5), format_dollars(0.00135)
+    ('$46.30', '$1,234', '$0.0014')
     """
+    if 0 < value < 0.01:
+        return f"${value:.2g}"
     return f"${value:,.2f}" if value < 100 else f"${value:,.0f}"
 
 

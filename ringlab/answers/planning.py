@@ -14,9 +14,10 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.parallelism import Parallelism
 from collectives.quoting import quote
-from collectives.records.model_profile import ModelProfile, read_model_profile
+from collectives.records.model_profile import ModelProfile, read_model_profile, shipped_model_profiles
 from collectives.suggestions import suggest
 from collectives.units import format_size
+from ringlab.answers.any_model import follow_model
 from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
@@ -156,7 +157,7 @@ def plan(
         hours = None if deadline is None else parse_hours(deadline)
     wanted = _wanted(form, path, target_samples, budget, hours)
     with _said_of(f"{path}: training"):
-        job = make_job(form)
+        job = make_job(form, path.parent)
     rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form.plan, path)
     with _said_of(str(path)):
         predicting = Predicting(job, OneGpu(job, known, {one.gpu for one in rentals}).rate)
@@ -244,11 +245,14 @@ def _answer(
     )
 
 
-def make_job(form: "PlanScenarioForm") -> Job:
-    """Return what a scenario trains, as the model of a step reads it. Raise InputError for a model without layers."""
+def make_job(form: "PlanScenarioForm", folder: Path) -> Job:
+    """Return what a scenario in ``folder`` trains, as the model of a step reads it.
+
+    Raise InputError for a model that is not known, or cannot be followed.
+    """
     training, asked = form.training, form.plan
     return Job(
-        _model(training),
+        _model(training, folder),
         float(training.batch_size),
         {"float32": "FP32", "tf32": "TF32"}.get(training.precision, training.precision),
         asked.gradient_bytes,
@@ -259,11 +263,14 @@ def make_job(form: "PlanScenarioForm") -> Job:
     )
 
 
-def _model(training: "PlanTrainingForm") -> ModelProfile:
+def _model(training: "PlanTrainingForm", folder: Path) -> ModelProfile:
     if training.parameters is not None:
         return even_model(training.model, training.parameters)
-    known = {_plain(name): name for name in models()}
-    return find_model(known.get(_plain(training.model), training.model))
+    known, shape = {_plain(name): name for name in models()}, tuple(training.image_shape) or None
+    name = known.get(_plain(training.model), training.model)
+    if shape is None and (name in known.values() or name.lower() in shipped_model_profiles()):
+        return find_model(name)
+    return follow_model(training.model, folder, shape)
 
 
 def _plain(name: str) -> str:

@@ -154,7 +154,8 @@ def _predict(task: _Task) -> Prediction:
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
     """Return the key and its values. Raise InputError that names the option for what is none.
 
-    A range begins with its first number, doubles, and ends with its last; ``*4`` after it is another factor.
+    A range begins with its first number, doubles, and ends with its last; ``*4`` after it is another factor. The unit
+    of the last number of a list is that of all where the others have none.
 
     >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
     (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))
@@ -173,7 +174,19 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
     listed = [value.strip() for value in given.split(",")]
     if not all(listed) or len(listed) > MOST_VALUES:
         raise InputError(f"{where}: up to {MOST_VALUES} values are possible, and none is empty")
-    return key.strip(), [value for value, _ in groupby(listed)]
+    return key.strip(), [value for value, _ in groupby(_with_unit(listed))]
+
+
+def _with_unit(values: Sequence[str]) -> list[str]:
+    """Return numbers with the unit of the last one, where no other has one; all else as it is.
+
+    >>> _with_unit(["10", "25", "100Gbit/s"]), _with_unit(["gpipe", "1f1b"])
+    (['10 Gbit/s', '25 Gbit/s', '100 Gbit/s'], ['gpipe', '1f1b'])
+    """
+    last = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z/]+)", values[-1])
+    if last is None or len(values) < 2 or not all(re.fullmatch(_NUMBER, value) for value in values[:-1]):
+        return list(values)
+    return [f"{value} {last[2]}" for value in (*values[:-1], last[1])]
 
 
 def _grown(where: str, first: float, last: float, factor: float) -> Sequence[float]:

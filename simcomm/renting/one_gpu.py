@@ -29,15 +29,17 @@ SOME_FLOPS = 1e9  # where a search for those of a sample begins
 class OneGpu:
     """The rates of one GPU of each type in samples a second, with what they may be wrong by."""
 
-    def __init__(self, job: Job, known: Mapping[str, float], gpus: Iterable[str]) -> None:
+    def __init__(
+        self, job: Job, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
+    ) -> None:
         """Take a user's rates and the types that are asked about, by names of the hardware catalogue.
 
-        Raise InputError for a known rate of a GPU that there is not.
+        Raise InputError for a known rate of a GPU that there is not; ``where`` is the key that has the rates.
         """
         names = {*parts("GPU"), *SERIES_GPUS.values()}
         for name in known:
             if name not in names:
-                raise InputError(f"plan.known_rates: {quote(name)} is no GPU of the catalogue; {suggest(name, names)}")
+                raise InputError(f"{where}: {quote(name)} is no GPU of the catalogue; {suggest(name, names)}")
         self.job = job
         self.known = {series_gpu(name): rate for name, rate in known.items()}
         self.unknown = dict[str, str]()  # by type: why nothing can be said
