@@ -14,8 +14,10 @@ from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster
 from simcomm.estimate import Estimator, make_estimator
+from simcomm.size_limits import check_candidates_recorded
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
+MOST_CHOSEN_FIRST = 1024  # ranks for which an algorithm is chosen within a second or two
 SAME = 1e-9  # times that differ by less than this share are equal; then fewer operations win
 
 
@@ -244,6 +246,17 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
         return request
     chosen = _fastest(request, cluster, calibration)
     return request.with_algorithm(replace(chosen, by_model=True), cluster.world_size)
+
+
+def check_choice_recorded(request: Request, cluster: Cluster, calibration: Calibration | None = None) -> None:
+    """Raise TooLarge where messages of what ``auto`` may choose are surely too many to be looked at one by one.
+
+    Of so few ranks that choosing takes a moment, nothing is said before an algorithm is chosen.
+    """
+    if request.algorithm.is_auto and cluster.world_size > MOST_CHOSEN_FIRST:
+        estimator = make_estimator(request, cluster, calibration)
+        may_win = sorted(_may_win(_contenders(request, None, estimator), names=1), key=lambda each: each.least)
+        check_candidates_recorded(request, [each.algorithm for each in may_win], cluster.world_size)
 
 
 def by_world_size(

@@ -1,12 +1,14 @@
 """What is refused for its size before it is written down, where it is certain that no shortcut applies."""
 
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain, islice
 
 from collectives.declaration import Algorithm
 from collectives.errors import TooLarge
 from collectives.request import Request
 from collectives.schedule.call import make_call
-from collectives.schedule.size_check import allowed, estimate_operations, ways_out
+from collectives.schedule.size_check import FEWER_RANKS, allowed, estimate_operations, says_more, ways_out
 from collectives.schedule.symbolic_build import message_count
 from collectives.step import Kind
 from simcomm.cluster.cluster import Cluster
@@ -15,6 +17,8 @@ from simcomm.schedules import compact_schedule
 
 FEW_RANKS = 4_000  # what up to so many say is written down in a moment
 FEW_SIMPY_RANKS, MOST_SIMPY = 256, 500_000  # messages: a ring's of 500 ranks; half a gigabyte, half a minute
+FAR_MORE = 2  # times as many as will do: what looking at a few ranks is enough for
+COUNTED = 20_000  # operations of a rank that are counted to say about how many
 STEPS_LOOKED_AT = 4  # of each channel, for one that sends
 
 
@@ -31,10 +35,9 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
 
     call = make_call(algorithm, world_size, request.root)
     is_even = request.elements % call.chunks == 0
-    if is_even or request.elements < call.chunks or _has_several_links(cluster):
+    if is_even or request.elements < call.chunks or not _sends_side_by_side(algorithm, world_size, request.root):
         return
-    channels = [chain.from_iterable(islice(steps, STEPS_LOOKED_AT)) for steps in call.run(world_size // 2)]
-    if sum(any(op.kind == Kind.SEND for op in first) for first in channels) < 2:
+    if _has_several_links(cluster):
         return
     most = allowed(MOST_MESSAGES)
     messages = estimate_operations(algorithm, world_size, request.root) // 2
@@ -52,16 +55,68 @@ def check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int
     if world_size <= FEW_SIMPY_RANKS:
         return
     most = allowed(MOST_SIMPY)
-    estimate = steps * estimate_operations(algorithm, world_size, root) // 2
-    is_estimated = estimate > 2 * most and algorithm.source is None  # what all say need not be written down for that
-    messages = estimate if is_estimated else steps * message_count(compact_schedule(algorithm, world_size, root))
-    if messages > most:
-        about = "about " if is_estimated else ""
+    number, words = _count_messages(algorithm, world_size, root, steps, most)
+    if number > most:
         raise TooLarge(
-            f"{algorithm.full_name}, world size {world_size}: its {about}{messages:,} messages are too many for "
+            f"{algorithm.full_name}, world size {world_size}: its {words} messages are too many for "
             "the simpy engine, which simulates them one by one in Python; "
-            f"up to {most:,} will do; leave the engine out, or " + ways_out(messages, most)
+            f"up to {most:,} will do; leave the engine out, or {ways_out(number, most)}"
         )
+
+
+def check_recorded(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
+    """Raise TooLarge for more messages than can be looked at one by one, as in a picture or a trace.
+
+    What is far too much is refused by what a few ranks say.
+
+    >>> from collectives import find_algorithm
+    >>> check_recorded(find_algorithm("all_reduce/ring"), 64)
+    """
+    from simcomm.compiled.planning.engine_input import MOST_RECORDED  # what has few messages does without this engine
+
+    most = allowed(MOST_RECORDED)
+    number, words = _count_messages(algorithm, world_size, root, steps, most)
+    if number > most:
+        raise TooLarge(
+            f"{algorithm.full_name}, world size {world_size}: its {words} messages{' in all steps' * (steps > 1)} "
+            f"are too many to be looked at one by one; up to {most:,} will do; {ways_out(number, most)}"
+        )
+
+
+def check_candidates_recorded(request: Request, candidates: Sequence[Algorithm], world_size: int) -> None:
+    """Raise TooLarge where the model may choose an algorithm that surely has too many messages to be looked at."""
+    from simcomm.compiled.planning.engine_input import MOST_RECORDED  # what has few messages does without this engine
+
+    most = allowed(MOST_RECORDED)
+    sure = [one for one in candidates if says_more(one, world_size, request.root, 2 * FAR_MORE * most)]
+    if sure:
+        few = [one.label for one in candidates if not says_more(one, world_size, request.root, 2 * most)]
+        instead = f"name one with fewer messages in place of auto, such as {few[0]}, or " if few else ""
+        raise TooLarge(
+            f"{request.algorithm.full_name}, world size {world_size}: the model may choose {sure[0].label}, whose more "
+            f"than {FAR_MORE * most:,} messages are too many to be looked at one by one; up to {most:,} will do; "
+            f"{instead}{FEWER_RANKS}"
+        )
+
+
+def _count_messages(algorithm: Algorithm, world_size: int, root: int, times: int, most: int) -> tuple[int, str]:
+    """Return how many messages a collective has that is carried out so many times, and the words for it.
+
+    Where a few ranks show that they are far more than ``most``, it is about how many; a user's are always counted.
+    """
+    if algorithm.source is None and says_more(algorithm, world_size, root, 2 * FAR_MORE * most // times):
+        number = times * estimate_operations(algorithm, world_size, root, COUNTED) // 2
+        return number, f"about {number:,} or more"
+    number = times * message_count(compact_schedule(algorithm, world_size, root))
+    return number, f"{number:,}"
+
+
+@lru_cache(maxsize=64)
+def _sends_side_by_side(algorithm: Algorithm, world_size: int, root: int) -> bool:
+    """Return whether several channels of the middle rank send in their first steps."""
+    channels = make_call(algorithm, world_size, root).run(world_size // 2)
+    first = (chain.from_iterable(islice(steps, STEPS_LOOKED_AT)) for steps in channels)
+    return sum(any(op.kind == Kind.SEND for op in ops) for ops in first) >= 2
 
 
 def _has_several_links(cluster: Cluster) -> bool:

@@ -4,6 +4,7 @@ import re
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -25,7 +26,7 @@ from ringlab.answers import announcing
 from ringlab.answers.predicted_trace import check_traceable
 from ringlab.answers.progress import NoProgress
 from ringlab.scenario import load
-from simcomm import expected_time, schedules
+from simcomm import expected_time, schedules, selection
 from simcomm.cluster import paths
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled import engine
@@ -250,21 +251,23 @@ def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(TooLarge, match=r"its 299 messages are too many for the simpy engine.*leave the engine out"):
         simcomm.run("broadcast/binomial", star, 4096, engine="simpy")
     answer = load("star8", "cluster.hosts=300", 'collective.algorithms=["ring"]')
-    with pytest.raises(TooLarge, match="179,400 messages are too many for the simpy engine"):
+    with pytest.raises(TooLarge, match="about 179,400 or more messages are too many for the simpy engine"):
         answer.predict(engine="simpy")
 
 
 def test_what_is_far_too_much_for_simpy_is_not_written_down_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcomm.size_limits.MOST_SIMPY", 5_000)
     monkeypatch.setattr("simcomm.size_limits.compact_schedule", Mock(side_effect=AssertionError("it is written down")))
-    with pytest.raises(TooLarge, match=r"its about 89,\d\d\d messages are too many for the simpy engine"):
+    with pytest.raises(TooLarge, match=r"its about 89,\d\d\d or more messages are too many for the simpy engine"):
         simcomm.run("all_to_all/pairwise", simcomm.star(300, "1 GB/s", "1 us"), 4096, engine="simpy")
 
 
 def test_a_trace_that_is_too_large_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     check_traceable(load("star8"))
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
-    with pytest.raises(TooLarge, match=r"--trace: ring has 112 messages .* up to 100 will do; leave --trace out"):
+    with pytest.raises(
+        TooLarge, match=r"--trace: .*ring, .* 112 messages .* up to 100 will do; .*; or leave --trace out"
+    ):
         check_traceable(load("star8", 'collective.algorithms=["naive", "ring"]'))
 
 
@@ -277,7 +280,9 @@ def test_what_is_predicted_without_messages_is_not_refused_for_their_number(monk
         announcing.check_size(replace(training, buckets=None), star, "simpy")
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
     check_traceable(scenario)
-    with pytest.raises(TooLarge, match="--trace: ring has"):
+    with pytest.raises(
+        TooLarge, match="--trace: all_reduce/ring, world size 500: its about 1,497,000 or more messages in all steps"
+    ):
         check_traceable(replace(scenario, trainings=(replace(training, buckets=None),)))
 
 
@@ -362,7 +367,70 @@ def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.Mon
 
 def test_halving_and_doubling_of_65536_ranks_fits_beside_its_messages():
     ranks, distances = 1 << 16, 16
-    pairs = ranks * distances
-    link_records._check_number(pairs, np.ones(pairs, np.int64), pairs, messages=2 * pairs)  # a shared link on each
+    pairs, links = ranks * distances, 2 * ranks
+    one = np.ones(pairs, np.int64)
+    link_records._check_number(pairs, one, pairs, 2 * pairs, links)  # a shared link on each
     with pytest.raises(TooLarge, match="beside 8,388,608 messages"):
-        link_records._check_number(4 * pairs, np.ones(4 * pairs, np.int64), 4 * pairs, messages=8 * pairs)
+        link_records._check_number(4 * pairs, np.ones(4 * pairs, np.int64), 4 * pairs, 8 * pairs, links)
+
+
+def test_pairs_of_few_links_take_less_room_as_many_are_the_same():
+    """Pairwise all-to-all on 64 racks of 16 hosts: a million messages, each over three shared links."""
+    ranks, links = 1024, 2 * (1024 + 64)
+    messages = pairs = ranks * (ranks - 1)
+    shared = np.full(pairs, 3)
+    link_records._check_number(pairs, shared, 9 * pairs, messages, links)
+    with pytest.raises(TooLarge, match="9,427,968 pairs of links, and up to 8,809,792 fit"):
+        link_records._check_number(pairs, shared, 9 * pairs, messages, links=1_000_000)
+
+
+@pytest.mark.parametrize("record", ["path.png", "film.gif", "player.html"])
+def test_a_picture_of_too_many_messages_is_refused_before_any_is_simulated(
+    record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 300)
+    for name in ("run", "train"):
+        monkeypatch.setattr(simcomm, name, Mock(side_effect=AssertionError("it is simulated")))
+    written = Mock(side_effect=AssertionError("it is written down"))
+    monkeypatch.setattr("simcomm.size_limits.compact_schedule", written)
+    said = (
+        r"all_reduce/ring, world size 24: its about 1,104 or more messages are too many .* up to 300 will do; .* fewer"
+    )
+    scenario, file = load("star8", "cluster.hosts=24"), tmp_path / record
+    with pytest.raises(TooLarge, match=said):
+        scenario.plot("path", file) if record == "path.png" else scenario.animate(file, "ring")
+    of_training = said.replace("1,104 or more messages", "3,312 or more messages in all steps")
+    with pytest.raises(TooLarge, match=of_training):
+        replace(scenario, collective=None).plot("path", tmp_path / "path.png")
+    assert not file.exists()
+
+
+def test_what_is_a_little_too_much_for_a_picture_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
+    with pytest.raises(TooLarge, match=r"its 112 messages .* up to 100 will do; .*RINGLAB_MEMORY"):
+        load("star8").trace("ring")
+    assert len(load("star8").trace("naive").messages) == 14
+
+
+def test_a_picture_of_what_auto_chooses_is_refused_before_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 300)
+    monkeypatch.setattr(selection, "MOST_CHOSEN_FIRST", 16)
+    monkeypatch.setattr("simcomm.estimate.Estimator.simulate", Mock(side_effect=AssertionError("it is simulated")))
+    network = simcomm.two_level_tree(4, 8, "1 GB/s", "1 us", 4.0)
+    tree = replace(load("star8", 'collective.algorithms=["auto"]'), cluster=network)
+    said = r"all_reduce/auto, world size 32: the model may choose \w+, whose more than 600 .* up to 300 will do; name "
+    with pytest.raises(TooLarge, match=said + ".* in place of auto, such as (.*), or ask for fewer") as refused:
+        tree.trace()
+    instead = re.findall(r"such as (.*), or ask", str(refused.value))[0]
+    assert len(load("star8", "cluster.hosts=32", f'collective.algorithms=["{instead}"]').trace().messages) <= 300
+    with pytest.raises(TooLarge, match=r"--trace: .*; or leave --trace out"):
+        check_traceable(tree)
+
+
+def test_auto_is_chosen_for_a_picture_where_none_that_it_may_choose_is_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(selection, "MOST_CHOSEN_FIRST", 16)
+    network = simcomm.two_level_tree(4, 8, "1 GB/s", "1 us", 4.0)
+    trace = replace(load("star8", 'collective.algorithms=["auto"]'), cluster=network).trace()
+    assert trace.title.startswith("all_reduce/auto (")

@@ -14,6 +14,7 @@ from collectives.schedule.call import ProgramCall, make_call
 from collectives.step import Kind, Step
 from collectives.units import format_size, parse_size
 
+FEWER_RANKS = "ask for fewer ranks (--set cluster.hosts=N)"
 MOST_OPERATIONS = 100_000_000  # two a message
 MOST_COUNTED = 130_000  # of a rank: what a fifth of a second is enough for
 
@@ -47,7 +48,7 @@ def _more_memory(times: float) -> str:
 
 def ways_out(number: int, most: int) -> str:
     """Return what to do where there are ``number`` of what memory allows ``most`` of."""
-    return f"ask for fewer ranks (--set cluster.hosts=N), or allow more memory ({_more_memory(number / most)})"
+    return f"{FEWER_RANKS}, or allow more memory ({_more_memory(number / most)})"
 
 
 def ways_to_shorter_routes(number: int, most: int) -> str:
@@ -57,11 +58,11 @@ def ways_to_shorter_routes(number: int, most: int) -> str:
 
 
 @lru_cache(maxsize=64)
-def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
+def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0, most: int = MOST_COUNTED) -> int:
     """Return about how many operations all ranks say together: as many each as the middle one of three says.
 
-    Of a rank no more are counted than ``MOST_COUNTED`` or its share of ``MOST_OPERATIONS``, so that there may be more;
-    where two of them say more than that share, the third is not asked. It is 0 for a program that fails.
+    Of a rank no more are counted than ``most`` or its share of ``MOST_OPERATIONS``, so that there may be more; where
+    two of them say more than that share, the third is not asked. It is 0 for a program that fails.
 
     >>> from collectives import find_algorithm
     >>> estimate_operations(find_algorithm("all_reduce/ring"), 4)
@@ -70,12 +71,34 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
     counted: list[int] = []
     try:
         for rank in dict.fromkeys((world_size // 2, min(1, world_size - 1), world_size - 1)):
-            counted.append(_look_at(algorithm, world_size, root, rank).operations)
+            counted.append(_look_at(algorithm, world_size, root, rank, most).operations)
             if len(counted) == 2 and min(counted) * world_size > MOST_OPERATIONS:
                 break
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
         return 0
     return median_high(counted) * world_size
+
+
+@lru_cache(maxsize=256)
+def says_more(algorithm: Algorithm, world_size: int, root: int, operations: int) -> bool:
+    """Return whether all ranks surely say more operations together, by two of three that say more than their share.
+
+    No more of a rank is asked for than that needs. It is False for a program that fails.
+
+    >>> from collectives import find_algorithm
+    >>> says_more(find_algorithm("all_reduce/ring"), 100, 0, 30_000)  # 39,600 of them
+    True
+    """
+    share, more = operations // world_size, 0
+    try:
+        call = make_call(algorithm, world_size, root)
+        for rank in dict.fromkeys((world_size // 2, min(1, world_size - 1), world_size - 1)):
+            more += _count(call.run(rank), share) > share
+            if more == min(2, world_size):
+                return True
+    except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
+        return False
+    return False
 
 
 class _Look(NamedTuple):
@@ -86,9 +109,9 @@ class _Look(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Look:
-    """Look at about ``MOST_COUNTED`` operations of a rank, or its share of ``MOST_OPERATIONS``. Raises what it does."""
-    most = max(MOST_COUNTED, MOST_OPERATIONS // world_size + 1)
+def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int, most: int) -> _Look:
+    """Look at about ``most`` operations of a rank, or its share of ``MOST_OPERATIONS``. Raises what it does."""
+    most = max(most, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0
     for step in chain.from_iterable(make_call(algorithm, world_size, root).run(rank)):
@@ -146,7 +169,7 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     fewest = world_size
     try:
         for rank in dict.fromkeys((world_size // 2, (world_size - 1) // 2)):
-            fewest = min(fewest, _look_at(algorithm, world_size, root, rank).peers)
+            fewest = min(fewest, _look_at(algorithm, world_size, root, rank, MOST_COUNTED).peers)
             if fewest * world_size <= allowed(MOST_PAIRS):
                 break
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built

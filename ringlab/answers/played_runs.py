@@ -1,14 +1,20 @@
 """The runs that a player shows of a scenario: its algorithms, each with what would be without what limits it."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from collectives.errors import TooLarge
+from collectives.errors import ProgramError, TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.limits import Limits, find_limits
 from collectives.records.trace import Trace
 from collectives.units import format_bandwidth, format_time
-from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure, predict_trace
+from ringlab.answers.predicted_trace import (
+    algorithm_names,
+    check_recordable,
+    predict_to_failure,
+    predict_trace,
+)
 from ringlab.answers.progress import Tick
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
@@ -34,6 +40,9 @@ def predict_runs(
     if algorithm is None:
         names = [*algorithm_names(scenario)[-MOST_RUNS:]] or [None]
     runs = []
+    for name in names if leave_out is None else ():
+        with suppress(ProgramError):  # it is shown up to where it goes wrong
+            check_recordable(scenario, calibration, name, nbytes)
     for number, name in enumerate(names):
         tick(0, number, len(names), f"algorithms, {name or 'the last'}")
         try:

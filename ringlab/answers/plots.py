@@ -69,7 +69,7 @@ def plot_scenario(
     return Picture(scenario.title, str(path))
 
 
-def waterfall(answer: ScenarioAnswer[Any]) -> tuple[str, list[viz.Bar]]:
+def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
     """Return a subtitle and a bar for each training, or each collective at the largest size, of an answer's clusters.
 
     What was measured has a bar of its own below what was predicted. Raises InputError for an answer without either.
@@ -97,7 +97,7 @@ def waterfall(answer: ScenarioAnswer[Any]) -> tuple[str, list[viz.Bar]]:
     return f"{shown[0][1].collective} of {format_size(largest)}{below}", bars
 
 
-def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> Iterator[viz.Bar]:
+def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> "Iterator[viz.Bar]":
     """Yield the bar of a figure; where it was predicted and measured, one of each."""
     if not isinstance(whole, SideBySide):
         yield viz.Bar(group, name, {} if whole is None else {key: each or 0.0 for key, each in parts.items()}, whole)
@@ -120,7 +120,7 @@ def scaling_curves(
     calibration: Calibration | None,
     tick: Tick = lambda *_: None,
     progress: Progress | None = None,
-) -> list[viz.Curve]:
+) -> "list[viz.Curve]":
     """Simulate each training on the first hosts of its cluster, for numbers of ranks that double.
 
     ``progress`` is told how many messages there are, how long that should take, and what is too large and left out.

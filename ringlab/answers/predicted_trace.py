@@ -10,16 +10,15 @@ from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.schedule.size_check import allowed, ways_out
-from collectives.schedule.symbolic_build import message_count
 from collectives.workload import Training
-from ringlab.answers.workload import predictable, resolve_training
+from ringlab.answers.workload import predictable, resolve_training, sync_request
 from scenarios import Scenario
 from scenarios.loader import CollectiveComparison
+from simcomm.cluster.cluster import Cluster
 from simcomm.failing_run import run_to_failure
-from simcomm.schedules import compact_schedule
-from simcomm.selection import resolve_auto
-from simcomm.training import STEPS
+from simcomm.selection import check_choice_recorded, resolve_auto
+from simcomm.size_limits import check_recorded
+from simcomm.training import usual_steps
 
 T = TypeVar("T")
 
@@ -37,35 +36,55 @@ def predict_trace(
     is not in the scenario.
     """
     comparison, cluster = scenario.collective, scenario.cluster
+    check_recordable(scenario, calibration, algorithm, nbytes)
     if comparison is None:
         training = resolve_training(_find(algorithm, _syncs(scenario), scenario), cluster, calibration)
+        _check_recorded(training, cluster)
         return simcomm.train(training, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
     request = _find_request(scenario, comparison, calibration, algorithm, nbytes)
+    _check_recorded(request, cluster)
     return simcomm.run(request, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
 
 
-def check_traceable(scenario: Scenario) -> None:
-    """Raise TooLarge where ``predict_trace`` surely would, before anything is simulated."""
-    comparison, cluster = scenario.collective, scenario.cluster
-    if comparison is None:
-        training = _find(None, _syncs(scenario), scenario)
-        if training.buckets is not None:  # predicted as a whole, without messages
-            return
-        algorithm, steps = training.gradient_sync, STEPS
-    else:
-        algorithm, steps = _find(None, _programs(comparison), scenario), 1
-    if algorithm is None or algorithm.is_nccl or algorithm.is_auto:
-        return
-    from simcomm.compiled.planning.engine_input import MOST_RECORDED  # what has few messages does without this engine
+def check_recordable(
+    scenario: Scenario,
+    calibration: Calibration | None = None,
+    algorithm: str | None = None,
+    nbytes: int | None = None,
+) -> None:
+    """Raise TooLarge where ``predict_trace`` surely would, before anything is simulated, also to choose for ``auto``.
 
-    root = 0 if comparison is None else comparison.root
-    messages = steps * message_count(compact_schedule(algorithm, cluster.world_size, root))
-    most = allowed(MOST_RECORDED)
-    if messages > most:
-        raise TooLarge(
-            f"--trace: {algorithm.label} has {messages:,} messages to be written down, and up to {most:,} will do; "
-            f"leave --trace out, or {ways_out(messages, most)}"
-        )
+    Raises InputError for a name that is not in the scenario, and ProgramError for a program that cannot work.
+    """
+    comparison, cluster = scenario.collective, scenario.cluster
+    asked: Request | Training
+    if comparison is None:
+        asked = _find(algorithm, _syncs(scenario), scenario)
+        chosen_for = sync_request(asked, cluster)
+    else:
+        asked = chosen_for = _requested(scenario, comparison, algorithm, nbytes)
+    if chosen_for is not None and chosen_for.algorithm.is_auto:
+        check_choice_recorded(chosen_for, cluster, calibration)
+    else:
+        _check_recorded(asked, cluster)
+
+
+def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
+    """Raise TooLarge for more messages than can be looked at one by one, of all steps of a training together."""
+    if isinstance(asked, Request):
+        check_recorded(asked.algorithm, cluster.world_size, asked.root)
+        return
+    sync = asked.gradient_sync
+    if asked.buckets is None and sync is not None and not sync.is_nccl:  # what is predicted as a whole has no messages
+        check_recorded(sync, cluster.world_size, steps=usual_steps(cluster))
+
+
+def check_traceable(scenario: Scenario, calibration: Calibration | None = None) -> None:
+    """Raise TooLarge where a trace surely has too many messages to be written, before anything is simulated."""
+    try:
+        check_recordable(scenario, calibration)
+    except TooLarge as error:
+        raise TooLarge(f"--trace: {error}; or leave --trace out") from error
 
 
 def predict_to_failure(
@@ -92,9 +111,15 @@ def _find_request(
     nbytes: int | None,
 ) -> Request:
     """Return the request for one of a scenario's algorithms, ``auto`` resolved."""
+    return resolve_auto(_requested(scenario, comparison, algorithm, nbytes), scenario.cluster, calibration)
+
+
+def _requested(
+    scenario: Scenario, comparison: CollectiveComparison, algorithm: str | None, nbytes: int | None
+) -> Request:
+    """Return the request for one of a scenario's algorithms, which may be ``auto``."""
     found = _find(algorithm, _programs(comparison), scenario)
-    request = comparison.request(found, nbytes or max(comparison.sizes), scenario.cluster.world_size)
-    return resolve_auto(request, scenario.cluster, calibration)
+    return comparison.request(found, nbytes or max(comparison.sizes), scenario.cluster.world_size)
 
 
 def _programs(comparison: CollectiveComparison) -> dict[str, Algorithm]:

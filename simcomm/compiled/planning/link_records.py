@@ -13,7 +13,8 @@ from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.private_links import SingleMessages, private_links
 from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Pairs, Routes, alone_rates, find_routes, pieces
 
-MOST_TOGETHER = 13_000_000  # pairs of links of one route, over all routes; 50 bytes each, where no two are alike
+MOST_TOGETHER = 13_000_000  # pairs of links of one route, over all routes; each takes so many bytes ...
+PAIR_BYTES, DISTINCT_BYTES = 12, 38  # ... and if no other is the same so many more
 ROOM = 4  # of such pairs, that a message takes
 SAMPLED, LEAST_SAMPLED = 2048, 16  # routes that are looked at first, where there are so many times as many
 
@@ -53,12 +54,14 @@ def check_some_routes(cluster: Cluster, transport: Transport, router: Router, pa
     route = np.repeat(np.arange(SAMPLED), np.diff(routes.first_hop))
     counts = np.bincount(route, holds[routes.hop_link], SAMPLED).astype(np.int64)
     quarters = (counts**2).reshape(4, -1).sum(axis=1) * (4 * len(pairs.src) // SAMPLED)
-    _check_number(len(pairs.src), counts, int(quarters.min()), messages)  # no quarter is large because of one route
+    number = int(quarters.min())  # no quarter is large because of one route
+    _check_number(len(pairs.src), counts, number, messages, len(routes.alone))
 
 
-def _check_number(routes: int, counts: LongInts, number: int, messages: int) -> None:
-    """Raise TooLarge for too many pairs of links of so many routes beside so many messages."""
-    most = max(0, allowed(MOST_TOGETHER) - ROOM * messages)
+def _check_number(routes: int, counts: LongInts, number: int, messages: int, links: int) -> None:
+    """Raise TooLarge for too many pairs of so many links on so many routes beside so many messages."""
+    room = max(0, allowed(MOST_TOGETHER) - ROOM * messages)  # where no two are alike
+    most = room + max(0, room - links**2) * DISTINCT_BYTES // PAIR_BYTES  # of so few links many pairs are the same
     if number > most:
         raise TooLarge(
             f"{routes:,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
@@ -98,7 +101,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> 
     """Return the number of the link pair of each two hops of each route, and the link pairs."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
-    _check_number(len(counts), counts, number, messages)
+    _check_number(len(counts), counts, number, messages, links)
     distinct, hop_link_pair = number_distinct(_keys(records, hop_link, links, number), links**2)
     link_pairs = np.zeros(len(distinct), LINK_PAIR)
     np.floor_divide(distinct, max(1, links), out=link_pairs["src"], casting="unsafe")
