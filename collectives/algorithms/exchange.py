@@ -14,7 +14,9 @@ def opponent(rank: int, number: int, world_size: int) -> int:
     if rank == circle:  # the one who stays, with an even number of ranks
         return number * (circle + 1) // 2 % circle
     other = (number - rank) % circle
-    return other if other != rank or world_size % 2 else circle
+    if world_size % 2:
+        return other
+    return other + (other == rank) * (circle - rank)  # who would meet itself meets the one who stays; for all at once
 
 
 @algorithm("all_to_all", name="pairwise")
