@@ -24,6 +24,7 @@ SIMPY_RATE, COMPILED_RATE, LEAST_COMPILED_S = 15_000.0, 500_000.0, 0.02
 SHORTCUT_RATE = 350_000_000.0  # messages a second in a shortcut: all_reduce/ring on 4,000 to 60,000 ranks
 CYCLIC_S, ASKED_S = 1.2e-5, 3e-6  # an operation as it is written down: of one rank for all, of every rank
 APART_S = 1e-6  # a message, for each that its rank posts with it, where no two end together: all_reduce/direct
+SHARED_OUT_S = 8e-9  # a message of those that share links at a time, in each window of the approximate engine: likewise
 RECORDED_S = 1e-6  # a message, where it is recorded to see who waited for whom
 SEGMENT_RATE = 1_000_000.0  # segments of TCP a second in the compiled engine: rings on 8 and on 64 ranks, and around it
 CHANGE_RATE = 65_000.0  # changes of links a second in either engine
@@ -63,6 +64,11 @@ def expected_seconds(
         simulated_s = messages / COMPILED_RATE + segments / SEGMENT_RATE
     elif at_once > 1:
         simulated_s = messages * max(1 / COMPILED_RATE, APART_S * at_once)
+        if engine == "approximate":
+            from simcomm.compiled.approximate import count_windows  # with it comes the engine
+
+            together = SHARED_OUT_S * at_once * schedule.world_size
+            simulated_s = min(simulated_s, messages / COMPILED_RATE + count_windows(schedule.steps) * together)
     elif is_short and not record:
         simulated_s = messages / schedule.world_size / COMPILED_RATE + messages / SHORTCUT_RATE
     else:

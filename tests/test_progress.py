@@ -222,10 +222,11 @@ def test_what_is_late_by_chance_takes_long_where_messages_share_links():
         build_compact(find_algorithm(f"all_reduce/{name}"), p)
         for name, p in (("direct", 64), ("direct", 256), ("ring", 256))
     )
-    assert expected_seconds(many, trouble=late) > 16 * expected_seconds(
-        few, trouble=late
-    )  # messages, and more for each
+    fewer_s = expected_seconds(few, trouble=late)
+    assert expected_seconds(many, trouble=late) > 16 * fewer_s  # messages, and more for each
     assert expected_seconds(many, trouble=late) > 100 * expected_seconds(many)
+    assert expected_seconds(many, trouble=late) > 2 * expected_seconds(many, "approximate", trouble=late)
+    assert expected_seconds(many, "approximate") == expected_seconds(many)
     assert expected_seconds(ring, trouble=late) == pytest.approx(expected_seconds(ring))
 
 

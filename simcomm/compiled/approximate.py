@@ -12,7 +12,6 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
 
 AIM = 5e-4  # of the time that the fullest link needs, by which all windows on the longest chain of steps may err
-
 COARSER = 8  # how many times as long the windows are of the run by which the error is found
 
 
@@ -29,7 +28,7 @@ def approximately(inputs: EngineInput, *, messages: bool = False) -> Timing:
     if np.isinf(found.elapsed) != np.isinf(coarser.elapsed):
         return one_by_one(inputs, messages=messages)
     off = coarser.elapsed - found.elapsed if np.isfinite(found.elapsed) else 0.0
-    return found._replace(error=max(2 * window * _chain(inputs), abs(off) / 2))
+    return found._replace(error=max(2 * window * _chain(inputs.schedule.steps), abs(off) / 2))
 
 
 def window_seconds(inputs: EngineInput) -> float:
@@ -40,9 +39,14 @@ def window_seconds(inputs: EngineInput) -> float:
     carried = np.bincount(routes.hop_link, of_hops, len(routes.alone))
     capacity = np.maximum(routes.alone, routes.shared)
     least = (carried[capacity > 0] / capacity[capacity > 0]).max(initial=0.0)
-    return AIM * float(least) / _chain(inputs)
+    return AIM * float(least) / _chain(inputs.schedule.steps)
 
 
-def _chain(inputs: EngineInput) -> int:
+def count_windows(steps: int) -> float:
+    """Return about how many windows both runs take of a schedule of so many steps."""
+    return (1 + 1 / COARSER) * _chain(steps) / AIM
+
+
+def _chain(steps: int) -> int:
     """Return about how many messages wait for each other one by one: those of a rank's steps, and of other ranks'."""
-    return 1 if inputs.schedule.steps <= 1 else 4 * inputs.schedule.steps
+    return 1 if steps <= 1 else 4 * steps
