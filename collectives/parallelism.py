@@ -83,14 +83,18 @@ class Parallelism:
             raise InputError(f"microbatches is {self.microbatches}, and the naive schedule has one; take gpipe or 1f1b")
         if self.sequence and self.tensor == 1:
             raise InputError("sequence divides what tensor parallelism leaves whole: give tensor above 1 too")
-        if self.form == "data_parallel" and (self.tensor > 1 or self.pipeline > 1):
-            raise InputError("data_parallel is one process on the devices of a host: tensor and pipeline are 1 there")
+        if self.form == "data_parallel" and max(self.tensor, self.pipeline, self.expert) > 1:
+            raise InputError(
+                "data_parallel is one process on the devices of a host: tensor, pipeline and expert are 1 there"
+            )
         if self.sync_every > 1 and self.form != "ddp":
             raise InputError(f"sync_every is {self.sync_every}, which only form ddp has; the form is {self.form}")
         if self.shard and self.form != "hsdp":
             raise InputError(f"shard is {self.shard}, which only form hsdp has; the form is {self.form}")
         if self.expert > 1 and self.experts % self.expert + (self.experts == 0):
             raise InputError(f"expert is {self.expert}: give experts, a multiple of it; they are {self.experts}")
+        if self.top_k > 1 and not self.experts:
+            raise InputError(f"top_k is {self.top_k}, and there are no experts to visit: give experts too")
         if self.experts and self.top_k > self.experts:
             raise InputError(f"top_k is {self.top_k} of {self.experts} experts; give at most as many as there are")
 

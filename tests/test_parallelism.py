@@ -139,6 +139,32 @@ def test_experts_have_four_all_to_alls_a_layer() -> None:
     assert found.parts.tensor == 0
 
 
+def test_a_token_computes_as_many_experts_as_it_visits() -> None:
+    """The whole model of these tests is MLPs; the rate is of the dense model."""
+    one, two = (predict(Counted(), Parallelism(experts=8, expert=8, top_k=visits)) for visits in (1, 2))
+    assert (one.parts.compute, two.parts.compute) == (pytest.approx(8.0), pytest.approx(16.0))
+    assert one.efficiency == two.efficiency == pytest.approx(1.0)
+    assert two.memory[0].activations == 2 * one.memory[0].activations
+
+
+@pytest.mark.parametrize("form", ["ddp", "zero1", "zero2", "zero3", "fsdp", "zero_redundancy"])
+def test_experts_exchange_with_the_devices_that_have_the_same(form: str) -> None:
+    """All is of experts here: eight devices that have one of eight each exchange nothing, of four each with one."""
+    exchanged = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}
+    for expert, group in ((8, None), (4, Group(2, 4))):
+        fabric = Counted()
+        found = predict(fabric, Parallelism(form=form, experts=8, expert=expert))
+        assert {call.group for call in found.calls[0] if call.collective in exchanged} == ({group} if group else set())
+
+
+def test_states_of_experts_are_divided_among_the_devices_that_have_the_same() -> None:
+    """Two experts of each of eight MLPs on a device, and two devices that have the same."""
+    form = {"experts": 8, "expert": 4}
+    for name, divided in (("ddp", 1), ("fsdp", 2)):
+        found = predict(Counted(), Parallelism(form=name, **form)).memory[0]
+        assert found.parameters == 4 * 2 * 8000 / divided
+
+
 def test_ddp_is_the_timeline_of_overlap() -> None:
     units = [Unit(1.0, 2.0, 4e6, 4e6)] * 3
     fabric, form = Counted(byte_s=1e-7), Parallelism(data=2, bucket_mb=3)

@@ -16,11 +16,13 @@ from collectives.quoting import quote
 from collectives.records.model_profile import Block, Layer, ModelProfile, TransformerShape
 from collectives.units import format_size
 from simcomm.cluster.hardware_parts import memory_bytes
+from simcomm.parallelism.experts import count_parameters, experts_part
 from simcomm.parallelism.pipeline import order_of
 from simcomm.parallelism.stages import Stage, cut_stages
 
 CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
 STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum
+WHOLE_STATES = ("ddp", "data_parallel")  # forms whose devices all have the optimizer's states
 MOST_BATCH = 1 << 24
 WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide
 BY_ROWS = (".out", ".down")  # matrices divided by rows
@@ -113,7 +115,7 @@ def memory_of(
     if batch_size % pieces:
         raise InputError(f"batch_size {batch_size} is not divided by {pieces} microbatches; give a multiple of them")
     check_form(profile, parallelism)
-    profile, virtual = tensor_part(profile, parallelism.tensor), parallelism.virtual
+    profile, virtual = device_part(profile, parallelism), parallelism.virtual
     stages = cut_stages(profile, parallelism.pipeline * virtual)
     parts = [[*stages[index :: parallelism.pipeline]] for index in range(parallelism.pipeline)]
     counter = _Counter(profile, parallelism, batch_size // pieces, optimizer, precision)
@@ -144,23 +146,14 @@ class _Counter:
     def device(self, index: int, part: Sequence[Stage]) -> Memory:
         """Return what a device keeps that has these stages."""
         blocks = [block for stage in part for block in stage]
-        parameters = self._parameters(blocks)
         each, form = state_bytes(self.optimizer, self.form.half_weights), self.form
-        shared = form.shard if form.form == "hsdp" else form.data
+        parameters = count_parameters(self.profile, form, blocks)
+        whole, divided = parameters.whole, parameters.divided(form)
         sharded = form.form in SHARDED
-        kept = parameters * each.parameter / (shared if sharded else 1)
-        gradients = parameters * each.gradient / (shared if sharded or form.form == "zero2" else 1)
-        states = parameters * each.optimizer / (shared if form.form not in ("ddp", "data_parallel") else 1)
-        return Memory(kept, gradients, states, self._activations(index, part), self._buffers(index, part, parameters))
-
-    def _parameters(self, blocks: Sequence[Block]) -> float:
-        """Return the parameters of blocks on one device of a tensor group; experts are of their MLPs."""
-        found = float(sum(block.parameters for block in blocks))
-        if self.form.experts:
-            of_mlp = mlp_share(self.profile)
-            in_blocks = sum(block.parameters for block in blocks if is_layer(self.profile, block))
-            found += in_blocks * of_mlp * (self.form.experts / self.form.expert - 1)
-        return found
+        kept = each.parameter * (divided if sharded else whole)
+        gradients = each.gradient * (divided if sharded or form.form == "zero2" else whole)
+        states = each.optimizer * (whole if form.form in WHOLE_STATES else divided)
+        return Memory(kept, gradients, states, self._activations(index, part), self._buffers(index, part, whole))
 
     def _activations(self, index: int, part: Sequence[Stage]) -> float:
         form = self.form
@@ -235,6 +228,11 @@ class _Counter:
         return found + 2 * bucket
 
 
+def device_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile:
+    """Return what a device has of a model: its part of matrices that are divided, and its own experts."""
+    return tensor_part(experts_part(profile, parallelism), parallelism.tensor)
+
+
 def tensor_part(profile: ModelProfile, tensor: int) -> ModelProfile:
     """Return what a device of a tensor group has of a transformer's parameters; all else of the profile is the same.
 
@@ -272,15 +270,6 @@ def is_layer(profile: ModelProfile, block: Block) -> bool:
     alike = sum((one.parameters, one.forward_flops) == (block.parameters, block.forward_flops)
                 for one in profile.blocks)  # fmt: skip
     return profile.shape is not None and block.parameters > 0 and alike >= profile.shape.layers
-
-
-def mlp_share(profile: ModelProfile) -> float:
-    """Return the share of a transformer layer's parameters that is its MLP's."""
-    for block in profile.blocks:
-        if is_layer(profile, block):
-            layers = [layer for layer in profile.layers if layer.block == block.name]
-            return sum(layer.parameters for layer in layers if ".mlp." in f"{layer.name}.") / block.parameters
-    raise InputError(f"the profile of {quote(profile.model)} has no layers with an MLP")
 
 
 def gpu_memory(gpu: str) -> float:

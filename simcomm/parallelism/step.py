@@ -15,9 +15,10 @@ from collectives.parallelism import SHARDED, Parallelism
 from collectives.records.model_profile import ModelProfile
 from simcomm.nccl.host_links import SharedLink
 from simcomm.parallelism.compute import BlockTimes, Compute
+from simcomm.parallelism.experts import count_parameters, split_tensors, with_experts
 from simcomm.parallelism.fabric import Call, Fabric, join_calls
 from simcomm.parallelism.groups import Group
-from simcomm.parallelism.memory import Memory, check_fit, check_form, is_unit, memory_of, tensor_part
+from simcomm.parallelism.memory import WHOLE_STATES, Memory, check_fit, check_form, device_part, is_unit, memory_of
 from simcomm.parallelism.pipeline import StageTimes, pipeline_program
 from simcomm.parallelism.shared_links import Traffic
 from simcomm.parallelism.stages import Stage, cut_stages
@@ -202,8 +203,13 @@ class _Mesh:
 
     @cached_property
     def profile(self) -> ModelProfile:
-        """What a device of a tensor group has of the model."""
-        return tensor_part(self.model.profile, self.form.tensor)
+        """What a device has of the model: its part of divided matrices, and its own experts."""
+        return device_part(self.model.profile, self.form)
+
+    @cached_property
+    def compute(self) -> Compute:
+        """How long a device takes for the whole model, of which a token visits some experts."""
+        return with_experts(self.model.compute, self.form)
 
     @cached_property
     def within(self) -> Within:
@@ -216,9 +222,9 @@ class _Mesh:
         inside, share = parts.tensor, self.within.tensor_share
         parts = replace(parts, tensor=inside * share, expert=inside * (1 - share))
         parts = self._with_loading(self._less_often(parts))
-        alone = self.batch_size / self.model.compute.step(self.batch_size)
+        alone = self.batch_size / self.compute.step(self.batch_size)
         return StepPrediction(
-            self.form, self.devices, self.batch_size, parts, kept, calls, alone, self.model.compute.spread, spans,
+            self.form, self.devices, self.batch_size, parts, kept, calls, alone, self.compute.spread, spans,
             self.devices > self.fabric.node, shared, self._shared_within(calls),
         )  # fmt: skip
 
@@ -271,7 +277,7 @@ class _Mesh:
 
     def _times(self) -> BlockTimes:
         """Return what a device computes of each block for a microbatch; recomputing is part of backward."""
-        found = self.model.compute.blocks(self.samples)
+        found = self.compute.blocks(self.samples)
         parts, again = self.form.tensor, self.form.recompute == "full"
         forward = tuple(each / parts for each in found.forward)
         backward = tuple(
@@ -288,24 +294,31 @@ class _Mesh:
         sharded = self.form.form in SHARDED
         grad, weight = self._gradient_item, self.item if sharded else 2 if self.form.half_weights else 4
         for block, forward, backward, ahead, behind in rows:
-            count = block.parameters
+            count, own = count_parameters(self.profile, self.form, [block])
             if sharded and count and not is_unit(self.profile, block):
                 root = Unit(0.0, 0.0, root.parameter_bytes + count * weight, root.gradient_bytes + count * grad)
                 count = 0
-            unit = Unit(forward + ahead, backward + behind, count * weight, count * grad, ahead, behind)
+            unit = Unit(
+                forward + ahead, backward + behind, count * weight, count * grad, ahead, behind, own * weight,
+                own * grad,
+            )  # fmt: skip
             if found and not block.parameters:
                 unit = found.pop().joined(unit)
             found.append(unit)
-        return Work(found, self._gradients(times), root, self._traffic, self._loaded)
+        gradients, of_experts = self._gradients(times)
+        return Work(found, gradients, root, self._traffic, self._loaded, of_experts)
 
     @property
     def _gradient_item(self) -> int:
         """Bytes of an element of a gradient as it travels."""
         return 2 if self.form.half_weights or (self.form.form in SHARDED and self.item == 2) else 4
 
-    def _gradients(self, times: BlockTimes) -> list[Gradient]:
-        """Return the gradients as backward makes them; what a block exchanges is spread over its layers."""
-        compute, again = self.model.compute, self.form.recompute == "full"
+    def _gradients(self, times: BlockTimes) -> tuple[list[Gradient], list[Gradient]]:
+        """Return the gradients as backward makes them, those of experts apart.
+
+        What a block exchanges is spread over its layers.
+        """
+        compute, again = self.compute, self.form.recompute == "full"
         own = [back + again * ahead for ahead, back in zip(compute.forward, compute.backward, strict=True)]
         shares, first = list[float](), 0
         whole = [back + behind for back, behind in zip(times.backward, self.within.backward, strict=True)]
@@ -314,7 +327,8 @@ class _Mesh:
             part = own[first : first + count]
             shares += [seconds * each / (sum(part) or 1.0) for each in part]
             first += count
-        return self.profile.gradients(self._gradient_item, shares)
+        alike, of_experts = split_tensors(self.profile.layers, self.form)
+        return gradients_of(alike, shares, self._gradient_item), gradients_of(of_experts, shares, self._gradient_item)
 
     def _flat(self, times: BlockTimes) -> _StepResult:
         found, pieces = sync_step(self._work(times), self.form, self._groups(), self._steal()), self.form.pieces
@@ -386,11 +400,14 @@ class _Mesh:
         """Return what the data axis exchanges of a device's stages, behind its last backward."""
         blocks = {block.name: block for one in part for block in one.stage}
         item = 2 if self.form.half_weights else 4
-        units = [Unit(0.0, 0.0, block.parameters * item, block.parameters * item) for block in blocks.values()]
+        counts = [count_parameters(self.profile, self.form, [block]) for block in blocks.values()]
+        units = [Unit(0.0, 0.0, count * item, count * item, 0.0, 0.0, own * item, own * item) for count, own in counts]
         layers = [layer for layer in self.profile.layers if layer.block in blocks]
-        gradients = gradients_of([layer.tensors for layer in layers], [0.0] * len(layers), item)
+        gradients, of_experts = (
+            gradients_of(tensors, [0.0] * len(layers), item) for tensors in split_tensors(layers, self.form)
+        )
         alone = replace(self.form, microbatches=1, pipeline=1, schedule="1f1b", virtual=1)
-        return sync_step(Work(units, gradients), alone, groups, 0.0)
+        return sync_step(Work(units, gradients, of_experts=of_experts), alone, groups, 0.0)
 
     def _groups(self) -> DataGroups:
         return data_groups(self.fabric, self.form)
@@ -409,15 +426,16 @@ class _Mesh:
         return seconds * (jitter * _greatest(self.devices) + nodes)
 
     def _parts(self, compute: float, inside: float, waited: float, sync: SyncTimes, steal: float) -> StepParts:
-        form = self.form
-        shared = form.data if form.form not in ("ddp", "data_parallel", "hsdp") else form.shard or 1
-        optimizer = self.model.compute.optimizer / (form.tensor * form.pipeline * shared)
+        form, counts = self.form, count_parameters(self.profile, self.form)
+        changed = (counts.whole if form.form in WHOLE_STATES else counts.divided(form)) / form.pipeline
+        optimizer = self.compute.optimizer * changed / self.model.profile.parameters
         copies = stragglers = 0.0
         if self.model.memory_bandwidth and self.devices > 1:
             values = read_parameters()
-            gradients = 4 * self.profile.parameters / form.pipeline
             if form.data > 1:
-                copies = values["copy_passes"] * gradients / shared / self.model.memory_bandwidth
+                exchanged = counts.shared + (counts.expert if form.data > form.expert else 0.0)
+                passed = self._gradient_item * exchanged / form.pipeline
+                copies = values["copy_passes"] * passed / self.model.memory_bandwidth
                 copies += values["fixed_ms"] / 1e3
             stragglers = self._straggling(values, compute + optimizer)
         return StepParts(

@@ -20,7 +20,8 @@ SAME = 1e-9  # of backward: shares of it that differ by less are one
 class Unit:
     """Layers that are gathered together: seconds for a microbatch, and bytes of their parameters as they travel.
 
-    Of the seconds those of collectives within the layers are ``forward_calls`` and ``backward_calls``.
+    Of the seconds those of collectives within the layers are ``forward_calls`` and ``backward_calls``. The bytes of
+    experts are apart: fewer devices have the same.
     """
 
     forward: float
@@ -29,6 +30,8 @@ class Unit:
     gradient_bytes: float
     forward_calls: float = 0.0
     backward_calls: float = 0.0
+    expert_bytes: float = 0.0
+    expert_gradient_bytes: float = 0.0
 
     def slowed(self, forward: float, backward: float) -> "Unit":
         """Return the unit with computing that takes so many times as long."""
@@ -53,6 +56,7 @@ class Work:
 
     The parameters of the ``root`` are those of no unit: they are gathered once, and kept until backward is through.
     ``within`` is the traffic of collectives within layers, and ``loading`` the bytes of samples copied to the device.
+    The gradients ``of_experts`` are averaged among the devices that have the same experts.
     """
 
     units: Sequence[Unit]
@@ -60,6 +64,7 @@ class Work:
     root: Unit = NO_ROOT
     within: Traffic | None = None
     loading: float = 0.0
+    of_experts: Sequence[Gradient] = ()
 
     def slowed(self, forward: float, backward: float) -> "Work":
         """Return the work with computing that takes so many times as long; collectives within layers do not."""
@@ -89,19 +94,21 @@ class SyncTimes:
 
 @dataclass(frozen=True)
 class DataGroups:
-    """The groups of the data axis: all of it, and for hsdp those that share and those that average."""
+    """The groups of the data axis: all of it, for hsdp those that share and those that average, and of one expert."""
 
     fabric: Fabric
     whole: Group
     shard: Group
     replicas: Group
+    experts: Group
 
 
 def data_groups(fabric: Fabric, form: Parallelism) -> DataGroups:
     """Return the groups of a mesh: neighbours on the data axis are ``tensor`` devices apart."""
     stride, shard = form.tensor, form.shard or form.data
     return DataGroups(
-        fabric, Group(form.data, stride), Group(shard, stride), Group(form.data // shard, stride * shard)
+        fabric, Group(form.data, stride), Group(shard, stride), Group(form.data // shard, stride * shard),
+        Group(form.data // form.expert, stride * form.expert),
     )  # fmt: skip
 
 
@@ -123,16 +130,12 @@ def _in_buckets(work: Work, form: Parallelism, groups: DataGroups, steal: float)
     ZeRO sends each device the sum of its part only, and afterwards everyone's parameters to all.
     """
     collective = "all_reduce" if form.form in ("ddp", "zero_redundancy") else "reduce_scatter"
-    size, group = round(form.bucket_mb * MIB), groups.whole  # torch begins with less only where it is told nothing
-    found = fill_buckets(work.gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
-    if not form.overlap:
-        found = [Bucket(sum(bucket.nbytes for bucket in found), 1.0)]
-    calls = [Call(collective, bucket.nbytes, group) for bucket in found]
-    seconds = [groups.fabric.seconds(collective, bucket.nbytes, group) for bucket in found]
+    found, calls = _fill_buckets(work, form, groups, collective)
+    seconds = [groups.fabric.seconds(*call[:3]) for call in calls]
     forward, backward = (sum(getattr(unit, name) for unit in work.units) for name in ("forward", "backward"))
     before = form.pieces * forward + (form.pieces - 1) * backward
     times = overlap(backward, [bucket.ready for bucket in found], seconds, steal)
-    afterwards = _afterwards(work, form, group)
+    afterwards = _afterwards(work, form, groups)
     gathered = sum(call.times * groups.fabric.seconds(*call[:3]) for call in afterwards)
     ideal = overlap(backward, [bucket.ready for bucket in found], seconds, 0.0)
     exposed = ideal.finished - backward + gathered
@@ -148,6 +151,21 @@ def _in_buckets(work: Work, form: Parallelism, groups: DataGroups, steal: float)
     return SyncTimes(
         end + gathered, before + backward, exposed, hidden, join_calls([*calls, *afterwards]), tuple(spans), delay
     )
+
+
+def _fill_buckets(
+    work: Work, form: Parallelism, groups: DataGroups, collective: str
+) -> tuple[list[Bucket], list[Call]]:
+    """Return the buckets in the order in which they are full, those of experts apart, and the call of each."""
+    size = round(form.bucket_mb * MIB)  # torch begins with less only where it is told nothing
+    pairs = list[tuple[Bucket, Call]]()
+    for gradients, group in ((work.gradients, groups.whole), (work.of_experts, groups.experts)):
+        found = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
+        if found and not form.overlap:
+            found = [Bucket(sum(bucket.nbytes for bucket in found), 1.0)]
+        pairs += [(bucket, Call(collective, bucket.nbytes, group)) for bucket in found if group.size > 1]
+    pairs.sort(key=lambda pair: pair[0].ready)
+    return [bucket for bucket, _ in pairs], [call for _, call in pairs]
 
 
 def _mean_delay(averaging: Delay, other: Delay, every: int) -> Delay:
@@ -192,13 +210,16 @@ def _compute(program: Program, unit: Unit, within: Traffic | None, *after: int, 
     return program.add(str(within), COMPUTE, calls, traffic=within)
 
 
-def _afterwards(work: Work, form: Parallelism, group: Group) -> list[Call]:
+def _afterwards(work: Work, form: Parallelism, groups: DataGroups) -> tuple[Call, ...]:
     """Return what brings the parameters that the devices have changed to all: at once, or each from its owner."""
     if form.form == "ddp":
-        return []
+        return ()
     if form.form == "zero_redundancy":
-        return [*join_calls(Call("broadcast", gradient.nbytes, group) for gradient in work.gradients)]
-    return [Call("all_gather", sum(unit.parameter_bytes for unit in work.units), group)]
+        pairs = ((work.gradients, groups.whole), (work.of_experts, groups.experts))
+        return join_calls(Call("broadcast", one.nbytes, group) for gradients, group in pairs for one in gradients)
+    shared, own = (sum(getattr(unit, name) for unit in work.units) for name in ("parameter_bytes", "expert_bytes"))
+    pairs = ((shared, groups.whole), (own, groups.experts))
+    return join_calls(Call("all_gather", nbytes, group) for nbytes, group in pairs if nbytes)
 
 
 def _gathered(work: Work, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
@@ -256,12 +277,13 @@ class _Issued:
 
     def gather(self, unit: Unit, groups: DataGroups, *after: int) -> list[int]:
         """Issue the gathering of a unit's parameters, if it has any; return the numbers of the tasks to wait for."""
-        if not unit.parameter_bytes:
-            return []
-        return [self._collective("all_gather", unit.parameter_bytes, groups.shard, *after)]
+        parts = ((unit.parameter_bytes, groups.shard), (unit.expert_bytes, groups.experts))
+        return [self._collective("all_gather", nbytes, group, *after) for nbytes, group in parts if nbytes]
 
     def scatter(self, unit: Unit, groups: DataGroups, after: int) -> None:
         """Issue what a unit's gradients need once its backward, task ``after``, is done."""
+        if unit.expert_gradient_bytes:
+            self._collective("reduce_scatter", unit.expert_gradient_bytes, groups.experts, after)
         if not unit.gradient_bytes:
             return
         number = self._collective("reduce_scatter", unit.gradient_bytes, groups.shard, after)
