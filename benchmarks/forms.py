@@ -27,6 +27,7 @@ from realcomm.forms.timing import Question, RankTimes, time_pieces
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.parallelism.compute import Compute, as_measured
+from simcomm.parallelism.fabric import Served
 from simcomm.parallelism.groups import Group
 from simcomm.parallelism.stages import cut_stages
 from simcomm.parallelism.step import StepModel, StepParts
@@ -64,6 +65,10 @@ class Asked:
         if group.size > 1 and nbytes > 0:
             self.questions[_question(collective, nbytes, group)] = None
         return 0.0
+
+    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
+        """Refuse it: none of the forms here has servers."""
+        raise AssertionError(f"{nbytes} bytes ({largest} of a layer) are to be served to {group}")
 
 
 class Timed(Asked):

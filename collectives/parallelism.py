@@ -4,6 +4,8 @@ A mesh has ``data`` x ``tensor`` x ``pipeline`` devices; those of ``tensor`` are
 ``data``, as in Megatron-LM. What the ``data`` devices do with gradients and parameters is the ``form``:
 
 * ``ddp``: every device has all parameters; gradients are averaged in buckets while backward goes on;
+* ``parameter_server``: weights are fetched from the devices that serve them before a step, and gradients are sent
+  there behind backward;
 * ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``);
 * ``zero1``, ``zero2``, ``zero3``: optimizer states, gradients too, parameters too are divided among the devices
   (Rajbhandari et al., https://arxiv.org/abs/1910.02054);
@@ -21,8 +23,12 @@ from collectives.quoting import quote
 from collectives.recipe import check_known
 from collectives.units import count
 
-FORMS = ("ddp", "data_parallel", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")
+FORMS = ("ddp", "data_parallel", "parameter_server", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 SHARDED = ("zero3", "fsdp", "hsdp")  # forms whose parameters are gathered before they are used
+REPLICAS = {  # forms that go with no other axis, and what each is
+    "data_parallel": "one process on the devices of a host",
+    "parameter_server": "whole replicas that fetch their weights",
+}
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "naive")
 RECOMPUTED = ("none", "selective", "full")
 AXES = ("data", "tensor", "pipeline")
@@ -83,10 +89,8 @@ class Parallelism:
             raise InputError(f"microbatches is {self.microbatches}, and the naive schedule has one; take gpipe or 1f1b")
         if self.sequence and self.tensor == 1:
             raise InputError("sequence divides what tensor parallelism leaves whole: give tensor above 1 too")
-        if self.form == "data_parallel" and max(self.tensor, self.pipeline, self.expert) > 1:
-            raise InputError(
-                "data_parallel is one process on the devices of a host: tensor, pipeline and expert are 1 there"
-            )
+        if self.form in REPLICAS and max(self.tensor, self.pipeline, self.expert) > 1:
+            raise InputError(f"{self.form} is {REPLICAS[self.form]}: tensor, pipeline and expert are 1 there")
         if self.sync_every > 1 and self.form != "ddp":
             raise InputError(f"sync_every is {self.sync_every}, which only form ddp has; the form is {self.form}")
         if self.shard and self.form != "hsdp":

@@ -15,6 +15,7 @@ from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.parallelism.compute import at_rate
+from simcomm.parallelism.fabric import Served
 from simcomm.parallelism.groups import Group
 from simcomm.parallelism.stages import cut_stages
 from simcomm.parallelism.step import StepModel, StepPrediction
@@ -47,6 +48,9 @@ class Free:
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         return 0.0
+
+    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
+        return Served(0.0, is_spread=True)
 
 
 @lru_cache

@@ -10,14 +10,15 @@ from collectives.buckets import Gradient
 from collectives.errors import InputError
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
+from simcomm.nccl.descriptions import describe_preset
 from simcomm.overlap import overlap
 from simcomm.parallelism.compute import as_measured, at_rate, of_data_sheet
-from simcomm.parallelism.fabric import SimulatedFabric, sent_bytes
+from simcomm.parallelism.fabric import NcclFabric, Served, SimulatedFabric, sent_bytes
 from simcomm.parallelism.groups import Group
 from simcomm.parallelism.pipeline import StageTimes, bubble_share, order_of, pipeline_program
 from simcomm.parallelism.step import StepModel, StepPrediction
 from simcomm.parallelism.sync import Unit, Work, data_groups, sync_step
-from simcomm.scaling.descriptions import ScalingNode, read_series
+from simcomm.scaling.descriptions import Job, ScalingNode, read_series
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.rates import predict_rate
 
@@ -40,6 +41,9 @@ class Counted:
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         self.calls.append((collective, nbytes, group))
         return 0.0 if group.size == 1 else self.byte_s * sent_bytes(collective, nbytes, group)
+
+    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
+        return Served(2 * self.byte_s * nbytes * (group.size - 1), is_spread=False)
 
 
 def alike(blocks: int = 8, shape: TransformerShape | None = SHAPE) -> ModelProfile:
@@ -255,6 +259,31 @@ class AsDescribed:
         rate = min(rates if self.node > 1 else rates[1:])
         sent = sent_bytes(collective, nbytes, group)
         return sent / (values[f"eff_{self.kind}"] * rate * 1e9) + values["latency_us"] / 1e6 * log2(group.size)
+
+    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
+        raise AssertionError("no form of these tests has servers")
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "nodes"), [("p4d.24xlarge", 8, 1), ("p3.16xlarge", 16, 2), ("rtx4090-pcie-4x", 4, 1)]
+)
+def test_parameter_servers_are_as_the_model_that_is_fitted_to_published_trainings(
+    machine: str, gpus: int, nodes: int
+) -> None:
+    job = Job(find_model_profile("vgg16"), 64.0, sync="ps", ps_paths=4)  # a path for each of the four 4090s
+    expected = predict_rate(job, machine, gpus, nodes, 300.0)
+    fabric = NcclFabric(describe_preset(machine, nodes, gpus // nodes))
+    found = StepModel(at_rate(find_model_profile("vgg16"), 300.0), lambda _: fabric).predict(
+        Parallelism(form="parameter_server"), gpus, 64
+    )
+    assert found.parts.sync == pytest.approx(expected.parts.exposed, rel=0.02)
+    assert found.sent_bytes > 0
+
+
+def test_a_server_on_a_simulated_network_is_naive() -> None:
+    cluster = simcomm.star(4, bandwidth="10 Gbit/s", latency="5 us")
+    served = SimulatedFabric(cluster).serve(1 << 20, 0.0, Group(4))
+    assert served == (simcomm.run("all_reduce/naive", cluster, nbytes=1 << 20).elapsed, False)
 
 
 def test_ddp_is_as_the_model_that_is_fitted_to_published_trainings() -> None:

@@ -97,6 +97,15 @@ def _mesh_links(a: int, b: int) -> int:
     return CUBE_MESH_ACROSS[low] if high - low == 4 else 0
 
 
+def host_paths(layout: str, gpus: int) -> int:
+    """Return over how many x16 paths so many GPUs reach their host's memory: a switch has one, for all behind it.
+
+    >>> host_paths("switch", 4), host_paths("switches", 8), host_paths("socket", 4)
+    (1, 2, 4)
+    """
+    return _switches(Host(gpus, "pcie", layout=layout)) or gpus
+
+
 def _switches(host: Host) -> int:
     """Return the number of PCIe switches: two, or one for every four GPUs, where there are several."""
     if host.layout == "switch":

@@ -61,6 +61,13 @@ def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
     return tuple(Call(*key, times) for key, times in found.items() if key[2].size > 1 and times)
 
 
+class Served(NamedTuple):
+    """What fetching all weights and sending all gradients takes, and whether every device serves a part of them."""
+
+    seconds: float
+    is_spread: bool
+
+
 class Fabric(Protocol):
     """What joins the devices."""
 
@@ -75,6 +82,10 @@ class Fabric(Protocol):
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         """Return what a collective of a buffer of ``nbytes`` takes; of send_recv, a message."""
+        ...
+
+    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
+        """Return what a parameter server takes for ``nbytes`` of weights, ``largest`` of them of one layer."""
         ...
 
 
@@ -157,6 +168,31 @@ class NcclFabric:
             alone = predict_seconds(part, collective, sizes, settings=settings)
         return float(alone[0]) / float(read_parameters()[f"eff_{link_kind(part)}"])
 
+    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
+        """Return what servers on the GPUs take, by the parameters that are fitted to published trainings.
+
+        GPUs that reach each other serve an equal part each, else one process on the host has all
+        (``simcomm/scaling/step.py``).
+        """
+        from simcomm.nccl.descriptions import System
+        from simcomm.nccl.topology import host_paths
+
+        assert isinstance(self.system, System)
+        values, local, nodes = read_parameters(), min(self.node, group.size), -(-group.size // self.node)
+        is_spread = self.system.link != "pcie" or self.system.p2p
+        whole = 2 * nbytes * (group.size - 1)
+        if local == 1:
+            inside = 0.0
+        elif is_spread:
+            alone = link_kind(replace(self.system, nodes=1))
+            busbw = self._reached("all_reduce", Group(local)) * 1e9 / float(values[f"eff_{alone}"])
+            inside = whole / group.size / (float(values["ps_eff"]) * busbw)
+        else:
+            of_one = 2 * largest * (group.size - 1) / (float(values["ps_one_GBps"]) * 1e9)
+            paths = host_paths(self.system.layout, local)
+            inside = max(whole / (float(values["ps_GBps"]) * 1e9 * paths), of_one)
+        return Served(inside + (2 * nbytes * (nodes - 1) / nodes / self.nic if nodes > 1 else 0.0), is_spread)
+
 
 def link_kind(system: "object") -> str:
     """Return what joins most devices: a network where there are several hosts, else what is inside of one."""
@@ -202,3 +238,9 @@ class SimulatedFabric:
             part = replace(self.cluster, hosts=hosts)
             self._known[key] = run(request, part, calibration=self.calibration, record=False).elapsed
         return self._known[key]
+
+    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
+        """Return what one server, on the host of the first rank, takes: ``naive``, by whose link all goes."""
+        del largest  # one server has all layers
+        found = replace(self, algorithm=find_algorithm("all_reduce/naive"))
+        return Served(found.seconds("all_reduce", nbytes, group), is_spread=False)

@@ -22,7 +22,7 @@ from simcomm.parallelism.stages import Stage, cut_stages
 
 CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
 STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum
-WHOLE_STATES = ("ddp", "data_parallel")  # forms whose devices all have the optimizer's states
+WHOLE_STATES = ("ddp", "data_parallel", "parameter_server")  # forms whose devices all have the optimizer's states
 MOST_BATCH = 1 << 24
 WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide
 BY_ROWS = (".out", ".down")  # matrices divided by rows
@@ -223,6 +223,8 @@ class _Counter:
             root = sum(block.parameters for block in blocks if not is_unit(self.profile, block))
             item = 2 if self.precision != "float32" or form.half_weights else each.parameter
             return found + (sum(gathered[: 1 + form.prefetch]) + gathered[0] + 2 * root) * item
+        if form.form == "parameter_server":  # what the largest layer's sums wait in
+            return found + max(block.parameters for block in blocks) * each.gradient
         if form.form == "zero_redundancy":
             return found + (0.0 if form.bucket_view else parameters * each.gradient)
         return found + 2 * bucket

@@ -117,8 +117,8 @@ def sync_step(work: Work, form: Parallelism, groups: DataGroups, steal: float) -
     if form.data == 1:
         compute = form.pieces * sum(unit.forward + unit.backward for unit in work.units)
         return SyncTimes(compute, compute, 0.0, 0.0, delay=_delay_of_buckets(work, form, groups, [], []))
-    if form.form == "data_parallel":
-        return _by_one_process(work, form, groups)
+    if form.form in ("data_parallel", "parameter_server"):
+        return _there_and_back(work, form, groups)
     if form.form in SHARDED:
         return _gathered(work, form, groups, steal)
     return _in_buckets(work, form, groups, steal)
@@ -218,8 +218,8 @@ def _afterwards(work: Work, form: Parallelism, groups: DataGroups) -> tuple[Call
         pairs = ((work.gradients, groups.whole), (work.of_experts, groups.experts))
         return join_calls(Call("broadcast", one.nbytes, group) for gradients, group in pairs for one in gradients)
     shared, own = (sum(getattr(unit, name) for unit in work.units) for name in ("parameter_bytes", "expert_bytes"))
-    pairs = ((shared, groups.whole), (own, groups.experts))
-    return join_calls(Call("all_gather", nbytes, group) for nbytes, group in pairs if nbytes)
+    bytes_of = ((shared, groups.whole), (own, groups.experts))
+    return join_calls(Call("all_gather", nbytes, group) for nbytes, group in bytes_of if nbytes)
 
 
 def _gathered(work: Work, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
@@ -301,21 +301,33 @@ class _Issued:
         return self.program.add(kind, stream, seconds, *after, traffic=Traffic(kind, group))
 
 
-def _by_one_process(work: Work, form: Parallelism, groups: DataGroups) -> SyncTimes:
-    """``nn.DataParallel``: parameters to all devices, all compute, gradients back to the first; nothing overlaps."""
+def _there_and_back(work: Work, form: Parallelism, groups: DataGroups) -> SyncTimes:
+    """``nn.DataParallel`` and parameter servers: parameters to all devices, compute, gradients back; nothing overlaps.
+
+    Of the former the first device has both; of the latter those that the fabric says.
+    """
     units = work.units
-    calls = (
-        Call("broadcast", sum(unit.parameter_bytes for unit in units), groups.whole),
-        Call("reduce", sum(unit.gradient_bytes for unit in units), groups.whole),
+    parameters, gradients = (
+        sum(getattr(unit, name) for unit in units) for name in ("parameter_bytes", "gradient_bytes")
     )
-    there, back = (groups.fabric.seconds(*call[:3]) for call in calls)
+    if form.form == "parameter_server":
+        served = groups.fabric.serve(parameters, max(unit.parameter_bytes for unit in units), groups.whole)
+        there = back = served.seconds / 2
+        kinds = ("all_gather", "reduce_scatter") if served.is_spread else ("broadcast", "reduce")
+    else:
+        kinds = ("broadcast", "reduce")
+        there, back = (
+            groups.fabric.seconds(kind, nbytes, groups.whole)
+            for kind, nbytes in zip(kinds, (parameters, gradients), strict=True)
+        )
+    calls = (Call(kinds[0], parameters, groups.whole), Call(kinds[1], gradients, groups.whole))
     compute = form.pieces * sum(unit.forward + unit.backward for unit in units)
     exposed = there + back
     forward = form.pieces * sum(unit.forward for unit in units)
     spans = (
-        ("broadcast", "communication", 0.0, there),
+        (kinds[0], "communication", 0.0, there),
         ("forward", "compute", there, there + forward),
         ("backward", "compute", there + forward, there + compute),
-        ("reduce", "communication", there + compute, there + compute + back),
+        (kinds[1], "communication", there + compute, there + compute + back),
     )
     return SyncTimes(compute + exposed, compute, exposed, 0.0, calls, spans)
