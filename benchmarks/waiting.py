@@ -1,9 +1,10 @@
 """How long one waits: for a command to start and answer, and for a thousand predictions; wall and processor seconds.
 
-    python benchmarks/waiting.py [--repetitions 5] [--parts start sweep] [-o FILE]
+    python benchmarks/waiting.py [--repetitions 5] [--parts start peers sweep] [-o FILE]
 
 Every row is run in a process of its own, so that imports and loading machine code count. The thousand are 8 numbers of
 hosts, 5 bandwidths, 5 algorithms and 5 sizes on a star: by one ``simcomm.sweep``, and one by one by ``simcomm.run``.
+*Peers* are those of a direct all-to-all in a user's file, told by how far they are or by their number.
 """
 
 import argparse
@@ -38,6 +39,23 @@ PREDICTIONS = """if True:
         ask = {"record": False, "engine": sys.argv[1] if sys.argv[1] != "run" else None}
         found = len([simcomm.run(a, c, s, **ask).elapsed for c in stars for a in algorithms for s in sizes])
     assert found == 125 * len(hosts)
+"""
+PROGRAM = """
+from collectives import algorithm, recv, send
+
+@algorithm("all_to_all", name="by_distance")
+def by_distance(rank, world_size):
+    peers = [((rank + k) % world_size, (rank - k) % world_size) for k in range(1, world_size)]
+    yield tuple(operation for to, source in peers for operation in (send(to, to), recv(source, source)))
+
+@algorithm("all_to_all", name="by_number")
+def by_number(rank, world_size):
+    peers = [peer for peer in range(world_size) if peer != rank]
+    yield tuple(operation for peer in peers for operation in (send(peer, peer), recv(peer, peer)))
+"""
+SCENARIO = """
+cluster = {{ topology = "star", hosts = {ranks}, bandwidth = "100 Gbit/s", latency = "1 us", transport = "ideal" }}
+collective = {{ name = "all_to_all", algorithms = ["program.py:{name}"], sizes = ["1 MiB"] }}
 """
 WAYS = {
     "sweep": "simcomm.sweep",
@@ -77,6 +95,18 @@ def start(asked: argparse.Namespace) -> Iterator[Row]:
         yield row("start", f"ringlab {' '.join(words)}", ["-m", "ringlab", *words], asked.repetitions, at_most_s=goal)
 
 
+def peers(asked: argparse.Namespace) -> Iterator[Row]:
+    """Yield rows of a program whose peers are the same on all ranks as a distance, and of one whose peers are not."""
+    with TemporaryDirectory(prefix="ringlab-waiting-") as folder:
+        Path(folder, "program.py").write_text(PROGRAM, encoding="utf-8")
+        for name in ("by_distance", "by_number"):
+            scenario = Path(folder, f"{name}.toml")
+            scenario.write_text(SCENARIO.format(ranks=asked.ranks, name=name), encoding="utf-8")
+            called = f"ringlab predict: direct on {asked.ranks} ranks, peers {name.replace('_', ' ')}"
+            call = ["-m", "ringlab", "predict", str(scenario)]
+            yield row("peers", called, call, asked.repetitions, at_most_s=0.8)
+
+
 def sweep(asked: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of the thousand predictions, or of fewer where there are fewer numbers of hosts."""
     for way in asked.ways:
@@ -85,7 +115,7 @@ def sweep(asked: argparse.Namespace) -> Iterator[Row]:
         yield row("sweep", name, call, asked.repetitions, **goal)
 
 
-PARTS = {"start": start, "sweep": sweep}
+PARTS = {"start": start, "peers": peers, "sweep": sweep}
 
 
 def main() -> None:
@@ -95,6 +125,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="of making the predictions")
     parser.add_argument("--hosts", nargs="+", type=int, default=HOSTS, help="of the stars of the predictions")
+    parser.add_argument("--ranks", type=int, default=512, help="of the programs whose peers are told")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     asked = parser.parse_args()
     rows = list[Row]()

@@ -32,7 +32,7 @@ SMALLEST = {  # what makes each of them take seconds
     "renting.py": ["--choices", "20"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
-    "waiting.py": ["--repetitions", "1", "--hosts", "2"],
+    "waiting.py": ["--repetitions", "1", "--hosts", "2", "--ranks", "8"],
     "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
 }
 MINUTES = {"forms.py"}  # too long for the suite
@@ -306,7 +306,7 @@ def test_waiting_is_measured_in_wall_and_processor_seconds(tmp_path: Path):
 @pytest.mark.slow
 def test_all_waiting_is_measured(tmp_path: Path):
     found = measured("waiting.py", tmp_path / "found.json", *SMALLEST["waiting.py"])
-    assert [row["part"] for row in found["rows"]] == ["start"] * 3 + ["sweep"] * 3
+    assert [row["part"] for row in found["rows"]] == ["start"] * 3 + ["peers"] * 2 + ["sweep"] * 3
 
 
 def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.MonkeyPatch):

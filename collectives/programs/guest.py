@@ -197,7 +197,7 @@ class Guest:
         return {"count": int(count)} if small else {"odd": shorten(count)}, b""
 
     def _record(self, question: dict[str, Any]) -> frames.Frame:
-        """Answer what some ranks say: all of them one by one, or by a symbolic rank for many."""
+        """Answer what some ranks say: all of them one by one, one alone, or by a symbolic rank for many."""
         world_size = question["world_size"]
         ranks: Any = range(world_size)
         if question["ranks"] == "shifted":
@@ -205,7 +205,8 @@ class Guest:
         elif question["ranks"] != "all":
             import numpy as np
 
-            ranks = [VectorRank(np.array(question["ranks"], np.int64))]
+            ranks = question["ranks"]
+            ranks = [VectorRank(np.array(ranks, np.int64))] if len(ranks) > 1 else ranks
         recorder = Recorder(self._algorithm(question), self.note)
         try:
             recorder.record(ranks, world_size, question["root"])

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from collectives.checks import check_ranks
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.programs.limits import MOST_STEPS
 from collectives.step import Step
+from collectives.symbolic_rank import VectorRank
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ class ProgramCall:
         """
         channels = self.algorithm.channels(rank, self.world_size, self.root)
         return tuple(_limit_steps(steps) for steps in channels)
+
+    def run_alone(self, rank: int) -> tuple[Iterator[Step], ...]:
+        """Return the steps of each channel of ``rank`` as ``run`` does; of a user's file no other rank is recorded."""
+        return self.run(VectorRank(np.array([rank])) if self.algorithm.source else rank)
 
 
 def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:

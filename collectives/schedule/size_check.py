@@ -93,7 +93,7 @@ def says_more(algorithm: Algorithm, world_size: int, root: int, operations: int)
     try:
         call = make_call(algorithm, world_size, root)
         for rank in dict.fromkeys((world_size // 2, min(1, world_size - 1), world_size - 1)):
-            more += _count(call.run(rank), share) > share
+            more += _count(call.run_alone(rank), share) > share
             if more == min(2, world_size):
                 return True
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
@@ -114,7 +114,7 @@ def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int, most: 
     most = max(most, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0
-    for step in chain.from_iterable(make_call(algorithm, world_size, root).run(rank)):
+    for step in chain.from_iterable(make_call(algorithm, world_size, root).run_alone(rank)):
         peers.update(op.peer for op in step if op.kind == Kind.SEND)
         number += len(step)
         if number > most:
@@ -139,7 +139,7 @@ def count_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> in
     12
     """
     try:
-        return _count(make_call(algorithm, world_size, root).run(world_size // 2), MOST_OPERATIONS)
+        return _count(make_call(algorithm, world_size, root).run_alone(world_size // 2), MOST_OPERATIONS)
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
         return 0
 
