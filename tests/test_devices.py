@@ -44,6 +44,9 @@ def test_one_device_has_its_rate_and_more_have_less_each() -> None:
     for row in rows:
         assert row.step_s == pytest.approx(sum(row.parts.values()))
         assert row.interval[0] < row.samples_per_s < row.interval[1]
+        assert row.step_interval[0] < row.step_s < row.step_interval[1]
+        assert row.efficiency_interval[0] <= row.efficiency <= row.efficiency_interval[1] <= 1
+        assert all(low <= row.parts[name] <= high for name, (low, high) in row.parts_intervals.items())
         assert row.epoch_s == pytest.approx(1437 / row.samples_per_s)
     assert found.to_dict()["rows"][3]["bottleneck"] == "sync"
 
@@ -66,6 +69,9 @@ def test_overlap_local_sgd_accumulation_and_loaders() -> None:
     after, overlapped = step(), step("training.parallelism={overlap = true}")
     assert overlapped["sync"] < after["sync"] and overlapped["compute"] == after["compute"]
     assert step("training.sync_every=4")["sync"] == pytest.approx(after["sync"] / 4)
+    sent = [ringlab.predict_devices("star8", [8], RATED, f"training.sync_every={every}").cases[0].rows[0].sent_bytes
+            for every in (1, 4)]  # fmt: skip
+    assert sent[1] == pytest.approx(sent[0] / 4)
     assert step("training.accumulate=4")["total"] == pytest.approx(after["total"])  # the same batch, one exchange
     slow = step("training.loader_rate=10.0")
     assert slow["total"] == pytest.approx(3.2, rel=1e-3)  # a host's 32 samples at 10/s
@@ -165,6 +171,26 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
 def test_scenarios_that_cannot_be_are_refused(overrides: list[str], devices: list[int], said: str) -> None:
     with pytest.raises(InputError, match=said):
         ringlab.predict_devices(ROOT / GPT, devices, *overrides)
+
+
+def test_links_of_a_host_are_varied() -> None:
+    """The slower what joins GPUs, the slower they train; what has none of it is refused."""
+    training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
+    found = ringlab.predict_devices("dgx-h100", [4], *training, what_if="link=nvlink,pcie,host")
+    rates = [case.rows[0].samples_per_s for case in found.cases]
+    assert rates == sorted(rates, reverse=True) and len({*rates}) == 3
+    described = ringlab.predict_devices("rtx4090-4x", [4], *training, what_if="link=pcie,host")
+    assert described.cases[0].rows[0].samples_per_s > described.cases[1].rows[0].samples_per_s
+    with pytest.raises(InputError, match="--what-if link=nvlink: 4 x RTX 4090 has no NVLinks"):
+        ringlab.predict_devices("rtx4090-4x", [4], *training, what_if="link=nvlink")
+    with pytest.raises(InputError, match="--what-if link=pcie: star of 8 hosts.* has no GPUs"):
+        ringlab.predict_devices("star8", [4], what_if="link=pcie")
+
+
+def test_a_rate_of_an_unknown_gpu_names_its_key() -> None:
+    rated = "training.compute={rate = 300.0, gpu = 'H900'}"
+    with pytest.raises(InputError, match=r"gpt2_xl\.toml: training\.compute\.gpu: 'H900' is no GPU of the catalogue"):
+        ringlab.predict_devices(ROOT / GPT, [8], rated)
 
 
 def test_a_network_without_a_rate_is_refused() -> None:

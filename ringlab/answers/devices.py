@@ -39,6 +39,9 @@ ALIASES = {
     "batch": "training.batch_size", "bucket": "training.parallelism.bucket_mb", "precision": "training.precision",
     "algorithm": "training.gradient_sync", "form": "training.parallelism.form", "preset": "cluster.preset",
 }  # fmt: skip
+LINKS = {  # what joins the GPUs of a host, as a what-if calls it: keys of a description
+    "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
+}  # fmt: skip
 PUBLISHED = {  # models of which published trainings say the rate of one GPU, as these call them
     "alexnet": "AlexNet", "inception_v3": "InceptionV3", "resnet50": "ResNet-50", "resnet101": "ResNet-101",
     "resnet152": "ResNet-152", "vgg16": "VGG16", "bert-base-128": "BERT-base-128", "bert-base-384": "BERT-base-384",
@@ -182,12 +185,42 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     if text is None:
         return None, [""]
     key, values = parse_sweep(text, "--what-if")
+    if key == "link" and {*values} <= LINKS.keys():
+        return key, values
     return ALIASES.get(key, key), values
 
 
 def _read_with(scenario: str | Path, overrides: Sequence[str], key: str | None, value: str) -> SpreadTraining:
-    """Return the scenario's training with a value of the key that varies, None where none does."""
+    """Return the scenario's training with a value of the key that varies, None where none does.
+
+    The key "link" stands for what joins the GPUs of a host. Raises InputError.
+    """
+    if key == "link":
+        return _read_joined(scenario, overrides, value)
     return read_spread_training(scenario, overrides if key is None else (*overrides, f"{key}={value}"))
+
+
+def _read_joined(scenario: str | Path, overrides: Sequence[str], link: str) -> SpreadTraining:
+    """Return the scenario's training on GPUs that are joined by another link. Raise InputError where no GPUs are."""
+    found = read_spread_training(scenario, overrides)
+    if not _is_nccl(found):
+        raise InputError(
+            f"--what-if link={link}: {found.cluster.title} has no GPUs of a host to join; give bandwidths, as "
+            "link=1,10Gbit/s"
+        )
+    from simcomm.cluster.presets import machine_entries
+    from simcomm.nccl.clusters import NcclCluster
+
+    assert isinstance(found.cluster, NcclCluster)
+    if link == "nvlink" and not found.cluster.system.nvlink:
+        raise InputError(f"--what-if link=nvlink: {found.cluster.title} has no NVLinks; there are pcie and host")
+    table = "description" if found.cluster.system.preset in machine_entries() else "system"
+    return read_spread_training(scenario, (*overrides, *(f"cluster.{table}.{change}" for change in LINKS[link])))
+
+
+def _is_nccl(spread: SpreadTraining) -> bool:
+    transport = spread.cluster.transport
+    return transport is not None and transport.name == NCCL
 
 
 def _case(
@@ -221,8 +254,11 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
         found.rate,
         (low, high),
         found.efficiency,
+        found.efficiency_interval(COVERAGE),
         found.parts.total,
+        (found.parts.total * found.rate / high, found.parts.total * found.rate / low),
         found.parts.as_dict(),
+        found.parts_intervals(COVERAGE),
         {**worst.as_dict(), "total": worst.total},
         name,
         share,
@@ -266,7 +302,7 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
     Raise InputError where no times of computing are known.
     """
     cluster = spread.cluster
-    is_nccl = cluster.transport is not None and cluster.transport.name == NCCL
+    is_nccl = _is_nccl(spread)
     gpu = _gpu_of(spread) if is_nccl else None
     profile = _find_profile(spread)
     compute = _compute(spread, profile, gpu, stated_batch)

@@ -4,15 +4,21 @@ from typing import NamedTuple
 
 
 class DevicesRow(NamedTuple):
-    """The training on so many devices; rates are samples a second of all of them, ``interval`` holds 80 %."""
+    """The training on so many devices; rates are samples a second of all of them. Intervals hold 80 %.
+
+    ``interval`` is that of the rate; that of the efficiency does not depend on the rate of one device.
+    """
 
     devices: int
     parallelism: str
     samples_per_s: float
     interval: tuple[float, float]
     efficiency: float
+    efficiency_interval: tuple[float, float]
     step_s: float
+    step_interval: tuple[float, float]
     parts: dict[str, float]
+    parts_intervals: dict[str, tuple[float, float]]
     memory: dict[str, float]  # bytes of the device that keeps most
     bottleneck: str
     bottleneck_share: float

@@ -18,7 +18,9 @@ from ringlab.terminal.tables import (
 )
 
 COLUMNS = 5  # side by side; more are in tables of their own
+WITHIN = "  80 % within"
 LEAST_S = 5e-7  # of a step, that is worth a line
+UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # seconds, and used from
 PARTS = {
     "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
     "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers", "input": "loading",
@@ -68,9 +70,11 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
     lines = [
         ["form", *(row.parallelism for row in rows)],
         ["samples/s", *(format_digits(row.samples_per_s) for row in rows)],
-        ["  80 % within", *(_range(row.interval) for row in rows)],
+        [WITHIN, *(_range(row.interval) for row in rows)],
         ["efficiency", *(format_whole_percent(row.efficiency) for row in rows)],
+        [WITHIN, *(_percents(row.efficiency_interval) if row.devices > 1 else NOTHING for row in rows)],
         ["step", *(format_time(row.step_s) for row in rows)],
+        [WITHIN, *(_times(row.step_s, row.step_interval) for row in rows)],
     ]
     used = [name for name in PARTS if any(row.parts[name] >= LEAST_S for row in rows)]
     lines += [[f"  {PARTS[name]}", *(_seconds(row.parts[name]) for row in rows)] for name in used]
@@ -80,10 +84,11 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
     lines.append(["memory of a device", *(format_size(row.memory["total"]) for row in rows)])
     if any(row.epoch_s is not None for row in rows):
         lines.append(["epoch", *(NOTHING if row.epoch_s is None else _hours(row.epoch_s) for row in rows)])
+        lines.append([WITHIN, *(_epoch_range(row) for row in rows)])
     if any(row.epoch_cost is not None for row in rows):
         lines.append(["cost of an epoch", *(format_or_dash(row.epoch_cost, _dollars) for row in rows)])
         bounds = [row.epoch_cost_interval for row in rows]
-        lines.append(["  80 % within", *(NOTHING if one is None else _range(one) for one in bounds)])
+        lines.append([WITHIN, *(NOTHING if one is None else _range(one) for one in bounds)])
     return lines
 
 
@@ -93,6 +98,26 @@ def _seconds(seconds: float) -> str:
 
 def _range(bounds: tuple[float, float]) -> str:
     return "..".join(map(format_digits, bounds))
+
+
+def _percents(bounds: tuple[float, float]) -> str:
+    return f"{100 * bounds[0]:.0f}..{format_whole_percent(bounds[1])}"
+
+
+def _times(value: float, bounds: tuple[float, float]) -> str:
+    """Return two times in the unit that the value between them has.
+
+    >>> _times(0.9, (0.58, 1.2)), _times(9000.0, (5747.9, 14103.7))
+    ('580..1200 ms', '1.60..3.92 h')
+    """
+    unit, size = next((unit, size) for unit, size, least in UNITS if value >= least)
+    return f"{_range((bounds[0] / size, bounds[1] / size))} {unit}"
+
+
+def _epoch_range(row: DevicesRow) -> str:
+    if row.epoch_s is None or row.epoch_interval is None:
+        return NOTHING
+    return _times(row.epoch_s, row.epoch_interval)
 
 
 def _hours(seconds: float) -> str:

@@ -36,12 +36,15 @@ ALGORITHMS = {
 
 
 class Call(NamedTuple):
-    """A collective that a device takes part in, so many ``times`` a step: bytes of the whole buffer, and its group."""
+    """A collective that a device takes part in, so many ``times`` a step: bytes of the whole buffer, and its group.
+
+    Of local SGD, whose steps differ, ``times`` are those of the mean step.
+    """
 
     collective: str
     nbytes: float
     group: Group
-    times: int = 1
+    times: float = 1
 
     @property
     def sent(self) -> float:
@@ -55,7 +58,7 @@ def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
     >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
     (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
     """
-    found: dict[tuple[str, float, Group], int] = {}
+    found: dict[tuple[str, float, Group], float] = {}
     for one in calls:
         found[one[:3]] = found.get(one[:3], 0) + one.times
     return tuple(Call(*key, times) for key, times in found.items() if key[2].size > 1 and times)

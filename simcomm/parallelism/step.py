@@ -108,11 +108,38 @@ class StepPrediction:
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
         """Return bounds of the rate: of one device's, and of what scaling loses, taken as independent."""
-        shares = Shares(max(0.0, 1 - self.efficiency), network=float(self.network))
-        scaling = float(log_halfwidth(shares, coverage)) if self.devices > 1 else 0.0
-        alone = self.spread * NormalDist().inv_cdf((1 + coverage) / 2)
+        scaling, alone = self._widths(coverage)
         width = exp(sqrt(scaling**2 + alone**2))
         return self.rate / width, self.rate * width
+
+    def efficiency_interval(self, coverage: float = 0.8) -> tuple[float, float]:
+        """Return bounds of the efficiency, which does not depend on the rate of one device; 1 is the most."""
+        width = exp(self._widths(coverage)[0])
+        return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
+
+    def parts_intervals(self, coverage: float = 0.8) -> dict[str, tuple[float, float]]:
+        """Return bounds of the seconds of each part: of what a device computes alone, and of all that several add.
+
+        Of what several add only the sum is known to be so far off, so all of it moves together.
+        """
+        scaling, alone = map(exp, self._widths(coverage))
+        own = self.parts.compute + self.parts.optimizer
+        added = self.parts.total - own
+        least, most = max(0.0, self.parts.total / scaling - own), self.parts.total * scaling - own
+        return {
+            name: (value / alone, value * alone)
+            if name in NOT_A_BOTTLENECK
+            else (value * least / added, value * most / added)
+            if added > 0
+            else (0.0, 0.0)
+            for name, value in self.parts.as_dict().items()
+        }
+
+    def _widths(self, coverage: float) -> tuple[float, float]:
+        """Return half the intervals of the logarithms of what scaling loses and of the rate of one device."""
+        shares = Shares(max(0.0, 1 - self.efficiency), network=float(self.network))
+        scaling = float(log_halfwidth(shares, coverage)) if self.devices > 1 else 0.0
+        return scaling, self.spread * NormalDist().inv_cdf((1 + coverage) / 2)
 
 
 @dataclass(frozen=True)
@@ -335,8 +362,13 @@ class _Mesh:
         inside = pieces * self.within.seconds(slice(None))
         steal = max(0.0, found.seconds - found.compute - found.exposed)
         parts = self._parts(found.compute - inside, inside, 0.0, found, steal)
-        calls = join_calls([*found.calls, *self._calls_within(slice(None))])
+        calls = join_calls([*self._mean_calls(found), *self._calls_within(slice(None))])
         return _StepResult(parts, (calls,), found.spans, found.delay.links)
+
+    def _mean_calls(self, sync: SyncTimes) -> list[Call]:
+        """Return what the data axis exchanges in the mean step, as local SGD averages after some only."""
+        every = self.form.sync_every
+        return [call if every == 1 else call._replace(times=call.times / every) for call in sync.calls]
 
     def _calls_within(self, blocks: slice) -> list[Call]:
         """Return what some blocks exchange in a step."""
@@ -373,7 +405,12 @@ class _Mesh:
             for task, interval in zip(program.tasks, intervals, strict=True)
         )
         calls = tuple(
-            join_calls([*sync.calls, *(call for one in part for call in [*one.sends, *self._calls_within(one.blocks)])])
+            join_calls(
+                [
+                    *self._mean_calls(sync),
+                    *(call for one in part for call in [*one.sends, *self._calls_within(one.blocks)]),
+                ]
+            )
             for part, sync in zip(of_device, syncs, strict=True)
         )
         return _StepResult(self._parts(busy[most] - inside, inside, waited, found, 0.0), calls, spans)
