@@ -183,7 +183,7 @@ def test_links_of_a_host_are_varied() -> None:
     assert described.cases[0].rows[0].samples_per_s > described.cases[1].rows[0].samples_per_s
     with pytest.raises(InputError, match="--what-if link=nvlink: 4 x RTX 4090 has no NVLinks"):
         ringlab.predict_devices("rtx4090-4x", [4], *training, what_if="link=nvlink")
-    with pytest.raises(InputError, match="--what-if link=pcie: star of 8 hosts.* has no GPUs"):
+    with pytest.raises(InputError, match=r"--what-if link=pcie: star of 8 hosts.* has no GPUs"):
         ringlab.predict_devices("star8", [4], what_if="link=pcie")
 
 

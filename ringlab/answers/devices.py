@@ -301,7 +301,6 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
 
     Raise InputError where no times of computing are known.
     """
-    cluster = spread.cluster
     is_nccl = _is_nccl(spread)
     gpu = _gpu_of(spread) if is_nccl else None
     profile = _find_profile(spread)
