@@ -92,23 +92,21 @@ def train_overlapped(
     a calibration of the overlap gradients are there by their shares of the multiplications, and what travels takes
     nothing from backward. Raises InputError where that is not known and the computing is calibrated.
     """
-    ranks, begin, spans = cluster.world_size, 0.0, list[Span]()
+    begin, phases_of_all = 0.0, list[tuple[str, int, float, float]]()
     timeline = _time_overlapped(training, cluster, calibration, phases, carry)
     for step in range(steps):
         one = timeline.phases_from(begin)
         _, end = one["sync"]
         begin = end + phases.optimizer
         one["optimizer"] = end, begin
-        spans += [
-            Span(rank, name, step, *of_name, collective=step) for rank in range(ranks) for name, of_name in one.items()
-        ]
+        phases_of_all += [(name, step, *of_name) for name, of_name in one.items()]
     hosts = list(cluster.hosts)
     return Trace(
         f"training/{training.sync_name}",
         "predicted",
-        ranks,
+        cluster.world_size,
         begin,
-        spans=Spans.of(spans).sorted(),
+        spans=Spans.of_all_ranks(cluster.world_size, phases_of_all).sorted(),
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
         facts={"exposed_s": timeline.exposed},

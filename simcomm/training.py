@@ -193,18 +193,18 @@ def _with_nccl(training: Training, cluster: Cluster, compute: ComputePhases, ste
     sync = _reduced_by_nccl(cluster, training.gradient_bytes)
     lengths = {"forward": compute.forward, "backward": compute.backward, "sync": sync, "optimizer": compute.optimizer}
     ends = list(accumulate(list(lengths.values()) * steps))
-    spans = [
-        Span(rank, name, number // len(lengths), begin, end)
-        for number, (name, begin, end) in enumerate(zip(list(lengths) * steps, [0.0, *ends], ends, strict=False))
-        for rank in range(cluster.world_size)
-    ]
+    phases = zip(list(lengths) * steps, [0.0, *ends], ends, strict=False)
+    spans = Spans.of_all_ranks(
+        cluster.world_size,
+        ((name, number // len(lengths), begin, end) for number, (name, begin, end) in enumerate(phases)),
+    )
     hosts = list(cluster.hosts)
     return Trace(
         f"training/{training.sync_name}",
         "predicted",
         cluster.world_size,
         ends[-1],
-        spans=Spans.of(spans),
+        spans=spans,
         nodes=hosts,
         hosts=hosts,
     )

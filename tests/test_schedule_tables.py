@@ -12,7 +12,7 @@ from compiled_cases import as_algorithm, random_programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import InputError, ProgramError, library
+from collectives import InputError, ProgramError, find_algorithm, library
 from collectives.catalogue import load_file
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
@@ -419,3 +419,31 @@ def test_a_count_that_is_no_whole_number_is_refused_for_any_number_of_ranks() ->
     assert build_cyclic(here(half), 70) is None
     with pytest.raises(ProgramError, match=r"1\.5 is no whole number"):
         build_table(here(half), 70)
+
+
+def test_a_table_is_kept_in_little_memory() -> None:
+    """Small numbers have small types, and what is the same in all operations, or in two columns, is kept once."""
+    algorithms = {one.full_name: one for one in library()}
+    tree, doubling = (
+        build_by_branch(algorithms[f"all_reduce/{name}"], 64) for name in ("double_tree", "halving_doubling")
+    )
+    for table in (tree, doubling):
+        assert table is not None
+        columns = table.columns
+        assert {columns.kind.dtype, columns.channel.dtype, columns.step.dtype} <= {
+            np.dtype(np.int8),
+            np.dtype(np.int16),
+        }
+        assert np.array_equal(columns.into, build_schedule(table.algorithm, 64).table().columns.into)
+    assert tree is not None and tree.columns.into is tree.columns.chunk
+
+
+@pytest.mark.parametrize("most", [0, 127, 128, 32_767, 32_768])
+def test_numbers_keep_their_values_in_small_types(most: int) -> None:
+    column, other = np.array([0, most], np.int32), np.array([3, 4], np.int32)
+    columns = Columns(other, column, column, np.array([0, 1], np.int32), other, other, column, column, other)
+    found = columns.in_little_memory()
+    assert all(map(np.array_equal, found, columns))
+    assert found.step.dtype.itemsize == {0: 1, 127: 1, 128: 2, 32_767: 2, 32_768: 4}[most]
+    nothing = Columns._make([np.zeros(0, np.int32)] * 9)
+    assert all(map(np.array_equal, nothing.in_little_memory(), nothing))

@@ -60,6 +60,20 @@ class Spans(Columnar[Span]):
         columns["name"] = [names.setdefault(name, len(names)) for name in columns["name"]]
         return cls(tuple(names), **{name: np.array(values) for name, values in columns.items()})
 
+    @classmethod
+    def of_all_ranks(cls, ranks: int, phases: Iterable[tuple[str, int, float, float]]) -> "Spans":
+        """Return phases of training steps that all ranks go through alike: name, step, begin and end of each.
+
+        >>> Spans.of_all_ranks(2, [("forward", 0, 0.0, 2.0)])[1]
+        Span(rank=1, name='forward', step=0, begin=0.0, end=2.0, channel=0, collective=0)
+        """
+        given, numbers = list(phases), dict[str, int]()
+        name = [numbers.setdefault(one, len(numbers)) for one, *_ in given]
+        step = np.repeat(np.array([step for _, step, *_ in given], np.int64), ranks)
+        begin, end = (np.repeat(np.array([one[at] for one in given], np.float64), ranks) for at in (2, 3))
+        rank, named = np.tile(np.arange(ranks), len(given)), np.repeat(np.array(name, np.int64), ranks)
+        return cls(tuple(numbers), rank=rank, name=named, step=step, begin=begin, end=end, collective=step)
+
     def to_plain(self) -> dict[str, Any]:
         """Return the spans as JSON knows them; ``from_plain`` reads it."""
         return {**columns_to_plain(self), "names": list(self.names)}

@@ -250,7 +250,7 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
     columns = columns._replace(match=match_halves(columns.kind, key))
     if first_mismatch(columns, call, key) is not None:
         return None
-    return StepTable(algorithm, world_size, root, call.chunks, call.scratch, columns)
+    return StepTable(algorithm, world_size, root, call.chunks, call.scratch, columns.in_little_memory())
 
 
 def _run_branches(call: ProgramCall) -> list[Block]:

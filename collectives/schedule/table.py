@@ -34,6 +34,22 @@ class Columns(NamedTuple):
         """Return the first ``number`` operations, unmatched."""
         return Columns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
 
+    def in_little_memory(self) -> "Columns":
+        """Return the same numbers in about half the memory: small ones in small types, equal columns once.
+
+        What is calculated of them must not be kept in those types.
+        """
+        small = {name: _small(getattr(self, name)) for name in ("channel", "step", "kind")}
+        count = np.broadcast_to(self.count[:1], len(self.count)) if (self.count == self.count[:1]).all() else self.count
+        into = self.chunk if np.array_equal(self.into, self.chunk) else self.into
+        return self._replace(**small, count=count, into=into)
+
+
+def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
+    """Return numbers that are not negative in the smallest signed type."""
+    most = int(column.max(initial=0))
+    return column.astype(np.int8 if most < 1 << 7 else np.int16 if most < 1 << 15 else np.int32)
+
 
 @dataclass(frozen=True, repr=False)
 class StepTable(ProgramCall):

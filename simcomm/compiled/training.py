@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 
 from collectives.records.messages import Messages, join_messages
-from collectives.records.spans import Span, Spans, join_spans
+from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import BRIEF_WAITS, WAITS, BriefTrace, Recording
 from collectives.workload import ComputePhases
@@ -89,7 +89,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         inputs = inputs if record == WAITS else inputs.with_table()
     division = inputs.transport.gamma * inputs.request.nbytes
     ranks, ready = _Ranks(inputs), np.zeros(inputs.schedule.world_size)
-    spans, syncs, rest = list[Span](), list[SimulatedSync](), Standstill(0.0, ())
+    spans, syncs, rest = list[Spans](), list[SimulatedSync](), Standstill(0.0, ())
     for step in range(steps):
         forward = ranks.compute(ready, compute.forward, step, FORWARD)
         begin = ranks.compute(forward, compute.backward, step, BACKWARD)
@@ -112,7 +112,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         spans += _spans(step, ("reduce", synced, divided), ("sync", begin, divided), ("optimizer", divided, ready))
     if float(ready.max()) < inf:
         return _finished(inputs, ready, spans, syncs, record)
-    elapsed = max([rest.last, *(span.end for span in spans)])
+    elapsed = max([rest.last, *(float(each.end.max(initial=0.0)) for each in spans)])
     waiting = sorted(rest.unfinished, key=lambda one: (one.since, one))
     stopped_ranks = failures(inputs.trouble, ranks.failed)
     found = _trace(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
@@ -120,14 +120,14 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
 
 
 def _finished(
-    inputs: EngineInput, ready: Floats, spans: list[Span], syncs: list[SimulatedSync], record: Recording
+    inputs: EngineInput, ready: Floats, spans: list[Spans], syncs: list[SimulatedSync], record: Recording
 ) -> Trace:
     """Return the Trace of steps after which ranks are ``ready``: brief where steps of all syncs tell who waited."""
     elapsed, runs = float(ready.max()), [(sync.base, sync.timing.by_steps) for sync in syncs]
     told = [(base, run) for base, run in runs if run is not None]
     if not record or len(told) < len(runs):
         return _trace(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
-    work = (span for span in spans if span.name != "sync")
+    work = (span for each in spans if each.names != ("sync",) for span in each)
     brief = _trace(inputs, elapsed, spans, syncs, record=False)
     return BriefTrace.of(brief, waited_by_steps(run for _, run in told), path_by_steps(told, work, ready))
 
@@ -160,27 +160,27 @@ def _sync(
     return SimulatedSync(sync, base, timing or one_by_one(sync, messages=messages))
 
 
-def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Span]:
-    """Return the phases of every rank without those that take no time; a sync is one in any case."""
-    return [
-        Span(rank, name, step, begin, end, collective=step)
-        for name, begins, ends in phases
-        for rank, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))
-        if begin < end < inf or (name == "sync" and end < inf)
-    ]
+def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
+    """Return each phase of all ranks, without those that take no time; a sync is one in any case."""
+    found = []
+    for name, begin, end in phases:
+        rank = np.flatnonzero((end < inf) if name == "sync" else (begin < end) & (end < inf))
+        columns = {"rank": rank, "name": 0, "step": step, "begin": begin[rank], "end": end[rank], "collective": step}
+        found.append(Spans((name,), **columns))
+    return found
 
 
 def _trace(
-    inputs: EngineInput, elapsed: float, spans: list[Span], syncs: list[SimulatedSync], record: Recording
+    inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: Recording
 ) -> Trace:
     """Return the Trace of all steps; with ``record`` also messages and reductions, and links unless it is of waits."""
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
     if not record:
-        return replace(only, spans=Spans.of(spans).sorted())
+        return replace(only, spans=join_spans(spans).sorted())
     messages = join_messages([sync.messages() for sync in syncs])
     return replace(
         only,
         messages=messages if record == WAITS else messages.sorted(),
-        spans=join_spans([Spans.of(spans), *(sync.reductions() for sync in syncs)]).sorted(),
+        spans=join_spans([*spans, *(sync.reductions() for sync in syncs)]).sorted(),
         links=[] if record == WAITS else link_records(inputs, [sync.timing for sync in syncs], elapsed),
     )

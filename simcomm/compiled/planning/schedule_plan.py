@@ -22,8 +22,11 @@ class ChunkSizes(NamedTuple):
 
     def nbytes(self, chunk: Ints, count: Ints) -> Floats:
         """Return the bytes of ``count`` chunks from ``chunk`` on, for each entry."""
-        table = self.offsets(int((chunk + count).max(initial=0)))
-        return (table[chunk + count] - table[chunk]) * float(self.itemsize)
+        behind = chunk + count
+        table = self.offsets(int(behind.max(initial=0))) * float(self.itemsize)  # whole numbers below 2^53, so exact
+        found: Floats = table[behind]
+        found -= table[chunk]
+        return found
 
     def offsets(self, last: int) -> LongInts:
         """Return the first element of each chunk up to the last."""
