@@ -35,14 +35,13 @@ class Columns(NamedTuple):
         return Columns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
 
     def in_little_memory(self) -> "Columns":
-        """Return the same numbers in about half the memory: small ones in small types, equal columns once.
+        """Return the same numbers in two thirds of the memory: small ones in small types, equal counts once.
 
         What is calculated of them must not be kept in those types.
         """
         small = {name: _small(getattr(self, name)) for name in ("channel", "step", "kind")}
         count = np.broadcast_to(self.count[:1], len(self.count)) if (self.count == self.count[:1]).all() else self.count
-        into = self.chunk if np.array_equal(self.into, self.chunk) else self.into
-        return self._replace(**small, count=count, into=into)
+        return self._replace(**small, count=count)
 
 
 def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
