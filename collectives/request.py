@@ -108,7 +108,13 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
     """Return how many elements of ``nbytes`` bytes the algorithm can work on."""
     whole = check_whole_number(f"{algorithm.full_name}: nbytes", nbytes, at_least=0, instead=", or buffers")
     check_op(op, dtype)
-    return round_down(algorithm, whole // item_bytes(dtype), world_size)
+    elements = round_down(algorithm, whole // item_bytes(dtype), world_size)
+    if algorithm.is_nccl and elements == 0:  # which NCCL's model knows no time of
+        raise InputError(
+            f"{algorithm.full_name}: size = {whole} bytes; on {world_size} ranks give at least "
+            f"{world_size * item_bytes(dtype)}, an element for each rank"
+        )
+    return elements
 
 
 def _shape(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:

@@ -1,5 +1,7 @@
 """How long a simulation is expected to take on this machine, roughly, from how many messages it has."""
 
+from random import Random
+
 import numpy as np
 
 from collectives.declaration import Algorithm
@@ -11,10 +13,14 @@ from collectives.schedule.size_check import (
     count_operations,
     estimate_operations,
     estimate_pairs,
+    first_peers,
 )
 from collectives.schedule.symbolic_build import SMALL, AnySchedule, message_count, seems_cyclic, seems_on_grid
 from collectives.schedule.table import StepTable
 from collectives.step import Kind
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.complete import complete_links
+from simcomm.cluster.paths import find_shortest_paths
 from simcomm.engine_choice import FEW
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
@@ -28,6 +34,8 @@ SHARED_OUT_S = 8e-9  # a message of those that share links at a time, in each wi
 RECORDED_S = 1e-6  # a message, where it is recorded to see who waited for whom
 SEGMENT_RATE = 1_000_000.0  # segments of TCP a second in the compiled engine: rings on 8 and on 64 ranks, and around it
 CHANGE_RATE = 65_000.0  # changes of links a second in either engine
+SEARCH_RATE = 13_000_000.0  # nodes a second in searches for routes: one GPU of 2,048 machines after the other
+FEW_ROUTED, RANKS_LOOKED_AT = 4_000, 4  # ranks whose routes are found within seconds; of more a few are looked at
 AGAIN_S = 0.003  # a run that differs from the one before in its seed only
 ALL_RUNS, MADE_SHARE = 20, 0.25  # repetitions that are always made, and the share of the others that usually is
 
@@ -112,6 +120,27 @@ def _posted_at_once(schedule: RelativeSchedule) -> int:
     sends = schedule.kind == Kind.SEND
     steps = schedule.step[sends].astype(np.int64) * schedule.channels + schedule.channel[sends]
     return int(np.unique(steps, return_counts=True)[1].max(initial=0))
+
+
+def expected_route_seconds(algorithm: Algorithm, cluster: Cluster, root: int = 0) -> float:
+    """Return about how many seconds it takes to find the routes of very many ranks, from those of a few.
+
+    It takes long where hosts have several links, as GPUs do, so that each is searched for. It is 0 of a user's program,
+    which is asked for what it says only once.
+
+    >>> import simcomm
+    >>> from collectives import find_algorithm
+    >>> expected_route_seconds(find_algorithm("all_reduce/ring"), simcomm.star(8, "10 Gbit/s", "5 us"))
+    0.0
+    """
+    hosts, graph = cluster.hosts, cluster.graph
+    if len(hosts) <= FEW_ROUTED or algorithm.source is not None or complete_links(graph) is not None:
+        return 0.0
+    doors = {next(iter(graph.pred[host])) if graph.in_degree(host) == 1 else host for host in set(hosts)}
+    paths, drawn = find_shortest_paths(graph), Random(0).sample(range(len(hosts)), RANKS_LOOKED_AT)
+    peers = {rank: first_peers(algorithm, len(hosts), root, rank) for rank in drawn}
+    seen = [paths.searched((hosts[peer] for peer in some), hosts[rank]) for rank, some in peers.items()]
+    return len(doors) * sum(seen) / RANKS_LOOKED_AT / SEARCH_RATE
 
 
 def expected_build_seconds(algorithm: Algorithm, world_size: int, root: int = 0) -> float:

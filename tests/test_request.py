@@ -10,6 +10,7 @@ import realcomm
 import simcomm
 import viz
 from collectives import InputError, algorithm, build_schedule, find_algorithm, verify
+from collectives.declaration import nccl
 from collectives.request import Request, make_request
 from collectives.schedule.symbolic_build import build_cyclic
 from collectives.transport import Transport
@@ -246,3 +247,12 @@ def test_another_algorithm_gets_as_many_elements_as_it_can_work_on():
     assert request.elements == 248
     sixteen = find_algorithm("all_reduce/ring")
     assert request.with_algorithm(sixteen, 4).elements == 248
+
+
+@pytest.mark.parametrize(("collective", "nbytes"), [("all_gather", 4), ("all_to_all", 8191)])
+def test_a_size_of_which_nccl_leaves_nothing_is_refused_as_it_was_given(collective: str, nbytes: int) -> None:
+    said = rf"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least 8192, an element for each rank"
+    with pytest.raises(InputError, match=said):
+        make_request(nccl(collective), 2048, nbytes)
+    assert make_request(nccl(collective), 2048, 8192).nbytes == 8192
+    assert make_request(nccl("all_reduce"), 2048, 4).elements == 1

@@ -434,3 +434,29 @@ def test_auto_is_chosen_for_a_picture_where_none_that_it_may_choose_is_too_large
     network = simcomm.two_level_tree(4, 8, "1 GB/s", "1 us", 4.0)
     trace = replace(load("star8", 'collective.algorithms=["auto"]'), cluster=network).trace()
     assert trace.title.startswith("all_reduce/auto (")
+
+
+def test_finding_routes_that_takes_long_is_told_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs with several links are searched for one by one; hosts on a switch, and neighbours, are found at once."""
+    monkeypatch.setattr(expected_time, "FEW_ROUTED", 16)
+    pod, star = simcomm.preset("dgx-h100", nodes=4), simcomm.star(32, "1 GB/s", "1 us")
+    doubling, ring = find_algorithm("all_reduce/halving_doubling"), find_algorithm("all_reduce/ring")
+    far, near = (expected_time.expected_route_seconds(one, pod) for one in (doubling, ring))
+    assert far > near > 0
+    assert expected_time.expected_route_seconds(doubling, star) < near / 4
+    request = Request(doubling, 1 << 20)
+    known = announcing.expect(request, pod).seconds
+    monkeypatch.setattr(expected_time, "FEW_ROUTED", 32)
+    assert known == pytest.approx(announcing.expect(request, pod).seconds + far)
+    assert expected_time.expected_route_seconds(doubling, simcomm.fully_connected(64, "1 GB/s", "1 us")) == 0
+
+
+def test_a_search_for_paths_leaves_nothing_behind() -> None:
+    pod = simcomm.preset("dgx-h100", nodes=2)
+    found, before = paths.find_shortest_paths(pod.graph), pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
+    assert 0 < found.searched([pod.hosts[1]], pod.hosts[0]) < found.searched(pod.hosts[1:], pod.hosts[0])
+    assert found.searched([], pod.hosts[0]) == 0
+    with paths.keeping_paths():
+        paths.find_shortest_paths(pod.graph).searched(pod.hosts[1:], pod.hosts[0])
+        again = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
+    assert all(map(np.array_equal, before, again))

@@ -30,6 +30,7 @@ from simcomm.expected_time import (
     SEGMENT_RATE,
     count_link_changes,
     expected_build_seconds,
+    expected_route_seconds,
     expected_seconds,
     least_delay,
     sent_share,
@@ -153,7 +154,8 @@ def expect(
         least += least_delay(schedule, trouble)
         changes = count_link_changes(trouble, least + _computing_seconds(asked, trouble))
     seconds = expected_seconds(schedule, engine, trouble, record=record, segments=segments, changes=changes)
-    return Expected(messages, times * seconds, times)
+    routes_s = expected_route_seconds(algorithm, cluster, root)  # found once
+    return Expected(messages, times * seconds + routes_s, times)
 
 
 def _with_transport(cluster: Cluster, calibration: Calibration | None) -> Cluster:

@@ -1,9 +1,10 @@
-"""``Names``: the algorithms, presets and scenarios that there are."""
+"""``Names``: the algorithms, presets, models and scenarios that there are."""
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from collectives.catalogue import library
+from collectives.records.model_profile import find_model_profile, shipped_model_profiles
 from ringlab.answers.record import Record
 from scenarios import shipped
 from simcomm.cluster.presets import machine_entries
@@ -25,16 +26,15 @@ class Names(Record):
 
     algorithms: tuple[Name, ...]
     presets: tuple[Name, ...]
+    models: tuple[Name, ...]
     scenarios: tuple[Name, ...]
 
     def __repr__(self) -> str:
-        return (
-            f"<Names: {len(self.algorithms)} algorithms, {len(self.presets)} presets, {len(self.scenarios)} scenarios>"
-        )
+        return f"<Names: {', '.join(f'{len(getattr(self, part.name))} {part.name}' for part in fields(self))}>"
 
 
 def list_names() -> Names:
-    """Return names by kind, each with a line about it: an algorithm's docstring, a scenario's title.
+    """Return names by kind, each with a line about it: an algorithm's docstring, a model's size, a scenario's title.
 
     >>> [one.name for one in list_names().scenarios][:3]
     ['dgx-h100', 'quickstart', 'rtx4090-4x']
@@ -45,5 +45,10 @@ def list_names() -> Names:
             Name(name, (found.function.__doc__ or "").partition("\n")[0]) for name, found in library().items()
         ),
         presets=tuple(Name(name, about) for name, about in (PRESETS | machine_titles).items()),
+        models=tuple(Name(name, _about_model(name)) for name in shipped_model_profiles()),
         scenarios=tuple(Name(name, tomllib.loads(path.read_text())["title"]) for name, path in shipped().items()),
     )
+
+
+def _about_model(name: str) -> str:
+    return f"{find_model_profile(name).parameters / 1e6:,.4g} million parameters"

@@ -5,7 +5,7 @@ from ringlab.terminal.output import check_outputs, write_answer
 
 
 def list_all(json_to: JsonOpt = None) -> None:
-    """List the algorithms, presets and scenarios that there are."""
+    """List the algorithms, presets, models and scenarios that there are."""
     from ringlab.answers.names import list_names
     from ringlab.terminal.name_tables import show_names
 
