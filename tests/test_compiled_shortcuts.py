@@ -21,7 +21,7 @@ from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.workload import ComputePhases, Training
-from simcomm import Cluster, ring, run, star, train
+from simcomm import Cluster, fully_connected, ring, run, star, train
 from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts import max_plus
@@ -288,6 +288,24 @@ def test_ranks_with_longer_chunks_are_classes_of_their_own(
     assert folded is not None or (each < p and more % p)
     if folded is not None:
         assert_equal(folded, asked)
+
+
+@pytest.mark.parametrize("algorithm", UNEQUAL[:3], ids=lambda found: found.full_name)
+@pytest.mark.parametrize("trouble", [*NOISES, Trouble((RankTrouble(3, 1.5),))])
+@pytest.mark.parametrize("nbytes", [19 * 16, 19 * 2056])
+def test_paths_through_steps_of_many_messages_are_those_of_all_messages(
+    algorithm: Algorithm, trouble: Trouble, nbytes: int, monkeypatch: pytest.MonkeyPatch
+):
+    asked = {"trouble": trouble, "engine": "compiled", "nbytes": nbytes}
+    cluster = fully_connected(19, "1 GB/s", "1 us", TRANSPORT)
+    full, brief = (run(algorithm, cluster, record=each, **asked) for each in (True, "waits"))
+    assert (full.method, brief.method) == ("events", "max-plus")
+    legs, wanted = critical_path(brief), critical_path(full)
+    assert [leg[:3] for leg in legs] == [leg[:3] for leg in wanted]
+    np.testing.assert_allclose([leg[3:5] for leg in legs], [leg[3:5] for leg in wanted], rtol=1e-12)
+    for many in (0, 1000):
+        monkeypatch.setattr("simcomm.compiled.shortcuts.step_waits.MANY", many)
+        assert critical_path(run(algorithm, cluster, record="waits", **asked)) == legs
 
 
 @pytest.mark.parametrize("name", ["all_reduce/direct", "reduce_scatter/direct", "all_to_all/direct"])

@@ -146,18 +146,18 @@ def critical_messages(trace: Trace) -> list[int]:
 
 def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
     """Return the cables in use, the most used first."""
-    both: dict[tuple[str, ...], list[int]] = {}
-    for number, link in enumerate(trace.links):
-        both.setdefault(tuple(sorted((link.src, link.dst))), []).append(number)
+    in_use = [trace.links[number] for number in np.flatnonzero(loads.use > LEAST_USE).tolist()]
+    both = {ends: list[int]() for link in in_use for ends in ((link.src, link.dst), (link.dst, link.src))}
+    for number, link in enumerate(trace.links):  # of which most may be idle
+        if (link.src, link.dst) in both:
+            both[min((link.src, link.dst), (link.dst, link.src))].append(number)
     ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     cables = []
-    for numbers in both.values():
+    for numbers in sorted(numbers for numbers in both.values() if numbers):
         use, peak, most = (column[numbers].max() for column in (loads.use, loads.peak, loads.most))
         busy = min(1.0, loads.busy[numbers].sum())
-        if use > LEAST_USE:
-            bandwidth = trace.links[numbers[0]].bandwidth
-            name = _cable_name(trace, numbers, ranks)
-            cables.append(Cable(tuple(numbers), name, bandwidth, float(use), float(busy), float(peak), int(most)))
+        bandwidth, name = trace.links[numbers[0]].bandwidth, _cable_name(trace, numbers, ranks)
+        cables.append(Cable(tuple(numbers), name, bandwidth, float(use), float(busy), float(peak), int(most)))
     return sorted(cables, key=lambda cable: (-cable.use, -cable.peak))
 
 
@@ -189,21 +189,21 @@ def _not_held_back(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual:
     suspect = np.zeros(len(loads.use), np.bool_)
     suspect[[link for cable in slow for link in cable.links]] = True
     message, link = loads.routes.crossings(trace.messages.route)
-    begin, end = trace.messages.begin, trace.messages.end
-    found = []
+    concerned = np.zeros(len(trace.messages), np.bool_)
+    concerned[message[suspect[link]]] = True
+    message, link = message[concerned[message]], link[concerned[message]]
+    seconds = trace.messages.end - trace.messages.begin
+    share = _shares(loads, link, trace.messages.begin[message], trace.messages.end[message])
+    load, held, found = np.zeros(len(seconds)), np.zeros(len(seconds), np.bool_), list[Cable]()
     for cable in slow:
-        own = np.flatnonzero(np.isin(link, cable.links))
-        mine, where = np.unique(message[own], return_inverse=True)
-        begins, ends = begin[mine], end[mine]
-        load = np.zeros(len(mine))
-        load[where] = _shares(loads, link[own], begins[where], ends[where])
-        on_way = np.flatnonzero(np.isin(message, mine) & ~np.isin(link, cable.links))
-        whose = np.searchsorted(mine, message[on_way])
-        share = _shares(loads, link[on_way], begins[whose], ends[whose])
-        holds = (share >= FULL * usual) | (suspect[link[on_way]] & (share > MORE_LOADED * load[whose]))
-        is_held = np.bincount(whose, holds, len(mine)) > 0
-        seconds = ends - begins
-        if seconds[is_held].sum() <= seconds[~is_held].sum():
+        is_own = np.isin(link, cable.links)
+        mine = np.unique(message[is_own])
+        load[message[is_own]] = share[is_own]
+        held[mine] = False
+        on_way = np.flatnonzero(np.isin(message, mine) & ~is_own)
+        more = suspect[link[on_way]] & (share[on_way] > MORE_LOADED * load[message[on_way]])
+        held[message[on_way[(share[on_way] >= FULL * usual) | more]]] = True
+        if seconds[mine[held[mine]]].sum() <= seconds[mine[~held[mine]]].sum():
             found.append(cable)
     return found
 

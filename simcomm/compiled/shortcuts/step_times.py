@@ -5,7 +5,7 @@ Nothing is written down for it but when each rank comes to each step; all else i
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,16 @@ from simcomm.compiled.shortcuts.max_plus import Rows, StepJitter, advance_by_ste
 from simcomm.model.trouble import Trouble
 
 Columns = dict[str, npt.NDArray[Any]]
+
+
+class LegTimes(NamedTuple):
+    """What took one rank time in a step: its messages, those that it sends first, and then its computing."""
+
+    row: LongInts
+    src: LongInts  # of a message; of computing the rank
+    dst: LongInts
+    begin: Floats
+    end: Floats
 
 
 class StepRun:
@@ -62,6 +72,7 @@ class ChannelRun:
         self.jitter = StepJitter(cyclic, channel, trouble, index)
         steps = len(self.rows.first) - 1
         self.step = np.repeat(np.arange(steps), np.diff(self.rows.first))  # of each row
+        self._known: tuple[int, Floats, Floats] | None = None
         self.begun = np.empty((steps + 1, p))  # when each rank comes to each step, and ends
         self.begun[0] = 0.0 if starts is None else starts
         times = self.begun[0].copy()
@@ -120,6 +131,41 @@ class ChannelRun:
                 if seconds > 0:
                     yield Span(rank, "reduce", rows.step[row], now, now + seconds, self.channel, self.index)
                 now += seconds
+
+    def leg_times(self, rank: int, step: int) -> LegTimes:
+        """Return the times of what ``legs`` yields, in its order but for messages; quicker where there are many."""
+        rows = np.arange(self.rows.first[step], self.rows.first[step + 1])
+        sends, works = rows[self.rows.sends[rows]], rows[~self.rows.sends[rows]]
+        ends, nbytes = self._arrivals_of(step, sends)
+        p, away, begun = len(self.begun.T), self.rows.away[sends], self.begun[step]
+        src = np.concatenate([np.full(len(sends), rank), (rank - away) % p])
+        row, at = np.tile(sends, 2), np.tile(np.arange(len(sends)), 2)
+        some = nbytes[at, src] > 0
+        row, src, end = row[some], src[some], ends[at, src][some]
+        dst = (src + self.rows.away[row]) % p
+        begin = np.maximum(begun[src], begun[dst])
+        seconds = self.costs.gamma * self.nbytes(works)[:, rank]
+        if seconds.any():
+            seconds = seconds * self.slower(step)[rank]
+            now = np.cumsum([end.max(initial=begun[rank]), *seconds])
+            works, begins, done = works[seconds > 0], now[:-1][seconds > 0], now[1:][seconds > 0]
+            row, begin, end = np.append(row, works), np.append(begin, begins), np.append(end, done)
+            src, dst = (np.append(ranks, np.full(len(works), rank)) for ranks in (src, dst))
+        return LegTimes(row, src, dst, begin, end)
+
+    def leg(self, times: LegTimes, at: int) -> Message | Span:
+        """Return one leg, without its route."""
+        row, src = int(times.row[at]), int(times.src[at])
+        if self.rows.sends[row]:
+            return self._message(row, src)
+        span = float(times.begin[at]), float(times.end[at])
+        return Span(src, "reduce", self._plain_rows.step[row], *span, self.channel, self.index)
+
+    def _arrivals_of(self, step: int, sends: LongInts) -> tuple[Floats, Floats]:
+        """Return when the messages of a step are through, and their bytes; [rows, ranks]. One step is kept."""
+        if self._known is None or self._known[0] != step:
+            self._known = step, self._arrivals(sends, self._ends(sends)[1]), self.nbytes(sends)
+        return self._known[1:]
 
     def _message(self, row: int, src: int) -> Message:
         """Return the message of a row that a rank sends; it takes the same sums as in ``max_plus``."""

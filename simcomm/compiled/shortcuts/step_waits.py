@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from collectives.records.waits import ROUNDING, Leg
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.shortcuts.step_times import ChannelRun, StepRun
 
+MANY = 16  # rows of a step from which on arrays say sooner which of them counts
 AT_ONCE = 1_000_000  # times that are subtracted from each other at once, which bounds the memory for that
 
 
@@ -59,15 +61,17 @@ def path_by_steps(runs: Iterable[tuple[float, StepRun]], spans: Iterable[Span], 
     """
     work, legs = _Work(runs, spans), list[Message | Span]()
     for end in sorted(set(finished.tolist()), reverse=True):  # a rank that does nothing may come last
-        legs = [leg for rank in np.flatnonzero(finished == end).tolist() for leg in work.until(rank, end)]
+        legs = [
+            leg for rank in np.flatnonzero(finished == end).tolist() for leg in work.until(rank, end, ends_last=True)
+        ]
         if legs:
             break
     latest = max((leg.end for leg in legs), default=inf)
     path, now = list[Leg](), [leg for leg in legs if leg.end == latest]
     while now:
-        last = min(now, key=_precedence)
-        path.append(_leg(last))
-        now = work.until(_late_rank(last), last.begin)
+        leg = min(now, key=_precedence)
+        path.append(_leg(leg))
+        now = work.until(_late_rank(leg), leg.begin)
     return path[::-1]
 
 
@@ -82,25 +86,54 @@ class _Work:
         for span in sorted(spans, key=lambda span: span.end):
             self.spans.setdefault(span.rank, []).append(span)
 
-    def until(self, rank: int, time: float) -> list[Message | Span]:
-        """Return what took a rank time and ended at ``time`` but for rounding."""
+    def until(self, rank: int, time: float, *, ends_last: bool = False) -> list[Message | Span]:
+        """Return what took a rank time and ended at ``time`` but for rounding.
+
+        Of many legs in a step that is the one of precedence; with ``ends_last`` of those that ended last of all.
+        """
         within = time * ROUNDING
         spans = self.spans.get(rank, [])
         first = bisect_left(spans, time - within, key=lambda span: span.end)
         found: list[Message | Span] = [*spans[first : bisect_right(spans, time + within, key=lambda span: span.end)]]
         for place in range(bisect_left(self.ends, time - within), bisect_left(self.begins, time)):
             base, run = self.runs[place]
+            moment = _Moment(base, time, within)
             for channel in run.channels:
-                found += (_later(leg, base) for leg in _near(channel, rank, time - base, within))
+                found += (_later(leg, base) for leg in _near(channel, rank, moment, ends_last))
         return [leg for leg in found if time - within <= leg.end <= time + within and leg.begin < time]
 
 
-def _near(channel: ChannelRun, rank: int, time: float, within: float) -> Iterator[Message | Span]:
-    """Yield what a rank did in the steps of a channel that it had begun and had not ended before a time."""
-    begun = channel.begun[:, rank]
-    first, end = begun[1:].searchsorted(time - within), begun[:-1].searchsorted(time)
+class _Moment(NamedTuple):
+    """A time, how near to it counts as then, and when the run began in which it is looked for; in seconds."""
+
+    base: float
+    time: float
+    within: float
+
+
+def _near(channel: ChannelRun, rank: int, moment: _Moment, ends_last: bool) -> Iterator[Message | Span]:
+    """Yield what a rank did in the steps of a channel that it had begun and had not ended before a moment."""
+    begun, rows, time = channel.begun[:, rank], channel.rows.first, moment.time - moment.base
+    first, end = begun[1:].searchsorted(time - moment.within), begun[:-1].searchsorted(time)
     for step in range(first, end):
-        yield from channel.legs(rank, step)
+        if rows[step + 1] - rows[step] > MANY:
+            yield from _of_precedence(channel, rank, step, moment, ends_last)
+        else:
+            yield from channel.legs(rank, step)
+
+
+def _of_precedence(
+    channel: ChannelRun, rank: int, step: int, moment: _Moment, ends_last: bool
+) -> Iterator[Message | Span]:
+    """Yield, of what a rank did in a step, what ended at a moment and has precedence; several that differ in chunks."""
+    times = channel.leg_times(rank, step)
+    begin, end = times.begin + moment.base, times.end + moment.base
+    is_near = (end >= moment.time - moment.within) & (end <= moment.time + moment.within)
+    found = np.flatnonzero(is_near & (begin < moment.time))
+    for column, best in ((end, np.max), (begin, np.max), (times.src, np.min), (times.dst, np.min))[not ends_last :]:
+        if len(found) > 1:
+            found = found[column[found] == best(column[found])]
+    return (channel.leg(times, at) for at in found.tolist())
 
 
 def _later(leg: Message | Span, seconds: float) -> Message | Span:
