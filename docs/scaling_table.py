@@ -13,13 +13,17 @@ from page_marks import write_between
 from collectives.output_files import write_text
 from ringlab.answers.accuracy_training import accuracy_training
 from simcomm.nccl.parameters import read_definitions
-from simcomm.scaling.accuracy.judging import HARD
+from simcomm.scaling.accuracy.judging import HARD, Judged
+from simcomm.scaling.accuracy.limits import held_if_exact, score_others
 from simcomm.scaling.accuracy.scoring import score
+from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.parameters import FILE
+from simcomm.scaling.points import make_points
 
 PAGE = Path(__file__).with_name("scaling.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "scaling.json"
 TERMS = RESULTS.with_name("scaling_terms.json")
+SAME_MACHINE = {"others": "as the other frameworks there scale, in the middle", "model": "**model**"}
 ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
 
 
@@ -30,9 +34,19 @@ def measure() -> dict[str, Any]:
     seconds = process_time() - begin
     judged = answer.judged
     held_out = answer.to_dict() | {"expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.linear)))}
+    held_out |= limits(judged)
     aside = accuracy_training(only_put_aside=True).to_dict()
     date = datetime.now(UTC).date().isoformat()
     return {"date": date, "cpu_seconds": round(seconds, 1), "held_out": held_out, "put_aside": aside}
+
+
+def limits(judged: Judged) -> dict[str, Any]:
+    """Return how well hard points can be predicted at best."""
+    others = score_others(judged, make_points(read_series()))
+    return {
+        "same_machine": {name: asdict(one) for name, one in others.items()},
+        "hard_if_exact": {f"coverage{share}": held_if_exact(judged, share / 100) for share in (50, 80, 90)},
+    }
 
 
 def errors(found: dict[str, Any]) -> str:
@@ -41,6 +55,9 @@ def errors(found: dict[str, Any]) -> str:
     rows = [[f"**model**, {what} points", *_scores(held_out["points"][what])] for what in ("all", "hard")]
     rows += [["**model**, points predicted to be hard", *_scores(held_out["expected_hard"])]]
     rows += [[f"put aside, shipped parameters, {what}", *_scores(aside["points"][what])] for what in ("all", "hard")]
+    exact = [_percent(held_out["hard_if_exact"][f"coverage{share}"], 0) for share in (50, 80, 90)]
+    rows += [["were intervals exact, hard points", *[""] * 5, *exact]]
+    machine = [[SAME_MACHINE[key], *_scores(one)[:4]] for key, one in held_out["same_machine"].items()]
     simpler = [
         [name, *(_percent(scores[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]
         for name, scores in held_out["baselines"].items()
@@ -53,6 +70,8 @@ def errors(found: dict[str, Any]) -> str:
     return "\n".join([
         f"{found['date']}; {series}, {found['cpu_seconds']} s of CPU.\n",
         *_table(f" | {head}", rows),
+        *_table("hard points of jobs that several frameworks ran on one machine | points | median | nine in ten | "
+                "within 15 %", machine),
         *_table("simpler | median, all | nine in ten | median, hard | nine in ten", simpler),
         *(line for title, group in groups.items() for line in _table(f"{title} | {head}", group)),
         *_table("one GPU, its type left out | " + head.replace(" | bias", ""), one),

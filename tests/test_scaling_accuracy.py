@@ -16,6 +16,7 @@ from simcomm.scaling import Job, find_model, predict_rate
 from simcomm.scaling.accuracy import judging
 from simcomm.scaling.accuracy.baselines import NAMES
 from simcomm.scaling.accuracy.interval_fit import fit_widths
+from simcomm.scaling.accuracy.limits import held_if_exact, other_frameworks
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
 from simcomm.scaling.fit import fit_parameters
 from simcomm.scaling.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
@@ -64,13 +65,13 @@ def test_a_source_that_is_held_out_does_not_move_its_own_prediction(monkeypatch:
 def test_a_fit_finds_the_parameters_that_made_the_rates() -> None:
     """Rates that the model itself made with other parameters: the fit comes near to what they say."""
     series = [one for one in read_series() if one.source in ("lambda_bench_v1", "dlperf_v1")]
-    truth = read_parameters().changed({"jitter": 0.03, "copy_passes": 30.0})
+    truth = read_parameters().changed({"host_ms": 100.0, "copy_passes": 30.0})
     points = make_points(series)
     made = replace(points, rate=predict_points(points, truth))
     found = fit_parameters(made, read_parameters())
     errors = np.abs(predict_points(made, found) / made.rate - 1)
     assert np.quantile(errors, 0.9) < 0.01
-    assert found["copy_passes"] == pytest.approx(30.0, rel=0.2)
+    assert found["host_ms"] == pytest.approx(100.0, rel=0.2)
 
 
 def test_intervals_are_as_wide_as_errors_were() -> None:
@@ -194,3 +195,34 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
         accuracy_training(tmp_path, only_put_aside=True)
     with pytest.raises(InputError, match=r"series_described\.toml"):
         accuracy_training(tmp_path)
+
+
+def test_other_frameworks_say_how_a_job_scales_on_their_machine() -> None:
+    """Three frameworks at efficiencies of 0.5, 0.6 and 0.8: each is told by the middle of the other two."""
+    one = next(series for series in read_series() if series.source == "dlperf_v1" and len(series.points) > 1)
+    rates = {"PyTorch": 0.5, "MXNet": 0.6, "OneFlow": 0.8}
+    same = [
+        replace(one, job=replace(one.job, framework=name), points=(Point(1, 1, 100.0), Point(8, 1, 800.0 * efficiency)))
+        for name, efficiency in rates.items()
+    ]
+    assert other_frameworks(make_points(same)) == pytest.approx([560.0, 520.0, 440.0])
+    assert np.isnan(other_frameworks(make_points(same[:2]))).all()
+    larger = replace(same[2], job=replace(same[2].job, batch=2 * one.job.batch))
+    assert np.isnan(other_frameworks(make_points([*same[:2], larger]))).all()
+    again = [*same[:2], replace(same[1])]
+    assert np.isnan(other_frameworks(make_points(again))[1:]).all()  # of its own framework nothing is learned
+
+
+def test_exact_intervals_hold_fewer_of_the_hard_points_than_of_all() -> None:
+    """All points are predicted at 0.95 of linear, so that those which come out hard are the unlucky ones."""
+    rng = np.random.default_rng(5)
+    judged = judging.judge_frozen(read_series())
+    count = len(judged.measured)
+    half = {0.5: np.full(count, 0.0674), 0.8: np.full(count, 0.1282), 0.9: np.full(count, 0.1645)}
+    predicted = 0.95 * judged.linear
+    measured = predicted * np.exp(0.1 * rng.standard_normal(count))
+    made = replace(judged, predicted=predicted, measured=measured, widths=half)
+    for coverage in (0.5, 0.8, 0.9):
+        expected = made.take(made.hard).held(coverage).mean()
+        assert held_if_exact(made, coverage) == pytest.approx(expected, abs=0.05)
+        assert held_if_exact(made, coverage) < coverage - 0.05

@@ -24,9 +24,10 @@ from simcomm.parallelism.shared_links import Traffic
 from simcomm.parallelism.stages import Stage, cut_stages
 from simcomm.parallelism.sync import NO_ROOT, DataGroups, SyncTimes, Unit, Work, data_groups, sync_step
 from simcomm.parallelism.within import Within, within_layers
+from simcomm.scaling.descriptions import CORES
 from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.step import FULL_NIC, USUAL_STEP
+from simcomm.scaling.step import FULL_NIC, USUAL_STEP, host_seconds
 
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end
 MOST_TASKS = 400_000  # of a step: a second or two
@@ -39,7 +40,8 @@ class StepParts:
 
     ``compute`` is of the device with most to do, with what is computed again; ``tensor`` and ``expert`` are collectives
     within layers; ``pipeline`` is waiting for other stages; ``sync`` what the data axis adds that nothing hides, and
-    ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need.
+    ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need,
+    and ``host`` is waiting for the processes that share a host's cores.
     ``input`` is what loaders that are too slow add, ``contention`` what traffic that shares links does.
     """
 
@@ -54,6 +56,7 @@ class StepParts:
     stragglers: float = 0.0
     input: float = 0.0
     contention: float = 0.0
+    host: float = 0.0
 
     @property
     def total(self) -> float:
@@ -258,7 +261,7 @@ class _Mesh:
     def _less_often(self, parts: StepParts) -> StepParts:
         """Return the mean step of local SGD, which averages after some steps only; ``contention`` is a mean already."""
         every = self.form.sync_every
-        rare = {name: getattr(parts, name) / every for name in ("sync", "steal", "copies")}
+        rare = {name: getattr(parts, name) / every for name in ("sync", "steal", "copies", "host")}
         return replace(parts, **rare)
 
     def _with_loading(self, parts: StepParts) -> StepParts:
@@ -466,18 +469,18 @@ class _Mesh:
         form, counts = self.form, count_parameters(self.profile, self.form)
         changed = (counts.whole if form.form in WHOLE_STATES else counts.divided(form)) / form.pipeline
         optimizer = self.compute.optimizer * changed / self.model.profile.parameters
-        copies = stragglers = 0.0
+        copies = host = stragglers = 0.0
         if self.model.memory_bandwidth and self.devices > 1:
             values = read_parameters()
             if form.data > 1:
                 exchanged = counts.shared + (counts.expert if form.data > form.expert else 0.0)
                 passed = self._gradient_item * exchanged / form.pipeline
                 copies = values["copy_passes"] * passed / self.model.memory_bandwidth
-                copies += values["fixed_ms"] / 1e3
+                host = float(host_seconds(values, min(self.fabric.node, self.devices), CORES * self.fabric.node))
             stragglers = self._straggling(values, compute + optimizer)
         return StepParts(
             compute, optimizer, inside, 0.0, waited, sync.exposed, steal, copies, stragglers,
-            contention=sync.delay.seconds,
+            contention=sync.delay.seconds, host=host,
         )  # fmt: skip
 
 

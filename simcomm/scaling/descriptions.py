@@ -26,6 +26,7 @@ from simcomm.scaling.models import find_model
 OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
 FILE_NAME = "series_described.toml"
 LinkKind = Literal["nvlink", "pcie", "host"]
+CORES = 12  # of a node for each GPU, where nothing says it
 HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision", "amp")
 WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
 

@@ -15,6 +15,7 @@ from simcomm.nccl.host_links import SharedLink
 from simcomm.nccl.predict import predict_seconds
 from simcomm.scaling.cases import Case, make_cases
 from simcomm.scaling.descriptions import (
+    CORES,
     Job,
     ScalingGpu,
     ScalingNode,
@@ -30,7 +31,6 @@ from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.step import PARTS, step_times
 
 MESSAGE = 200e6  # bytes of an all-reduce, at which a catalogue machine's bus bandwidth is taken
-CORES = 12  # of a node for each GPU, where nothing says it
 SLOW_NIC = 1.25  # GB/s, of a machine whose NICs the catalogue does not know
 
 
@@ -41,6 +41,7 @@ class Parts:
     compute: float
     jitter: float
     copies: float
+    host: float
     exposed: float
     steal: float
     contention: float
@@ -59,7 +60,7 @@ class Parts:
     def bottleneck(self) -> tuple[str, float]:
         """What takes most beside computing, and its share of the step. ``communication``: exposed and steal."""
         shares = {"communication": self.exposed + self.steal, "copies": self.copies, "stragglers": self.jitter,
-                  "contention": self.contention, "input": self.input}  # fmt: skip
+                  "contention": self.contention, "host": self.host, "input": self.input}  # fmt: skip
         name = max(shares, key=lambda key: shares[key])
         return name, shares[name] / self.total
 
@@ -98,7 +99,7 @@ def predict_rate(
     ``gpu`` is needed for what is no machine of the catalogue. Raises InputError.
 
     >>> found = predict_rate("ResNet-50", "dgx-a100", 8, 1, 2470.0, batch=256)
-    >>> found.efficiency < 1, found.parts.bottleneck[0] in ("communication", "copies", "stragglers", "input")
+    >>> found.efficiency < 1, found.parts.bottleneck[0] in ("communication", "copies", "stragglers", "host", "input")
     (True, True)
     """
     whole = _job(job, batch)

@@ -2,9 +2,10 @@
 
 A GPU alone takes t1 a step. On N GPUs a step takes
 
-    t1 (1 + jitter g(N)) + copies + communication that backward does not hide + what the hidden part takes from backward
+    t1 (1 + jitter g(N)) + copies + host + communication that backward does not hide + what the rest takes from backward
 
-where g(N) is the mean of the greatest of N draws of a normal distribution, as all wait for the slowest. The buckets of
+where g(N) is the mean of the greatest of N draws of a normal distribution, as all wait for the slowest. ``host`` is
+work of the processes that share a node's cores: with n GPUs on it, a step waits for n - 1 others. The buckets of
 DistributedDataParallel travel one after the other, each when it is full, as in ``simcomm.overlap``. While K seconds of
 them travelled, backward lost steal x K; so bucket b, full at the share ready[b] of a backward of T seconds, ends no
 earlier than ready[b] T + steal K[b] + c[b], and behind it all that follow:
@@ -27,19 +28,21 @@ USUAL_STEP = 0.2  # s
 FULL_NIC = 12.5e9  # bytes/s of a NIC from which on communication takes as much from backward as it can
 DDP, AFTER, PS, NONE = range(len(SYNCS))
 NVLINK, PCIE, HOST, NETWORK = range(len(LINK_KINDS))
-PARTS = ("compute", "jitter", "copies", "exposed", "steal", "contention", "input")
+PARTS = ("compute", "jitter", "copies", "host", "exposed", "steal", "contention", "input")
 
 
 @dataclass(frozen=True)
 class StepTimes:
     """Seconds of a step by what they go to; arrays of one length. ``input``: what loaders add.
 
-    ``contention`` is what batches that are copied over the links of the exchange add to it.
+    ``host`` is what the processes of a node's other GPUs add, ``contention`` what batches do that are copied over the
+    links of the exchange.
     """
 
     compute: Floats
     jitter: Floats
     copies: Floats
+    host: Floats
     exposed: Floats
     steal: Floats
     contention: Floats
@@ -70,15 +73,21 @@ def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> Step
     exchanged = (np.where(several, part, 0.0) for part in _communication(cases, values, alone))
     exposed, steal, contention = exchanged
     passes = cases.gradient_bytes * values["copy_passes"] / cases.memory
-    copies = np.where(several, passes + values["fixed_ms"] / 1e3, 0.0)
+    copies = np.where(several, passes, 0.0)
+    host = np.where(several, host_seconds(values, cases.gpus / cases.nodes, cases.cores), 0.0)
     spread = np.where(cases.variable, values["jitter_variable"], values["jitter"])
     # What differs from step to step averages out in a long one.
     steps = (USUAL_STEP / np.maximum(USUAL_STEP, alone)) ** 0.5
     jitter = alone * (spread * cases.slowest + values["jitter_nodes"] * steps * cases.slowest_node)
-    on_gpus = alone + jitter + copies + exposed + steal + contention
+    on_gpus = alone + jitter + copies + host + exposed + steal + contention
     loading = _loading(cases, values)
     total = (on_gpus ** values["input_power"] + loading ** values["input_power"]) ** (1 / values["input_power"])
-    return StepTimes(alone, jitter, copies, exposed, steal, contention, np.maximum(total - on_gpus, 0.0))
+    return StepTimes(alone, jitter, copies, host, exposed, steal, contention, np.maximum(total - on_gpus, 0.0))
+
+
+def host_seconds(values: Mapping[str, float], gpus: Floats | float, cores: Floats | float) -> Floats | float:
+    """Return how long a step waits for the processes of a node's other GPUs, which share its cores."""
+    return values["host_ms"] / 1e3 * (gpus - 1) / cores
 
 
 def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> tuple[Floats, Floats, Floats]:
