@@ -21,7 +21,7 @@ def other_frameworks(points: Points) -> Floats:
     """
     rows = np.flatnonzero(points.predicted)
     efficiency, batch = points.rate / points.linear, points.cases.batch
-    jobs = [_job(points, row) for row in rows]
+    jobs = [_job(points, int(row)) for row in rows]
     frameworks = [framework_of(points.series[points.of[row]].job.framework) for row in rows]
     found = np.full(len(rows), np.nan)
     for index, row in enumerate(rows):
