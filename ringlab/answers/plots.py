@@ -23,6 +23,7 @@ from ringlab.answers.workload import predictable, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
+from simcomm.engine_choice import FEW, machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
 
 KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
@@ -140,13 +141,14 @@ def scaling_curves(
     done, total = 0, sum(one.expected.messages for row in points for one in row)
     seconds = sum(one.expected.seconds for row in points for one in row)
     announce(progress, f"{total:,} messages to simulate for {count(len(points), 'curve')}", seconds)
-    curves = []
+    curves, needs_machine_code = [], any(one.expected.messages > FEW for row in points for one in row)
     for training, row in zip(trainings, points, strict=True):
         found: dict[int, TrainingFigures[float | None]] = {}
         for one, first, expected in row:
             tick(0, done, total, f"messages, {training.sync_name}, {count(first.world_size, 'rank')}")
             try:
-                trace = simcomm.train(one, first, calibration=calibration, record=False)
+                with machine_code_at_hand(needs_machine_code):  # simpy takes long to look at a large network
+                    trace = simcomm.train(one, first, calibration=calibration, record=False)
                 found[first.world_size] = training_figures(trace, one)
             except TooLarge as error:
                 refused.append(error)
