@@ -5,7 +5,8 @@
 A transformer is trained in each form (``realcomm/forms``). Before, all ranks time the pieces at once: the model's
 layers, AdamW, and each collective that a form is predicted to call, by itself; of a naive pipeline, in which one rank
 works at a time, the layers are timed on one rank alone. ``simcomm.parallelism`` puts them together, and nothing is
-fitted to a step.
+fitted to a step. What torch does of its own in a form, which is in no piece, is timed on meshes of one rank each, on
+which nothing travels, and added (of pipelines it is not).
 """
 
 import argparse
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import realcomm
 from collectives.output_files import write_text
@@ -23,7 +24,7 @@ from collectives.records.environment import describe_environment
 from collectives.records.model_profile import ModelProfile
 from realcomm.calibrating.load import watch_load
 from realcomm.forms.running import FormPlan, FormResult, run_forms
-from realcomm.forms.timing import Question, RankTimes, time_pieces
+from realcomm.forms.timing import Question, RankTimes, time_own_work, time_pieces
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.parallelism.compute import Compute, as_measured
@@ -99,21 +100,35 @@ def measure(ranks: int, rounds: int) -> list[dict[str, Any]]:
     rows = []
     for place, (name, form) in enumerate(forms.items()):
         pairs = [one[place] for one in found]
-        parts = {key: median(predicted.as_dict()[key] for predicted, *_ in pairs) for key in pairs[0][0].as_dict()}
-        predicted, measured = median(one.total for one, *_ in pairs), median(seconds for _, seconds, _ in pairs)
-        rows.append({"form": name, "label": form.label, "ranks": ranks, "predicted_s": predicted,
-                     "measured_s": measured, "optimizer_s": median(behind for *_, behind in pairs),
-                     "error": median(one.total / seconds for one, seconds, _ in pairs) - 1,
+        parts = {key: median(one.parts.as_dict()[key] for one in pairs) for key in pairs[0].parts.as_dict()}
+        rows.append({"form": name, "label": form.label, "ranks": ranks,
+                     "predicted_s": median(one.parts.total for one in pairs),
+                     "own_s": median(one.own_s for one in pairs), "measured_s": median(one.step_s for one in pairs),
+                     "optimizer_s": median(one.optimizer_s for one in pairs),
+                     "error": median(one.parts.total / one.step_s for one in pairs) - 1,
+                     "error_with_own": median((one.parts.total + one.own_s) / one.step_s for one in pairs) - 1,
                      "parts": {key: value for key, value in parts.items() if value}})  # fmt: skip
     return rows
 
 
+class Round(NamedTuple):
+    """Of a form the parts that are predicted, what torch does of its own, and what the slowest rank took."""
+
+    parts: StepParts
+    own_s: float
+    step_s: float
+    optimizer_s: float
+
+
 def measure_round(
     ranks: int, profile: ModelProfile, forms: dict[str, Parallelism], questions: Sequence[Question]
-) -> list[tuple[StepParts, float, float]]:
-    """Return of each form the parts of a step that are predicted, and what the slowest rank took, and its optimizer."""
+) -> list[Round]:
+    """Return what one round of pieces and steps says of each form."""
     each = SAMPLES // ranks
     pieces: list[RankTimes] = realcomm.launch(time_pieces, ranks, MODEL, each, questions, threads=1, timeout=300)
+    spread = [form for form in forms.values() if form.pipeline == 1]
+    own: list[list[float]] = realcomm.launch(time_own_work, ranks, MODEL, each, spread, threads=1, timeout=300)
+    taken = {form: median(rank[place] for rank in own) for place, form in enumerate(spread)}
     fabric, at_once, alone = known_pieces(ranks, profile, questions, pieces)
     models = [StepModel(compute, lambda _: fabric, optimizer="adamw") for compute in (at_once, alone)]
     plans = [FormPlan(MODEL, form, SAMPLES, stages_of(profile, form), STEPS) for form in forms.values()]
@@ -123,7 +138,8 @@ def measure_round(
         model = models[form.schedule == "naive" and form.pipeline > 1]
         seconds = max(median(rank[place].step_s) for rank in results)
         behind = max(median(rank[place].optimizer_s) for rank in results)
-        rows.append((model.predict(form, ranks, SAMPLES // form.data).parts, seconds, behind))
+        parts = model.predict(form, ranks, SAMPLES // form.data).parts
+        rows.append(Round(parts, taken.get(form, 0.0), seconds, behind))
     return rows
 
 
@@ -160,8 +176,8 @@ def main() -> None:
     with watch_load() as watch:
         rows = [row for ranks in asked.ranks.split(",") for row in measure(int(ranks), asked.rounds)]
     for row in rows:
-        print(f"{row['form']:16}{row['ranks']:3}{1e3 * row['predicted_s']:9.1f} ms{1e3 * row['measured_s']:9.1f} ms"
-              f"{row['error']:8.1%}")  # fmt: skip
+        print(f"{row['form']:16}{row['ranks']:3}{1e3 * row['predicted_s']:9.1f} ms +{1e3 * row['own_s']:6.1f} ms"
+              f"{1e3 * row['measured_s']:9.1f} ms{row['error']:8.1%}{row['error_with_own']:8.1%}")  # fmt: skip
     load = watch.share_of_others()
     answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(), "model": MODEL,
               "samples": SAMPLES, "steps": STEPS, "rounds": asked.rounds,

@@ -115,6 +115,15 @@ class Parallelism:
         return 1 if self.schedule == "naive" else self.microbatches or self.pipeline
 
     @property
+    def has_dtensors(self) -> bool:
+        """Whether torch's own classes of the form divide parameters, as ``DTensor``s.
+
+        >>> Parallelism(form="fsdp").has_dtensors, Parallelism(form="zero1").has_dtensors, Parallelism().has_dtensors
+        (True, False, False)
+        """
+        return self.form in ("zero2", *SHARDED) or self.tensor > 1
+
+    @property
     def label(self) -> str:
         """The form and the mesh in a few words.
 

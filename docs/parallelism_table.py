@@ -91,16 +91,24 @@ def pairs(found: Found) -> Iterator[str]:
         yield f"| {row['name']} | {row['processes']} | {times} | {gained} |"
 
 
+FORM_COLUMNS = (  # heading, key, scale and format; those that a benchmark has measured are shown
+    ("predicted, ms", "predicted_s", 1e3, "{:.0f}"), ("torch's own, ms", "own_s", 1e3, "{:.0f}"),
+    ("measured, ms", "measured_s", 1e3, "{:.0f}"), ("error, %", "error", 100, "{:+.0f}"),
+    ("with torch's own, %", "error_with_own", 100, "{:+.0f}"),
+)  # fmt: skip
+
+
 def forms(found: Found) -> Iterator[str]:
     """Yield a table of torch's forms on gloo ranks, predicted from the pieces of a step."""
     yield f"{where(found['environment'], found['others'])};"
     yield f"{found['samples']} sequences a step, medians of {found['rounds']} rounds of {found['steps']} steps."
     yield ""
-    yield "| form | ranks | predicted, ms | measured, ms | error, % |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
+    shown = [column for column in FORM_COLUMNS if column[1] in found["rows"][0]]
+    yield " | ".join(["| form", "ranks", *(heading for heading, *_ in shown)]) + " |"
+    yield "| --- |" + " ---: |" * (1 + len(shown))
     for row in found["rows"]:
-        times = f"{1e3 * row['predicted_s']:.0f} | {1e3 * row['measured_s']:.0f} | {100 * row['error']:+.0f}"
-        yield f"| {row['form']} | {row['ranks']} | {times} |"
+        cells = [text.format(scale * row[key]) for _, key, scale, text in shown]
+        yield " | ".join([f"| {row['form']}", str(row["ranks"]), *cells]) + " |"
 
 
 def hosts(found: Found) -> Iterator[str]:

@@ -1,14 +1,17 @@
 """One GPU from its data sheet and from others: what is known moves what is not, and what is held out is not seen."""
 
+import runpy
 from collections.abc import Mapping
 from dataclasses import replace
 from math import exp
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
 from collectives.errors import InputError
+from collectives.records.model_profile import Measured, find_model_profile
 from simcomm.nccl.parameters import read_definitions
 from simcomm.scaling import Job, find_model, one_gpu_rate
 from simcomm.scaling.accuracy.one_gpu_judging import judge_one_gpu
@@ -149,3 +152,20 @@ def test_a_type_that_is_judged_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_no_gpu_does_is_refused(known: dict[str, float]) -> None:
     with pytest.raises(InputError, match="V100"):
         one_gpu_rate(JOB, "A100", known)
+
+
+def test_a_profile_of_one_gpu_tells_of_others_of_which_nothing_else_is_seen() -> None:
+    """Twice the measured rate moves every prediction up; the measured type is not among the rows."""
+    script = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "lent_gpu.py"))
+    rows = []
+    for seconds in (0.25, 0.125):
+        profile = find_model_profile("resnet50")
+        none = tuple(0.0 for _ in profile.layers)
+        measured = Measured("Tesla V100-SXM2-16GB", 289, "fp16", none, none, 0.0, 0.0, seconds, "test")
+        rows.append(script["compare"](replace(profile, measured=(measured,)), "mine.json"))
+    slow, fast = rows
+    assert {row.gpu for row in slow} >= {"RTX 4090", "H100 SXM"} and "V100" not in {row.gpu for row in slow}
+    assert all(1.3 < two.predicted / one.predicted < 2.1 for one, two in zip(slow, fast, strict=True))
+    assert all(row.low < row.predicted < row.high for row in slow)
+    stated = {row.gpu: row for row in slow if row.published is not None}
+    assert stated["RTX 4090"].error == pytest.approx(stated["RTX 4090"].predicted / stated["RTX 4090"].published - 1)

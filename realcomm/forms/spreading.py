@@ -43,10 +43,15 @@ class Spread:
     optimizer: torch.optim.Optimizer
     forward: Forward
 
-    def __init__(self, model: Transformer, form: Parallelism, stages: tuple[tuple[str, ...], ...]) -> None:
-        """Spread a whole model; ``stages`` are the names of the blocks of each stage of a pipeline."""
+    def __init__(
+        self, model: Transformer, form: Parallelism, stages: tuple[tuple[str, ...], ...], mesh: DeviceMesh | None = None
+    ) -> None:
+        """Spread a whole model; ``stages`` are the names of the blocks of each stage of a pipeline.
+
+        ``mesh`` has the dimensions of AXES; it is of all ranks unless given.
+        """
         self.form = form
-        self.mesh = init_device_mesh("cpu", (form.pipeline, form.data, form.tensor), mesh_dim_names=AXES)
+        self.mesh = mesh or init_device_mesh("cpu", (form.pipeline, form.data, form.tensor), mesh_dim_names=AXES)
         self.place = dict(zip(AXES, self.mesh.get_coordinate() or (0, 0, 0), strict=True))
         if form.tensor > 1:
             divide_tensors(model, self.mesh["tensor"], form.sequence)
@@ -109,6 +114,13 @@ class Spread:
             for each, mean in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
                 each.copy_(mean.view_as(each))
         return sum(float(loss.detach()) for loss in losses) / len(losses) if losses else None
+
+
+def mesh_of_one(rank: int, world_size: int) -> DeviceMesh:
+    """Return a mesh that has only this rank, on which nothing travels; all ranks make theirs together."""
+    own = [dist.new_group([one]) for one in range(world_size)][rank]
+    assert isinstance(own, dist.ProcessGroup)
+    return DeviceMesh.from_group([own] * len(AXES), "cpu", mesh=[[[rank]]], mesh_dim_names=AXES)
 
 
 def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None:

@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
+from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Measured
+from realcomm.forms.spreading import Spread, mesh_of_one
 from realcomm.launching.status import set_status
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
-from realcomm.profiling.model_sources import find_model
+from realcomm.profiling.model_sources import ModelSource, find_model
+from realcomm.profiling.transformers import Transformer
 
 WARM_UP, REPEATED = 2, 7
 FLOAT = 4  # bytes
@@ -55,6 +59,47 @@ def time_pieces(rank: int, world_size: int, model: str, batch_size: int, asked: 
     optimizer = torch.optim.AdamW(built.parameters(), lr=1e-3)
     stepping = _median_seconds(lambda: _done(optimizer.step()))
     return RankTimes(computing, alone, stepping, [_median_seconds(_call(rank, one, groups[one[2:]])) for one in asked])
+
+
+def time_own_work(rank: int, world_size: int, model: str, batch_size: int, forms: Sequence[Parallelism]) -> list[float]:
+    """Return the seconds of a step that torch takes of its own for each form; all ranks at once.
+
+    The form is made on a mesh of this rank alone, where nothing travels and nothing is divided, and its step is timed
+    beside one of the plain model, in turn. What it takes longer is what torch does besides: its dispatch of operations
+    on DTensors, hooks, copies into buffers and out of them.
+    """
+    source, mesh = find_model(model), mesh_of_one(rank, world_size)
+    batch = torch.randint(source.vocabulary or 1, (batch_size, *source.sample))
+    plain = Parallelism(data=1)
+    return [_more_seconds(*(_stepper(source, one, mesh, batch) for one in (form, plain))) for form in forms]
+
+
+def _stepper(source: ModelSource, form: Parallelism, mesh: DeviceMesh, batch: torch.Tensor) -> Callable[[], None]:
+    """Return what carries out a step of a form."""
+    model = source.build()
+    assert isinstance(model, Transformer)
+    spread = Spread(model, form, (), mesh)
+
+    def step() -> None:
+        spread.optimizer.zero_grad()
+        spread.forward(batch)
+        spread.optimizer.step()
+
+    return step
+
+
+def _more_seconds(one: Callable[[], None], other: Callable[[], None]) -> float:
+    """Return what one call takes longer than another, in turns of both; not below nothing."""
+    more = list[float]()
+    for _ in range(WARM_UP + REPEATED):
+        seconds = list[float]()
+        for call in (one, other):
+            dist.barrier()
+            begin = perf_counter()
+            call()
+            seconds.append(perf_counter() - begin)
+        more.append(seconds[0] - seconds[1])
+    return max(0.0, median(more[WARM_UP:]))
 
 
 def _own_group(rank: int, world_size: int, size: int, stride: int) -> dist.ProcessGroup:

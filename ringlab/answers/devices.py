@@ -21,7 +21,7 @@ from collectives.units import count
 from collectives.workload import ComputePhases
 from ringlab.answers.any_model import follow_model
 from ringlab.answers.devices_rows import Case, DevicesRow, Refused
-from ringlab.answers.devices_words import conclude
+from ringlab.answers.devices_words import OWN_WORK, conclude
 from ringlab.answers.progress import Tick
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
@@ -126,7 +126,7 @@ def predict_devices(
         raise InputError("devices is empty; give numbers of them, as 1,2,4,8")
     key, values = _parse_what_if(what_if)
     cases, sources, base = list[Case](), list[str](), read_spread_training(scenario, overrides)
-    spread, model, last = base, None, None
+    spread, model, last, divided = base, None, None, list[str]()
     for place, value in enumerate(values):
 
         def on_row(number: int, before: int = place * len(devices)) -> None:
@@ -137,6 +137,8 @@ def predict_devices(
         case, found = _case(value, spread, model, devices, on_row)
         cases.append(case)
         sources.append(model.compute.source)
+        if found is not None and found.parallelism.has_dtensors:
+            divided.append(found.parallelism.label)
         last = found or last
     assert model is not None
     if last is None:
@@ -145,7 +147,9 @@ def predict_devices(
         base.title, str(base.path), base.cluster.title, model.profile.model, _join_sources(values, sources),
         tuple(cases), key,
     )  # fmt: skip
-    return replace(answer, conclusions=tuple(conclude(answer.key, answer.cases)), trace=_trace(answer.title, last))
+    said = [OWN_WORK.format(form=divided[-1])] if divided else []
+    said += conclude(answer.key, answer.cases)
+    return replace(answer, conclusions=tuple(said), trace=_trace(answer.title, last))
 
 
 def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:

@@ -27,6 +27,12 @@ WITHOUT_EFFECT = {
 }
 
 
+OWN_WORK = (
+    "What torch itself does for each operation on divided parameters ({form}) is not in the step: processors take "
+    "longer by it, and GPUs whose kernels are short (docs/parallelism.md)."
+)
+
+
 def conclude(key: str | None, cases: Sequence[Case]) -> list[str]:
     """Return the sentences below the tables: what holds the training back, and what was left out.
 

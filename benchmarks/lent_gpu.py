@@ -1,0 +1,85 @@
+"""What one measured GPU tells of others: profiles of it, and published rates of one GPU of other types beside.
+
+    ringlab profile resnet50 --device cuda --batch-size 128 --precision fp16 -o resnet50.json
+    ringlab profile resnet34 --device cuda --batch-size 128 --precision fp16 -o resnet34.json
+    python benchmarks/lent_gpu.py resnet50.json resnet34.json [-o FILE]
+
+Each type is predicted from the profile's rate and from published rates of all other types, none of its own. Of a model
+that no source has on one GPU the predictions stand alone.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from collectives.output_files import write_text
+from collectives.records.model_profile import ModelProfile, read_model_profile
+from simcomm.parallelism.compute import measured_rate
+from simcomm.renting.nodes import series_gpu
+from simcomm.scaling.descriptions import Job, find_scaling_gpu, is_half
+from simcomm.scaling.models import PROFILES, find_model
+from simcomm.scaling.one_gpu import one_gpu_rate, published
+
+
+class Row(NamedTuple):
+    """A type of GPU: samples a second as predicted, with bounds of 80 %, and as published, the median of sources."""
+
+    model: str
+    measured_on: str
+    gpu: str
+    predicted: float
+    low: float
+    high: float
+    published: float | None
+    error: float | None
+
+
+def compare(profile: ModelProfile, where: str) -> list[Row]:
+    """Return a row for each type of GPU of which there are published rates. Raise InputError without times of a GPU."""
+    measured, rate = measured_rate(profile, where)
+    batch, precision = profile.measured[-1].batch_size, profile.measured[-1].precision
+    known = {series_gpu(measured): rate}
+    names = [name for name, shipped in PROFILES.items() if shipped == profile.model]
+    model = find_model(names[0]) if names else profile
+    job = Job(model, float(batch), precision, framework="PyTorch")
+    rates: dict[str, list[float]] = {}
+    for one in published():
+        alike = one.job.model.model == job.model.model and is_half(one.job.precision) == is_half(precision)
+        rates.setdefault(one.gpu.name, []).extend([one.rate] if alike else [])
+    rows = list[Row]()
+    for gpu in sorted(rates.keys() - known.keys()):
+        found = one_gpu_rate(job, find_scaling_gpu(gpu), known, without=[gpu])
+        stated = median(rates[gpu]) if rates[gpu] else None
+        error = None if stated is None else found.rate / stated - 1
+        rows.append(Row(profile.model, measured, gpu, found.rate, *found.interval(0.8), stated, error))
+    return rows
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Print the rows, and the median error of those with a published rate."""
+    for row in rows:
+        beside = "" if row.published is None else f"  published {row.published:7,.0f}  {row.error:+7.1%}"
+        print(f"{row.model:10} {row.gpu:14} {row.predicted:7,.0f} ({row.low:,.0f} to {row.high:,.0f}){beside}")
+    errors = [abs(row.error) for row in rows if row.error is not None]
+    if errors:
+        print(f"median error of {len(errors)} types: {median(errors):.1%}")
+
+
+def main() -> None:
+    """Read the options, predict, write and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profiles", nargs="+", type=Path, metavar="PROFILE")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE")
+    asked = parser.parse_args()
+    rows = [row for file in asked.profiles for row in compare(read_model_profile(file), str(file))]
+    show(rows)
+    if asked.output is not None:
+        answer = {"kind": "benchmark", "schema_version": 1, "rows": [row._asdict() for row in rows]}
+        write_text(asked.output, json.dumps(answer, indent=1, allow_nan=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
