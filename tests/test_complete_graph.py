@@ -15,7 +15,7 @@ import simcomm
 from collectives import Transport
 from collectives.errors import TooLarge
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.complete import CompleteGraph, complete_links
+from simcomm.cluster.complete import CompleteGraph, complete_links, each_link
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
 from simcomm.cluster.routing import shortest
 from simcomm.compiled.planning.routes import Pairs, find_routes
@@ -51,6 +51,22 @@ def edited(edit: Callable[[Any], object]) -> Callable[[Any], Any]:
         return graph
 
     return change
+
+
+def test_links_of_a_complete_graph_are_told_without_writing_them_down():
+    for cluster in (lazy(5), lazy(1)):
+        told = list(each_link(cluster.graph))
+        assert type(cluster.graph) is CompleteGraph
+        assert told == list(cluster.graph.edges(data=True))
+    with pytest.raises(TooLarge, match="cables is too large"):
+        each_link(lazy(20_000).graph)
+
+
+def test_a_run_is_recorded_without_writing_links_down():
+    cluster = lazy(5)
+    found, wanted = (simcomm.run("all_gather/bruck", each, 4000, engine="compiled") for each in (cluster, written(5)))
+    assert complete_links(cluster.graph) is not None
+    assert (found.links, found.messages.route.tolist()) == (wanted.links, wanted.messages.route.tolist())
 
 
 USES: dict[str, Callable[[Any], Any]] = {

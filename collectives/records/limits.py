@@ -116,10 +116,10 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> Limits:
     loads = loads or link_loads(trace)
     cables = _find_cables(trace, loads)
     slow, full = _slow(trace, loads, cables), _full(cables)
-    standing = slow or full
+    standing = {cable.links for cable in slow or full}
     cables, latency = _blame(trace, loads, cables)
-    out = [cable for cable in cables if cable.links in {one.links for one in standing}]
-    ordered = (*out, *(cable for cable in cables if cable not in out))
+    out = [cable for cable in cables if cable.links in standing]
+    ordered = (*out, *(cable for cable in cables if cable.links not in standing))
     if slow:
         return Limits("slow", *_slow_words(trace, loads, out), ordered, len(out))
     if full:

@@ -5,7 +5,7 @@ gets a plain networkx graph.
 """
 
 from collections.abc import Iterable
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import networkx as nx
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from collectives.errors import TooLarge
 from collectives.schedule.size_check import allowed, ways_out
 from collectives.units import count
-from simcomm.cluster.graph import MOST_LINKS, LinkSpec, add_link, check_links, empty_graph
+from simcomm.cluster.graph import MOST_LINKS, LinkSpec, add_link, check_links, empty_graph, link_attributes
 
 AnyInts = npt.NDArray[Any]  # of 32 bits or of 64
 EDGES = ("_adj", "_succ", "_pred")  # where networkx keeps them
@@ -93,6 +93,22 @@ def complete_link_numbers(src: AnyInts, dst: AnyInts, hosts: int) -> AnyInts:
     """
     numbers: AnyInts = src * (hosts - 1) + dst - (dst > src)
     return numbers
+
+
+def each_link(graph: "nx.DiGraph[str]") -> Iterable[tuple[str, str, dict[str, Any]]]:
+    """Return the ends of each link and its attributes, in the graph's order; those of a complete graph stay unwritten.
+
+    Raise TooLarge for more than fit into memory.
+
+    >>> [ends for *ends, data in each_link(CompleteGraph(["h0", "h1"], LinkSpec()))]
+    [['h0', 'h1'], ['h1', 'h0']]
+    """
+    link = complete_links(graph)
+    if link is None:
+        return graph.edges(data=True)
+    check_links(graph.number_of_edges() // 2)
+    attributes = link_attributes(link)
+    return ((a, b, attributes) for a, b in permutations(graph, 2))
 
 
 class CablesTogether:

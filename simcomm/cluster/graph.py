@@ -50,13 +50,19 @@ def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = 
 
 def add_link(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
     """Add a link between two nodes: an edge in each direction."""
+    data = link_attributes(link)
+    graph.add_edge(a, b, **data)
+    graph.add_edge(b, a, **data)
+
+
+def link_attributes(link: LinkSpec) -> dict[str, Any]:
+    """Return what an edge of the graph has of a link."""
     data: dict[str, Any] = {"bandwidth": link.bandwidth, "latency": link.latency}
     if link.medium:
         data["medium"] = link.medium
     if link.usable is not None:
         data["usable_bandwidth"] = link.usable
-    graph.add_edge(a, b, **data)
-    graph.add_edge(b, a, **data)
+    return data
 
 
 def check_links(links: int) -> None:

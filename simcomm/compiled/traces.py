@@ -14,6 +14,7 @@ from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library
 from collectives.records.waits import BriefTrace
 from collectives.step import Kind, offset
+from simcomm.cluster.complete import each_link
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -129,7 +130,7 @@ def pair_routes(inputs: EngineInput) -> Routes:
     """Return the route of each pair of ranks that send to each other, in the order of the plan's pairs."""
     nodes = list(inputs.cluster.graph)
     number = {node: place for place, node in enumerate(nodes)}
-    ends = np.array([(number[a], number[b]) for a, b in inputs.cluster.graph.edges], np.int64).reshape(-1, 2)
+    ends = np.array([(number[a], number[b]) for a, b, _ in each_link(inputs.cluster.graph)], np.int64).reshape(-1, 2)
     link, first = inputs.routes.hop_link, inputs.routes.first_hop.astype(np.int64)
     hosts = np.array([number[host] for host in inputs.cluster.hosts], np.int64)
     begins = first[:-1] + np.arange(len(first) - 1)  # a route has a node more than links

@@ -7,6 +7,7 @@ from itertools import takewhile
 from collectives.records.trace import LinkRate, TracedLink
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.complete import each_link
 from simcomm.cluster.graph import Link
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
@@ -23,7 +24,7 @@ def trace_links(
     """
     shares = _shares_over_time(trouble, elapsed)
     links, known = list[TracedLink](), dict[tuple[float, float], tuple[LinkRate, ...]]()
-    for (a, b, data), nbytes in zip(cluster.graph.edges(data=True), carried, strict=True):
+    for (a, b, data), nbytes in zip(each_link(cluster.graph), carried, strict=True):
         alone, shared = data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"])
         if (a, b) in shares:
             rates = _rates(alone, shared, transport.goodput, {0.0: 1.0} | shares[a, b])
