@@ -102,20 +102,28 @@ def measure(ranks: int, rounds: int) -> list[dict[str, Any]]:
         pairs = [one[place] for one in found]
         parts = {key: median(one.parts.as_dict()[key] for one in pairs) for key in pairs[0].parts.as_dict()}
         rows.append({"form": name, "label": form.label, "ranks": ranks,
-                     "predicted_s": median(one.parts.total for one in pairs),
-                     "own_s": median(one.own_s for one in pairs), "measured_s": median(one.step_s for one in pairs),
+                     "predicted_s": median(one.parts.total for one in pairs), **_with_own(pairs),
+                     "measured_s": median(one.step_s for one in pairs),
                      "optimizer_s": median(one.optimizer_s for one in pairs),
                      "error": median(one.parts.total / one.step_s for one in pairs) - 1,
-                     "error_with_own": median((one.parts.total + one.own_s) / one.step_s for one in pairs) - 1,
                      "parts": {key: value for key, value in parts.items() if value}})  # fmt: skip
     return rows
+
+
+def _with_own(rounds: Sequence["Round"]) -> dict[str, float | None]:
+    """Return what torch does of its own, and the error with it; None for a form of which that is not timed."""
+    timed = [(one, one.own_s) for one in rounds if one.own_s is not None]
+    if not timed:
+        return {"own_s": None, "error_with_own": None}
+    errors = [(one.parts.total + own_s) / one.step_s for one, own_s in timed]
+    return {"own_s": median(own_s for _, own_s in timed), "error_with_own": median(errors) - 1}
 
 
 class Round(NamedTuple):
     """Of a form the parts that are predicted, what torch does of its own, and what the slowest rank took."""
 
     parts: StepParts
-    own_s: float
+    own_s: float | None  # None of a pipeline, which is not timed on one rank
     step_s: float
     optimizer_s: float
 
@@ -139,7 +147,7 @@ def measure_round(
         seconds = max(median(rank[place].step_s) for rank in results)
         behind = max(median(rank[place].optimizer_s) for rank in results)
         parts = model.predict(form, ranks, SAMPLES // form.data).parts
-        rows.append(Round(parts, taken.get(form, 0.0), seconds, behind))
+        rows.append(Round(parts, taken.get(form), seconds, behind))
     return rows
 
 
@@ -176,8 +184,9 @@ def main() -> None:
     with watch_load() as watch:
         rows = [row for ranks in asked.ranks.split(",") for row in measure(int(ranks), asked.rounds)]
     for row in rows:
-        print(f"{row['form']:16}{row['ranks']:3}{1e3 * row['predicted_s']:9.1f} ms +{1e3 * row['own_s']:6.1f} ms"
-              f"{1e3 * row['measured_s']:9.1f} ms{row['error']:8.1%}{row['error_with_own']:8.1%}")  # fmt: skip
+        own = "" if row["own_s"] is None else f"{1e3 * row['own_s']:9.1f} ms{row['error_with_own']:8.1%}"
+        print(f"{row['form']:16}{row['ranks']:3}{1e3 * row['predicted_s']:9.1f} ms{1e3 * row['measured_s']:9.1f} ms"
+              f"{row['error']:8.1%}{own}")  # fmt: skip
     load = watch.share_of_others()
     answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(), "model": MODEL,
               "samples": SAMPLES, "steps": STEPS, "rounds": asked.rounds,

@@ -118,8 +118,10 @@ class Algorithm:
         Each is its rank, channel, step, kind, peer, chunk, count and into. Raises what the program raises.
         """
         table: Callable[..., npt.NDArray[np.int32]] | None = getattr(self.function, "table", None)
+        if table is None or self.source is None:
+            return None
         arguments = (world_size, root) if self.spec.rooted else (world_size,)
-        return None if table is None else table(*arguments, **self._values())
+        return table(*arguments, **self._values())
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
         """Return ``line 9 of my.py`` for a rank, channel and step; without one, where the program begins.

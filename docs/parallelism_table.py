@@ -107,7 +107,7 @@ def forms(found: Found) -> Iterator[str]:
     yield " | ".join(["| form", "ranks", *(heading for heading, *_ in shown)]) + " |"
     yield "| --- |" + " ---: |" * (1 + len(shown))
     for row in found["rows"]:
-        cells = [text.format(scale * row[key]) for _, key, scale, text in shown]
+        cells = ["" if row[key] is None else text.format(scale * row[key]) for _, key, scale, text in shown]
         yield " | ".join([f"| {row['form']}", str(row["ranks"]), *cells]) + " |"
 
 

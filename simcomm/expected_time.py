@@ -102,7 +102,7 @@ def least_delay(schedule: AnySchedule, trouble: Trouble) -> float:
     if trouble.messages is None:
         return 0.0
     columns = schedule.columns if isinstance(schedule, StepTable) else schedule
-    return trouble.messages.mean * float(columns.step.max(initial=-1) + 1)
+    return trouble.messages.mean * (int(columns.step.max(initial=-1)) + 1)
 
 
 def count_link_changes(trouble: Trouble, seconds: float) -> float:

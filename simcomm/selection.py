@@ -249,13 +249,13 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
 
 
 def check_choice_recorded(request: Request, cluster: Cluster, calibration: Calibration | None = None) -> None:
-    """Raise TooLarge where messages of what ``auto`` may choose are surely too many to be looked at one by one.
+    """Raise TooLarge where whatever ``auto`` may choose has far too many messages to be looked at one by one.
 
     Of so few ranks that choosing takes a moment, nothing is said before an algorithm is chosen.
     """
     if request.algorithm.is_auto and cluster.world_size > MOST_CHOSEN_FIRST:
         estimator = make_estimator(request, cluster, calibration)
-        may_win = sorted(_may_win(_contenders(request, None, estimator), names=1), key=lambda each: each.least)
+        may_win = _may_win(_contenders(request, None, estimator), names=1)
         check_candidates_recorded(request, [each.algorithm for each in may_win], cluster.world_size)
 
 

@@ -45,8 +45,7 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
         raise TooLarge(
             f"{call.describe()}: about {messages:,} messages or more would have to be simulated one by one, as the "
             f"{call.chunks:,} chunks of {request.elements:,} elements are unequal and a rank's channels share a link; "
-            f"up to {most:,} will do; ask for fewer ranks (--set cluster.hosts=N), or for a size that falls "
-            "into equal chunks"
+            f"up to {most:,} will do; {FEWER_RANKS}, or for a size that falls into equal chunks"
         )
 
 
@@ -55,12 +54,12 @@ def check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int
     if world_size <= FEW_SIMPY_RANKS:
         return
     most = allowed(MOST_SIMPY)
-    number, words = _count_messages(algorithm, world_size, root, steps, most)
+    number, words, ways = _count_messages(algorithm, world_size, root, steps, most)
     if number > most:
         raise TooLarge(
             f"{algorithm.full_name}, world size {world_size}: its {words} messages are too many for "
             "the simpy engine, which simulates them one by one in Python; "
-            f"up to {most:,} will do; leave the engine out, or {ways_out(number, most)}"
+            f"up to {most:,} will do; leave the engine out, or {ways}"
         )
 
 
@@ -72,49 +71,48 @@ def check_recorded(algorithm: Algorithm, world_size: int, root: int = 0, steps: 
     >>> from collectives import find_algorithm
     >>> check_recorded(find_algorithm("all_reduce/ring"), 64)
     """
-    from simcomm.compiled.planning.engine_input import MOST_RECORDED  # what has few messages does without this engine
-
-    most = allowed(MOST_RECORDED)
-    number, words = _count_messages(algorithm, world_size, root, steps, most)
+    most = _most_recorded()
+    number, words, ways = _count_messages(algorithm, world_size, root, steps, most)
     if number > most:
         raise TooLarge(
             f"{algorithm.full_name}, world size {world_size}: its {words} messages{' in all steps' * (steps > 1)} "
-            f"are too many to be looked at one by one; up to {most:,} will do; {ways_out(number, most)}"
+            f"are too many to be looked at one by one; up to {most:,} will do; {ways}"
         )
 
 
 def check_candidates_recorded(request: Request, candidates: Sequence[Algorithm], world_size: int) -> None:
-    """Raise TooLarge where the model may choose an algorithm that surely has too many messages to be looked at."""
-    from simcomm.compiled.planning.engine_input import MOST_RECORDED  # what has few messages does without this engine
-
-    most = allowed(MOST_RECORDED)
-    sure = [one for one in candidates if says_more(one, world_size, request.root, 2 * FAR_MORE * most)]
-    if sure:
-        few = [one.label for one in candidates if not says_more(one, world_size, request.root, 2 * most)]
-        instead = f"name one with fewer messages in place of auto, such as {few[0]}, or " if few else ""
+    """Raise TooLarge where each algorithm that the model may choose has far too many messages to be looked at."""
+    most = _most_recorded()
+    if candidates and all(says_more(one, world_size, request.root, 2 * FAR_MORE * most) for one in candidates):
         raise TooLarge(
-            f"{request.algorithm.full_name}, world size {world_size}: the model may choose {sure[0].label}, whose more "
-            f"than {FAR_MORE * most:,} messages are too many to be looked at one by one; up to {most:,} will do; "
-            f"{instead}{FEWER_RANKS}"
+            f"{request.algorithm.full_name}, world size {world_size}: whatever the model chooses has more than "
+            f"{FAR_MORE * most:,} messages, which are too many to be looked at one by one; up to {most:,} will do; "
+            f"name an algorithm in place of auto, or {FEWER_RANKS}"
         )
 
 
-def _count_messages(algorithm: Algorithm, world_size: int, root: int, times: int, most: int) -> tuple[int, str]:
-    """Return how many messages a collective has that is carried out so many times, and the words for it.
+def _most_recorded() -> int:
+    from simcomm.compiled.planning.engine_input import MOST_RECORDED  # what has few messages does without this engine
+
+    return allowed(MOST_RECORDED)
+
+
+def _count_messages(algorithm: Algorithm, world_size: int, root: int, times: int, most: int) -> tuple[int, str, str]:
+    """Return how many messages a collective has that is carried out so many times, the words for it, and ways out.
 
     Where a few ranks show that they are far more than ``most``, it is about how many; a user's are always counted.
     """
     if algorithm.source is None and says_more(algorithm, world_size, root, 2 * FAR_MORE * most // times):
         number = times * estimate_operations(algorithm, world_size, root, COUNTED) // 2
-        return number, f"about {number:,} or more"
+        return number, f"about {number:,} or more", FEWER_RANKS
     number = times * message_count(compact_schedule(algorithm, world_size, root))
-    return number, f"{number:,}"
+    return number, f"{number:,}", ways_out(number, most)
 
 
 @lru_cache(maxsize=64)
 def _sends_side_by_side(algorithm: Algorithm, world_size: int, root: int) -> bool:
     """Return whether several channels of the middle rank send in their first steps."""
-    channels = make_call(algorithm, world_size, root).run(world_size // 2)
+    channels = make_call(algorithm, world_size, root).run_alone(world_size // 2)
     first = (chain.from_iterable(islice(steps, STEPS_LOOKED_AT)) for steps in channels)
     return sum(any(op.kind == Kind.SEND for op in ops) for ops in first) >= 2
 

@@ -8,12 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 
 from collectives.declaration import nccl
 from collectives.errors import InputError
+from collectives.parallelism import Parallelism
 from collectives.pipeline.pipeline import SliceStep
 from collectives.request import Request
 from collectives.spec import find_spec
@@ -193,3 +195,25 @@ def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ..
             request = Request(nccl(name), 12 * world_size, op=op, root=1 if find_spec(name).rooted else 0)
             found[f"{name} {op}"] = measure_rank(rank, world_size, Measurement(request, 1, 3, None)).wrong
     return found
+
+
+def meshes_of_own_work(
+    rank: int, world_size: int, model: str, batch_size: int, forms: list[Parallelism]
+) -> list[set[int]]:
+    """Time what torch does of its own; return of each model the sizes of the meshes that hold its parameters."""
+    from torch.distributed.tensor import DTensor  # slow to import
+
+    from realcomm.forms import timing
+    from realcomm.forms.spreading import Spread
+
+    made = list[Spread]()
+
+    class Kept(Spread):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    with patch.object(timing, "Spread", Kept):
+        seconds = timing.time_own_work(rank, world_size, model, batch_size, forms)
+    assert len(seconds) == len(forms)
+    return [{each.device_mesh.size() for each in one.model.parameters() if isinstance(each, DTensor)} for one in made]

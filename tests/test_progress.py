@@ -19,10 +19,13 @@ from typer.testing import CliRunner
 import simcomm
 import simcomm.compiling
 from collectives import find_algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.request import Request
-from collectives.schedule.symbolic_build import build_compact
+from collectives.schedule.symbolic_build import build_compact, build_table
+from collectives.spec import find_spec
+from collectives.step import Program, recv, send
 from collectives.transport import TcpTerms, Transport
 from collectives.workload import Buckets, ComputePhases, Training
 from ringlab.answers import announcing, prediction, prediction_rows, proofs, real_run
@@ -34,7 +37,7 @@ from ringlab.terminal.console import PlainConsole
 from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.progress import TerminalProgress
 from simcomm.compiling import told_of_compiling
-from simcomm.expected_time import expected_seconds
+from simcomm.expected_time import expected_seconds, least_delay
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
@@ -214,6 +217,16 @@ def test_segments_of_tcp_and_links_that_flap_are_counted():
         announcing.expect(training, over_tcp).seconds
         > 50 * announcing.expect(Request(ring, training.gradient_bytes // 4), over_tcp).seconds
     )
+
+
+@pytest.mark.parametrize("steps", [127, 128, 129])
+def test_messages_that_come_late_are_late_in_each_step(steps: int):
+    def back_and_forth(rank: int, world_size: int) -> Program:
+        for _ in range(steps):
+            yield (send(1, 0) if rank == 0 else recv(0, 0)) if rank < 2 else ()
+
+    table = build_table(Algorithm(find_spec("broadcast"), "here", lambda *at: back_and_forth(*at[:2]), 1), 3)
+    assert least_delay(table, Trouble(messages=Jitter("uniform", 1e-6))) == pytest.approx(steps * 1e-6)
 
 
 def test_what_is_late_by_chance_takes_long_where_messages_share_links():

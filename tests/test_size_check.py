@@ -17,7 +17,7 @@ from collectives.errors import InputError, TooLarge
 from collectives.request import Request
 from collectives.schedule import size_check, symbolic_build
 from collectives.schedule.build import build_schedule
-from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
+from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations, says_more
 from collectives.schedule.symbolic_build import build_by_branch, message_count
 from collectives.schedule.table import StepTable
 from collectives.step import Step
@@ -25,7 +25,7 @@ from collectives.transport import Transport
 from ringlab.answers import announcing
 from ringlab.answers.predicted_trace import check_traceable
 from ringlab.answers.progress import NoProgress
-from ringlab.scenario import load
+from ringlab.scenario import Scenario, load
 from simcomm import expected_time, schedules, selection
 from simcomm.cluster import paths
 from simcomm.cluster.cluster import Cluster
@@ -412,28 +412,49 @@ def test_what_is_a_little_too_much_for_a_picture_is_counted(monkeypatch: pytest.
     assert len(load("star8").trace("naive").messages) == 14
 
 
-def test_a_picture_of_what_auto_chooses_is_refused_before_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 300)
+def tree_of_auto(monkeypatch: pytest.MonkeyPatch, most: int) -> Scenario:
+    """``auto`` on 32 hosts, which are too many to choose for before pictures of so many messages are refused."""
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", most)
     monkeypatch.setattr(selection, "MOST_CHOSEN_FIRST", 16)
-    monkeypatch.setattr("simcomm.estimate.Estimator.simulate", Mock(side_effect=AssertionError("it is simulated")))
     network = simcomm.two_level_tree(4, 8, "1 GB/s", "1 us", 4.0)
-    tree = replace(load("star8", 'collective.algorithms=["auto"]'), cluster=network)
-    said = r"all_reduce/auto, world size 32: the model may choose \w+, whose more than 600 .* up to 300 will do; name "
-    with pytest.raises(TooLarge, match=said + ".* in place of auto, such as (.*), or ask for fewer") as refused:
+    return replace(load("star8", 'collective.algorithms=["auto"]'), cluster=network)
+
+
+def test_a_picture_of_auto_is_refused_before_it_chooses_among_those_that_are_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tree = tree_of_auto(monkeypatch, 10)
+    monkeypatch.setattr("simcomm.estimate.Estimator.simulate", Mock(side_effect=AssertionError("it is simulated")))
+    said = "all_reduce/auto, world size 32: whatever the model chooses has more than 20 messages, .* up to 10 will do; "
+    with pytest.raises(TooLarge, match=said + "name an algorithm in place of auto, or ask for fewer ranks"):
         tree.trace()
-    instead = re.findall(r"such as (.*), or ask", str(refused.value))[0]
-    assert len(load("star8", "cluster.hosts=32", f'collective.algorithms=["{instead}"]').trace().messages) <= 300
     with pytest.raises(TooLarge, match=r"--trace: .*; or leave --trace out"):
         check_traceable(tree)
 
 
-def test_auto_is_chosen_for_a_picture_where_none_that_it_may_choose_is_too_large(
+def test_auto_is_chosen_for_a_picture_where_some_that_it_may_choose_are_not_too_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(selection, "MOST_CHOSEN_FIRST", 16)
-    network = simcomm.two_level_tree(4, 8, "1 GB/s", "1 us", 4.0)
-    trace = replace(load("star8", 'collective.algorithms=["auto"]'), cluster=network).trace()
-    assert trace.title.startswith("all_reduce/auto (")
+    assert says_more(find_algorithm("all_reduce/bidirectional_ring"), 32, 0, 2 * 2 * 1300)
+    trace = tree_of_auto(monkeypatch, 1300).trace(size="64 KiB")
+    assert trace.title.startswith("all_reduce/auto (") and len(trace.messages) <= 1300
+
+
+def test_of_what_is_far_too_much_no_memory_is_said_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 10)
+    with pytest.raises(
+        TooLarge, match=r"its about 112 or more messages .* up to 10 will do; ask for fewer ranks"
+    ) as far:
+        load("star8").trace("ring")
+    assert "RINGLAB_MEMORY" not in str(far.value)
+
+
+@pytest.mark.parametrize("p", [2, 3, 8])
+def test_whether_ranks_say_more_is_known_of_any_number(p: int) -> None:
+    algorithm = find_algorithm("all_reduce/ring")
+    operations = p * 2 * 2 * (p - 1)
+    assert says_more(algorithm, p, 0, operations - p)
+    assert not says_more(algorithm, p, 0, operations)
 
 
 def test_finding_routes_that_takes_long_is_told_of_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0, mo
 
 @lru_cache(maxsize=256)
 def says_more(algorithm: Algorithm, world_size: int, root: int, operations: int) -> bool:
-    """Return whether all ranks surely say more operations together, by two of three that say more than their share.
+    """Return whether all ranks say more operations together, which two of three say by more than their share.
 
     No more of a rank is asked for than that needs. It is False for a program that fails.
 
@@ -93,9 +93,10 @@ def says_more(algorithm: Algorithm, world_size: int, root: int, operations: int)
     share, more = operations // world_size, 0
     try:
         call = make_call(algorithm, world_size, root)
-        for rank in dict.fromkeys((world_size // 2, min(1, world_size - 1), world_size - 1)):
+        ranks = {world_size // 2, min(1, world_size - 1), world_size - 1}
+        for rank in ranks:
             more += _count(call.run_alone(rank), share) > share
-            if more == min(2, world_size):
+            if more == min(2, len(ranks)):
                 return True
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
         return False

@@ -11,6 +11,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.workload import Training
+from ringlab.answers.calibration_source import Source, find_calibration
 from ringlab.answers.workload import predictable, resolve_training, sync_request
 from scenarios import Scenario
 from scenarios.loader import CollectiveComparison
@@ -39,10 +40,12 @@ def predict_trace(
     check_recordable(scenario, calibration, algorithm, nbytes)
     if comparison is None:
         training = resolve_training(_find(algorithm, _syncs(scenario), scenario), cluster, calibration)
-        _check_recorded(training, cluster)
+        if training.gradient_sync is not None and training.gradient_sync.by_model:
+            _check_recorded(training, cluster)
         return simcomm.train(training, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
     request = _find_request(scenario, comparison, calibration, algorithm, nbytes)
-    _check_recorded(request, cluster)
+    if request.algorithm.by_model:
+        _check_recorded(request, cluster)
     return simcomm.run(request, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
 
 
@@ -79,10 +82,10 @@ def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
         check_recorded(sync, cluster.world_size, steps=usual_steps(cluster))
 
 
-def check_traceable(scenario: Scenario, calibration: Calibration | None = None) -> None:
+def check_traceable(scenario: Scenario, calibration: Source = None) -> None:
     """Raise TooLarge where a trace surely has too many messages to be written, before anything is simulated."""
     try:
-        check_recordable(scenario, calibration)
+        check_recordable(scenario, find_calibration(scenario, calibration))
     except TooLarge as error:
         raise TooLarge(f"--trace: {error}; or leave --trace out") from error
 

@@ -13,8 +13,8 @@ from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.private_links import SingleMessages, private_links
 from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Pairs, Routes, alone_rates, find_routes, pieces
 
-MOST_TOGETHER = 13_000_000  # pairs of links of one route, over all routes; each takes so many bytes ...
-PAIR_BYTES, DISTINCT_BYTES = 12, 38  # ... and if no other is the same so many more
+MOST_TOGETHER = 13_000_000  # pairs of links of one route, over all routes, where no two are the same
+PAIR_BYTES, DISTINCT_BYTES = 12, 38  # of each pair, and of each that is not the same as another
 ROOM = 4  # of such pairs, that a message takes
 SAMPLED, LEAST_SAMPLED = 2048, 16  # routes that are looked at first, where there are so many times as many
 

@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,7 +130,8 @@ def _of_precedence(
     begin, end = times.begin + moment.base, times.end + moment.base
     is_near = (end >= moment.time - moment.within) & (end <= moment.time + moment.within)
     found = np.flatnonzero(is_near & (begin < moment.time))
-    for column, best in ((end, np.max), (begin, np.max), (times.src, np.min), (times.dst, np.min))[not ends_last :]:
+    rules: list[Any] = [(begin, np.max), (times.src, np.min), (times.dst, np.min)]
+    for column, best in [(end, np.max), *rules] if ends_last else rules:
         if len(found) > 1:
             found = found[column[found] == best(column[found])]
     return (channel.leg(times, at) for at in found.tolist())
