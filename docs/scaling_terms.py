@@ -24,7 +24,7 @@ STEP = {
     "stragglers": {"jitter": NONE, "jitter_variable": NONE, "jitter_nodes": NONE},
     "stragglers among nodes": {"jitter_nodes": NONE},
     "copies": {"copy_passes": NONE},
-    "processes that share a node's cores": {"host_ms": NONE},
+    "processes that share a node's cores": {"process_ms": NONE},
     "what hidden communication takes back": {f"steal_{kind}": NONE for kind in KINDS},
     "bandwidth of links": {**{f"eff_{kind}": ANY for kind in KINDS}, "ps_eff": ANY, "ps_GBps": ANY, "ps_one_GBps": ANY},
     "latency": {"latency_us": NONE},

@@ -11,6 +11,7 @@ import ringlab
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.records.trace import read_trace
+from simcomm.scaling.rates import predict_rate
 
 RATED = "training.compute={rate = 300.0}"
 GPT = "examples/gpt2_xl.toml"
@@ -181,10 +182,21 @@ def test_links_of_a_host_are_varied() -> None:
     assert rates == sorted(rates, reverse=True) and len({*rates}) == 3
     described = ringlab.predict_devices("rtx4090-4x", [4], *training, what_if="link=pcie,host")
     assert described.cases[0].rows[0].samples_per_s > described.cases[1].rows[0].samples_per_s
-    with pytest.raises(InputError, match="--what-if link=nvlink: 4 x RTX 4090 has no NVLinks"):
-        ringlab.predict_devices("rtx4090-4x", [4], *training, what_if="link=nvlink")
+    said = r'--what-if link=nvlink: .* joins its GPUs by PCIe \(link = "pcie"\); there are pcie and host'
+    for scenario, change in (("rtx4090-4x", []), ("dgx-h100", ['cluster.description.link="pcie"'])):
+        with pytest.raises(InputError, match=said):
+            ringlab.predict_devices(scenario, [4], *training, *change, what_if="link=nvlink")
     with pytest.raises(InputError, match=r"--what-if link=pcie: star of 8 hosts.* has no GPUs"):
         ringlab.predict_devices("star8", [4], what_if="link=pcie")
+
+
+def test_gpus_that_are_not_used_leave_their_cores_to_others() -> None:
+    """Processes of 2 of 8 GPUs wait as the model of published trainings has it, by the cores of the whole host."""
+    training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
+    rows = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
+    for row in rows:
+        fitted = predict_rate("VGG16", "dgx-h100", row.devices, 1, 300.0, batch=64)
+        assert row.parts["processes"] == pytest.approx(fitted.parts.processes)
 
 
 def test_a_rate_of_an_unknown_gpu_names_its_key() -> None:

@@ -52,6 +52,15 @@ def alike(blocks: int = 8, shape: TransformerShape | None = SHAPE) -> ModelProfi
     return ModelProfile("alike", "4", 4, "test", tuple(layers), shape)
 
 
+VGG = find_model_profile("vgg16")
+FOUR_BLOCKS = ModelProfile(
+    "four blocks", "4", 4, "test", tuple(
+        Layer(f"l{n}.{part}", "Linear", f"l{n}", (5_000_000,), 100, 200, 0, 0, 0, 34, 64)
+        for n in range(4) for part in "abcde"
+    ), SHAPE,
+)  # fmt: skip
+
+
 def predict(fabric: Counted, form: Parallelism, batch: int = 8, devices: int = 8) -> StepPrediction:
     """A step of the model of eight blocks, which computes for a second a sample."""
     return StepModel(at_rate(alike(), 1.0), lambda _: fabric).predict(form, devices, batch)
@@ -265,17 +274,20 @@ class AsDescribed:
 
 
 @pytest.mark.parametrize(
-    ("machine", "gpus", "nodes"), [("p4d.24xlarge", 8, 1), ("p3.16xlarge", 16, 2), ("rtx4090-pcie-4x", 4, 1)]
-)
+    ("profile", "machine", "gpus", "nodes"),
+    [
+        (VGG, "p4d.24xlarge", 8, 1), (VGG, "p4d.24xlarge", 2, 2), (VGG, "p3.16xlarge", 16, 2),
+        (VGG, "rtx4090-pcie-4x", 4, 1), (FOUR_BLOCKS, "rtx4090-pcie-4x", 4, 1),
+    ],
+)  # fmt: skip
 def test_parameter_servers_are_as_the_model_that_is_fitted_to_published_trainings(
-    machine: str, gpus: int, nodes: int
+    profile: ModelProfile, machine: str, gpus: int, nodes: int
 ) -> None:
-    job = Job(find_model_profile("vgg16"), 64.0, sync="ps", ps_paths=4)  # a path for each of the four 4090s
+    """On 4090s the largest layer of VGG16 decides; where layers are small all of them do, however large a block is."""
+    job = Job(profile, 64.0, sync="ps", ps_paths=4)  # a path for each of the four 4090s
     expected = predict_rate(job, machine, gpus, nodes, 300.0)
     fabric = NcclFabric(describe_preset(machine, nodes, gpus // nodes))
-    found = StepModel(at_rate(find_model_profile("vgg16"), 300.0), lambda _: fabric).predict(
-        Parallelism(form="parameter_server"), gpus, 64
-    )
+    found = StepModel(at_rate(profile, 300.0), lambda _: fabric).predict(Parallelism(form="parameter_server"), gpus, 64)
     assert found.parts.sync == pytest.approx(expected.parts.exposed, rel=0.02)
     assert found.sent_bytes > 0
 
@@ -284,6 +296,38 @@ def test_a_server_on_a_simulated_network_is_naive() -> None:
     cluster = simcomm.star(4, bandwidth="10 Gbit/s", latency="5 us")
     served = SimulatedFabric(cluster).serve(1 << 20, 0.0, Group(4))
     assert served == (simcomm.run("all_reduce/naive", cluster, nbytes=1 << 20).elapsed, False)
+
+
+def test_a_copy_of_a_simulated_network_with_another_algorithm_is_asked_anew() -> None:
+    fabric = SimulatedFabric(simcomm.star(4, bandwidth="10 Gbit/s", latency="5 us"))
+    ring = fabric.seconds("all_reduce", 1 << 20, Group(4))
+    naive = fabric.serve(1 << 20, 0.0, Group(4)).seconds
+    assert naive > 1.5 * ring == 1.5 * fabric.seconds("all_reduce", 1 << 20, Group(4))
+
+
+@pytest.mark.parametrize(
+    ("form", "waits"),
+    [
+        (Parallelism(), True), (Parallelism(tensor=8), True), (Parallelism(pipeline=8, microbatches=8), True),
+        (Parallelism(form="parameter_server"), True), (Parallelism(form="data_parallel"), False),
+    ],
+)  # fmt: skip
+def test_a_step_waits_for_other_processes_unless_there_are_none(form: Parallelism, waits: bool) -> None:
+    """Seven others on eight cores; ``nn.DataParallel`` is one process for all GPUs."""
+    model = StepModel(at_rate(alike(), 1.0), lambda _: Counted(), memory_bandwidth=1e12, cores=8)
+    of_each = read_parameters()["process_ms"] / 1e3 / 8
+    assert model.predict(form, 8, 8).parts.processes == pytest.approx(7 * of_each * waits)
+
+
+def test_local_sgd_waits_for_processes_where_it_exchanges() -> None:
+    """Of a data axis alone in every fourth step; with tensor parallelism in each."""
+
+    def waited(tensor: int, every: int) -> float:
+        model = StepModel(at_rate(alike(), 1.0), lambda _: Counted(), memory_bandwidth=1e12)
+        return model.predict(Parallelism(tensor=tensor, sync_every=every), 8, 8).parts.processes
+
+    assert waited(1, 4) == pytest.approx(waited(1, 1) / 4)
+    assert waited(2, 4) == waited(2, 1)
 
 
 def test_ddp_is_as_the_model_that_is_fitted_to_published_trainings() -> None:
@@ -297,11 +341,15 @@ def test_ddp_is_as_the_model_that_is_fitted_to_published_trainings() -> None:
         form = Parallelism(bucket_mb=one.job.bucket_mb, half_weights=one.job.grad_bytes == 2)
         for gpus, nodes, _ in one.points[1:]:
             fabric = AsDescribed(one.node, gpus, nodes)
-            model = StepModel(alone, lambda _, fabric=fabric: fabric, memory_bandwidth=one.gpu.memory_GBps * 1e9)
-            rate = model.predict(form, gpus, max(1, round(one.job.batch))).rate
-            apart.append(
-                abs(rate / predict_rate(one.job, one.node, gpus, nodes, one.points[0].rate, gpu=one.gpu).rate - 1)
-            )
+            model = StepModel(
+                alone, lambda _, fabric=fabric: fabric, memory_bandwidth=one.gpu.memory_GBps * 1e9,
+                cores=one.node.cores,
+            )  # fmt: skip
+            found = model.predict(form, gpus, max(1, round(one.job.batch)))
+            fitted = predict_rate(one.job, one.node, gpus, nodes, one.points[0].rate, gpu=one.gpu)
+            apart.append(abs(found.rate / fitted.rate - 1))
+            if gpus % nodes == 0:
+                assert found.parts.processes == pytest.approx(fitted.parts.processes)
     assert len(apart) > 80
     assert sorted(apart)[len(apart) // 2] < 0.02 and sorted(apart)[9 * len(apart) // 10] < 0.15
 

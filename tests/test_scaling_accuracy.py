@@ -65,13 +65,13 @@ def test_a_source_that_is_held_out_does_not_move_its_own_prediction(monkeypatch:
 def test_a_fit_finds_the_parameters_that_made_the_rates() -> None:
     """Rates that the model itself made with other parameters: the fit comes near to what they say."""
     series = [one for one in read_series() if one.source in ("lambda_bench_v1", "dlperf_v1")]
-    truth = read_parameters().changed({"host_ms": 100.0, "copy_passes": 30.0})
+    truth = read_parameters().changed({"process_ms": 100.0, "copy_passes": 30.0})
     points = make_points(series)
     made = replace(points, rate=predict_points(points, truth))
     found = fit_parameters(made, read_parameters())
     errors = np.abs(predict_points(made, found) / made.rate - 1)
     assert np.quantile(errors, 0.9) < 0.01
-    assert found["host_ms"] == pytest.approx(100.0, rel=0.2)
+    assert found["process_ms"] == pytest.approx(100.0, rel=0.2)
 
 
 def test_intervals_are_as_wide_as_errors_were() -> None:

@@ -67,11 +67,11 @@ def test_after_backward_everything_is_exposed_and_without_sync_nothing() -> None
 
 def test_a_step_waits_for_the_other_processes_of_its_node_by_its_cores() -> None:
     """36 core-milliseconds of each of 7 others on 24 cores; nothing of one GPU, or of GPUs that do not wait."""
-    values = read_parameters().changed({"host_ms": 36.0})
+    values = read_parameters().changed({"process_ms": 36.0})
     cases = [CASE._replace(gpus=8, nodes=1), CASE, CASE._replace(gpus=1, nodes=1), CASE._replace(gpus=2, nodes=2)]
     columns = make_cases([*cases, CASE._replace(job=replace(JOB, sync="none"))])
     times = step_times(columns, values, np.ones(5))
-    assert times.host.tolist() == pytest.approx([0.0105, 0.0105, 0.0, 0.0, 0.0])
+    assert times.processes.tolist() == pytest.approx([0.0105, 0.0105, 0.0, 0.0, 0.0])
 
 
 def test_the_bytes_of_a_ring_travel_at_the_slowest_link() -> None:

@@ -216,8 +216,11 @@ def _read_joined(scenario: str | Path, overrides: Sequence[str], link: str) -> S
     from simcomm.nccl.clusters import NcclCluster
 
     assert isinstance(found.cluster, NcclCluster)
-    if link == "nvlink" and not found.cluster.system.nvlink:
-        raise InputError(f"--what-if link=nvlink: {found.cluster.title} has no NVLinks; there are pcie and host")
+    if link == "nvlink" and found.cluster.system.link == "pcie":
+        raise InputError(
+            f'--what-if link=nvlink: {found.cluster.title} joins its GPUs by PCIe (link = "pcie"); there are pcie and '
+            "host"
+        )
     table = "description" if found.cluster.system.preset in machine_entries() else "system"
     return read_spread_training(scenario, (*overrides, *(f"cluster.{table}.{change}" for change in LINKS[link])))
 
@@ -329,7 +332,20 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
         compute, lambda count: _of_nccl(spread, count), memory=memory, device=gpu or "a device",
         loader_rate=spread.loader_rate or 0.0, memory_bandwidth=bandwidth, input_bytes=spread.input_bytes,
         optimizer=spread.optimizer, precision=spread.precision, variable_batches=spread.variable_batches,
+        cores=_cores(spread),
     )  # fmt: skip
+
+
+def _cores(spread: SpreadTraining) -> int:
+    """Return the cores of a host of a NCCL cluster: of a machine of the catalogue also those of GPUs not used."""
+    from simcomm.cluster.presets import machine_entries
+    from simcomm.nccl.clusters import NcclCluster
+    from simcomm.nccl.machines import gpus_of_host
+    from simcomm.scaling.descriptions import CORES
+
+    assert isinstance(spread.cluster, NcclCluster)
+    system = spread.cluster.system
+    return CORES * (gpus_of_host(system.preset) if system.preset in machine_entries() else system.gpus)
 
 
 def _gpu_of(spread: SpreadTraining) -> str | None:

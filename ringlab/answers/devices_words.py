@@ -14,7 +14,7 @@ WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
     "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
     "input": "loading of samples", "copies": "passes over gradients",
-    "host": "processes that share a host's cores",
+    "processes": "waiting for the other GPUs' processes, which share a host's cores",
     "stragglers": "waiting for the slowest device", "compute": "computing",
     "contention": "links that traffic of a step shares",
 }  # fmt: skip

@@ -24,7 +24,7 @@ UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6
 PARTS = {
     "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
     "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers", "input": "loading",
-    "contention": "shared links", "host": "host",
+    "contention": "shared links", "processes": "processes",
 }  # fmt: skip
 
 

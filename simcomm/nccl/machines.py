@@ -42,6 +42,16 @@ def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
     return keys
 
 
+def gpus_of_host(preset: str) -> int:
+    """Return the GPUs of a host of a machine of the hardware catalogue, of which a system may use some.
+
+    >>> gpus_of_host("dgx-h100"), gpus_of_host("gb200-nvl72")
+    (8, 4)
+    """
+    entry = machine_entries()[preset]
+    return int(entry["gpus"]) // int(entry.get("boards", 1))
+
+
 def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
     """Return hosts, GPUs of each and, of a machine of several boards, the GPUs that NVLink joins. Raise InputError.
 

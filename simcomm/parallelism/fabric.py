@@ -13,6 +13,7 @@ from collectives.request import make_request
 from simcomm.cluster.cluster import Cluster
 from simcomm.parallelism.groups import Group
 from simcomm.scaling.parameters import read_parameters
+from simcomm.scaling.step import server_seconds
 from simcomm.simulate import run
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Fabric(Protocol):
     """What joins the devices."""
 
     kind: str  # of link that hidden communication takes from: nvlink, pcie, host, network; "" where it takes nothing
-    node: int  # devices on a host
+    node: int  # devices on a host, of those that are used
     nic: float  # bytes/s of a host's NICs
 
     @property
@@ -113,7 +114,7 @@ class NcclFabric:
     settings: "object | None" = None
     contention: frozenset[str] = frozenset()
     links: "StepLinks | None" = field(default=None, init=False)
-    _known: dict[tuple[str, float, Group], float] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, float, Group], float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         from simcomm.nccl.descriptions import System
@@ -182,19 +183,13 @@ class NcclFabric:
 
         assert isinstance(self.system, System)
         values, local, nodes = read_parameters(), min(self.node, group.size), -(-group.size // self.node)
-        is_spread = self.system.link != "pcie" or self.system.p2p
-        whole = 2 * nbytes * (group.size - 1)
-        if local == 1:
-            inside = 0.0
-        elif is_spread:
-            alone = link_kind(replace(self.system, nodes=1))
-            busbw = self._reached("all_reduce", Group(local)) * 1e9 / float(values[f"eff_{alone}"])
-            inside = whole / group.size / (float(values["ps_eff"]) * busbw)
-        else:
-            of_one = 2 * largest * (group.size - 1) / (float(values["ps_one_GBps"]) * 1e9)
-            paths = host_paths(self.system.layout, local)
-            inside = max(whole / (float(values["ps_GBps"]) * 1e9 * paths), of_one)
-        return Served(inside + (2 * nbytes * (nodes - 1) / nodes / self.nic if nodes > 1 else 0.0), is_spread)
+        kind = link_kind(replace(self.system, nodes=1))
+        seconds = server_seconds(
+            values, nbytes, largest, group.size, nodes, staged=kind == "host",
+            busbw=self._reached("all_reduce", Group(local)) * 1e9 / float(values[f"eff_{kind}"]),
+            paths=host_paths(self.system.layout, local), nic=self.nic or inf,
+        )  # fmt: skip
+        return Served(float(seconds), is_spread=kind != "host")
 
 
 def link_kind(system: "object") -> str:
@@ -217,7 +212,7 @@ class SimulatedFabric:
     algorithm: Algorithm | None = None  # of all_reduce; ring unless given
     calibration: Calibration | None = None
     links: "StepLinks | None" = None
-    _known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, int, Group], float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.kind = ""

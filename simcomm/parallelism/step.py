@@ -27,7 +27,7 @@ from simcomm.parallelism.within import Within, within_layers
 from simcomm.scaling.descriptions import CORES
 from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.step import FULL_NIC, USUAL_STEP, host_seconds
+from simcomm.scaling.step import FULL_NIC, USUAL_STEP, process_seconds
 
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end
 MOST_TASKS = 400_000  # of a step: a second or two
@@ -41,7 +41,7 @@ class StepParts:
     ``compute`` is of the device with most to do, with what is computed again; ``tensor`` and ``expert`` are collectives
     within layers; ``pipeline`` is waiting for other stages; ``sync`` what the data axis adds that nothing hides, and
     ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need,
-    and ``host`` is waiting for the processes that share a host's cores.
+    and ``processes`` is waiting for the other GPUs' processes, which share a host's cores.
     ``input`` is what loaders that are too slow add, ``contention`` what traffic that shares links does.
     """
 
@@ -56,7 +56,7 @@ class StepParts:
     stragglers: float = 0.0
     input: float = 0.0
     contention: float = 0.0
-    host: float = 0.0
+    processes: float = 0.0
 
     @property
     def total(self) -> float:
@@ -129,14 +129,14 @@ class StepPrediction:
         own = self.parts.compute + self.parts.optimizer
         added = self.parts.total - own
         least, most = max(0.0, self.parts.total / scaling - own), self.parts.total * scaling - own
-        return {
-            name: (value / alone, value * alone)
-            if name in NOT_A_BOTTLENECK
-            else (value * least / added, value * most / added)
-            if added > 0
-            else (0.0, 0.0)
-            for name, value in self.parts.as_dict().items()
-        }
+        few, many = (least / added, most / added) if added > 0 else (0.0, 0.0)
+        found = dict[str, tuple[float, float]]()
+        for name, value in self.parts.as_dict().items():
+            if name in NOT_A_BOTTLENECK:
+                found[name] = value / alone, value * alone
+            else:
+                found[name] = value * few, value * many
+        return found
 
     def _widths(self, coverage: float) -> tuple[float, float]:
         """Return half the intervals of the logarithms of what scaling loses and of the rate of one device."""
@@ -158,6 +158,7 @@ class StepModel:
     loader_rate: float = 0.0  # samples a second that a host's loaders make; 0: no limit
     variable_batches: bool = False  # of unequal work, as sentences of any length
     memory_bandwidth: float = 0.0  # bytes/s of a GPU whose copies and stragglers are reckoned with; 0: of neither
+    cores: int = 0  # of a whole host, of whose GPUs some may not be used; 0: so many a GPU that is used as is usual
     input_bytes: float | None = None  # of a sample as it is copied to a device; None: the profile's
 
     @property
@@ -260,9 +261,10 @@ class _Mesh:
 
     def _less_often(self, parts: StepParts) -> StepParts:
         """Return the mean step of local SGD, which averages after some steps only; ``contention`` is a mean already."""
-        every = self.form.sync_every
-        rare = {name: getattr(parts, name) / every for name in ("sync", "steal", "copies", "host")}
-        return replace(parts, **rare)
+        rare = ["sync", "steal", "copies"]
+        if self.form.data == self.devices:  # others exchange within layers, or between stages, in every step
+            rare.append("processes")
+        return replace(parts, **{name: getattr(parts, name) / self.form.sync_every for name in rare})
 
     def _with_loading(self, parts: StepParts) -> StepParts:
         """Return the step with what slow loaders add: the slower decides, as in the model of published trainings."""
@@ -336,7 +338,8 @@ class _Mesh:
                 unit = found.pop().joined(unit)
             found.append(unit)
         gradients, of_experts = self._gradients(times)
-        return Work(found, gradients, root, self._traffic, self._loaded, of_experts)
+        largest = max((layer.parameters for layer in self.profile.layers), default=0) * weight
+        return Work(found, gradients, root, self._traffic, self._loaded, of_experts, largest)
 
     @property
     def _gradient_item(self) -> int:
@@ -469,18 +472,20 @@ class _Mesh:
         form, counts = self.form, count_parameters(self.profile, self.form)
         changed = (counts.whole if form.form in WHOLE_STATES else counts.divided(form)) / form.pipeline
         optimizer = self.compute.optimizer * changed / self.model.profile.parameters
-        copies = host = stragglers = 0.0
+        copies = processes = stragglers = 0.0
         if self.model.memory_bandwidth and self.devices > 1:
             values = read_parameters()
             if form.data > 1:
                 exchanged = counts.shared + (counts.expert if form.data > form.expert else 0.0)
                 passed = self._gradient_item * exchanged / form.pipeline
                 copies = values["copy_passes"] * passed / self.model.memory_bandwidth
-                host = float(host_seconds(values, min(self.fabric.node, self.devices), CORES * self.fabric.node))
+            if form.form != "data_parallel":  # which is one process for all GPUs
+                cores = self.model.cores or CORES * self.fabric.node
+                processes = float(process_seconds(values, min(self.fabric.node, self.devices), cores))
             stragglers = self._straggling(values, compute + optimizer)
         return StepParts(
             compute, optimizer, inside, 0.0, waited, sync.exposed, steal, copies, stragglers,
-            contention=sync.delay.seconds, host=host,
+            contention=sync.delay.seconds, processes=processes,
         )  # fmt: skip
 
 

@@ -56,7 +56,8 @@ class Work:
 
     The parameters of the ``root`` are those of no unit: they are gathered once, and kept until backward is through.
     ``within`` is the traffic of collectives within layers, and ``loading`` the bytes of samples copied to the device.
-    The gradients ``of_experts`` are averaged among the devices that have the same experts.
+    The gradients ``of_experts`` are averaged among the devices that have the same experts; ``largest`` are the bytes of
+    the parameters of the layer with most.
     """
 
     units: Sequence[Unit]
@@ -65,6 +66,7 @@ class Work:
     within: Traffic | None = None
     loading: float = 0.0
     of_experts: Sequence[Gradient] = ()
+    largest: float = 0.0
 
     def slowed(self, forward: float, backward: float) -> "Work":
         """Return the work with computing that takes so many times as long; collectives within layers do not."""
@@ -311,7 +313,7 @@ def _there_and_back(work: Work, form: Parallelism, groups: DataGroups) -> SyncTi
         sum(getattr(unit, name) for unit in units) for name in ("parameter_bytes", "gradient_bytes")
     )
     if form.form == "parameter_server":
-        served = groups.fabric.serve(parameters, max(unit.parameter_bytes for unit in units), groups.whole)
+        served = groups.fabric.serve(parameters, work.largest, groups.whole)
         there = back = served.seconds / 2
         kinds = ("all_gather", "reduce_scatter") if served.is_spread else ("broadcast", "reduce")
     else:

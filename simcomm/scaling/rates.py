@@ -41,7 +41,7 @@ class Parts:
     compute: float
     jitter: float
     copies: float
-    host: float
+    processes: float
     exposed: float
     steal: float
     contention: float
@@ -60,7 +60,7 @@ class Parts:
     def bottleneck(self) -> tuple[str, float]:
         """What takes most beside computing, and its share of the step. ``communication``: exposed and steal."""
         shares = {"communication": self.exposed + self.steal, "copies": self.copies, "stragglers": self.jitter,
-                  "contention": self.contention, "host": self.host, "input": self.input}  # fmt: skip
+                  "contention": self.contention, "processes": self.processes, "input": self.input}  # fmt: skip
         name = max(shares, key=lambda key: shares[key])
         return name, shares[name] / self.total
 
@@ -99,7 +99,7 @@ def predict_rate(
     ``gpu`` is needed for what is no machine of the catalogue. Raises InputError.
 
     >>> found = predict_rate("ResNet-50", "dgx-a100", 8, 1, 2470.0, batch=256)
-    >>> found.efficiency < 1, found.parts.bottleneck[0] in ("communication", "copies", "stragglers", "host", "input")
+    >>> found.efficiency < 1, found.parts.bottleneck[1] < 0.1
     (True, True)
     """
     whole = _job(job, batch)

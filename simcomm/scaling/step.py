@@ -2,10 +2,11 @@
 
 A GPU alone takes t1 a step. On N GPUs a step takes
 
-    t1 (1 + jitter g(N)) + copies + host + communication that backward does not hide + what the rest takes from backward
+    t1 (1 + jitter g(N)) + copies + processes + communication that backward does not hide
+        + what the rest takes from backward
 
-where g(N) is the mean of the greatest of N draws of a normal distribution, as all wait for the slowest. ``host`` is
-work of the processes that share a node's cores: with n GPUs on it, a step waits for n - 1 others. The buckets of
+where g(N) is the mean of the greatest of N draws of a normal distribution, as all wait for the slowest.
+``processes`` share a node's cores: with n GPUs on it, a step waits for the work of n - 1 others. The buckets of
 DistributedDataParallel travel one after the other, each when it is full, as in ``simcomm.overlap``. While K seconds of
 them travelled, backward lost steal x K; so bucket b, full at the share ready[b] of a backward of T seconds, ends no
 earlier than ready[b] T + steal K[b] + c[b], and behind it all that follow:
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcomm.scaling.cases import LINK_KINDS, LOADERS, SYNCS, Cases, Floats
 from simcomm.scaling.intervals import Shares
@@ -28,21 +30,21 @@ USUAL_STEP = 0.2  # s
 FULL_NIC = 12.5e9  # bytes/s of a NIC from which on communication takes as much from backward as it can
 DDP, AFTER, PS, NONE = range(len(SYNCS))
 NVLINK, PCIE, HOST, NETWORK = range(len(LINK_KINDS))
-PARTS = ("compute", "jitter", "copies", "host", "exposed", "steal", "contention", "input")
+PARTS = ("compute", "jitter", "copies", "processes", "exposed", "steal", "contention", "input")
 
 
 @dataclass(frozen=True)
 class StepTimes:
     """Seconds of a step by what they go to; arrays of one length. ``input``: what loaders add.
 
-    ``host`` is what the processes of a node's other GPUs add, ``contention`` what batches do that are copied over the
+    ``processes`` is what those of a node's other GPUs add, ``contention`` what batches do that are copied over the
     links of the exchange.
     """
 
     compute: Floats
     jitter: Floats
     copies: Floats
-    host: Floats
+    processes: Floats
     exposed: Floats
     steal: Floats
     contention: Floats
@@ -74,20 +76,20 @@ def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> Step
     exposed, steal, contention = exchanged
     passes = cases.gradient_bytes * values["copy_passes"] / cases.memory
     copies = np.where(several, passes, 0.0)
-    host = np.where(several, host_seconds(values, cases.gpus / cases.nodes, cases.cores), 0.0)
+    processes = np.where(several, process_seconds(values, cases.gpus / cases.nodes, cases.cores), 0.0)
     spread = np.where(cases.variable, values["jitter_variable"], values["jitter"])
     # What differs from step to step averages out in a long one.
     steps = (USUAL_STEP / np.maximum(USUAL_STEP, alone)) ** 0.5
     jitter = alone * (spread * cases.slowest + values["jitter_nodes"] * steps * cases.slowest_node)
-    on_gpus = alone + jitter + copies + host + exposed + steal + contention
+    on_gpus = alone + jitter + copies + processes + exposed + steal + contention
     loading = _loading(cases, values)
     total = (on_gpus ** values["input_power"] + loading ** values["input_power"]) ** (1 / values["input_power"])
-    return StepTimes(alone, jitter, copies, host, exposed, steal, contention, np.maximum(total - on_gpus, 0.0))
+    return StepTimes(alone, jitter, copies, processes, exposed, steal, contention, np.maximum(total - on_gpus, 0.0))
 
 
-def host_seconds(values: Mapping[str, float], gpus: Floats | float, cores: Floats | float) -> Floats | float:
+def process_seconds(values: Mapping[str, float], gpus: Floats | float, cores: Floats | float) -> Floats | float:
     """Return how long a step waits for the processes of a node's other GPUs, which share its cores."""
-    return values["host_ms"] / 1e3 * (gpus - 1) / cores
+    return values["process_ms"] / 1e3 * (gpus - 1) / cores
 
 
 def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> tuple[Floats, Floats, Floats]:
@@ -107,7 +109,10 @@ def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> 
     later = np.where(overlapped, np.maximum(later, 0.0), np.where(cases.sync == AFTER, delay, 0.0))
     exposed = np.clip((end - backward - steal * whole) / (1 - steal), 0.0, whole)
     taken = steal * (whole - exposed)
-    served = _server_seconds(cases, values)
+    served = server_seconds(
+        values, cases.gradient_bytes, cases.largest, cases.gpus, cases.nodes, staged=cases.staged, busbw=cases.busbw,
+        paths=cases.ps_paths, nic=cases.nic,
+    )  # fmt: skip
     after = np.where(cases.sync == PS, served, whole)
     return np.where(overlapped, exposed, after), np.where(overlapped, taken, 0.0), later
 
@@ -155,18 +160,31 @@ def bucket_seconds(cases: Cases, values: Mapping[str, float]) -> Floats:
     return np.where(cases.buckets > 0, cases.buckets * each_byte[:, None] + each_bucket[:, None], 0.0)
 
 
-def _server_seconds(cases: Cases, values: Mapping[str, float]) -> Floats:
-    """Return what fetching weights and sending gradients takes with a parameter server on the node.
+def server_seconds(
+    values: Mapping[str, float],
+    nbytes: Floats | float,
+    largest: Floats | float,
+    gpus: Floats | float,
+    nodes: Floats | float,
+    *,
+    staged: NDArray[np.bool_] | bool,
+    busbw: Floats | float,
+    paths: Floats | float,
+    nic: Floats | float,
+) -> Floats:
+    """Return what fetching ``nbytes`` of weights and sending as many of gradients takes with a parameter server.
 
-    GPUs that reach each other hold an equal share of the variables each, so that all links work at once. Otherwise all
-    goes through the host's memory, over ``ps_paths`` paths, and what belongs to the largest layer from one GPU.
+    GPUs that reach each other hold an equal share of the variables each, so that all links work at once. Where all is
+    ``staged`` it goes through the host's memory, over so many ``paths``, and what belongs to the ``largest`` layer from
+    one GPU. Bandwidths are bytes/s.
     """
-    there = 2 * cases.gradient_bytes * (cases.gpus - 1)
-    spread = there / cases.gpus / (values["ps_eff"] * cases.busbw)
-    largest = 2 * cases.largest * (cases.gpus - 1) / (values["ps_one_GBps"] * 1e9)
-    staged = np.maximum(there / (values["ps_GBps"] * 1e9 * cases.ps_paths), largest)
-    between = np.where(cases.nodes > 1, 2 * cases.gradient_bytes * (cases.nodes - 1) / cases.nodes / cases.nic, 0.0)
-    found: Floats = np.where(cases.staged, staged, spread) + between
+    there = 2 * nbytes * (gpus - 1)
+    spread = there / gpus / (values["ps_eff"] * busbw)
+    of_one = 2 * largest * (gpus - 1) / (values["ps_one_GBps"] * 1e9)
+    through_host = np.maximum(there / (values["ps_GBps"] * 1e9 * paths), of_one)
+    inside = np.where(staged, through_host, spread)
+    between = np.where(nodes > 1, 2 * nbytes * (nodes - 1) / nodes / nic, 0.0)
+    found: Floats = np.where(gpus == nodes, 0.0, inside) + between
     return found
 
 
