@@ -5,7 +5,7 @@ A mesh has ``data`` x ``tensor`` x ``pipeline`` devices; those of ``tensor`` are
 
 * ``ddp``: every device has all parameters; gradients are averaged in buckets while backward goes on;
 * ``parameter_server``: weights are fetched from the devices that serve them before a step, and gradients are sent
-  there behind backward;
+  there after backward;
 * ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``);
 * ``zero1``, ``zero2``, ``zero3``: optimizer states, gradients too, parameters too are divided among the devices
   (Rajbhandari et al., https://arxiv.org/abs/1910.02054);

@@ -36,7 +36,11 @@ SMALLEST = {  # what makes each of them take seconds
     "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
 }
 MINUTES = {"forms.py"}  # too long for the suite
-FOR_GPUS = {"gpu.py", "gpu_wheels.py", "data_parallel.py", "lent_gpu.py"}  # theirs are elsewhere
+FOR_GPUS = {  # tested in other files, as they need a GPU or a profile of one
+    "gpu.py", "gpu_wheels.py",  # test_gpu_ready.py
+    "data_parallel.py",  # test_data_parallel.py
+    "other_gpus.py",  # test_scaling_one_gpu.py
+}  # fmt: skip
 
 
 def benchmark(name: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -23,6 +23,7 @@ from realcomm.profiling.shipped import TORCHVISION
 from realcomm.profiling.traced import measured_by_profiler
 from realcomm.profiling.transformers import TRANSFORMERS
 from ringlab.answers.model_profiling import profile_model
+from simcomm.parallelism.compute import as_measured
 
 SMALL = "gpt:layers=2,width=8,heads=2,context=16,vocabulary=100"
 
@@ -183,6 +184,9 @@ def test_times_come_from_torchs_profiler(tmp_path: Path) -> None:
     assert sum(measured.forward) == pytest.approx(100e-6)
     assert sum(measured.backward) == pytest.approx(200e-6)
     assert (measured.optimizer, measured.step) == (pytest.approx(50e-6), pytest.approx(350e-6))
+    assert measured.precision == ""
+    source = as_measured(replace(profile, measured=(measured,))).source
+    assert source == "measured on some GPU, batches of 8 in an unknown precision"
 
 
 def test_times_of_a_gpu_are_those_of_its_kernels(tmp_path: Path) -> None:

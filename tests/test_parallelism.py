@@ -355,6 +355,9 @@ def test_ddp_is_as_the_model_that_is_fitted_to_published_trainings() -> None:
 
 
 def test_what_is_not_predicted_is_refused() -> None:
+    relu = ModelProfile("relu", "4", 4, "test", (Layer("a", "ReLU", "a", (), 1, 1, 1, 1, 1, 1, 1),))
+    with pytest.raises(InputError, match="the profile of 'relu' has no parameters; give a model that is trained"):
+        StepModel(at_rate(relu, 1.0), lambda _: Counted()).predict(Parallelism(), 8, 8)
     with pytest.raises(InputError, match="take zero1, or pipeline = 1"):
         predict(Counted(), Parallelism(form="fsdp", pipeline=2))
     with pytest.raises(InputError, match="6 microbatches are not divided by the 4 stages"):

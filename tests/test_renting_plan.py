@@ -229,6 +229,20 @@ def test_models_that_are_not_shipped_are_planned(scenario: str, tmp_path: Path) 
         ringlab.plan(scenario, "training.model=mine.py:none")
 
 
+def test_an_image_shape_is_of_a_model_that_can_be_followed(scenario: str) -> None:
+    small = [
+        ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]", today=TODAY)
+        for name in ("resnet50", "ResNet-50")
+    ]
+    assert small[0].model == small[1].model == "resnet50"
+    assert small[0].choices == small[1].choices
+    for name in ("GNMT", "BERT-base", "gpt2-xl"):
+        with pytest.raises(InputError, match=f"training: image_shape beside model '{name}', .*; leave it out"):
+            ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]")
+    with pytest.raises(InputError, match=r"training: image_shape beside parameters, .*; leave one of the two out"):
+        ringlab.plan(scenario, "training.parameters=1000000", "training.image_shape=[3,64,64]")
+
+
 def test_a_profile_of_one_gpu_is_as_good_as_its_rate(scenario: str, tmp_path: Path) -> None:
     profile = find_model_profile("resnet50")
     none = tuple(0.0 for _ in profile.layers)

@@ -249,10 +249,20 @@ def test_another_algorithm_gets_as_many_elements_as_it_can_work_on():
     assert request.with_algorithm(sixteen, 4).elements == 248
 
 
-@pytest.mark.parametrize(("collective", "nbytes"), [("all_gather", 4), ("all_to_all", 8191)])
-def test_a_size_of_which_nccl_leaves_nothing_is_refused_as_it_was_given(collective: str, nbytes: int) -> None:
-    said = rf"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least 8192, an element for each rank"
+@pytest.mark.parametrize(
+    ("collective", "nbytes", "least", "what"),
+    [
+        ("all_gather", 4, 8192, "an element for each rank"),
+        ("all_to_all", 8191, 8192, "an element for each rank"),
+        ("reduce_scatter", 8191, 8192, "an element for each rank"),
+        ("all_reduce", 3, 4, "one element"),
+        ("broadcast", 0, 4, "one element"),
+    ],
+)
+def test_a_size_of_which_nccl_leaves_nothing_is_refused_as_it_was_given(
+    collective: str, nbytes: int, least: int, what: str
+) -> None:
+    said = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {what}"
     with pytest.raises(InputError, match=said):
         make_request(nccl(collective), 2048, nbytes)
-    assert make_request(nccl(collective), 2048, 8192).nbytes == 8192
-    assert make_request(nccl("all_reduce"), 2048, 4).elements == 1
+    assert make_request(nccl(collective), 2048, least).nbytes == least

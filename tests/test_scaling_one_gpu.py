@@ -156,7 +156,7 @@ def test_what_no_gpu_does_is_refused(known: dict[str, float]) -> None:
 
 def test_a_profile_of_one_gpu_tells_of_others_of_which_nothing_else_is_seen() -> None:
     """Twice the measured rate moves every prediction up; the measured type is not among the rows."""
-    script = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "lent_gpu.py"))
+    script = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "other_gpus.py"))
     rows = []
     for seconds in (0.25, 0.125):
         profile = find_model_profile("resnet50")
@@ -169,3 +169,6 @@ def test_a_profile_of_one_gpu_tells_of_others_of_which_nothing_else_is_seen() ->
     assert all(row.low < row.predicted < row.high for row in slow)
     stated = {row.gpu: row for row in slow if row.published is not None}
     assert stated["RTX 4090"].error == pytest.approx(stated["RTX 4090"].predicted / stated["RTX 4090"].published - 1)
+    unknown = replace(profile, measured=(measured._replace(precision=""),))
+    with pytest.raises(InputError, match=r"mine\.json: its times are of an unknown precision"):
+        script["compare"](unknown, "mine.json")

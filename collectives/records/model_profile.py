@@ -58,7 +58,7 @@ class Measured(NamedTuple):
 
     device: str
     batch_size: int
-    precision: str
+    precision: str  # "" where it is not known, as of a trace of torch's profiler
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     optimizer: float
@@ -66,6 +66,11 @@ class Measured(NamedTuple):
     step: float
     source: str
     threads: int = 0  # of a processor; 0 of a GPU, and where it is not known
+
+    @property
+    def said_precision(self) -> str:
+        """The precision as a sentence has it behind "in"."""
+        return self.precision or "an unknown precision"
 
 
 class TransformerShape(NamedTuple):

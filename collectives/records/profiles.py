@@ -71,7 +71,10 @@ class Profile(NamedTuple):
 
 
 class PhaseTimes(NamedTuple):
-    """Seconds of each phase, step by step, and the GPU whose own they are; "" where they are of the host."""
+    """Seconds of each phase, step by step, and the GPU whose own they are.
+
+    ``gpu`` is "" where they are of the host, and where they are of a GPU that the file does not name.
+    """
 
     seconds: dict[str, list[float]]
     gpu: str

@@ -25,6 +25,6 @@ def measured_by_profiler(path: Path | str, profile: ModelProfile, batch_size: in
     work = {name: profile.work(is_backward=name == "backward") for name in ("forward", "backward")}
     forward, backward = ([middle[name] * each / sum(work[name]) for each in work[name]] for name in work)
     return Measured(
-        times.gpu or device, batch_size, "the trace's precision", tuple(forward), tuple(backward), middle["optimizer"],
+        times.gpu or device, batch_size, "", tuple(forward), tuple(backward), middle["optimizer"],
         0.0, sum(middle.values()), f"torch's profiler, median of {len(found['backward'])} steps: {Path(path).name}",
     )  # fmt: skip

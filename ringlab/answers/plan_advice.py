@@ -1,10 +1,13 @@
 """The advice of a plan in words: what to rent, how sure that is, and what to measure first."""
 
+from math import floor, log10
+
 from simcomm.renting.measuring import MINUTES, Worth, half_width
 from simcomm.renting.plan import Plan
 from simcomm.renting.quotes import Choice
 
 SHARE = 0.8  # of the intervals
+LEAST_DOLLARS = 1e-6
 UNSURE = 0.9  # of the first being cheaper than its rival: below it the advice is to measure first
 
 
@@ -38,11 +41,15 @@ def named(choice: Choice) -> str:
 def format_dollars(value: float) -> str:
     """Return an amount with cents below a hundred dollars, and without above; of less than a cent two digits.
 
-    >>> format_dollars(46.304), format_dollars(1234.5), format_dollars(0.00135)
-    ('$46.30', '$1,234', '$0.0014')
+    >>> format_dollars(46.304), format_dollars(1234.5), format_dollars(0.00135), format_dollars(0.00001)
+    ('$46.30', '$1,234', '$0.0014', '$0.000010')
+    >>> format_dollars(1e-9)
+    'under $0.000001'
     """
+    if 0 < value < LEAST_DOLLARS:
+        return f"under ${LEAST_DOLLARS:f}"
     if 0 < value < 0.01:
-        return f"${value:.2g}"
+        return f"${value:.{1 - floor(log10(value))}f}"
     return f"${value:,.2f}" if value < 100 else f"${value:,.0f}"
 
 

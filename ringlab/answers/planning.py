@@ -32,7 +32,7 @@ from simcomm.renting.predicting import Predicting, Question, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
 from simcomm.scaling.descriptions import Job, is_half
-from simcomm.scaling.models import even_model, find_model, models
+from simcomm.scaling.models import PROFILES, even_model, find_model, models
 
 if TYPE_CHECKING:
     from scenarios.plan_form import PlanForm, PlanScenarioForm, PlanTrainingForm
@@ -264,13 +264,22 @@ def make_job(form: "PlanScenarioForm", folder: Path) -> Job:
 
 
 def _model(training: "PlanTrainingForm", folder: Path) -> ModelProfile:
+    shape = tuple(training.image_shape) or None
     if training.parameters is not None:
+        if shape is not None:
+            raise InputError("image_shape beside parameters, from which the work is guessed; leave one of the two out")
         return even_model(training.model, training.parameters)
-    known, shape = {_plain(name): name for name in models()}, tuple(training.image_shape) or None
-    name = known.get(_plain(training.model), training.model)
-    if shape is None and (name in known.values() or name.lower() in shipped_model_profiles()):
-        return find_model(name)
-    return follow_model(training.model, folder, shape)
+    known = {_plain(name): name for name in models()}
+    name, shipped = known.get(_plain(training.model), training.model), shipped_model_profiles()
+    followed = PROFILES.get(name, name.lower() if name.lower() in shipped else training.model)
+    if name in known.values() or followed in shipped:
+        if shape is None:
+            return find_model(name)
+        if followed not in shipped or find_model(name).shape is not None:
+            raise InputError(
+                f"image_shape beside model {quote(training.model)}, whose samples are its own; leave it out"
+            )
+    return follow_model(followed, folder, shape)
 
 
 def _plain(name: str) -> str:

@@ -121,8 +121,8 @@ def check_profile(profile: ModelProfile, training: Training, where: str) -> Meas
         )
     if (one.batch_size, one.precision) != (training.batch_size, training.precision):
         raise InputError(
-            f"profile {where} is of batches of {one.batch_size} in {one.precision}, and the scenario has batches of "
-            f"{training.batch_size} in {training.precision}; {make}"
+            f"profile {where} is of batches of {one.batch_size} in {one.said_precision}, and the scenario has batches "
+            f"of {training.batch_size} in {training.precision}; {make}"
         )
     if one.threads != threads:
         said = f"{one.threads} threads" if one.threads else "no processor whose threads are known"

@@ -30,7 +30,7 @@ def show_profile(answer: ProfileAnswer, console: Console) -> None:
     if measured is not None:
         rate = measured.batch_size / measured.step if measured.step else 0.0
         console.print(
-            f"A batch of {measured.batch_size} in {measured.precision} on {measured.device}: forward "
+            f"A batch of {measured.batch_size} in {measured.said_precision} on {measured.device}: forward "
             f"{format_time(sum(measured.forward))}, backward {format_time(sum(measured.backward))}, optimizer "
             f"{format_time(measured.optimizer)}"
             + (f", loading {format_time(measured.loading)}" if measured.loading else "")

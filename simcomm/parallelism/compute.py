@@ -62,7 +62,7 @@ def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
         )
     one: Measured = found[-1]
     forward, backward = (tuple(each / one.batch_size for each in times) for times in (one.forward, one.backward))
-    source = f"measured on {one.device}, batches of {one.batch_size} in {one.precision}"
+    source = f"measured on {one.device}, batches of {one.batch_size} in {one.said_precision}"
     return Compute(profile, forward, backward, one.optimizer, source, MEASURED_SPREAD)
 
 

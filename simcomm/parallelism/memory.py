@@ -123,7 +123,9 @@ def memory_of(
 
 
 def check_form(profile: ModelProfile, parallelism: Parallelism) -> None:
-    """Raise InputError for a form that the model cannot have."""
+    """Raise InputError for a form that the model cannot have, and for a model without parameters."""
+    if not profile.parameters:
+        raise InputError(f"the profile of {quote(profile.model)} has no parameters; give a model that is trained")
     shape = profile.shape
     if shape is None and (parallelism.tensor > 1 or parallelism.experts):
         asked = "tensor" if parallelism.tensor > 1 else "experts"

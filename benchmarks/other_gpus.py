@@ -2,7 +2,7 @@
 
     ringlab profile resnet50 --device cuda --batch-size 128 --precision fp16 -o resnet50.json
     ringlab profile resnet34 --device cuda --batch-size 128 --precision fp16 -o resnet34.json
-    python benchmarks/lent_gpu.py resnet50.json resnet34.json [-o FILE]
+    python benchmarks/other_gpus.py resnet50.json resnet34.json [-o FILE]
 
 Each type is predicted from the profile's rate and from published rates of all other types, none of its own. Of a model
 that no source has on one GPU the predictions stand alone.
@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.records.model_profile import ModelProfile, read_model_profile
 from simcomm.parallelism.compute import measured_rate
@@ -38,9 +39,13 @@ class Row(NamedTuple):
 
 
 def compare(profile: ModelProfile, where: str) -> list[Row]:
-    """Return a row for each type of GPU of which there are published rates. Raise InputError without times of a GPU."""
+    """Return a row for each type of GPU of which there are published rates. Raise InputError without times of a GPU in
+    a precision that is known.
+    """
     measured, rate = measured_rate(profile, where)
     batch, precision = profile.measured[-1].batch_size, profile.measured[-1].precision
+    if not precision:
+        raise InputError(f"{where}: its times are of an unknown precision; profile the model on a GPU, without --trace")
     known = {series_gpu(measured): rate}
     names = [name for name, shipped in PROFILES.items() if shipped == profile.model]
     model = find_model(names[0]) if names else profile
