@@ -306,17 +306,17 @@ def test_a_copy_of_a_simulated_network_with_another_algorithm_is_asked_anew() ->
 
 
 @pytest.mark.parametrize(
-    ("form", "waits"),
+    "form",
     [
-        (Parallelism(), True), (Parallelism(tensor=8), True), (Parallelism(pipeline=8, microbatches=8), True),
-        (Parallelism(form="parameter_server"), True), (Parallelism(form="data_parallel"), False),
+        Parallelism(), Parallelism(tensor=8), Parallelism(pipeline=8, microbatches=8),
+        Parallelism(form="parameter_server"), Parallelism(form="data_parallel"),
     ],
 )  # fmt: skip
-def test_a_step_waits_for_other_processes_unless_there_are_none(form: Parallelism, waits: bool) -> None:
-    """Seven others on eight cores; ``nn.DataParallel`` is one process for all GPUs."""
+def test_a_step_of_every_form_waits_for_what_shares_its_cores(form: Parallelism) -> None:
+    """Seven others on eight cores."""
     model = StepModel(at_rate(alike(), 1.0), lambda _: Counted(), memory_bandwidth=1e12, cores=8)
     of_each = read_parameters()["process_ms"] / 1e3 / 8
-    assert model.predict(form, 8, 8).parts.processes == pytest.approx(7 * of_each * waits)
+    assert model.predict(form, 8, 8).parts.processes == pytest.approx(7 * of_each)
 
 
 def test_local_sgd_waits_for_processes_where_it_exchanges() -> None:

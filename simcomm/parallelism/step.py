@@ -479,9 +479,9 @@ class _Mesh:
                 exchanged = counts.shared + (counts.expert if form.data > form.expert else 0.0)
                 passed = self._gradient_item * exchanged / form.pipeline
                 copies = values["copy_passes"] * passed / self.model.memory_bandwidth
-            if form.form != "data_parallel":  # which is one process for all GPUs
-                cores = self.model.cores or CORES * self.fabric.node
-                processes = float(process_seconds(values, min(self.fabric.node, self.devices), cores))
+            # also of ``data_parallel``: its one process launches for all GPUs, as TensorFlow's to which this is fitted
+            cores = self.model.cores or CORES * self.fabric.node
+            processes = float(process_seconds(values, min(self.fabric.node, self.devices), cores))
             stragglers = self._straggling(values, compute + optimizer)
         return StepParts(
             compute, optimizer, inside, 0.0, waited, sync.exposed, steal, copies, stragglers,
