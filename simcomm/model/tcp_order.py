@@ -1,6 +1,7 @@
 """Who is first of what happens on TCP connections at one instant, the same in both engines; and how large segments are.
 
-Each event has a whole number, lower ones first: ranks that ask for a core; messages and notices that come into their
+Each event has a whole number, lower ones first: ranks that have spent the time that something takes them; ranks that
+ask for a core; messages and notices that come into their
 streams, in the order in which their rank was ready for them; segments that leave their first link, and segments, by
 stream and by their number in it; and items that a rank gets to know of, by their last segment.
 """
@@ -10,9 +11,19 @@ from collections.abc import MutableSequence
 MESSAGE_HEADER = 48.0  # bytes before each message, and of a notice: six words of gloo (transport/tcp/pair.h)
 SEGMENT_PACKETS = 8  # packets that links serve together: so large a share of a window hides no interleaving
 # Above simpy's own, and each above those before.
+SPENDING = 2
 CORE, ENTRY, PASSING, SEGMENT, ARRIVAL = 1 << 20, 1 << 40, 1 << 60, 1 << 61, 1 << 62
 MOST_ENTRIES = 1 << 32  # of a rank
 MOST_SEGMENTS = 1 << 40  # of a stream
+
+
+def spending_order(rank: int) -> int:
+    """Return the order in which ranks are through with what took them time; the kernel has the rank itself.
+
+    >>> spending_order(0) < spending_order(1) < core_order(0)
+    True
+    """
+    return SPENDING + rank
 
 
 def core_order(rank: int) -> int:

@@ -21,7 +21,7 @@ from collectives.step import SEND, Step
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import Link
-from simcomm.model.tcp_order import MESSAGE_HEADER, core_order, entry_order, serve_core
+from simcomm.model.tcp_order import MESSAGE_HEADER, core_order, entry_order, serve_core, spending_order
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_tcp_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.tcp_streams import Alarm, Item, ShapedLink, Stream
@@ -91,13 +91,13 @@ class TcpSimulation(Simulation):
         """
         site = Site(index, rank, step.channel, step.step.number)
         if self.terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
-            yield self.env.timeout(self.terms.exchange_overhead)
+            yield Alarm(self.env, self.terms.exchange_overhead, spending_order(rank))
         transfers = (*step.receives, *step.step.sends, *step.early_receives)
         if (held := start + len(transfers) * self.terms.post_cpu) > 0:
             yield from self._occupy(rank, start + self.terms.post_cpu, held)
         for place, transfer in enumerate(transfers):
             if place and self.terms.post_cpu > 0:
-                yield self.env.timeout(self.terms.post_cpu)
+                yield Alarm(self.env, self.terms.post_cpu, spending_order(rank))
             half = TcpHalf(transfer, site, self.env.event())
             self._halves[transfer] = half
             if transfer.operation.kind is SEND:
@@ -140,7 +140,8 @@ class TcpSimulation(Simulation):
     def _occupy(self, rank: int, seconds: float, held: float) -> Process:
         """Let a rank's thread take so many seconds of a core, when one is free; the core is ``held`` for it longer."""
         yield Alarm(self.env, 0.0, core_order(rank))
-        yield self.env.timeout(serve_core(self._cores, self.env.now, held) - (held - seconds) - self.env.now)
+        end = serve_core(self._cores, self.env.now, held) - (held - seconds)
+        yield Alarm(self.env, end - self.env.now, spending_order(rank))
 
     def _post_send(self, half: TcpHalf, lane: Lane) -> None:
         """Send at once if the receiver's notice is there, else when it comes."""
