@@ -3,13 +3,15 @@
 import gc
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from command_line import Ringlab, in_this_process
 
+from collectives.errors import RunFailed
 from collectives.workload import Training
 from realcomm.training.preloading import preload_for
 
@@ -20,6 +22,8 @@ gc.set_threshold(100_000)  # what thousands of tests and their imports hold is n
 # How long an example takes is up to what else the machine does.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
+
+NOT_BORNE = "this machine is busy or does not bear this rate"  # as `realcomm.emulation.builder` says
 
 preload_for([Training(None)])  # one server has the ranks of all tests, whichever is the first to launch some
 
@@ -34,6 +38,17 @@ def ringlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "160")
     return in_this_process(monkeypatch, capsys)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Skip a test that emulates a network where other work has kept the machine from giving its rates meanwhile."""
+    try:
+        return (yield)
+    except (RunFailed, AssertionError) as error:
+        if item.get_closest_marker("namespaces") is not None and NOT_BORNE in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -288,11 +288,17 @@ def test_nothing_is_left_however_the_launcher_ends(namespaces: None, number: sig
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(TESTS.parent)}
     call = [sys.executable, str(script)]
-    with subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as done:
+    errors = tmp_path / "errors"
+    with (
+        errors.open("w", encoding="utf-8") as told,
+        subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=told, text=True) as done,
+    ):
         assert done.stdout is not None
         names = {int(word) for word in done.stdout.readline().split()}
         folder = Path(done.stdout.readline().rstrip("\n"))  # of the server that ranks are forked from
-        assert done.stdout.readline() == "at work\n" and folder.is_dir()
+        if done.stdout.readline() != "at work\n":
+            raise RunFailed(errors.read_text(encoding="utf-8"))
+        assert folder.is_dir()
         assert len(names) == 3 and len(users_of(names)) >= 4
         done.send_signal(number)
         done.wait(20)
@@ -334,6 +340,8 @@ def test_run_says_that_its_figures_are_of_the_emulated_cluster(namespaces: None,
         done = ringlab("run", "emulated/star4", "--emulate", *sizes, "--json", "-")
         if "does not bear" not in done.err:
             break
+    else:
+        raise RunFailed(done.err)
     assert done.status == 0, done.err
     answer = json.loads(done.out)
     assert answer["emulated"] is True and [row["algorithm"] for row in answer["collectives"]] == ["ring"]
