@@ -112,7 +112,7 @@ def first_peers(algorithm: Algorithm, world_size: int, root: int, rank: int) -> 
     """
     peers, number = set[int](), 0
     try:
-        for step in chain.from_iterable(make_call(algorithm, world_size, root).run(rank)):
+        for step in chain.from_iterable(make_call(algorithm, world_size, root).run_alone(rank)):
             peers.update(op.peer for op in step if op.kind == Kind.SEND)
             number += len(step)
             if number > FIRST_OPERATIONS:
