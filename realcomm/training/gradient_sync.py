@@ -144,9 +144,9 @@ def named_parameters(model: nn.Module) -> NamedParameters:
 
 
 def lay_out(parameters: list[nn.Parameter], buffer: torch.Tensor) -> None:
-    """Make each parameter's gradient a view of its piece of a flat buffer, one after the other."""
+    """Make each parameter's gradient a view of its piece of a flat buffer, in the layout of the parameter."""
     for parameter, piece in zip(parameters, buffer.split([each.numel() for each in parameters]), strict=True):
-        parameter.grad = piece.view_as(parameter)
+        parameter.grad = piece.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 
 
 no_sync = GradientSync()  # of a rank that trains alone

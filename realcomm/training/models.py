@@ -24,9 +24,18 @@ def build_model(training: Training, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=()):  # leaves the caller's random numbers as they are
         torch.manual_seed(seed)
         model = _build_by_file(training) if is_file_reference(training.model) else build_resnet(training)
+    _store_repeats(model)
     if training.sync_batch_norm:
         model = synchronise_batch_norm(model)
     return model.to(own_device())
+
+
+def _store_repeats(model: nn.Module) -> None:
+    """Give buffers that ``expand`` made memory for each element, without which nothing can be copied into them."""
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if any(stride == 0 and size > 1 for size, stride in zip(buffer.shape, buffer.stride(), strict=True)):
+                setattr(module, name, buffer.contiguous())
 
 
 def build_resnet(training: Training) -> nn.Module:
@@ -42,11 +51,17 @@ def build_resnet(training: Training) -> nn.Module:
 
 
 def _build_by_file(training: Training) -> nn.Module:
-    """Return the model of the user's file. Raise InputError unless it has as many parameters as the training says."""
+    """Return the model of the user's file. Raise InputError unless its parameters are as the training says."""
     model = build_from_file(training.model)
     count = sum(each.numel() for each in model.parameters() if each.requires_grad)
     if training.parameters not in (None, count):
         raise InputError(f"parameters is {training.parameters}, but {training.model!r} has {count}; give that number")
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            raise InputError(
+                f"model {training.model!r}: its parameter {name} is {parameter.dtype}; parameters that are trained are "
+                "torch.float32, with precision 'bf16' or 'fp16' to compute in these"
+            )
     return model
 
 

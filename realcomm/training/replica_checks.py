@@ -16,6 +16,7 @@ from realcomm.launching.group import own_device
 from realcomm.training.gradient_sync import GradientSync, named_parameters
 from realcomm.training.observing import Observed, Observer, RankGradients, StepRecord
 from realcomm.training.random_states import get_random_states, set_random_states
+from realcomm.training.weights import to_bytes
 
 logger = logging.getLogger("ringlab")
 UNLIKE = 10.0  # times the norm of another rank's gradients: worth a warning
@@ -167,8 +168,8 @@ def _clear_gradients(model: nn.Module) -> None:
 
 def _hash(tensor: torch.Tensor) -> int:
     """Return 8 bytes of the SHA-256 of a tensor's bits."""
-    content = tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-    return int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
+    summed = hashlib.sha256(to_bytes(tensor).cpu().numpy())
+    return int.from_bytes(summed.digest()[:8], "little", signed=True)
 
 
 def _gather(own: torch.Tensor) -> torch.Tensor:

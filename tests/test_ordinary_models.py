@@ -1,0 +1,45 @@
+"""Models whose weights are not plain contiguous float32 are trained like others, or refused by name."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from collectives import InputError, find_algorithm
+from collectives.workload import Buckets, Training
+from realcomm.training.trainer import train
+
+TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
+MODELS = Path(__file__).with_name("odd_models.py")
+RING = find_algorithm("all_reduce/ring")
+WAYS: dict[str, dict[str, object]] = {
+    "ring": {},
+    "local SGD": {"sync_every": 2},
+    "ring[overlap]": {"buckets": Buckets()},
+    "ring[hook=ddp]": {"buckets": Buckets(hook="ddp")},
+    "ddp": {"gradient_sync": None},
+}
+
+
+def training_of(model: str, **changes: object) -> Training:
+    data = {"dataset": "synthetic", "image_shape": (3, 4, 6), "classes": 4, "images": 32, "batch_size": 4}
+    return replace(Training(RING, f"{MODELS}:{model}", **data, check_every=1, epochs=1), **changes)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_replicas_of_any_types_and_layouts_stay_identical(way):
+    trace = train(training_of("channels_last", **WAYS[way]), TWO)
+    assert (trace.facts["replicas_identical"], trace.facts["examples_seen"]) == (1.0, 32.0)
+
+
+def test_a_training_of_any_types_goes_on_from_its_checkpoint(tmp_path):
+    training = training_of("odd", checkpoints=str(tmp_path))
+    train(training, TWO)
+    resumed = train(replace(training, epochs=2), TWO, resume="auto")
+    assert (resumed.facts["replicas_identical"], resumed.facts["examples_seen"]) == (1.0, 64.0)
+
+
+def test_a_parameter_that_is_trained_in_half_precision_is_refused_by_name():
+    with pytest.raises(InputError, match=r"odd_models.py:half': its parameter last.weight is torch.bfloat16; .*bf16"):
+        train(training_of("half"), TWO)
