@@ -3,12 +3,17 @@
 Importing this module imports numba, which takes a fifth of a second: whoever may do without imports it when it is due.
 """
 
+import errno
+import pickle
 from collections.abc import Callable
 from functools import wraps
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import event
+from numba.core.caching import IndexDataCacheFile
 from numba.core.runtime.nrt import rtsys
 
 from collectives.errors import InputError
@@ -33,7 +38,9 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
     except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
         compiled = numba.njit(**options)(function)
         return compiled
-    _load_at_once(compiled)
+    if numba.version_info.short in KNOWN_INSIDE:
+        compiled._cache._cache_file.__class__ = _CheckedFile
+        _load_at_once(compiled)
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
@@ -45,6 +52,34 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
     return cast(Function, call)
 
 
+class _CheckedFile(IndexDataCacheFile):
+    """Where numba keeps the code of a function, with the SHA-256 of each file: what is damaged is compiled again."""
+
+    def _dump(self, content: Any) -> bytes:
+        dumped: bytes = super()._dump(content)  # type: ignore[no-untyped-call]
+        return sha256(dumped).digest() + dumped
+
+    def _load_index(self) -> Any:
+        version = pickle.dumps(self._version, protocol=-1)
+        try:
+            content = Path(self._index_path).read_bytes()
+            stamp, overloads = _load_checked(content.removeprefix(version))
+        except OSError:
+            return {}
+        return overloads if stamp == self._source_stamp else {}
+
+    def _load_data(self, name: str) -> Any:
+        return _load_checked(Path(self._data_path(name)).read_bytes())  # type: ignore[no-untyped-call]
+
+
+def _load_checked(content: bytes) -> Any:
+    """Return what was dumped. Raise OSError, as for a file that is not there, for anything else."""
+    digest, dumped = content[:32], content[32:]
+    if sha256(dumped).digest() != digest:
+        raise OSError(errno.EIO, "kept machine code is damaged")
+    return pickle.loads(dumped)
+
+
 def _load_at_once(compiled: Any) -> None:
     """Have code that lies on disk loaded without all that numba compiles with, which takes a third of a second.
 
@@ -52,8 +87,6 @@ def _load_at_once(compiled: Any) -> None:
     filled in any case; of the rest, code needs only numba's runtime. This is about the insides of releases that were
     looked into; others load in their own way.
     """
-    if numba.version_info.short not in KNOWN_INSIDE:
-        return
 
     def load_overload(signature: Any, context: Any) -> Any:
         rtsys.initialize(context)

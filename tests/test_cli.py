@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import real_workers
+import typer
 
 import simcomm
 from collectives import InputError
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from ringlab import cli
-from ringlab.terminal.failures import _say
+from ringlab.terminal.failures import _say, exit_with_a_line
 from ringlab.terminal.output import check_outputs
 
 STAR = """
@@ -299,3 +300,17 @@ def test_only_json_takes_a_dash_for_standard_output(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="- is no file: only --json"):
         check_outputs("-", Path("-"))
     assert [*tmp_path.iterdir()] == []
+
+
+def test_an_end_of_input_that_nobody_awaits_is_told_and_is_no_abort(capsys):
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def read() -> None:
+        raise EOFError("Ran out of input")
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(SystemExit) as ended:
+        patched.setattr("sys.argv", ["ringlab"])
+        exit_with_a_line(app)
+    said = capsys.readouterr().err
+    assert ended.value.code == 1 and "EOFError: Ran out of input" in said and "Abort" not in said

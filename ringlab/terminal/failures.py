@@ -30,9 +30,10 @@ def exit_with_a_line(app: typer.Typer) -> None:
             status = app(standalone_mode=False)  # its own way to show errors lets control characters through
         finally:
             _flush()
-    except Exception as error:
+    except Exception as caught:
         from collectives.errors import InputError
 
+        error = caught.__cause__ if isinstance(caught.__cause__, EOFError) else caught  # typer would call it an abort
         if _is_unexpected(error) and sys.flags.dev_mode:
             raise
         with suppress(OSError):  # where standard error takes nothing, the status says it
