@@ -15,7 +15,8 @@ from collectives import InputError, verify
 from collectives.catalogue import find_algorithm, load_file
 from collectives.programs import door, frames
 from collectives.programs.door import ProgramFile
-from collectives.programs.recorded import read_recording
+from collectives.programs.recorded import RecordedProgram, read_recording
+from collectives.schedule.symbolic_build import SMALL, build_compact, message_count
 from ringlab.answers.proofs import prove
 
 HEAD = """import ctypes, os, signal, sys, threading, time
@@ -66,6 +67,13 @@ REFUSED = {
     ),
     "a long text": ("    raise ValueError('long\\x1b[31m' * 1000)\n    yield ()", "long\\x1b[31m", 8),
 }  # fmt: skip
+
+
+BRANCHED = """    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    if rank == 0:
+        yield send(right, 0), recv_reduce(left, 0)
+    else:
+        yield recv_reduce(left, 0), send(right, 0)"""
 
 
 @pytest.fixture(autouse=True)
@@ -249,6 +257,29 @@ def test_a_command_that_ends_at_once_leaves_no_guest_of_a_stopped_keeper(tmp_pat
     )
     assert (done.returncode, done.stderr) == (130, "ringlab: interrupted\n")
     _wait_until(lambda: not survivors(path))
+
+
+def test_waiting_for_a_processor_counts_for_no_limit_of_time(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    pinned = f"import os; os.sched_setaffinity(0, {{{core}}})"
+    computing = f"    exec({pinned!r})\n    while time.process_time() < 0.5: pass\n"  # half of its limit
+    others = [subprocess.Popen([sys.executable, "-c", f"{pinned}\nwhile True: pass"]) for _ in range(5)]
+    try:
+        begun = time.monotonic()
+        assert verify(load_file(write(tmp_path, computing + RIGHT))[0], 2).messages == 2
+        assert time.monotonic() - begun > 1, "the others took no time from it"
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_of_a_program_that_branches_on_its_rank_the_ranks_are_not_asked_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = load_file(write(tmp_path, BRANCHED))
+    monkeypatch.setattr(RecordedProgram, "_recording", lambda *of: pytest.fail("every rank is recorded"))
+    assert message_count(build_compact(found, SMALL + 8)) == SMALL + 8
 
 
 def test_a_limit_of_time_is_waited_for_once(tmp_path: Path) -> None:

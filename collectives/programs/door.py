@@ -23,7 +23,7 @@ from weakref import finalize
 
 from collectives.errors import InputError
 from collectives.programs import frames
-from collectives.programs.limits import MOST_PROCESSES, Limits, read_limits
+from collectives.programs.limits import MOST_ELAPSED, MOST_PROCESSES, Limits, read_limits
 from collectives.quoting import make_printable
 
 READY_S = 120.0  # at most for modules of ours to be imported, before the user's file
@@ -138,10 +138,10 @@ class Door:
 
     def _await(self, what: str, seconds: float) -> None:
         """Wait for the beginning of an answer; say if that takes long. Raise OSError if it never comes."""
-        until, said = time.monotonic() + seconds + GRACE_S, False
+        until, said = time.monotonic() + MOST_ELAPSED * seconds + GRACE_S, False
         while not select([self._answers], [], [], SAY_AFTER_S)[0]:
             if what and not said:
-                log.warning("%s is still running; it is ended after %g s", what, seconds)
+                log.warning("%s is still running; it is ended after %g s of its own, without waiting", what, seconds)
                 said = True
             if time.monotonic() > until or _is_stopped(self._keeper.pid):
                 raise TimeoutError

@@ -17,7 +17,7 @@ from typing import Any
 
 from collectives.programs import frames
 from collectives.programs.guest import CLOSED, SITE, Connection, run_guest
-from collectives.programs.limits import MOST_PROCESSES
+from collectives.programs.limits import MOST_ELAPSED, MOST_PROCESSES
 
 PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: what our descendants leave behind becomes ours, not init's
 LOOK_EVERY_S = 0.05  # at the processes that a guest has started
@@ -27,7 +27,7 @@ DUMP_LOOK_S = 0.02
 MOST_OUTPUT = 4096  # bytes that a program has printed and that are passed on
 GIVE_UP_S = 10.0  # after so long of ending processes that start others
 CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE, TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 TRACED = re.compile(rb'  File "([^\n]*)", line (\d+)')
 
 
@@ -90,6 +90,32 @@ class Guest:
         self.site.close()
 
 
+class SpentTime:
+    """The seconds that some processes take: of processors, and those in which all of them sleep.
+
+    Those in which one waits for a processor are not theirs: on a busy machine they would be most.
+    """
+
+    def __init__(self, processes: list[int]) -> None:
+        self._begun = self._noted = time.monotonic()
+        self._on_processors, _ = _activity(processes)
+        self._seconds = 0.0
+
+    def note(self, processes: list[int]) -> float:
+        """Return the seconds up to now, of the processes that there are now."""
+        before, now = self._noted, time.monotonic()
+        on_processors, is_awake = _activity(processes)
+        taken = max(on_processors - self._on_processors, 0.0)
+        self._seconds += taken if is_awake else max(taken, now - before)
+        self._noted, self._on_processors = now, on_processors
+        return self._seconds
+
+    @property
+    def elapsed(self) -> float:
+        """The seconds that have passed."""
+        return self._noted - self._begun
+
+
 class Keeper:
     """The guests of one owner by number, and the connection to the owner."""
 
@@ -137,7 +163,7 @@ class Keeper:
         _signal(guest.process, signal.SIGCONT)
         with suppress(OSError):  # it has ended, as will be seen
             frames.write_all(guest.asks, question)
-        found = self._await(guest, time.monotonic() + seconds)
+        found = self._await(guest, seconds)
         if isinstance(found, bytearray) and has_started() and self._look(guest) == "processes":
             found = "processes"  # which it had started, and answered, before they were looked at
         if isinstance(found, bytearray):
@@ -150,15 +176,13 @@ class Keeper:
         self.end(number)
         return header, b""
 
-    def _await(self, guest: Guest, deadline: float) -> bytearray | str:
+    def _await(self, guest: Guest, seconds: float) -> bytearray | str:
         """Return the bytes of a guest's answer, or in a word why there are none."""
         answer, watched = bytearray(), [guest.answers, guest.output, self.commands]
+        spent = SpentTime(self._processes(guest))
         look_at = time.monotonic() + LOOK_EVERY_S
         while True:
-            now = time.monotonic()
-            if now >= deadline:
-                return "time"
-            ready, _, _ = select(watched, [], [], min(look_at, deadline) - now if look_at > now else 0.0)
+            ready, _, _ = select(watched, [], [], max(look_at - time.monotonic(), 0.0))
             if self.commands in ready:
                 raise SystemExit  # the owner says nothing while it waits: it has ended
             if guest.output in ready and not guest.read_output():
@@ -179,17 +203,22 @@ class Keeper:
                 problem = self._look(guest)
                 if problem:
                     return problem
+                if spent.note(self._processes(guest)) > seconds or spent.elapsed > MOST_ELAPSED * seconds:
+                    return "time"
 
     def _look(self, guest: Guest) -> str:
         """Return whether a guest has ended or takes too much, in a word."""
         self._reap()
         if guest.process in self.ended:
             return "end"
-        others = {one.process for one in self.guests.values()} - {guest.process}
-        own = _descendants(os.getpid(), others)
+        own = self._processes(guest)
         if len(own) > MOST_PROCESSES + 1:
             return "processes"
         return "memory" if guest.most_memory is not None and sum(map(_memory, own)) > guest.most_memory else ""
+
+    def _processes(self, guest: Guest) -> list[int]:
+        """Return the process of a guest and those that it has started."""
+        return _descendants(os.getpid(), {one.process for one in self.guests.values()} - {guest.process})
 
     def _wait_for_end(self, guest: Guest) -> str:
         """Return why a guest has closed its connection: it has ended, or goes on without."""
@@ -300,6 +329,17 @@ def _is_alive(process: int) -> bool:
     with suppress(OSError):
         return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     return False
+
+
+def _activity(processes: list[int]) -> tuple[float, bool]:
+    """Return the seconds of processors that processes and their ended children have had, and whether one wants more."""
+    ticks, is_awake = 0, False
+    for process in processes:
+        with suppress(OSError, IndexError):
+            fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+            ticks += sum(map(int, fields[11:15]))  # in user and system mode, its own and those of children
+            is_awake |= fields[0] == b"R"
+    return ticks / TICKS, is_awake
 
 
 def _memory(process: int) -> int:

@@ -7,7 +7,8 @@ from collectives.errors import InputError
 from collectives.units import format_size, parse_size
 
 SECONDS_KEY, MEMORY_KEY = "RINGLAB_PROGRAM_SECONDS", "RINGLAB_PROGRAM_MEMORY"  # in the environment
-SECONDS, MEMORY = 10.0, "512 MiB"  # unless the environment says otherwise
+SECONDS, MEMORY = 20.0, "512 MiB"  # unless the environment says otherwise
+MOST_ELAPSED = 10  # times the limit of time may pass while a program waits for a processor
 MOST_PROCESSES = 16  # that a file has started and that run at the same time
 MOST_STEPS = 1_000_000  # of one rank; a program that yields more is taken to be endless
 MOST_OPERATIONS = 8_000_000  # of all ranks at one world size
@@ -21,7 +22,7 @@ class Limits(NamedTuple):
     '512 MiB of memory (RINGLAB_PROGRAM_MEMORY="1 GiB" would allow twice as much)'
     """
 
-    seconds: float
+    seconds: float  # of processors, or asleep
     memory: int  # bytes, of all its processes together
 
     def describe_seconds(self) -> str:

@@ -143,7 +143,8 @@ class RecordedProgram:
             return self._record(world_size, root, parameters, rank.values.tolist()).channels(0)
         if isinstance(rank, ShiftedRank):
             return self._record(world_size, root, parameters, "shifted").channels(0)
-        return self._recording(world_size, root, parameters).channels(int(rank))
+        number = int(rank)  # other symbols raise Diverges, before all ranks are recorded for nothing
+        return self._recording(world_size, root, parameters).channels(number)
 
     def table(self, world_size: int, root: int = 0, **parameters: Any) -> Ints:
         """Return all operations of all ranks as ``Recording.table`` does. Raise what the program raised, too."""

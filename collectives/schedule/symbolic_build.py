@@ -271,8 +271,8 @@ def _run_branches(call: ProgramCall) -> list[Block]:
 
 def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[Block]:
     """Return what some ranks say together, one block a channel. Raises Diverges where they do not say the same."""
-    rank = VectorRank(ranks) if len(ranks) > 1 else int(ranks[0])
-    return [_block(channel, program, ranks) for channel, program in enumerate(call.run(rank))]
+    channels = call.run(VectorRank(ranks)) if len(ranks) > 1 else call.run_alone(int(ranks[0]))
+    return [_block(channel, program, ranks) for channel, program in enumerate(channels)]
 
 
 def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> Block:
