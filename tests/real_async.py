@@ -1,7 +1,10 @@
 """Worker processes of the tests of collectives under way: ranks that compute, and go on asking, meanwhile."""
 
 import copy
+import gc
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -64,6 +67,41 @@ def two_groups_crosswise(rank: int, world_size: int) -> list[float]:
     for work in works:
         work.wait(timedelta(seconds=30))
     return [tensor.unique().item() for tensor in tensors]
+
+
+def fifty_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int]:
+    """Use fifty groups at a time, each twice before any wait, and destroy them.
+
+    Return wrong results, and how many threads of theirs there were, are left of groups still held, and at last.
+    """
+    groups = [dist.new_group(list(range(world_size))) for _ in range(50)]
+    tensors = [torch.full((20_000,), float(rank + at)) for at in range(len(groups))]
+    numbered = list(zip(groups, tensors, strict=True))
+    if rank:
+        dist.barrier()  # nothing of rank 0 can be done before all of it has begun
+    works = [realcomm.all_reduce(tensor, group=group, async_op=True) for _ in range(2) for group, tensor in numbered]
+    if rank == 0:
+        dist.barrier()
+    for work in works:
+        assert work is not None and work.wait(timedelta(seconds=60))
+    first = world_size * (world_size - 1) / 2
+    wanted = [world_size * (first + world_size * at) for at in range(len(groups))]
+    wrong = [tensor[0].item() for tensor, want in zip(tensors, wanted, strict=True) if not bool((tensor == want).all())]
+    known = own_threads()
+    held, memory = groups[:10], [weakref.ref(group) for group in groups[10:]]
+    for group in groups:
+        dist.destroy_process_group(group)
+    del group, groups, numbered, work, works
+    gc.collect()
+    realcomm.all_reduce(torch.ones(1), async_op=True).wait()  # groups that are destroyed but held are found by the next
+    for thread in known:
+        thread.join(10)
+    left = sum(thread.is_alive() for thread in known)
+    return wrong, len(known), left, sum(one() is not None for one in memory) + len(held) - 10
+
+
+def own_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ringlab")]
 
 
 def waiting(rank: int, world_size: int) -> list[str]:

@@ -272,6 +272,21 @@ def order_of_posts(rank: int, world_size: int) -> list[str]:
     return posted
 
 
+def communicators_of_groups(rank: int, world_size: int) -> list[int]:
+    """Return how many groups there are while ten have run two channels as NCCL needs them, and after their end."""
+    setattr(executor_module, "needs_groups", lambda device: True)  # noqa: B010
+    known: list[int] = []
+    groups = [dist.new_group(list(range(world_size))) for _ in range(10)]
+    for group in groups * 2:
+        execute(library()["all_reduce/bidirectional_ring"], torch.ones(8), group=group)
+    known.append(len(dist.distributed_c10d._world.pg_map))
+    for group in groups:
+        dist.destroy_process_group(group)
+    del group, groups
+    known.append(len(dist.distributed_c10d._world.pg_map))
+    return known
+
+
 def stay_away(rank: int, world_size: int) -> None:
     """Run a ring that rank 1 never joins."""
     set_status("training step 12")

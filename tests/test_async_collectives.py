@@ -20,6 +20,10 @@ def test_groups_of_the_same_ranks_do_not_wait_for_each_other():
     assert launch(real_async.two_groups_crosswise, 3, timeout=60) == [[3.0, 6.0]] * 3
 
 
+def test_fifty_groups_at_a_time_are_exact_and_leave_nothing_when_destroyed():
+    assert launch(real_async.fifty_groups, 3, timeout=120) == [([], 50, 0, 0)] * 3
+
+
 def test_a_wait_may_end_early_and_says_what_the_collective_waits_for():
     (early, wrong, value), others = launch(real_async.waiting, 2, timeout=60)
     assert early.startswith("TimeoutError: the collective is not done after 0:00:00.2")

@@ -53,6 +53,10 @@ def test_a_group_counts_its_own_ranks():
     assert results == [[0.0, 1.0], [4.0, 2.0], [2.0, 1.0], [4.0, 2.0]]
 
 
+def test_communicators_of_channels_are_made_once_and_end_with_their_group():
+    assert launch(real_programs.communicators_of_groups, 2, timeout=60) == [[1 + 10 * 2, 1]] * 2
+
+
 def test_receives_are_posted_before_sends():
     """The k-th send of a ring goes out when the k-th receive, and as memory allows the next, has been announced."""
     for posted in launch(real_programs.order_of_posts, 3):

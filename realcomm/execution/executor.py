@@ -22,6 +22,7 @@ from collectives.pipeline.pipeline import Pipeline, PipelineBuilder, SliceStep
 from collectives.request import Request
 from collectives.step import reduce
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
+from realcomm.execution.group_memory import GroupReference, refer
 from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
 from realcomm.launching.so_far import tell_by
 from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, own_slot, padded
@@ -104,11 +105,11 @@ class Executor:
         self._builder = PipelineBuilder[torch.Tensor](request, rank, world_size, self._allocate, grouped)
         whole_group = group or dist.group.WORLD
         assert whole_group is not None
-        self._groups: tuple[dist.ProcessGroup, ...] = ()
+        self._groups: tuple[GroupReference, ...] = (refer(whole_group),)  # one a channel where messages are grouped
         if grouped:
-            self._groups = make_communicators(whole_group, len(self._builder.programs), self._device)
-            connect(self._groups, self._builder.programs, self._device)
-        self._send, self._receive = whole_group.send, whole_group.recv
+            communicators = make_communicators(whole_group, len(self._builder.programs), self._device)
+            connect(communicators, self._builder.programs, self._device)
+            self._groups = tuple(map(refer, communicators))
         self._post = self._post_grouped if grouped else self._post_each
         self._combine = COMBINE[op]
         self._divided = reduced_slice(algorithm.spec, rank, world_size, request.root, n)
@@ -177,6 +178,12 @@ class Executor:
         if self._tensor is gone:
             self._pipeline, self._tensor = Pipeline[torch.Tensor]([], []), _none
 
+    def _send(self, elements: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
+        return self._groups[0]().send(elements, peer, tag)
+
+    def _receive(self, elements: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
+        return self._groups[0]().recv(elements, peer, tag)
+
     def _post_each(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
         """Post the messages of a step one by one, and do what is to be done while they are under way."""
         send, receive, tag = self._send, self._receive, TAG + step.chain
@@ -197,7 +204,7 @@ class Executor:
             recorder.post(step.channel, (*step.receives, *step.step.sends))
         receives = [(message.peer, message.elements) for message in step.receives]
         sends = [(message.peer, message.elements) for message in step.step.sends]
-        work = post_group(self._groups[step.channel], receives, sends)
+        work = post_group(self._groups[step.channel](), receives, sends)
         for message in (*step.receives, *step.step.sends):
             message.work = work
         self.bytes_sent += sum(message.nbytes for message in step.step.sends)

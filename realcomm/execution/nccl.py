@@ -5,13 +5,14 @@ one group, or the first would wait for a peer that waits for the second; and cha
 other, have a communicator each (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html).
 """
 
+import weakref
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 import torch.distributed as dist
 
 from collectives.step import Kind, Step
+from realcomm.execution.group_memory import is_destroyed, keep_for
 
 Addressed = tuple[int, torch.Tensor]  # the peer in the group, and what is sent to it or received from it
 
@@ -41,18 +42,43 @@ def post_group(group: dist.ProcessGroup, receives: Sequence[Addressed], sends: S
     return GroupWork(dist.batch_isend_irecv(calls) if calls else [])
 
 
-@lru_cache(maxsize=8)
 def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.device) -> tuple[dist.ProcessGroup, ...]:
     """Return a communicator for each channel, the first ``group`` itself; all ranks of the group must call this.
 
-    They are initialised by a call that all ranks take part in, as the messages of a program may not be.
+    The others are made once, whatever programs use them, and destroyed when ``group`` is destroyed and nothing refers
+    to it any more. All are initialised by a call that all ranks take part in, as the messages of a program may not be.
     """
+    others: list[dist.ProcessGroup] = keep_for(group, ("communicators", device), lambda: _first(group, device))
+    for _ in range(channels - 1 - len(others)):
+        others.append(_initialised(_like(group), device))
+    return group, *others[: channels - 1]
+
+
+def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
+    """Initialise ``group`` and return the list of its other communicators, still empty; it ends with the group."""
+    others: list[dist.ProcessGroup] = []
+    _initialised(group, device)
+    weakref.finalize(group, _destroy, others).atexit = False
+    return others
+
+
+def _like(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Return a new group of the same ranks and backend."""
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend_config(group)
-    others = [dist.new_group(ranks, backend=backend, use_local_synchronization=True) for _ in range(channels - 1)]
-    all_groups = (group, *(other for other in others if isinstance(other, dist.ProcessGroup)))
-    for communicator in all_groups:
-        dist.all_reduce(torch.zeros(1, device=device), group=communicator)
-    return all_groups
+    other = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+    assert isinstance(other, dist.ProcessGroup)
+    return other
+
+
+def _initialised(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
+    dist.all_reduce(torch.zeros(1, device=device), group=group)
+    return group
+
+
+def _destroy(groups: Sequence[dist.ProcessGroup]) -> None:
+    for group in groups:
+        if not is_destroyed(group):
+            dist.destroy_process_group(group)
 
 
 def connect(groups: Sequence[dist.ProcessGroup], programs: Sequence[Sequence[Step]], device: torch.device) -> None:

@@ -121,7 +121,6 @@ def check_output(tensor: torch.Tensor, name: str, group: Group) -> None:
         raise InputError(f"{name} is expanded: several of its elements are the same memory; clone() it before")
 
 
-@lru_cache(maxsize=8)
 def _backends(group: dist.ProcessGroup) -> dict[str, str]:
     """Return the backend for each type of device."""
     pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from functools import lru_cache
 
 import torch
 import torch.distributed as dist
 
+from realcomm.execution.group_memory import keep_for
 from realcomm.launching.status import get_status
 
 Action = Callable[[], None]
@@ -93,7 +93,7 @@ def start_work(
             return work
         work.wait()
         return None
-    queue = _queue(group)
+    queue = keep_for(group, "queue", _Queue)
     if async_op:
         return Work(queue.put(action), results)
     queue.join()
@@ -103,22 +103,18 @@ def start_work(
 
 def _start_on_stream(action: Action, group: dist.ProcessGroup, device: torch.device, results: Tensors) -> GpuWork:
     """Queue ``action`` on the group's own stream, which keeps the order while the current stream computes on."""
-    current, own = torch.cuda.current_stream(device), _stream(group, device)
+    current = torch.cuda.current_stream(device)
+    own = keep_for(group, ("stream", device), lambda: torch.cuda.Stream(device))
     own.wait_stream(current)
     with torch.cuda.stream(own):
         action()
     return GpuWork(action, own, results)
 
 
-@lru_cache(maxsize=8)
-def _stream(group: dist.ProcessGroup, device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
-
-
 class _Queue:
     """The thread that runs the asynchronous collectives of one group, in the order of the calls.
 
-    It ends when the queue is no longer referenced.
+    It ends when the queue is no longer referenced and all actions are done.
     """
 
     def __init__(self) -> None:
@@ -135,8 +131,3 @@ class _Queue:
         if self._last is not None:
             self._last.exception()
             self._last = None
-
-
-@lru_cache(maxsize=8)
-def _queue(group: dist.ProcessGroup) -> _Queue:
-    return _Queue()

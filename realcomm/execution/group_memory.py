@@ -1,0 +1,59 @@
+"""What is made for a process group and kept for its next use: it ends with the group.
+
+torch keeps a group until ``destroy_process_group``. What is kept here does not keep it longer: values refer to their
+group weakly. A group that is destroyed while a variable still holds it is found when the next group comes.
+"""
+
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+T = TypeVar("T")
+GroupReference = Callable[[], dist.ProcessGroup]
+
+_kept: weakref.WeakKeyDictionary[dist.ProcessGroup, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
+
+
+def keep_for(group: dist.ProcessGroup, key: Hashable, make: Callable[[], T]) -> T:
+    """Return what ``make()`` has made for ``group`` under ``key``, the same each time until the group is destroyed.
+
+    It must not refer to the group, unless by ``refer``.
+    """
+    kept = _kept.get(group)
+    if kept is None:
+        _forget_destroyed()
+        kept = _kept[group] = {}
+    if key not in kept:
+        kept[key] = make()
+    found: T = kept[key]
+    return found
+
+
+def refer(group: dist.ProcessGroup) -> GroupReference:
+    """Return a function that returns ``group`` and does not keep it; it raises RuntimeError once the group is gone."""
+    reference, name = weakref.ref(group), group.group_name
+
+    def find() -> dist.ProcessGroup:
+        found = reference()
+        if found is None:
+            raise RuntimeError(f"the process group {name} has been destroyed; make a new one and its executors anew")
+        return found
+
+    return find
+
+
+def is_destroyed(group: dist.ProcessGroup) -> bool:
+    """Return whether ``destroy_process_group`` has ended a group."""
+    try:
+        dist.get_backend(group)
+    except ValueError:
+        return True
+    return False
+
+
+def _forget_destroyed() -> None:
+    for group in list(_kept):
+        if is_destroyed(group):
+            del _kept[group]
