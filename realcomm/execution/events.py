@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.step import Operation
+from realcomm.execution.device_clock import device_clock
 
 if TYPE_CHECKING:  # a launcher that receives events need not import torch
     import torch
@@ -45,20 +46,16 @@ class EventRecorder:
     def __init__(self, device: "torch.device", number: int = 0) -> None:
         """Record events of a rank on ``device`` in its execution ``number``.
 
-        On a GPU every reading of the clock waits for the GPU's queued work, which makes the run slower.
+        On a GPU times are those of the current stream, and known when the rank has posted everything.
         """
-        self._device, self._number, self._begin = device, number, perf_counter()
+        self._clock, self._number, self._begin = device_clock(device), number, perf_counter()
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
         self._under_way: dict[int, tuple[int, Transfer[torch.Tensor]]] = {}  # channel and slice, by its identity
         self._local: list[Event] = []
 
     def now(self) -> float:
-        """Return seconds of ``time.perf_counter``, on a GPU after its queued work is done."""
-        if self._device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self._device)
-        return perf_counter()
+        """Return a mark of the device's clock."""
+        return self._clock.now()
 
     def post(self, channel: int, transfers: "Iterable[Transfer[torch.Tensor]]") -> None:
         """Record that slices are about to be posted."""
@@ -80,11 +77,14 @@ class EventRecorder:
         self._local.append(Event(step, write.operation, begin, self.now(), channel))
 
     def events(self) -> list[Event]:
-        """Return messages in the order of the program, then local operations in the order of time."""
-        return [self._messages[key] for key in sorted(self._messages)] + self._local
+        """Return messages in the order of the program, then local operations in the order of time.
+
+        On a GPU, wait for the last of them; all messages must have been posted.
+        """
+        return self._clock.date([self._messages[key] for key in sorted(self._messages)] + self._local)
 
     def account(self) -> Account:
-        """Return what has happened so far; another thread than the one that executes may ask."""
+        """Return what has happened so far, on a CPU; another thread than the one that executes may ask."""
         begun = [
             Event(one.step, one.operation, one.posted, nan, channel) for channel, one in list(self._under_way.values())
         ]

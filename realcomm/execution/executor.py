@@ -121,7 +121,7 @@ class Executor:
         self._runs, self._is_watched = 0, False
 
     def watch(self) -> None:
-        """Have this rank tell what it has done so far if the run breaks; not on a GPU, where recording takes time."""
+        """Have this rank tell what it has done so far if the run breaks; not on a GPU, which does it later."""
         self._is_watched = self._device.type != "cuda"
 
     def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
@@ -170,7 +170,8 @@ class Executor:
             raise InputError(f"a tensor of shape {list(tensor.shape)} and strides {tensor.stride()} is not contiguous")
         if tensor.is_conj() or tensor.is_neg():  # its memory holds other values
             raise InputError("a tensor that is conjugated or negated only when it is read; resolve_conj() it before")
-        self._pipeline = self._builder.build(tensor.detach().view(-1))
+        flat = tensor.detach().as_strided((n,), (1,))  # a view of one element would keep any stride of the tensor
+        self._pipeline = self._builder.build(flat)
         self._tensor, self._address = weakref.ref(tensor, self._release), tensor.data_ptr()
 
     def _release(self, gone: object) -> None:

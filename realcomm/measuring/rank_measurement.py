@@ -68,7 +68,7 @@ class RunningMeasurement:
         whole = first_to_last(gather_intervals(self._intervals))
         seconds, middle = [end - begin for begin, end in whole], median_index(whole)
         begin, record = whole[middle][0], self._records[middle]
-        if self._buffer.is_cuda:  # there recording waits for the GPU in every step, so it has a repetition of its own
+        if self._buffer.is_cuda:  # there recording puts work on the stream, so it has a repetition of its own
             begin, record = _record(self._executor, self._buffer)
         return RankMeasurement(seconds, begin, record, self._wrong, self._data)
 

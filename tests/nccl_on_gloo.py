@@ -1,0 +1,122 @@
+"""Ranks on gloo that keep NCCL's rules, so that what would wait for ever on GPUs waits here too.
+
+A communicator carries out its groups of messages one after the other, each from begin to end. The host is the compute
+stream: waiting for a message blocks what is posted later. A wait for the device waits for all communicators.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+import real_cases
+import torch
+import torch.distributed as dist
+
+from collectives.catalogue import find_algorithm
+from collectives.request import Request
+from realcomm.execution import events, executor, nccl
+from realcomm.execution.events import Event
+from realcomm.execution.executor import Executor
+
+post_to_gloo = nccl.post_group
+run = Executor.run
+
+
+class Posted:
+    """A group of messages in its communicator's order."""
+
+    def __init__(self, done: "Future[None]") -> None:
+        self._done = done
+
+    def wait(self) -> None:
+        self._done.result()
+
+
+class Communicators:
+    """The communicators of one rank: a thread each, that does one group of messages after the other."""
+
+    def __init__(self) -> None:
+        self._threads: dict[dist.ProcessGroup, ThreadPoolExecutor] = {}
+        self._last: dict[dist.ProcessGroup, Future[None]] = {}
+
+    def post(
+        self, group: dist.ProcessGroup, receives: Sequence[nccl.Addressed], sends: Sequence[nccl.Addressed]
+    ) -> Posted:
+        thread = self._threads.setdefault(group, ThreadPoolExecutor(1))
+        self._last[group] = thread.submit(lambda: post_to_gloo(group, receives, sends).wait())
+        return Posted(self._last[group])
+
+    def synchronize(self, device: object = None) -> None:
+        for done in self._last.values():
+            done.result()
+
+
+class HostEvent:
+    """An event on the compute stream, which the host is."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at = 0.0
+
+    def record(self, stream: object) -> None:
+        self.at = perf_counter()
+
+    def synchronize(self) -> None:
+        assert self.at
+
+    def elapsed_time(self, later: "HostEvent") -> float:
+        return 1e3 * (later.at - self.at)
+
+
+class WaitingClock:
+    """A clock that waits for the whole device whenever it is read: what no recording may do."""
+
+    def now(self) -> float:
+        torch.cuda.synchronize()
+        return perf_counter()
+
+    def date(self, recorded: list[Event]) -> list[Event]:
+        return recorded
+
+
+def keep_nccls_rules() -> None:
+    """Have this rank post and record as it does on a GPU."""
+    communicators, recorder = Communicators(), events.EventRecorder
+    replaced: list[tuple[Any, str, object]] = [
+        (torch.cuda, "Event", HostEvent),
+        (torch.cuda, "current_stream", lambda device: None),
+        (torch.cuda, "synchronize", communicators.synchronize),
+        (nccl, "post_group", communicators.post),
+        (executor, "post_group", communicators.post),
+        (executor, "needs_groups", lambda device: True),
+        (executor, "EventRecorder", lambda device, number: recorder(torch.device("cuda"), number)),
+    ]
+    for place, name, value in replaced:
+        setattr(place, name, value)
+
+
+def recorded_run(self: Executor, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
+    """Run a program with a record, whether or not one is asked for."""
+    found: list[Event] = []
+    begin = perf_counter()
+    run(self, tensor, found)
+    assert all(begin <= event.begin <= event.end for event in found)
+
+
+def record_all(rank: int, world_size: int, compare: Any, cases: Any) -> tuple[int, list[str]]:
+    """Run cases by ``compare`` with a record of each."""
+    keep_nccls_rules()
+    setattr(Executor, "run", recorded_run)  # noqa: B010
+    found: tuple[int, list[str]] = compare(rank, world_size, cases)
+    return found
+
+
+def record_waiting(rank: int, world_size: int, name: str) -> int:
+    """Record one program by a clock that waits for the device; return how many events there were."""
+    keep_nccls_rules()
+    setattr(events, "device_clock", lambda device: WaitingClock())  # noqa: B010
+    record: list[Event] = []
+    request = Request(find_algorithm(name), 1003)
+    Executor(request, rank, world_size).run(real_cases.start(rank, 1003), record)
+    return len(record)

@@ -1,0 +1,27 @@
+"""What is executed and recorded on GPUs never waits for what is not posted yet, by NCCL's rules on gloo."""
+
+from typing import Any
+
+import nccl_on_gloo
+import pytest
+import real_cases
+
+from collectives.catalogue import library
+from realcomm.launching.failures import TimedOut
+from realcomm.launching.launcher import launch
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 5])
+@pytest.mark.parametrize("compare", [real_cases.compare_with_torch, real_cases.functions_beside_torch])
+def test_every_algorithm_is_recorded_without_waiting_for_ever(world_size: int, compare: Any):
+    cases = [*real_cases.cases(world_size, whole=False)]
+    assert {case.algorithm.full_name for case in cases} == set(library())
+    results = launch(nccl_on_gloo.record_all, world_size, compare, cases, timeout=120)
+    assert results == [(len(cases), [])] * world_size
+
+
+def test_a_clock_that_waits_for_the_device_would_wait_for_ever():
+    """Two channels of which each rank posts one before the other: the rules above are NCCL's only if this hangs."""
+    assert all(launch(nccl_on_gloo.record_waiting, 3, "all_reduce/ring", timeout=60))
+    with pytest.raises(TimedOut, match="all_reduce/double_tree"):
+        launch(nccl_on_gloo.record_waiting, 3, "all_reduce/double_tree", timeout=10)
