@@ -8,15 +8,19 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
+import realcomm
 from collectives.catalogue import find_algorithm
-from realcomm.launching import group
+from realcomm.functions import tensor_collectives
+from realcomm.launching import group, torchrun
 from scenarios import load
 
 ROOT = Path(__file__).parent.parent
@@ -180,6 +184,53 @@ def test_wheels_are_installed_without_a_network_beneath_the_torch_that_is_there(
     done = subprocess.run([into / "bin" / "python", "-P", "-c", look], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.split() == ["42", torch.__file__], done.stderr
     assert not list(into.glob("lib/python*/site-packages/numpy"))
+
+
+@pytest.fixture
+def four_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """Rank 5 of a group with both backends on hosts with four GPUs; the devices that are made the current one."""
+    chosen: list[object] = []
+    dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(dist, "get_rank", lambda: 5)
+    monkeypatch.setattr(dist, "get_backend_config", lambda group=None: "cpu:gloo,cuda:nccl")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torchrun, "keep_freed_memory", lambda: None)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    yield chosen
+    dist.destroy_process_group()
+
+
+def test_a_rank_of_a_users_group_has_a_gpu_of_its_own(four_gpus: list[object], monkeypatch: pytest.MonkeyPatch):
+    """Of a group of gloo and nccl too, and whether or not the user has chosen one."""
+    assert group.own_device() == torch.device("cuda", 1), "rank 5 is the second on the second host"
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    torchrun._join("gloo", 8, torch.get_num_threads(), 60)
+    assert four_gpus == [torch.device("cuda", 3)]
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert group.own_device() == torch.device("cuda", 2), "what the user has chosen stays"
+    buffers: list[torch.device] = []
+    monkeypatch.setattr(tensor_collectives, "run_collective", lambda *given: given[2](0, 2))
+    monkeypatch.setattr(torch, "empty", lambda *sizes, device: buffers.append(device))
+    realcomm.barrier()
+    assert buffers == [torch.device("cuda", 2)]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert group.own_device() == torch.device("cpu")
+
+
+def test_a_group_whose_gpus_gloo_reaches_works_on_cpus(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        tensor = torch.ones(3)
+        realcomm.all_reduce(tensor)
+        realcomm.barrier()
+        assert group.own_device() == torch.device("cpu") and tensor.tolist() == [1.0] * 3
+    finally:
+        dist.destroy_process_group()
 
 
 def test_ranks_that_share_a_gpu_tell_nccl_that_they_are_hosts_of_their_own(monkeypatch):

@@ -11,6 +11,7 @@ from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from realcomm.execution.executor import dtype_name
+from realcomm.launching.group import backends
 
 Group = dist.ProcessGroup | None
 Op = str | dist.ReduceOp | dist.ReduceOp.RedOpType
@@ -109,7 +110,7 @@ def check_input(tensor: object, name: str, group: Group) -> None:
         raise WrongType(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
     if tensor.layout is not torch.strided:
         raise InputError(f"{name} has the layout {tensor.layout}; it must be dense")
-    backend = _backends(process_group(group)).get(tensor.device.type, "this group")
+    backend = backends(process_group(group)).get(tensor.device.type, "this group")
     if (tensor.device.type, backend == "nccl") not in (("cpu", False), ("cuda", True)):
         raise InputError(f"{name} is on {tensor.device}, which {backend} does not reach; gloo needs cpu, and nccl cuda")
 
@@ -119,12 +120,6 @@ def check_output(tensor: torch.Tensor, name: str, group: Group) -> None:
     check_input(tensor, name, group)
     if 0 in (step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1):
         raise InputError(f"{name} is expanded: several of its elements are the same memory; clone() it before")
-
-
-def _backends(group: dist.ProcessGroup) -> dict[str, str]:
-    """Return the backend for each type of device."""
-    pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
-    return {device: backend for device, _, backend in pairs}
 
 
 def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small_name: str, world_size: int) -> None:

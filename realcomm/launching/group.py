@@ -99,12 +99,40 @@ def share_gpu(local_rank: int) -> None:
 
 
 def own_device(group: "dist.ProcessGroup | None" = None) -> "torch.device":
-    """Return the GPU of this process if the group's backend is nccl, else the CPU; None is the default group."""
+    """Return the GPU of this process if nccl is a backend of the group and a GPU is there, else the CPU.
+
+    None is the default group. A group with both gloo and nccl works on GPUs. The GPU is the one that the group was made
+    for (``device_id``) or that is the current device; where neither was chosen, that of ``LOCAL_RANK``, or of the rank
+    where each host has as many ranks as GPUs, as torch takes it.
+    """
     import torch
     import torch.distributed as dist
 
-    on_gpu = dist.is_initialized() and dist.get_backend(group) == "nccl"
-    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    whole_group = group or dist.group.WORLD
+    assert whole_group is not None
+    if whole_group.bound_device_id is not None:
+        return whole_group.bound_device_id
+    local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
+    return torch.device("cuda", torch.cuda.current_device() or local_rank % torch.cuda.device_count())
+
+
+def use_own_device() -> None:
+    """Make the default group's GPU, if it has one, the current device of this process."""
+    device = own_device()
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.set_device(device)
+
+
+def backends(group: "dist.ProcessGroup | None" = None) -> dict[str, str]:
+    """Return the backend of a group for each type of device; None is the default group."""
+    import torch.distributed as dist
+
+    pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
+    return {device: backend for device, _, backend in pairs}
 
 
 def loopback() -> str:

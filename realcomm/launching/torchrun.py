@@ -11,7 +11,7 @@ from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout
 from realcomm.launching.freed_memory import keep_freed_memory
-from realcomm.launching.group import join_by_environment, leave, loopback
+from realcomm.launching.group import join_by_environment, leave, loopback, use_own_device
 from realcomm.launching.status import get_status, private_slot, set_status, status_in
 from realcomm.launching.types import Progress, Worker
 
@@ -130,7 +130,10 @@ def _rank_and_world_size() -> tuple[int, int]:
 
 
 def _join(backend: str, world_size: int, threads: int | None, timeout: float) -> None:
-    """Join the group of all ranks, which this process leaves when it ends; if it is in one, set the timeout only."""
+    """Join the group of all ranks, which this process leaves when it ends.
+
+    If it is in one, set the timeout, and make the rank's GPU the current device where the group works on GPUs.
+    """
     import torch
     import torch.distributed as dist
 
@@ -141,6 +144,7 @@ def _join(backend: str, world_size: int, threads: int | None, timeout: float) ->
     if dist.is_initialized():
         # Torch before 2.15 has it with an underscore only.
         (getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout)(allowed)
+        use_own_device()
         return
     set_status("joining the group")
     if local_ranks == world_size:  # all ranks are on this machine: no other needs to reach them
