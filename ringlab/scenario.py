@@ -84,7 +84,7 @@ class Scenario(scenarios.Scenario):
         check_launch(self.cluster.world_size, backend, timeout)
         if emulate:
             return self._run_emulated(calibration, backend, timeout, resume, watch, progress)
-        if spans_nodes():
+        if spans_nodes(timeout):
             progress.note(f"warning: the nodes that torchrun works on are taken for {self.cluster.title}")
             if has_stale_store():
                 progress.note(
@@ -147,7 +147,7 @@ class Scenario(scenarios.Scenario):
 
         progress = NoProgress() if progress is None else progress
         check_launch(self.cluster.world_size, backend, timeout)
-        if not spans_nodes():
+        if not spans_nodes(timeout):
             check_comparable(self, backend)
         options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
         found = find_or_calibrate(self, calibration, **options)

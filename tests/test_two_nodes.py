@@ -1,12 +1,13 @@
 """Two nodes for real: the batch file of Slurm, with a network namespace of this machine for each node."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,9 +69,7 @@ def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
         environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "two", "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
         environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"
         for number, (place, host) in enumerate(zip(network.namespaces, network.plan.hosts, strict=True)):
-            kinds = ("--user", "--net")[-len(place.files) :]
-            enter = [f"{kind}={file}" for kind, file in zip(kinds, place.files, strict=True)]
-            environment[f"NODE{number}"] = " ".join(["nsenter", "--preserve-credentials", *enter])
+            environment[f"NODE{number}"] = " ".join(entering(place.files))
             environment[f"ADDRESS{number}"] = names.address(host)
         call = ["bash", str(tmp_path / "job.sbatch")]
         done = subprocess.run(
@@ -84,6 +83,83 @@ def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
     assert [(row["step"], row["attempt"]) for row in rows] == [*((number, 0) for number in range(3)),
         *((number, 1) for number in range(3, 6))]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "logs").glob("rank-*")) == ["rank-0.log", "rank-1.log"]
+
+
+BARE = """
+import os, socket, sys
+sys.path.insert(0, os.environ["TESTS"])
+socket.sethostname(os.environ["ADDRESS"])  # gloo listens where the host's name leads to, as in a pod
+import numpy as np
+import realcomm, simcomm
+from realcomm.launching.torchrun import spans_nodes
+from collectives.errors import InputError, RunFailed
+buffers = [np.arange(1000.0) * (rank + 1) for rank in range(2)]
+try:
+    realcomm.run("all_reduce/ring", simcomm.this_machine(2), buffers=buffers, repetitions=1, timeout=60)
+    assert spans_nodes() and "GLOO_SOCKET_IFNAME" not in os.environ
+except (InputError, RunFailed) as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+print(all((buffer == np.arange(1000.0) * 3).all() for buffer in buffers))
+"""
+
+
+def on_two_nodes(*variables: dict[str, str]) -> list[tuple[int, str, str]]:
+    """The status, output and errors of a rank on each of two nodes, started with no more than torch asks for."""
+    try:
+        try_emulation()
+    except RunFailed as error:
+        pytest.skip(str(error))
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}
+    with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network:
+        addresses = [Names(network.plan).address(host) for host in network.plan.hosts]
+        usual |= {"WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "MASTER_PORT": "29500", "TESTS": str(TESTS)}
+        started = []
+        for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True)):
+            call = [*entering(place.files), "unshare", "--uts", sys.executable, "-c", BARE]
+            own = {"RANK": str(rank), "ADDRESS": address, **(variables[rank] if variables else {})}
+            started.append(
+                subprocess.Popen(
+                    call, env={**usual, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TESTS
+                )
+            )
+        try:
+            said = [process.communicate(timeout=150) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+    return [(process.returncode, *texts) for process, texts in zip(started, said, strict=True)]
+
+
+def entering(files: Sequence[str]) -> list[str]:
+    """What starts a command on the host with these namespaces."""
+    kinds = ("--user", "--net")[-len(files) :]
+    enter = [f"{kind}={file}" for kind, file in zip(kinds, files, strict=True)]
+    return ["nsenter", "--preserve-credentials", *enter]
+
+
+@pytest.mark.namespaces
+def test_ranks_without_local_world_size_find_out_that_they_are_on_two_nodes():
+    found = on_two_nodes()
+    assert [(status, output) for status, output, _ in found] == [(0, "True\n")] * 2, found
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize(
+    "variables, said",
+    [
+        (
+            [{"LOCAL_WORLD_SIZE": "2"}] * 2,
+            r"rank [01] says LOCAL_WORLD_SIZE=2, but on its host 10\.77\.0\.[12] there is no other rank",
+        ),
+        (
+            [{"LOCAL_WORLD_SIZE": "1"}, {}],
+            "LOCAL_WORLD_SIZE is set for rank 0 and not for rank 1; set it for all ranks or for none",
+        ),
+    ],
+)
+def test_ranks_that_do_not_agree_about_their_hosts_are_refused_by_name(variables: list[dict[str, str]], said: str):
+    for status, _, errors in on_two_nodes(*variables):
+        assert status == 1 and re.search(f"InputError: .*{said}", errors), errors
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import Store
 
 
 def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float, interface: str) -> None:
@@ -31,22 +32,31 @@ def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: 
     deprioritize_gloo()
 
 
-def join_by_environment(backend: str, local_rank: int, local_ranks: int, timeout: timedelta, attempt: int = 0) -> None:
+def join_by_environment(
+    backend: str,
+    local_rank: int,
+    local_ranks: int,
+    timeout: timedelta,
+    attempt: int = 0,
+    store: "Store | None" = None,
+) -> None:
     """Join the group that torchrun's environment variables describe; ``local_ranks`` of it are on this machine.
 
     After a restart torchrun may hand out the store of before, with the addresses of ranks that are gone. An ``attempt``
-    above 0, the same on all ranks, has its own part of the store.
+    above 0, the same on all ranks, has its own part of the store. A ``store`` is the one in which all ranks have met.
     """
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
     select_device(backend, local_rank, local_ranks)
-    if attempt:
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if store is None and attempt:
         store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+    if store is None:
+        dist.init_process_group(backend, timeout=timeout)
+    else:
         own = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout)
-    else:
-        dist.init_process_group(backend, timeout=timeout)
     deprioritize_gloo()
 
 

@@ -12,6 +12,8 @@ from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout
 from realcomm.launching.freed_memory import keep_freed_memory
 from realcomm.launching.group import join_by_environment, leave, loopback, use_own_device
+from realcomm.launching.hosts import LocalRanks, find_local_ranks, told_by_torchrun
+from realcomm.launching.rendezvous import Rendezvous
 from realcomm.launching.status import get_status, private_slot, set_status, status_in
 from realcomm.launching.types import Progress, Worker
 
@@ -56,14 +58,36 @@ def is_first_rank() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def spans_nodes() -> bool:
-    """Return whether torchrun works on more nodes than this one.
+def spans_nodes(timeout: float = 600.0) -> bool:
+    """Return whether the ranks that torchrun or something like it has started are on more nodes than this one.
+
+    Where it does not tell, all ranks must call this; they wait for each other up to ``timeout`` seconds, once.
 
     >>> spans_nodes()
     False
     """
-    here = os.environ.get("LOCAL_WORLD_SIZE")
-    return here is not None and here != os.environ.get("WORLD_SIZE")
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and not _local_ranks(timeout).are_all
+
+
+class _Met:
+    """What this process has found out about its run: once, as a store can be opened once only."""
+
+    rendezvous: Rendezvous | None = None
+    local: LocalRanks | None = None
+
+
+def _local_ranks(timeout: float) -> LocalRanks:
+    """Return the ranks on this host, as torchrun or this process's group has them, or asked of all ranks."""
+    rank, world_size = _rank_and_world_size()
+    if told := told_by_torchrun():
+        return told
+    if _Met.local is None and is_in_group():
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        return LocalRanks(here, 0, here == world_size)
+    if _Met.local is None:
+        _Met.rendezvous = Rendezvous(rank, world_size, timeout)
+        _Met.local = find_local_ranks(_Met.rendezvous)
+    return _Met.local
 
 
 def has_stale_store() -> bool:
@@ -110,9 +134,9 @@ def run_under_torchrun(
 
     with status_in(private_slot(), report):
         try:
-            _join(backend, world_size, threads, timeout)
+            _join(backend, threads, timeout)
             return _results(worker, rank, world_size, args)
-        except InputError:
+        except (InputError, TimedOut):
             raise
         except Exception as error:
             if is_timeout(error):
@@ -129,7 +153,7 @@ def _rank_and_world_size() -> tuple[int, int]:
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
-def _join(backend: str, world_size: int, threads: int | None, timeout: float) -> None:
+def _join(backend: str, threads: int | None, timeout: float) -> None:
     """Join the group of all ranks, which this process leaves when it ends.
 
     If it is in one, set the timeout, and make the rank's GPU the current device where the group works on GPUs.
@@ -137,8 +161,8 @@ def _join(backend: str, world_size: int, threads: int | None, timeout: float) ->
     import torch
     import torch.distributed as dist
 
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    torch.set_num_threads(threads or threads_per_rank(local_ranks))
+    local = _local_ranks(timeout)
+    torch.set_num_threads(threads or threads_per_rank(local.count))
     keep_freed_memory()
     allowed = timedelta(seconds=timeout)
     if dist.is_initialized():
@@ -147,11 +171,12 @@ def _join(backend: str, world_size: int, threads: int | None, timeout: float) ->
         use_own_device()
         return
     set_status("joining the group")
-    if local_ranks == world_size:  # all ranks are on this machine: no other needs to reach them
+    if local.are_all:  # all ranks are on this machine: no other needs to reach them
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
-    attempt = 0 if spans_nodes() else restarts()  # of several nodes each counts its own
-    join_by_environment(backend, int(os.environ.get("LOCAL_RANK", "0")), local_ranks, allowed, attempt)
+    attempt = restarts() if local.are_all else 0  # of several nodes each counts its own
+    store = _Met.rendezvous.store if _Met.rendezvous else None
+    join_by_environment(backend, local.own, local.count, allowed, attempt, store)
     atexit.register(leave)
 
 
