@@ -208,7 +208,7 @@ def test_a_rank_of_a_users_group_has_a_gpu_of_its_own(four_gpus: list[object], m
     assert group.own_device() == torch.device("cuda", 1), "rank 5 is the second on the second host"
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    torchrun._join("gloo", 8, torch.get_num_threads(), 60)
+    torchrun._join("gloo", torch.get_num_threads(), 60)
     assert four_gpus == [torch.device("cuda", 3)]
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     assert group.own_device() == torch.device("cuda", 2), "what the user has chosen stays"
