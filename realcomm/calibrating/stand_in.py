@@ -6,7 +6,6 @@ each phase at once, as in a training, because they wait for each other after eve
 
 from collections.abc import Sequence
 from dataclasses import replace
-from time import perf_counter
 
 import torch
 import torch.distributed as dist
@@ -50,22 +49,22 @@ class StandInTraining:
         images, labels = self.next_batch()
         number = self._done % max(1, len(self.probes))
         exchange = self._exchanges[number] if self._exchanges else None
-        times: list[float] = []
+        marks: list[float] = []
 
         def stand_in(gradients: torch.Tensor) -> None:
-            times.append(perf_counter())
+            marks.append(self._watch.now())
             if exchange is not None:
                 exchange(gradients)
-            times.append(perf_counter())
+            marks.append(self._watch.now())
             gradients.div_(self.world_size)
-            times.append(perf_counter())
+            marks.append(self._watch.now())
             if self.world_size > 1:
                 dist.barrier()
 
         take_step(self.replica, images, labels, AfterBackward(stand_in), self._watch)
         self._done += 1
         own = self._watch.phases()
-        begin, end, divided = times
+        begin, end, divided = map(self._watch.seconds, marks)
         probe = self.probes[number] if self.probes else None
         return StepTimes(own["forward"], own["backward"], own["optimizer"], probe, begin, end, divided - end)
 

@@ -1,12 +1,18 @@
-"""The phases of one rank's training steps, timed."""
+"""The phases of one rank's training steps, timed by the clock of the device that computes.
+
+On a GPU a phase ends where its work ends on the stream that computes. What other streams do meanwhile, as the sync of
+buckets beside backward, counts only as far as this stream waits for it.
+"""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from collectives.records.spans import Span
+from realcomm.execution.device_clock import DeviceClock, device_clock
 from realcomm.launching.status import set_status
 
 
@@ -23,22 +29,40 @@ class Stopwatch:
 
     def __init__(self, rank: int, label: str = "") -> None:
         """Make the watch of a rank, whose status is ``label``, step and phase where there is a label."""
-        self.spans: list[Span] = []
+        self._spans: list[Span] = []
+        self._marked: deque[tuple[str, int, float, float]] = deque()  # name, step and marks of phases not yet read
         self.step = -1
         self.current = ""  # the phase that is under way, or broke
         self._rank, self._label = rank, label
-        self._origin = self._paused = _now()
+        self._clock = _own_clock()
+        self._origin = self._paused = self.seconds(self.now())
+
+    @property
+    def spans(self) -> list[Span]:
+        """The phases so far, and what overlapped them."""
+        self._read(wait=True)
+        return self._spans
+
+    def now(self) -> float:
+        """Return a mark of when the device has done what it was asked before."""
+        return self._clock.now()
+
+    def seconds(self, mark: float) -> float:
+        """Return when the device got to a mark of this step, in seconds of ``time.perf_counter``."""
+        return self._clock.seconds(mark)
 
     def pause(self) -> None:
         """Stand still until ``resume``."""
-        self._paused = _now()
+        self._paused = self.seconds(self.now())
 
     def resume(self) -> None:
         """Go on from the time at which the watch was paused, or made."""
-        self._origin += _now() - self._paused
+        self._origin += self.seconds(self.now()) - self._paused
 
     def start(self) -> None:
         """Begin a step."""
+        self._read(wait=True)
+        self._clock = _own_clock()  # a clock is exact for so long
         self.step += 1
 
     @contextmanager
@@ -47,9 +71,10 @@ class Stopwatch:
         self.current = name
         if self._label:
             set_status(f"{self._label} {self.step}, {name}")
-        begin = _now()
+        begin = self.now()
         yield
-        self._add(name, self.step, begin, _now())
+        self._marked.append((name, self.step, begin, self.now()))
+        self._read(wait=False)
         self.current = ""
 
     def begin(self, name: str) -> Callable[[], None]:
@@ -61,8 +86,14 @@ class Stopwatch:
 
         return end
 
+    def _read(self, wait: bool) -> None:
+        """Add the phases that the device has ended, or all."""
+        while self._marked and (wait or self._clock.has_passed(self._marked[0][-1])):
+            name, step, begin, end = self._marked.popleft()
+            self._add(name, step, self.seconds(begin), self.seconds(end))
+
     def _add(self, name: str, step: int, begin: float, end: float) -> None:
-        self.spans.append(Span(self._rank, name, step, begin - self._origin, end - self._origin, 0, step))
+        self._spans.append(Span(self._rank, name, step, begin - self._origin, end - self._origin, 0, step))
 
     def phases(self) -> dict[str, float]:
         """Return the seconds of each phase of the latest step, and of what overlapped them."""
@@ -74,12 +105,12 @@ class Stopwatch:
         return dict(reversed(seconds.items()))
 
     def absolute_spans(self) -> list[Span]:
-        """Return the spans so far in seconds of ``time.perf_counter``; another thread may ask."""
+        """Return the spans read so far in seconds of ``time.perf_counter``; another thread may ask."""
         by = self._origin
-        return [span._replace(begin=span.begin + by, end=span.end + by) for span in list(self.spans)]
+        return [span._replace(begin=span.begin + by, end=span.end + by) for span in list(self._spans)]
 
 
-def _now() -> float:
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()  # calls return before the GPU is done
-    return time.perf_counter()
+def _own_clock() -> DeviceClock:
+    """Return the clock of the current GPU if this process uses one, else the CPU's."""
+    on_gpu = torch.cuda.is_initialized()
+    return device_clock(torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu"))

@@ -1,0 +1,56 @@
+"""A GPU that is simulated: streams on which work lasts so long, and CUDA events that carry the times."""
+
+import pytest
+import torch
+
+from realcomm.execution import device_clock
+
+
+class Stream:
+    """Work that a GPU does one after the other; ``ready`` is when it will have done what is queued."""
+
+    def __init__(self, gpu: "SimulatedGpu") -> None:
+        self._gpu, self.ready = gpu, 0.0
+
+    def queue(self, seconds: float) -> None:
+        self.ready = max(self.ready, self._gpu.host) + seconds
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.ready = max(self.ready, other.ready)
+
+
+class SimulatedGpu:
+    """A stream that computes, one that communicates, and the time of the host, which only waits."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        """Be the GPU of torch in this process; its host's time is that of the clocks."""
+        self.host = 100.0
+        self.compute, self.channel = Stream(self), Stream(self)
+        patch.setattr(torch.cuda, "is_initialized", lambda: True)
+        patch.setattr(torch.cuda, "current_device", lambda: 0)
+        patch.setattr(torch.cuda, "current_stream", lambda device=None: self.compute)
+        patch.setattr(torch.cuda, "synchronize", self.synchronize)
+        patch.setattr(torch.cuda, "Event", lambda enable_timing: Event(self))
+        patch.setattr(device_clock, "perf_counter", lambda: self.host)
+
+    def synchronize(self, device: object = None) -> None:
+        self.host = max(self.host, self.compute.ready, self.channel.ready)
+
+
+class Event:
+    """A CUDA event."""
+
+    def __init__(self, gpu: SimulatedGpu) -> None:
+        self._gpu, self._at = gpu, float("nan")
+
+    def record(self, stream: Stream) -> None:
+        self._at = max(stream.ready, self._gpu.host)
+
+    def query(self) -> bool:
+        return self._at <= self._gpu.host
+
+    def synchronize(self) -> None:
+        self._gpu.host = max(self._gpu.host, self._at)
+
+    def elapsed_time(self, later: "Event") -> float:
+        return 1e3 * (later._at - self._at)

@@ -1,0 +1,73 @@
+"""What a GPU does is timed where it happens on its stream, and what a CPU does when it is done."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from simulated_gpu import SimulatedGpu
+
+from collectives.workload import Training
+from realcomm.calibrating.stand_in import StandInTraining
+from realcomm.execution.device_clock import HostClock, device_clock
+from realcomm.training.stopwatch import Stopwatch
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> SimulatedGpu:
+    return SimulatedGpu(monkeypatch)
+
+
+def test_nobody_waits_until_a_time_is_read(gpu: SimulatedGpu):
+    gpu.compute.queue(1.0)
+    clock = device_clock(torch.device("cuda"))
+    assert gpu.host == 101.0, "the clock counts from when the stream has got to it"
+    gpu.channel.queue(50.0)  # what waits for a peer
+    begin = clock.now()
+    gpu.compute.queue(2.0)
+    end = clock.now()
+    assert gpu.host == 101.0 and clock.has_passed(begin) and not clock.has_passed(end)
+    assert (clock.seconds(begin), clock.seconds(end)) == (101.0, 103.0)
+    assert gpu.host == 103.0, "the other stream is not waited for"
+
+
+def test_buckets_beside_backward_count_as_sync_as_far_as_they_are_waited_for(gpu: SimulatedGpu):
+    watch = Stopwatch(0)
+    for _ in range(2):
+        watch.start()
+        with watch.phase("forward"):
+            gpu.compute.queue(2.0)
+        with watch.phase("backward"):
+            gpu.channel.wait_stream(gpu.compute)
+            gpu.channel.queue(5.0)
+            gpu.compute.queue(3.0)
+        with watch.phase("sync"):
+            gpu.compute.wait_stream(gpu.channel)
+        with watch.phase("optimizer"):
+            gpu.compute.queue(1.0)
+    watch.pause()
+    assert watch.phases() == pytest.approx({"forward": 2.0, "backward": 3.0, "sync": 2.0, "optimizer": 1.0})
+    assert [span.begin for span in watch.spans] == pytest.approx([0, 2, 5, 7, 8, 10, 13, 15])
+    gpu.compute.queue(10.0)  # of an observer
+    watch.resume()
+    watch.start()
+    with watch.phase("forward"):
+        gpu.compute.queue(1.0)
+    assert watch.spans[-1].begin == pytest.approx(16)
+
+
+def test_a_calibration_times_what_the_gpu_does_and_not_its_launch(gpu: SimulatedGpu):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        training = StandInTraining(Training(None, batch_size=2), 0, 1, [])
+        training._exchanges = [lambda gradients: gpu.compute.queue(4.0)]
+        (times,) = training.take_steps(1)
+    finally:
+        dist.destroy_process_group()
+    assert times.end - times.begin == pytest.approx(4.0)
+
+
+def test_a_cpu_is_there_when_it_is_asked():
+    clock = device_clock(torch.device("cpu"))
+    assert isinstance(clock, HostClock)
+    first, second = clock.now(), clock.now()
+    assert (clock.seconds(first), clock.seconds(second)) == (first, second) and first <= second
+    assert clock.has_passed(second)
