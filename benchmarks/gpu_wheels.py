@@ -11,6 +11,7 @@ else is there and recent enough stay as they are. It needs nothing beyond the st
 
 import argparse
 import json
+import os
 import re
 import shutil
 import site
@@ -124,9 +125,12 @@ def download(folder: Path, python: str, present: Path | None) -> None:
 def install(wheels: Path, into: Path) -> None:
     """Make the virtual environment ``into`` with all that is needed, from ``wheels`` or, without such a folder, by pip.
 
-    Ends with status 1 and a message if torch is missing, or another torch would be used than before.
+    Ends with status 1 and a message if torch is missing or too old, if no GPU is visible, or if another torch would be
+    used than before.
     """
     before = torch_version()
+    check_torch(before)
+    check_visible_gpus()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", into], check=True)
     own = into / "bin" / "python"
     show_parent(into)
@@ -145,6 +149,31 @@ def torch_version() -> str:
         return version("torch")
     except PackageNotFoundError:
         raise SystemExit(f"{sys.executable} has no torch; name a Python that has: make gpu PYTHON=...") from None
+
+
+def check_torch(present: str) -> None:
+    """End with a message if a version of torch is older than the project needs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [needed] = [line for line in project["dependencies"] if package(line) == "torch"]
+    oldest = needed.partition(">=")[2].partition(",")[0]
+    if numbers(present) < numbers(oldest):
+        raise SystemExit(f"{sys.executable} has torch {present}; {needed} is needed")
+
+
+def numbers(version: str) -> list[int]:
+    """Return the numbers of a release, to be compared.
+
+    >>> numbers("2.15.0+cu132"), numbers("2.9")
+    ([2, 15, 0], [2, 9])
+    """
+    return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
+
+
+def check_visible_gpus() -> None:
+    """End with a message if CUDA_VISIBLE_DEVICES hides all GPUs: an empty one does, and one that begins with -1."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and (not visible.strip() or visible.strip().startswith("-")):
+        raise SystemExit(f"CUDA_VISIBLE_DEVICES is {visible!r}, which hides all GPUs; unset it, or name some of them")
 
 
 def show_parent(into: Path) -> None:

@@ -318,3 +318,13 @@ def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
     arrived = time.perf_counter()
     begin, end = time_together(lambda: time.sleep(0.01))
     return arrived, begin, end
+
+
+def executors_made(rank: int, world_size: int) -> int:
+    """How many executors three equal calls make."""
+    made: list[int] = []
+    make = Executor.__init__
+    Executor.__init__ = lambda self, *given: (made.append(1), make(self, *given))[1]  # type: ignore[method-assign]
+    for _ in range(3):
+        execute("all_reduce/ring", torch.ones(4))
+    return len(made)

@@ -57,6 +57,10 @@ def test_communicators_of_channels_are_made_once_and_end_with_their_group():
     assert launch(real_programs.communicators_of_groups, 2, timeout=60) == [[1 + 10 * 2, 1]] * 2
 
 
+def test_equal_calls_have_one_executor_which_connects_once():
+    assert launch(real_programs.executors_made, 2) == [1, 1]
+
+
 def test_receives_are_posted_before_sends():
     """The k-th send of a ring goes out when the k-th receive, and as memory allows the next, has been announced."""
     for posted in launch(real_programs.order_of_posts, 3):

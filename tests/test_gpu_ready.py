@@ -19,8 +19,10 @@ import torch.distributed as dist
 
 import realcomm
 from collectives.catalogue import find_algorithm
+from realcomm.execution import host_group
 from realcomm.functions import tensor_collectives
 from realcomm.launching import group, torchrun
+from realcomm.launching.launcher import launch
 from scenarios import load
 
 ROOT = Path(__file__).parent.parent
@@ -247,3 +249,30 @@ def test_ranks_that_share_a_gpu_tell_nccl_that_they_are_hosts_of_their_own(monke
     assert (os.environ["NCCL_NET"], os.environ["NCCL_MAX_CTAS"]) == ("Socket", "4")
     group.select_device("gloo", 3, 9)
     assert chosen == [1, 0] and os.environ["NCCL_HOSTID"].endswith("rank2")
+
+
+def test_a_torch_that_is_too_old_and_gpus_that_are_hidden_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    with monkeypatch.context() as changed, pytest.raises(SystemExit, match=r"has torch 2\.9\.1; torch>=.* is needed"):
+        changed.setitem(WHEELS["install"].__globals__, "torch_version", lambda: "2.9.1")
+        WHEELS["install"](tmp_path, tmp_path / "venv")
+    for hidden in ("", " ", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        with pytest.raises(SystemExit, match=r"CUDA_VISIBLE_DEVICES is '.*', which hides all GPUs"):
+            WHEELS["install"](tmp_path, tmp_path / "venv")
+    assert not (tmp_path / "venv").exists()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    WHEELS["check_visible_gpus"]()
+
+
+def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
+    """Whether a rank that works on GPUs has one group of gloo besides, and what it exchanges there."""
+    vars(host_group)["own_device"] = lambda: torch.device("cuda")
+    found = host_group.host_group()
+    host_group.host_barrier()
+    heard = [None] * world_size if rank == 0 else None
+    dist.gather_object(rank, heard, group=found)
+    return found is host_group.host_group(), found is dist.group.WORLD, f"{dist.get_backend(found)} {heard}"
+
+
+def test_ranks_on_gpus_wait_for_each_other_on_hosts():
+    assert launch(wait_on_hosts, 2) == [(True, False, "gloo [0, 1]"), (True, False, "gloo None")]

@@ -10,6 +10,7 @@ from realcomm.calibrating.blocks import RankBlock, TrainingKind
 from realcomm.calibrating.plan import Plan, TrainingPlan
 from realcomm.calibrating.rank_turns import RankTurns
 from realcomm.calibrating.stand_in import StandInTraining
+from realcomm.execution.host_group import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.probes import ProbeBench, time_reduction
@@ -107,5 +108,5 @@ class _TrainingCalibrator:
             block.beside[self.kind] = self._beside.take_steps(BESIDE_STEPS)
         for threads, lone in self._lone.items():
             block.alone[self.kind, threads] = lone.take_steps(LONE_STEPS)
-        dist.barrier()  # the others sleep meanwhile
+        host_barrier()  # the others sleep meanwhile
         return block

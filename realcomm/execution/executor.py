@@ -6,7 +6,7 @@ ready otherwise queues behind the outgoing data on the same connection, which do
 
 import weakref
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,7 @@ from collectives.pipeline.pipeline import Pipeline, PipelineBuilder, SliceStep
 from collectives.request import Request
 from collectives.step import reduce
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
-from realcomm.execution.group_memory import GroupReference, refer
+from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
 from realcomm.launching.so_far import tell_by
 from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, own_slot, padded
@@ -61,7 +61,11 @@ def execute(
     _check_tensor(tensor)
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     request = Request(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
-    Executor(request, rank, world_size, group, tensor.device).run(tensor, record)
+    whole_group = group or dist.group.WORLD
+    assert whole_group is not None
+    kept = keep_for(whole_group, "executors of execute", Recent[Executor])  # asynchronous calls have others
+    make = partial(Executor, request, rank, world_size, group, tensor.device)
+    kept.find((request, tensor.device), make).run(tensor, record)
 
 
 class Executor:

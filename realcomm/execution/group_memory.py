@@ -6,7 +6,7 @@ group weakly. A group that is destroyed while a variable still holds it is found
 
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
 
@@ -29,6 +29,26 @@ def keep_for(group: dist.ProcessGroup, key: Hashable, make: Callable[[], T]) -> 
         kept[key] = make()
     found: T = kept[key]
     return found
+
+
+class Recent(Generic[T]):
+    """What was made last, under a few keys.
+
+    All ranks of a group ask for the same in the same order, so all make one anew where one does, as NCCL needs it.
+    """
+
+    MOST = 16  # executors, each with its scratch and staging
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, T] = {}  # that of the latest key at the end
+
+    def find(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what was made under ``key``, or is now."""
+        found = self._made.pop(key) if key in self._made else make()
+        self._made[key] = found
+        if len(self._made) > self.MOST:
+            del self._made[next(iter(self._made))]
+        return found
 
 
 def refer(group: dist.ProcessGroup) -> GroupReference:

@@ -15,11 +15,10 @@ from collectives.parts import part_slice
 from collectives.proof.verifier import verify
 from collectives.request import Request
 from realcomm.execution.executor import Executor, dtype_name
-from realcomm.execution.group_memory import keep_for
+from realcomm.execution.group_memory import Recent, keep_for
 from realcomm.functions.arguments import Group, Op, op_name, process_group, rank_and_world_size, resolve_algorithm
 from realcomm.functions.work import Handle, start_work
 
-REMEMBERED = 16  # executors of a group, each with its scratch and staging
 ALL = None  # in place of the number of a part: the whole buffer
 Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the part of the buffer that has its elements
 
@@ -57,7 +56,8 @@ def run_collective(
     found, dtype = resolve_algorithm(collective, algorithm), dtype_name(buffer.like.dtype)
     request = Request(found, buffer.elements, dtype, op_name(op), buffer.root)
     whole_group = process_group(group)
-    executor = keep_for(whole_group, "executors", _Executors).find(request, whole_group, buffer.like.device)
+    device, kept = buffer.like.device, keep_for(whole_group, "executors", Recent[Executor])
+    executor = kept.find((request, device), lambda: _make_executor(request, whole_group, device))
 
     def action() -> None:
         _run(executor, buffer, ranks[1])
@@ -74,25 +74,6 @@ def _run(executor: Executor, buffer: Buffer, world_size: int) -> None:
     executor.run(memory)
     for tensor, number in buffer.outputs:
         copy_elements(_part(memory, number, world_size), tensor)
-
-
-class _Executors:
-    """The executors of the last requests of one group.
-
-    All ranks of a group ask for the same in the same order, so all make one anew where one does, as NCCL needs it.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[Request, torch.device], Executor] = {}  # that of the latest request at the end
-
-    def find(self, request: Request, group: dist.ProcessGroup, device: torch.device) -> Executor:
-        """Return the executor of a request; the same one again if the request is among the last."""
-        key = request, device
-        executor = self._last.pop(key, None)
-        self._last[key] = executor = executor or _make_executor(request, group, device)
-        if len(self._last) > REMEMBERED:
-            del self._last[next(iter(self._last))]
-        return executor
 
 
 def _make_executor(request: Request, group: dist.ProcessGroup, device: torch.device) -> Executor:

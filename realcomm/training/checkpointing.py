@@ -14,7 +14,7 @@ import torch.distributed as dist
 from collectives.checks import check_path
 from collectives.errors import InputError, RunFailed, describe_error
 from collectives.workload import Training
-from realcomm.launching.group import own_device
+from realcomm.execution.host_group import host_group
 from realcomm.launching.status import set_status
 from realcomm.launching.torchrun import is_first_rank, under_torchrun
 from realcomm.training.checkpoints.content import from_bytes, to_bytes
@@ -176,7 +176,7 @@ class Checkpointing(Observer):
         # With local SGD each rank has weights and an optimizer of its own.
         part = state if running.training.sync_every > 1 else {"own": state["own"]}
         ranks: list[Any] | None = [None] * world_size if running.rank == 0 else None
-        dist.gather_object(part, ranks)  # pickled by our own ranks
+        dist.gather_object(part, ranks, group=host_group())  # pickled by our own ranks
         if self._folder is not None:
             check_finite(running.model.state_dict(), running.done)
             shared = state["shared"]
@@ -201,7 +201,7 @@ def _read(running: Observed, path: Path) -> bytes:
 
 def _load(running: Observed, content: bytes, path: Path) -> None:
     """Have this rank go on from the content of a checkpoint. Raise InputError if it does not fit."""
-    state = from_bytes(content, path, own_device())
+    state = from_bytes(content, path)  # a GPU gets this rank's part alone
     try:
         part = part_of_rank(state["ranks"], running.rank, running.world_size)
         running.load_state_dict({"shared": state["shared"], **part})
@@ -230,14 +230,13 @@ def part_of_rank(parts: list[State], rank: int, world_size: int) -> State:
 
 def _from_rank_0(content: bytes) -> bytes:
     """Return rank 0's content on all ranks; only rank 0 need be able to read a checkpoint."""
-    device, is_first = own_device(), dist.get_rank() == 0
-    size = torch.tensor([len(content)], device=device)
-    dist.broadcast(size, 0)
+    group, is_first = host_group(), dist.get_rank() == 0
+    size = torch.tensor([len(content)])
+    dist.broadcast(size, 0, group=group)
     if not size:
         return b""
     received = torch.empty(int(size), dtype=torch.uint8)
     if is_first:
         received = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-    received = received.to(device)
-    dist.broadcast(received, 0)
-    return content if is_first else received.cpu().numpy().tobytes()
+    dist.broadcast(received, 0, group=group)
+    return content if is_first else received.numpy().tobytes()

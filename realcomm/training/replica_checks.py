@@ -168,7 +168,7 @@ def _clear_gradients(model: nn.Module) -> None:
 
 def _hash(tensor: torch.Tensor) -> int:
     """Return 8 bytes of the SHA-256 of a tensor's bits."""
-    summed = hashlib.sha256(to_bytes(tensor).cpu().numpy())
+    summed = hashlib.sha256(to_bytes(tensor).cpu().numpy().tobytes())
     return int.from_bytes(summed.digest()[:8], "little", signed=True)
 
 

@@ -14,6 +14,7 @@ from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
 from collectives.workload import Buckets, Training
 from realcomm.execution.executor import execute
+from realcomm.execution.host_group import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.so_far import tell_by
 from realcomm.launching.status import report_progress, set_status
@@ -57,6 +58,7 @@ class RunningTraining:
         self.shard = Shard(training, rank, world_size, steps)
         if alone is None:
             alone = measure_alone(training) if rank == 0 else 0.0
+            host_barrier()  # ranks that wait on a GPU which they share would take time from the one that is timed
         self.alone = alone
         if training.broadcast_weights:
             set_status("broadcasting the weights")

@@ -35,7 +35,7 @@ def weights_digest(model: nn.Module) -> str:
     """Return the SHA-256 of all parameters and buffers, in hexadecimal."""
     summed = hashlib.sha256()
     for tensor in model.state_dict().values():
-        summed.update(to_bytes(tensor).cpu().numpy())
+        summed.update(to_bytes(tensor).cpu().numpy().tobytes())
     return summed.hexdigest()
 
 

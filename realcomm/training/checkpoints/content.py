@@ -22,8 +22,8 @@ def to_bytes(state: State) -> memoryview:
     return file.getbuffer()
 
 
-def from_bytes(content: bytes, path: Path, map_location: torch.device | str = "cpu") -> State:
-    """Return the state in the content of a file, its tensors on ``map_location``.
+def from_bytes(content: bytes, path: Path) -> State:
+    """Return the state in the content of a file, its tensors on the CPU.
 
     Nothing in it is executed and nothing is unpacked. Raise InputError, which names ``path``, for anything else than
     ``to_bytes`` writes.
@@ -32,7 +32,7 @@ def from_bytes(content: bytes, path: Path, map_location: torch.device | str = "c
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise InputError(f"{path} is no checkpoint: what is in it is compressed")
-        state = torch.load(io.BytesIO(content), map_location=map_location, weights_only=True)
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except InputError:
         raise
     except Exception as error:  # torch raises whatever its readers do
