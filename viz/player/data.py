@@ -58,7 +58,7 @@ def export(title: str, runs: Sequence[PlayedRun]) -> dict[str, Any]:
             "bandwidth": pack(bandwidth),
             "latency": pack(np.array([link.latency for link in base.links], float)),
         },
-        "runs": [export_run(run.trace, run.name, run.what_if, groups) for run in runs],
+        "runs": [export_run(run.trace, run.name, run.what_if, groups, placement.in_groups) for run in runs],
     }
 
 

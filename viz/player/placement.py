@@ -20,6 +20,11 @@ class ShownNodes:
     at: dict[str, Point]
     hidden: int = 0
 
+    @property
+    def in_groups(self) -> bool:
+        """Whether no rank stands by itself."""
+        return not self.at
+
 
 def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
     """Return where the nodes of a trace stand; ``used`` are those that some message passes.

@@ -18,8 +18,13 @@ MOST_IN_FULL = 200_000  # messages; of more, a page holds aggregates
 LISTED = 48  # cables
 
 
-def export_run(trace: Trace, name: str, what_if: str, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Return a run as JSON; ``what_if`` is a sentence about what would be without what limits it."""
+def export_run(
+    trace: Trace, name: str, what_if: str, groups: Sequence[tuple[str, int]], in_groups: bool = False
+) -> dict[str, Any]:
+    """Return a run as JSON; ``what_if`` is a sentence about what would be without what limits it.
+
+    It holds aggregates where there are too many messages, or so many ranks that they stand only ``in_groups``.
+    """
     loads = link_loads(trace)
     limits = find_limits(trace, loads)
     run = {
@@ -31,7 +36,7 @@ def export_run(trace: Trace, name: str, what_if: str, groups: Sequence[tuple[str
         "failed": _failed(trace),
         "unfinished": [[wait.rank, wait.peer, int(wait.sends), wait.step, wait.since] for wait in trace.unfinished],
     }
-    if len(trace.messages) > MOST_IN_FULL:
+    if in_groups or len(trace.messages) > MOST_IN_FULL:
         return {
             **run,
             "aggregate": aggregate(trace, loads, limits, groups),

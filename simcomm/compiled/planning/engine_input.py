@@ -27,7 +27,8 @@ from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
-MOST_RECORDED = 1_000_000  # messages that can be looked at one by one; each takes about a kilobyte
+MOST_RECORDED = 2_500_000  # messages that can be looked at one by one; each takes 200 to 400 bytes
+MOST_ROUTED = 1_000_000  # pairs of ranks of which messages are looked at; the route of each takes about a kilobyte
 MOST_MESSAGES = 3_000_000  # that are simulated one by one; each takes 100 to 300 bytes ...
 MOST_WRITTEN = MOST_TABLED // 2  # ... and where the schedule is written out for that, up to 500
 
@@ -100,6 +101,16 @@ class EngineInput:
             self.known["with_table"] = replace(self, schedule=self.schedule.table())
         written: EngineInput = self.known["with_table"]
         return written.under(self.trouble, self.starts, self.index)
+
+    def to_record(self) -> "EngineInput":
+        """Return the input ``with_table``. Raise TooLarge for more messages or pairs than can be looked at."""
+        written, most = self.with_table(MOST_RECORDED), allowed(MOST_ROUTED)
+        if self.posted > most and (pairs := len(written.pairs.src)) > most:
+            raise TooLarge(
+                f"{self.schedule.describe()}: the routes of its {pairs:,} pairs of ranks take too much memory where "
+                f"messages are looked at one by one; up to {most:,} will do; {ways_out(pairs, most)}"
+            )
+        return written
 
     @property
     def posted(self) -> int:

@@ -5,7 +5,8 @@ import {colour} from './colours.js';
 import {clamp, cos, floor, hypot, many, max, min, percent, PI, sin} from './format.js';
 import {data, view} from './state.js';
 
-const BYTE = 255; // shares are bytes
+const BYTE = 255, // shares are bytes
+  FULL = 400; // flows between groups, of which each is still seen
 
 export const binAt = run => clamp(floor((view.x / run.elapsed) * run.aggregate.bins), 0, run.aggregate.bins - 1);
 export const firstOf = (sizes, group) => sizes.slice(0, group).reduce((sum, size) => sum + size, 0);
@@ -75,10 +76,14 @@ function drawFilled(g, x, y, radius, share) {
 }
 
 function drawFlows(g, circle, flow, n) {
-  let most = 1;
+  let most = 1,
+    lines = 0;
   flow.forEach((bytes, at) => {
-    if (floor(at / n) !== at % n) most = max(most, bytes);
+    if (floor(at / n) === at % n || !bytes) return;
+    most = max(most, bytes);
+    lines++;
   });
+  const thin = min(1, FULL / lines); // so that very many do not make one black disc
   flow.forEach((bytes, at) => {
     const from = floor(at / n),
       to = at % n;
@@ -87,8 +92,8 @@ function drawFlows(g, circle, flow, n) {
       [x2, y2] = circle.at[to],
       {cx, cy} = circle;
     const pull = 1 - (0.65 * hypot(x2 - x1, y2 - y1)) / (2 * circle.ring);
-    fade(g, 0.1 + (0.4 * bytes) / most);
-    pen(g, colour.ink, 0.5 + (4 * bytes) / most);
+    fade(g, (0.1 + (0.4 * bytes) / most) * thin);
+    pen(g, colour.ink, 0.5 + ((4 * bytes) / most) * thin);
     g.beginPath();
     g.moveTo(x1, y1);
     g.quadraticCurveTo(cx + ((x1 + x2) / 2 - cx) * pull, cy + ((y1 + y2) / 2 - cy) * pull, x2, y2);

@@ -80,7 +80,8 @@ function aggregateWords(run) {
   return (
     `${percent(view.x / run.elapsed)} of the run, up to step ${reached[bin]} of ${run.steps}. ` +
     `${many(run.count, 'message')} are shown as ${bins} bins of ${time(run.elapsed / bins)}.` +
-    (detailOf(run) ? ` ${capital(aboutRows(run))}.` : '')
+    (detailOf(run) ? ` ${capital(aboutRows(run))}.` : '') +
+    (troubleWords(run) && ` ${troubleWords(run).trim()}`)
   );
 }
 
@@ -215,7 +216,7 @@ export function aboutLink(run, link) {
 export function story(run) {
   const lines = [headline(), `${run.limits.heading}. ${run.limits.sentence}`];
   if (run.used) lines.push(`The links most used: ${ordered(run.cables.slice(0, 6).map(cableWords))}.`);
-  if (run.aggregate) return [...lines, ...groupStory(run)];
+  if (run.aggregate) return [...lines, ...groupStory(run), ...troubleStory(run)];
   if (run.hasPhases) lines.push(...phaseStory(run));
   lines.push(...stepStory(run), ...troubleStory(run));
   lines.push(run.complete ? `Done after ${time(run.elapsed)}.` : 'Never finished.');

@@ -1,0 +1,114 @@
+"""Pages of the player from 16 to 2,048 ranks: all that a page draws is in its data, whatever the algorithm."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Player, running_browser
+from playwright.sync_api import Browser
+
+import simcomm
+from collectives import Message, find_algorithm
+from collectives.errors import TooLarge
+from collectives.records.trace import Trace
+from simcomm.compiled.planning import engine_input
+from viz.player.data import PlayedRun, export
+from viz.player.page import write_player
+
+OWN = '''
+from collectives import algorithm, recv, send
+
+
+@algorithm("broadcast", name="line", chunks=1)
+def line(rank, world_size, root):
+    """Pass the buffer on from rank to rank."""
+    place = (rank - root) % world_size
+    if place > 0:
+        yield recv((rank - 1) % world_size, 0)
+    if place + 1 < world_size:
+        yield send((rank + 1) % world_size, 0)
+'''
+CASES = [
+    *((f"all_reduce/{name}", ranks) for name in ("double_tree", "halving_doubling") for ranks in (16, 300, 301, 2048)),
+    *(("OWN", ranks) for ranks in (16, 300, 301, 2048)),
+    *(("all_reduce/ring", ranks) for ranks in (16, 300, 301, 1024)),
+    *(("all_to_all/direct", ranks) for ranks in (16, 301, 512)),
+]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("own") / "line.py"
+    file.write_text(OWN)
+    return f"{file}:line"
+
+
+def simulate(name: str, ranks: int, own: str) -> PlayedRun:
+    """An algorithm, or the user's one, on hosts of one switch."""
+    found = find_algorithm(own if name == "OWN" else name)
+    return PlayedRun(simcomm.run(found, simcomm.star(ranks, "100 Gbit/s", "5 us"), 16 << 20), found.name)
+
+
+def check_drawable(data: dict[str, Any]) -> None:
+    """Every rank has a place of its own, or all runs are drawn in groups that hold every rank once."""
+    ranks = data["ranks"]
+    for run in data["runs"]:
+        if "aggregate" not in run:
+            assert None not in data["at"][:ranks]
+            assert run["columns"]["src"]["length"] == run["count"] > 0
+            continue
+        groups = run["aggregate"]
+        assert sum(groups["sizes"]) == ranks
+        assert len(groups["sizes"]) == len(groups["groups"])
+        assert groups["most"]["length"] == groups["rows"] * groups["bins"]
+        assert groups["rows"] == ranks
+
+
+@pytest.mark.parametrize(("name", "ranks"), CASES)
+def test_a_page_holds_all_that_it_draws(name: str, ranks: int, own: str) -> None:
+    check_drawable(export("x", [simulate(name, ranks, own)]))
+
+
+def test_runs_of_few_and_of_many_messages_stand_side_by_side(own: str) -> None:
+    names = ("all_reduce/ring", "all_reduce/double_tree")
+    data = export("x", [simulate(name, 512, own) for name in names])
+    check_drawable(data)
+    assert all("aggregate" in run for run in data["runs"])
+
+
+def test_a_page_of_many_ranks_of_which_no_links_are_known_is_in_groups() -> None:
+    """As of a measured run."""
+    messages = [Message(rank, rank + 1, 0, 0, 8, 0.0, 1.0) for rank in range(399)]
+    check_drawable(export("x", [PlayedRun(Trace("broadcast/x", "measured", 400, 1.0, messages), "x")]))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as found:
+        yield found
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("ranks", [16, 512, 2048])
+@pytest.mark.parametrize(
+    "name", ["all_reduce/ring", "all_reduce/double_tree", "all_reduce/halving_doubling", "all_to_all/direct", "OWN"]
+)
+def test_a_page_of_many_ranks_opens_without_an_error(
+    browser: Browser, tmp_path: Path, own: str, name: str, ranks: int
+) -> None:
+    """Drawn half-way and at the end; those whose messages grow with the square of the ranks at fewer of them."""
+    ranks = min(ranks, {"all_reduce/ring": 1024, "all_to_all/direct": 512}.get(name, ranks))
+    write_player("x", [simulate(name, ranks, own)], tmp_path / "x.html")
+    with Player(browser, tmp_path / "x.html", "#t=0.5") as player:
+        player.shoot(f"scale-{name.split('/')[-1]}-{ranks}")
+        player.ask("player.seek(player.total())")
+        player.draw()
+        assert player.text("caption")
+
+
+def test_what_takes_a_route_for_each_message_is_refused_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_input, "MOST_ROUTED", 100)
+    simcomm.run("all_reduce/ring", simcomm.star(16, "10 Gbit/s", "5 us"), 1 << 20, engine="compiled")
+    with pytest.raises(TooLarge, match=r"routes of its 240 pairs of ranks .* up to 100 will do"):
+        simcomm.run("all_to_all/direct", simcomm.star(16, "10 Gbit/s", "5 us"), 1 << 20, engine="compiled")
