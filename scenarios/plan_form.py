@@ -23,6 +23,7 @@ from scenarios.messages import read_form
 PRECISIONS = ("float32", "tf32", "fp16", "bf16", "mixed")
 LOADERS = ("synthetic", "dali", "decode", "text")
 OPTIMIZERS = ("sgd", "adamw")
+PLANNED = {"form": "ddp", "tensor": 1, "pipeline": 1, "expert": 1}  # of training.parallelism
 UNITS = {
     ("min", "minute", "minutes"): 1 / 60, ("h", "hour", "hours"): 1.0, ("d", "day", "days"): 24.0,
     ("week", "weeks"): 168.0,
@@ -73,11 +74,10 @@ class PlanTrainingForm(Section):
         """The samples of all epochs, where it is said what one has."""
         return None if self.samples_per_epoch is None else float(self.samples_per_epoch * self.epochs)
 
-    @property
-    def is_replicated(self) -> bool:
-        """Whether every device is to have the whole model and all that belongs to it."""
-        given = Parallelism(**self.parallelism)
-        return given.form == "ddp" and given.tensor == given.pipeline == given.expert == 1
+    def replicas(self, gpus: int) -> Parallelism:
+        """Return the form in which so many GPUs train: each has the whole model."""
+        given = {"microbatches": self.accumulate, **self.parallelism, "data": gpus}
+        return Parallelism(**given)
 
     @model_validator(mode="after")
     def _check_values(self) -> "PlanTrainingForm":
@@ -85,6 +85,13 @@ class PlanTrainingForm(Section):
         check_known(self.optimizer, "optimizer", OPTIMIZERS)
         if self.batch_size % self.accumulate:
             raise InputError(f"accumulate is {self.accumulate}; give a divisor of batch_size, {self.batch_size}")
+        given = Parallelism(**self.parallelism)
+        for key, planned in PLANNED.items():
+            if (value := getattr(given, key)) != planned:
+                raise InputError(
+                    f"parallelism.{key} = {value!r} is not planned: a plan is of {key} = {planned!r}, where each GPU "
+                    "has the whole model and averages gradients; `ringlab predict --devices` predicts this one"
+                )
         return self
 
 

@@ -206,15 +206,32 @@ def test_a_deadline_that_is_none_is_named(scenario: str) -> None:
     assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
 
 
-def test_a_training_on_many_devices_is_planned_as_it_is() -> None:
-    """The samples are those of its epochs, and a form that divides the model is said to be passed over."""
+def test_a_training_on_many_devices_is_planned_where_each_has_the_model() -> None:
+    """The samples are those of its epochs, and what is not planned is refused by key, value and what is."""
     scenario = str(Path(__file__).parent.parent / "examples" / "gpt2_xl.toml")
-    found = ringlab.plan(scenario, "training.epochs=2")
+    found = ringlab.plan(scenario, "training.epochs=2", "training.parallelism={form='ddp', data=16}")
     assert found.target_samples == 2_000_000
-    assert any("parallelism is passed over" in note for note in found.notes)
-    assert not any("parallelism" in note for note in ringlab.plan(scenario, "training.parallelism.form=ddp").notes)
+    with pytest.raises(
+        InputError, match=r"training: parallelism\.form = 'fsdp' is not planned: a plan is of form = 'ddp'"
+    ):
+        ringlab.plan(scenario, "training.parallelism={form='fsdp'}")
+    with pytest.raises(InputError, match=r"parallelism\.tensor = 4 is not planned: a plan is of tensor = 1"):
+        ringlab.plan(scenario, "training.parallelism={tensor=4}")
     with pytest.raises(InputError, match=r"training\.parallelism: form 'nothing' is not known"):
         ringlab.plan(scenario, "training.parallelism.form=nothing")
+
+
+def test_machines_are_refused_for_their_memory_as_devices_are(scenario: str, tmp_path: Path) -> None:
+    """Several GPUs keep what is exchanged too: what one H200 has memory for, eight of them do not."""
+    job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "training.optimizer=adamw"]
+    found = ringlab.plan(scenario, *job, today=TODAY)
+    devices = tmp_path / "devices.toml"
+    devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1}\n[training]\n')
+    with pytest.raises(InputError, match=r"does not fit into H200.*: it takes 1\d\d.* GiB of 141 GiB"):
+        ringlab.predict_devices(devices, [8], *job, "training.compute={rate=10.0}")
+    assert "H200" in " ".join(found.does_not_fit)
+    assert not any(row.gpu.startswith("H200") and row.gpus > 1 for row in found.choices)
+    assert any(row.gpu.startswith("B200") for row in found.choices)
 
 
 def test_models_that_are_not_shipped_are_planned(scenario: str, tmp_path: Path) -> None:

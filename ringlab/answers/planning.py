@@ -1,7 +1,7 @@
 """``PlanAnswer``: which machines to rent for a training, by time and money."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.checks import check_number
 from collectives.errors import InputError
-from collectives.parallelism import Parallelism
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile, read_model_profile, shipped_model_profiles
 from collectives.suggestions import suggest
@@ -100,6 +99,7 @@ class PlanAnswer(Record):
     measure_first: MeasureFirst | None
     notes: tuple[str, ...]
     advice: str
+    does_not_fit: tuple[str, ...] = ()  # GPUs that keep less than the training needs, which have no choice
     interrupted: bool = field(default=False)
 
     def __repr__(self) -> str:
@@ -161,18 +161,17 @@ def plan(
     rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form.plan, path)
     with _said_of(str(path)):
         predicting = Predicting(job, OneGpu(job, known, {one.gpu for one in rentals}).rate)
-    fitting, left_out = _fitting(rentals, job.model, form.training, path)
-    choices, questions, unknown = _questions(fitting, predicting, form.plan, spot)
+    offered = [*list_choices(rentals, form.plan.most_nodes, spot or form.plan.spot)]
+    fitting, too_small = _fitting(offered, job.model, form.training, path)
+    choices, questions, unknown = _questions(fitting, predicting)
     interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
     quotes, interrupted = _predict(choices, questions, wanted.samples, interruptions, executor, kept, progress)
     found = make_plan(quotes, wanted.limits, predicting.predict, interruptions)
     when = today or date.today()
-    notes = _notes(rentals, prices, when, left_out, unknown, found, len(quotes))
-    if not form.training.is_replicated:
-        notes.append("training.parallelism is passed over: each GPU has the whole model and averages gradients (ddp)")
+    notes = _notes(rentals, prices, when, unknown, found, len(quotes))
     answer = _answer(form.title or path.stem, path, predicting.job.model.model, wanted, found, when, notes)
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
-    return replace(answer, prices=source, prices_newest=newest, interrupted=interrupted)
+    return replace(answer, prices=source, prices_newest=newest, does_not_fit=tuple(too_small), interrupted=interrupted)
 
 
 @contextmanager
@@ -296,44 +295,61 @@ def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[R
 
 
 def _fitting(
-    rentals: Sequence[Rental], model: ModelProfile, training: "PlanTrainingForm", path: Path
-) -> tuple[list[Rental], list[str]]:
-    """Return the rentals on whose GPUs the batch fits, and the GPUs on which it does not. Raise InputError for none.
+    choices: Sequence[Choice], model: ModelProfile, training: "PlanTrainingForm", path: Path
+) -> tuple[list[Choice], list[str]]:
+    """Return the choices on whose GPUs the batch fits, and the GPUs on which it does not. Raise InputError for none.
 
-    It is what one replica takes that must fit: GPUs whose memory is not known are not refused.
+    Several GPUs keep more than one alone, for the exchange. GPUs whose memory is not known are not refused.
     """
-    at_once, alone = training.batch_size // training.accumulate, Parallelism(data=1)
-    optimizer, precision = training.optimizer, "fp16" if is_half(training.precision) else "float32"
-    taken = memory_of(model, alone, at_once, optimizer=optimizer, precision=precision)[0].total
-    known = {one.gpu for one in rentals} & parts("GPU").keys()
-    memories = {gpu: memory_bytes(gpu) for gpu in known}
-    too_small = sorted(gpu for gpu, memory in memories.items() if memory and memory < taken)
-    fitting = [one for one in rentals if one.gpu not in too_small]
-    if not fitting:
-        largest = max(too_small, key=lambda gpu: memories[gpu] or 0.0)
-        memory = memories[largest] or 0.0
-        most = largest_batch(model, alone, memory, optimizer=optimizer, precision=precision)
-        advice = (
-            f"enough for {most}: give a smaller training.batch_size, or training.accumulate"
-            if most
-            else "not enough for one: here a GPU has the whole model; `ringlab predict --devices` knows forms that "
-            "divide it"
-        )
-        pieces = f" in training.accumulate = {training.accumulate} pieces" if training.accumulate > 1 else ""
-        raise InputError(
-            f"{path}: training.batch_size = {training.batch_size}{pieces}: a batch of {at_once} of {training.model} "
-            f"takes {format_size(taken)} and fits on no GPU that is for sale; the largest, {largest}, has "
-            f"{format_size(memory)}, {advice}"
-        )
-    return fitting, too_small
+    taken = [_taken(model, training, gpus) for gpus in (1, 2)]
+    known = {one.rental.gpu for one in choices} & parts("GPU").keys()
+    memories = {gpu: memory_bytes(gpu) or inf for gpu in known}
+    fitting = [one for one in choices if taken[one.gpus > 1] <= memories.get(one.rental.gpu, inf)]
+    if fitting or not choices:
+        alone = {one.rental.gpu for one in fitting}
+        too_small = {one.rental.gpu for one in choices} - alone
+        only_alone = {one.rental.gpu for one in choices if taken[1] > memories.get(one.rental.gpu, inf)} & alone
+        return fitting, [*sorted(too_small), *(f"more than one {gpu}" for gpu in sorted(only_alone))]
+    raise InputError(f"{path}: {_refuse_batch(memories, model, training, min(one.gpus for one in choices))}")
+
+
+def _taken(model: ModelProfile, training: "PlanTrainingForm", gpus: int) -> float:
+    """Return the bytes that each of so many GPUs keeps, by what ``predict --devices`` asks."""
+    settings = _memory_settings(training)
+    return max(one.total for one in memory_of(model, training.replicas(gpus), training.batch_size, **settings))
+
+
+def _memory_settings(training: "PlanTrainingForm") -> dict[str, str]:
+    precision = "fp16" if is_half(training.precision) else "float32"  # as `predict --devices` knows them
+    return {"optimizer": training.optimizer, "precision": precision}
+
+
+def _refuse_batch(memories: Mapping[str, float], model: ModelProfile, training: "PlanTrainingForm", gpus: int) -> str:
+    """Return why a batch fits on no GPU that is for sale, and what would."""
+    largest = max(memories, key=lambda gpu: memories[gpu])
+    memory = memories[largest]
+    settings = _memory_settings(training)
+    most = largest_batch(model, training.replicas(gpus), memory, **settings)
+    advice = (
+        f"enough for {most}: give a smaller training.batch_size, or training.accumulate"
+        if most
+        else "not enough for one: here a GPU has the whole model; `ringlab predict --devices` knows forms that "
+        "divide it"
+    )
+    pieces = f" in training.accumulate = {training.accumulate} pieces" if training.accumulate > 1 else ""
+    return (
+        f"training.batch_size = {training.batch_size}{pieces}: a batch of {training.batch_size // training.accumulate} "
+        f"of {training.model} takes {format_size(_taken(model, training, gpus))} and fits on no GPU that is for sale; "
+        f"the largest, {largest}, has {format_size(memory)}, {advice}"
+    )
 
 
 def _questions(
-    rentals: Sequence[Rental], predicting: Predicting, asked: "PlanForm", spot: bool
+    offered: Sequence[Choice], predicting: Predicting
 ) -> tuple[list[Choice], list[tuple[str, Question]], dict[str, str]]:
     """Return the choices and what is asked of each, and by GPU why nothing can be said. Raise InputError for none."""
     choices, questions, unknown = list[Choice](), list[tuple[str, Question]](), dict[str, str]()
-    for choice in list_choices(rentals, asked.most_nodes, spot or asked.spot):
+    for choice in offered:
         try:
             question = predicting.question(choice)
         except InputError as error:
@@ -406,7 +422,6 @@ def _notes(
     rentals: Sequence[Rental],
     prices: Path | str | None,
     today: date,
-    too_small: Sequence[str],
     unknown: dict[str, str],
     found: Plan,
     predicted: int,
@@ -419,8 +434,6 @@ def _notes(
         notes[0] += f"; {old} of {len(rentals)} are or may be older than {OLD_AFTER_DAYS} days: look at today's first"
     if found.beyond:
         notes.append(f"{found.beyond} of {predicted} choices are beyond the deadline or the budget")
-    if too_small:
-        notes.append(f"the batch does not fit on {', '.join(too_small)}")
     if unknown:
         notes.append(f"left out, as too little is known of it: {', '.join(sorted(unknown))}")
     return notes

@@ -16,6 +16,8 @@ def show_plan(answer: PlanAnswer, console: Console, explain: bool = False) -> No
     headings = ["", "machines", "held back by", "hours", "$", "80 %", "$/h"]
     title = f"{answer.title}: {answer.target_samples:,.0f} samples"
     console.print(make_table(title, headings, [_row(row) for row in shown], words=3))
+    if answer.does_not_fit:
+        console.print(f"the training does not fit on: {', '.join(answer.does_not_fit)}", soft_wrap=True)
     marks = "*: on the Pareto front, nothing else is both sooner and cheaper"
     if any(row.price_is_old for row in shown):
         marks += f"; {OLD}: a price that is older than {OLD_AFTER_DAYS} days, or may be, as its source has no date"
