@@ -5,13 +5,18 @@ One launch carries out all forms. What torch calls, and with how many bytes, is 
 
 from collections import Counter
 from functools import lru_cache
+from typing import ClassVar
 
 import pytest
 import real_workers
+import torch
+import torch.distributed as dist
+from torch import nn
 
 import realcomm
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import ModelProfile
+from realcomm.forms import running, spreading, timing
 from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
@@ -150,3 +155,63 @@ def test_what_torch_does_of_its_own_is_timed_where_nothing_travels() -> None:
              Parallelism(form="fsdp", data=2, tensor=2)]  # fmt: skip
     for rank in realcomm.launch(real_workers.meshes_of_own_work, 2, MODEL, 2, forms, threads=1, timeout=300):
         assert rank == [{1}, set()] * len(forms)
+
+
+class SpreadNowhere:
+    """In the place of what spreads a model: the model as it is, and the devices of it and its batches."""
+
+    devices: ClassVar[set[torch.device]] = set()
+
+    def __init__(self, model: nn.Module, *_: object) -> None:
+        self.model, self.place = model, {"data": 0}
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.devices |= {each.device for each in model.parameters()}
+
+    def forward(self, batch: torch.Tensor) -> None:
+        self.devices.add(batch.device)
+
+
+def test_models_and_batches_lie_on_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    meta, form = torch.device("meta"), Parallelism(data=1)
+    for module in (running, timing):
+        monkeypatch.setattr(module, "own_device", lambda: meta, raising=False)
+        monkeypatch.setattr(module, "Spread", SpreadNowhere)
+    monkeypatch.setattr(timing, "mesh_of_one", lambda rank, world_size: None)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        run_forms(0, 1, [FormPlan(MODEL, form, SAMPLES, steps=1)])
+        timing.time_own_work(0, 1, MODEL, SAMPLES, [form])
+    finally:
+        dist.destroy_process_group()
+    assert SpreadNowhere.devices == {meta}
+
+
+class NoMesh:
+    """A mesh of which nothing is needed."""
+
+    def get_coordinate(self) -> tuple[int, int, int]:
+        return 0, 0, 0
+
+    def get_group(self) -> None:
+        return None
+
+    def __getitem__(self, axis: str) -> "NoMesh":
+        return self
+
+
+def test_meshes_and_stages_of_pipelines_are_of_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, asked = torch.device("cuda", 1), list[object]()
+
+    def note(device: object, *_: object, **__: object) -> NoMesh:
+        asked.append(device)
+        return NoMesh()
+
+    monkeypatch.setattr(spreading, "own_device", lambda: gpu, raising=False)
+    monkeypatch.setattr(spreading, "init_device_mesh", note)
+    monkeypatch.setattr(spreading, "fully_shard", lambda *_, **__: None)
+    monkeypatch.setattr(spreading, "PipelineStage", lambda part, stage, stages, device, group: note(device))
+    monkeypatch.setitem(spreading.SCHEDULES, "1f1b", lambda *_, **__: None)
+    model = find_model(MODEL).build()
+    spreading.Spread(model, FORMS["hsdp"], ())
+    spreading.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), (("words",), ("head",)))
+    assert asked == ["cuda", "cuda", "cuda", gpu]

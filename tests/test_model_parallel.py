@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
 import realcomm
 from collectives.errors import InputError
+from realcomm.model_parallel import running
 from realcomm.model_parallel.running import WARM_UP, StageCalibration, run_stage
 from realcomm.model_parallel.stages import StagePlan, batch_of, build_stage, named_blocks
 from realcomm.profiling.model_sources import find_model
@@ -43,6 +45,21 @@ def test_pairs_train_as_one_process_on_the_whole_batch(tmp_path: Path) -> None:
     assert ranks[0].losses == [] and len(ranks[0].step_s) == steps > WARM_UP
     names = [span.name for span in ranks[0].spans if span.step == 0]
     assert names == ["forward", "send", "wait", "backward", "sync", "optimizer"]
+
+
+def test_a_stage_lies_and_computes_on_the_ranks_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's meta device, which computes nothing, refuses what lies elsewhere."""
+    path = tmp_path / "mine.py"
+    path.write_text(MODEL)
+    meta = torch.device("meta")
+    monkeypatch.setattr(running, "own_device", lambda: meta, raising=False)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        one = running.StageRank(0, StagePlan(f"{path}:build", (3, 2, 2), (("0", "1", "2", "3"),), 1, 4, 1))
+        assert {each.device for each in (*one.model.parameters(), one.given, *one.batch(0))} == {meta}
+        assert len(one._time_phases()) == 3
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_row_is_predicted_as_one_stage_after_the_other() -> None:

@@ -4,6 +4,7 @@ A CPU is there when it is asked. A GPU does what is queued on a stream later, in
 for it, least of all for the whole device, as what another channel does on it may need messages that are not posted yet.
 """
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -106,6 +107,15 @@ class StreamClock:
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
+
+
+def seconds_of(call: Callable[[], object], device: "torch.device") -> float:
+    """Return how long a device takes for what ``call`` asks of it."""
+    clock = device_clock(device)
+    begin = clock.now()
+    call()
+    end = clock.now()
+    return clock.seconds(end) - clock.seconds(begin)
 
 
 def device_clock(device: "torch.device") -> DeviceClock:

@@ -1,7 +1,6 @@
 """Steps of several forms of parallelism in one launch: what each rank sends, keeps, and how long it takes."""
 
 from collections.abc import Sequence
-from time import perf_counter
 from typing import NamedTuple
 
 import torch
@@ -9,9 +8,11 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.parallelism import Parallelism
+from realcomm.execution.device_clock import device_clock
 from realcomm.forms.counting import CountedCall, CountedCalls
 from realcomm.forms.held import HeldActivations, HeldBytes, held_bytes
 from realcomm.forms.spreading import Spread
+from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 from realcomm.profiling.model_sources import find_model
 from realcomm.profiling.transformers import Transformer
@@ -49,12 +50,12 @@ def _run_form(plan: FormPlan) -> FormResult:
     set_status(f"a step of {plan.form.label}")
     source = find_model(plan.model)
     torch.manual_seed(0)
-    model = source.build()
+    model = source.build().to(own_device())
     assert isinstance(model, Transformer)
     spread = Spread(model, plan.form, plan.stages)
     made, replica, data = torch.Generator().manual_seed(1), spread.place["data"], plan.form.data
     whole = torch.randint(source.vocabulary or 1, (plan.batch_size, *source.sample), generator=made)
-    batch = whole.chunk(data)[replica]
+    batch = whole.chunk(data)[replica].to(own_device())
     losses, calls, most = list[float](), list[CountedCall](), 0
     for _ in range(COUNTED_DDP if isinstance(spread.model, DistributedDataParallel) else COUNTED):
         count, kept = CountedCalls(), HeldActivations(spread.model)
@@ -68,11 +69,13 @@ def _run_form(plan: FormPlan) -> FormResult:
     held, seconds, stepping = held_bytes(spread.model, spread.optimizer), list[float](), list[float]()
     for _ in range(plan.steps):
         dist.barrier()
-        begin = perf_counter()
+        clock = device_clock(own_device())
+        marks = [clock.now()]
         spread.optimizer.zero_grad()
         spread.forward(batch)
-        behind = perf_counter()
+        marks.append(clock.now())
         spread.optimizer.step()
-        seconds.append(perf_counter() - begin)
-        stepping.append(perf_counter() - behind)
+        begin, behind, end = map(clock.seconds, (*marks, clock.now()))
+        seconds.append(end - begin)
+        stepping.append(end - behind)
     return FormResult(calls, held, most, losses, seconds, stepping)

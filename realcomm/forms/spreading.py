@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.parallelism import SHARDED, Parallelism
 from realcomm.launching.compiler_folder import importing_compiler
+from realcomm.launching.group import own_device
 from realcomm.profiling.model_sources import loss_of
 from realcomm.profiling.transformers import Transformer, TransformerBlock
 
@@ -46,12 +47,13 @@ class Spread:
     def __init__(
         self, model: Transformer, form: Parallelism, stages: tuple[tuple[str, ...], ...], mesh: DeviceMesh | None = None
     ) -> None:
-        """Spread a whole model; ``stages`` are the names of the blocks of each stage of a pipeline.
+        """Spread a whole model on the rank's device; ``stages`` are the names of the blocks of a pipeline's stages.
 
         ``mesh`` has the dimensions of AXES; it is of all ranks unless given.
         """
         self.form = form
-        self.mesh = mesh or init_device_mesh("cpu", (form.pipeline, form.data, form.tensor), mesh_dim_names=AXES)
+        sizes = form.pipeline, form.data, form.tensor
+        self.mesh = mesh or init_device_mesh(own_device().type, sizes, mesh_dim_names=AXES)
         self.place = dict(zip(AXES, self.mesh.get_coordinate() or (0, 0, 0), strict=True))
         if form.tensor > 1:
             divide_tensors(model, self.mesh["tensor"], form.sequence)
@@ -75,7 +77,8 @@ class Spread:
         if form.form in ("ddp", "zero_redundancy"):
             return DistributedDataParallel(model, process_group=mesh.get_group(), bucket_cap_mb=form.bucket_mb)
         if form.form == "hsdp":
-            mesh = init_device_mesh("cpu", (form.data // form.shard, form.shard), mesh_dim_names=("replicas", "shard"))
+            sizes = form.data // form.shard, form.shard
+            mesh = init_device_mesh(own_device().type, sizes, mesh_dim_names=("replicas", "shard"))
         keeps = form.form not in SHARDED  # gathered parameters stay until backward is through
         for block in model.blocks:
             fully_shard(block, mesh=mesh, reshard_after_forward=not keeps)
@@ -87,7 +90,7 @@ class Spread:
         form, modules, group = self.form, dict(model.named_modules()), self.mesh["pipeline"].get_group()
         own = range(self.place["pipeline"], len(stages), form.pipeline)
         parts = [nn.Sequential(*(modules[name] for name in stages[stage])) for stage in own]
-        cut = [PipelineStage(part, stage, len(stages), torch.device("cpu"), group=group)
+        cut = [PipelineStage(part, stage, len(stages), own_device(), group=group)
                for part, stage in zip(parts, own, strict=True)]  # fmt: skip
         self.model = nn.ModuleList(parts)
         self.schedule: Any = (
@@ -120,7 +123,7 @@ def mesh_of_one(rank: int, world_size: int) -> DeviceMesh:
     """Return a mesh that has only this rank, on which nothing travels; all ranks make theirs together."""
     own = [dist.new_group([one]) for one in range(world_size)][rank]
     assert isinstance(own, dist.ProcessGroup)
-    return DeviceMesh.from_group([own] * len(AXES), "cpu", mesh=[[[rank]]], mesh_dim_names=AXES)
+    return DeviceMesh.from_group([own] * len(AXES), own_device().type, mesh=[[[rank]]], mesh_dim_names=AXES)
 
 
 def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from time import perf_counter
 from typing import NamedTuple
 
 import torch
@@ -11,7 +10,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Measured
+from realcomm.execution.device_clock import seconds_of
 from realcomm.forms.spreading import Spread, mesh_of_one
+from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
@@ -49,11 +50,12 @@ def time_pieces(rank: int, world_size: int, model: str, batch_size: int, asked: 
     source = find_model(model)
     groups = {shape: _own_group(rank, world_size, *shape) for shape in dict.fromkeys(one[2:] for one in asked)}
     dist.barrier()
-    profile, threads = profile_on_meta(source), torch.get_num_threads()
-    alone = None if rank else measure(source, profile, batch_size, threads=threads)
+    profile, device = profile_on_meta(source), own_device()
+    threads = torch.get_num_threads() if device.type == "cpu" else None
+    alone = None if rank else measure(source, profile, batch_size, device=str(device), threads=threads)
     dist.barrier()
-    computing = measure(source, profile, batch_size, threads=threads)
-    built = source.build()
+    computing = measure(source, profile, batch_size, device=str(device), threads=threads)
+    built = source.build().to(device)
     for each in built.parameters():
         each.grad = torch.zeros_like(each)
     optimizer = torch.optim.AdamW(built.parameters(), lr=1e-3)
@@ -69,14 +71,14 @@ def time_own_work(rank: int, world_size: int, model: str, batch_size: int, forms
     on DTensors, hooks, copies into buffers and out of them.
     """
     source, mesh = find_model(model), mesh_of_one(rank, world_size)
-    batch = torch.randint(source.vocabulary or 1, (batch_size, *source.sample))
+    batch = torch.randint(source.vocabulary or 1, (batch_size, *source.sample)).to(own_device())
     plain = Parallelism(data=1)
     return [_more_seconds(*(_stepper(source, one, mesh, batch) for one in (form, plain))) for form in forms]
 
 
 def _stepper(source: ModelSource, form: Parallelism, mesh: DeviceMesh, batch: torch.Tensor) -> Callable[[], None]:
     """Return what carries out a step of a form."""
-    model = source.build()
+    model = source.build().to(own_device())
     assert isinstance(model, Transformer)
     spread = Spread(model, form, (), mesh)
 
@@ -95,9 +97,7 @@ def _more_seconds(one: Callable[[], None], other: Callable[[], None]) -> float:
         seconds = list[float]()
         for call in (one, other):
             dist.barrier()
-            begin = perf_counter()
-            call()
-            seconds.append(perf_counter() - begin)
+            seconds.append(seconds_of(call, own_device()))
         more.append(seconds[0] - seconds[1])
     return max(0.0, median(more[WARM_UP:]))
 
@@ -116,7 +116,7 @@ def _call(rank: int, one: Question, group: dist.ProcessGroup) -> Callable[[], No
     """Return what carries out a collective as torch's forms call it."""
     members = dist.get_process_group_ranks(group)
     count = max(1, one.nbytes // FLOAT // one.size) * one.size
-    whole, part = torch.zeros(count), torch.zeros(count // one.size)
+    whole, part = (torch.zeros(each, device=own_device()) for each in (count, count // one.size))
     if one.collective == "all_reduce":
         return lambda: _done(dist.all_reduce(whole, group=group))
     if one.collective == "all_gather":
@@ -146,7 +146,5 @@ def _median_seconds(call: Callable[[], None]) -> float:
     seconds = list[float]()
     for _ in range(WARM_UP + REPEATED):
         dist.barrier()
-        begin = perf_counter()
-        call()
-        seconds.append(perf_counter() - begin)
+        seconds.append(seconds_of(call, own_device()))
     return median(seconds[WARM_UP:])

@@ -7,7 +7,6 @@ goes the other way. A stage's replicas average their gradients when they have th
 from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
-from time import perf_counter
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from collectives.records.spans import Span
+from realcomm.execution.device_clock import device_clock, seconds_of
 from realcomm.launching.compiler_folder import import_compiler
+from realcomm.launching.group import own_device
 from realcomm.model_parallel.stages import StagePlan, batch_of, build_stage, given_shape
 from realcomm.training.stopwatch import Stopwatch
 
@@ -54,11 +55,17 @@ class StageRank:
         self.groups = [
             dist.new_group([s * plan.replicas + r for r in range(plan.replicas)]) for s in range(plan.stages)
         ]
-        self.model = build_stage(plan, self.stage).train()
+        self.device = own_device()
+        self.model = build_stage(plan, self.stage).to(self.device).train()
         import_compiler()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=plan.learning_rate, momentum=0.9)
-        self.given = torch.zeros(given_shape(plan, self.stage), requires_grad=not self.is_first)
+        self.given = torch.zeros(given_shape(plan, self.stage), device=self.device, requires_grad=not self.is_first)
         self.watch = Stopwatch(rank, "step")
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return the images and labels of a step, on this rank's device."""
+        images, labels = batch_of(self.plan, self.replica, step)
+        return images.to(self.device), labels.to(self.device)
 
     def neighbour(self, by: int) -> int:
         """Return the rank of the same replica, so many stages on."""
@@ -71,7 +78,7 @@ class StageRank:
         given = images
         if not self.is_first:
             with self.watch.phase("wait"):
-                given = torch.empty(self.given.shape)
+                given = torch.empty(self.given.shape, device=self.device)
                 dist.recv(given, self.neighbour(-1))
             given.requires_grad_()
         with self.watch.phase("forward"):
@@ -92,7 +99,7 @@ class StageRank:
             with self.watch.phase("send"):
                 dist.send(found.detach().contiguous(), self.neighbour(1))
             with self.watch.phase("wait"):
-                gradient = torch.empty(found.shape)
+                gradient = torch.empty(found.shape, device=self.device)
                 dist.recv(gradient, self.neighbour(1))
         with self.watch.phase("backward"):
             (found if loss is None else loss).backward(gradient)
@@ -134,21 +141,23 @@ class StageRank:
         return StageCalibration(**phases)
 
     def _time_phases(self) -> tuple[float, float, float]:
-        images, labels = batch_of(self.plan, self.replica, 0)
-        given = images if self.is_first else torch.randn(self.given.shape, requires_grad=True)
+        images, labels = self.batch(0)
+        given = images if self.is_first else torch.randn_like(self.given).requires_grad_()
         self.optimizer.zero_grad()
-        begin = perf_counter()
+        clock = device_clock(self.device)
+        marks = [clock.now()]
         found = self.model(given)
         loss = functional.cross_entropy(found, labels) if self.is_last else found.square().mean()
-        after = perf_counter()
+        marks.append(clock.now())
         loss.backward()
-        done = perf_counter()
+        marks.append(clock.now())
         self.optimizer.step()
-        return after - begin, done - after, perf_counter() - done
+        begin, after, done, end = map(clock.seconds, (*marks, clock.now()))
+        return after - begin, done - after, end - done
 
     def _time_message(self, stage: int) -> dict[str, float]:
         """Time a message to ``stage`` and back, on its ranks and on those before; half of it is one message."""
-        buffer = torch.zeros(given_shape(self.plan, stage))
+        buffer = torch.zeros(given_shape(self.plan, stage), device=self.device)
         if self.stage == stage:
 
             def back() -> None:
@@ -167,24 +176,19 @@ class StageRank:
 
 
 def _median_seconds(action: Callable[[], object]) -> float:
-    found = []
-    for _ in range(WARM_UP + REPEATED):
-        begin = perf_counter()
-        action()
-        found.append(perf_counter() - begin)
-    return median(found[WARM_UP:])
+    return median([seconds_of(action, own_device()) for _ in range(WARM_UP + REPEATED)][WARM_UP:])
 
 
 def run_stage(rank: int, world_size: int, plan: StagePlan) -> StageResult:
     """Calibrate and train as one rank of the default group."""
     one = StageRank(rank, plan)
     calibration = one.calibrate()
-    batches = [batch_of(plan, one.replica, number) for number in range(plan.steps)]
-    losses, ends = list[float](), [perf_counter()]
+    batches = [one.batch(number) for number in range(plan.steps)]
     one.watch = Stopwatch(rank, "step")
+    losses, ends = list[float](), [one.watch.seconds(one.watch.now())]
     for images, labels in batches:
         loss = one.step(images, labels)
-        ends.append(perf_counter())
+        ends.append(one.watch.seconds(one.watch.now()))
         losses += [] if loss is None else [loss]
     steps = [after - before for before, after in pairwise(ends)]
     return StageResult(calibration, one.watch.spans, steps, losses, _digest(one.model))
