@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +196,9 @@ class Scenario(scenarios.Scenario):
             measured = real_run.run(self, found, **options)
         else:
             choosing = calibration_to_choose(self, None, **options)
-            measured, found = real_run.run_in_turns(self, choosing, **options)
+            measured, found = real_run.run_when_free(
+                partial(real_run.run_in_turns, self, choosing, **options), progress
+            )
             keep_if_none(found, progress)
         predicted = prediction.predict(self, found, progress=progress, in_turns=in_turns)
         if predicted.interrupted:

@@ -22,6 +22,7 @@ from ringlab.answers.conclusions import Conclusions, conclude
 from ringlab.answers.figures import side_by_side
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction, predict
+from ringlab.answers.progress import NoProgress
 from ringlab.answers.real_run import RunAnswer
 from ringlab.answers.sentences import keep_few
 from ringlab.scenario import load
@@ -30,6 +31,7 @@ from ringlab.terminal.scenario_tables import PHASES, show_scenario_answer
 from ringlab.terminal.tables import format_digits, show_sentences
 from scenarios import CollectiveComparison, Scenario, WhatIf
 from simcomm.selection import choose
+from viz.report.document import render_tables
 
 STAR2, STAR8 = (simcomm.star(p, "10 Gbit/s", "5 us") for p in (2, 8))
 JOBS = tuple(
@@ -254,8 +256,32 @@ def test_a_title_is_shown_on_one_line(capsys):
 def test_a_busy_machine_is_named():
     predicted = predict(SCENARIO)
     busy = replace(MEASURED, load=MachineLoad(0.4, 0.0, ["make"]))
-    first = make_comparison(SCENARIO, predicted, measured(predicted, 1.0), busy).conclusions[0]
+    found = make_comparison(SCENARIO, predicted, measured(predicted, 2.0), busy)
+    first = found.conclusions[0]
     assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
+    console = PlainConsole(file=io.StringIO(), width=200)
+    show_scenario_answer(found, console)
+    rows = [line for line in console.file.getvalue().splitlines() if " -50" in line]  # type: ignore[attr-defined]
+    assert rows and all(" -50 ?" in row for row in rows), "each error is marked"
+    assert "−50.0 % ?" in render_tables(found.to_dict())
+
+
+def test_a_busy_machine_is_measured_once_more_where_that_takes_seconds(monkeypatch: pytest.MonkeyPatch):
+    predicted = predict(SCENARIO)
+    ran = measured(predicted, 1.0)
+
+    def measure_beside(*loads: float) -> tuple[float, int]:
+        """Which load the answer has, and how many remain, of a machine with these one after the other."""
+        left = [(ran, replace(MEASURED, load=MachineLoad(others, 0.0))) for others in loads]
+        found = real_run.run_when_free(lambda: left.pop(0), NoProgress())[1].load
+        assert found is not None
+        return found.others, len(left)
+
+    assert measure_beside(0.0, 0.5) == (0.0, 1)
+    assert measure_beside(0.5, 0.01) == (0.01, 0)
+    assert measure_beside(0.2, 0.5) == (0.2, 0)
+    monkeypatch.setattr(real_run, "AGAIN_S", -1.0)
+    assert measure_beside(0.5, 0.01) == (0.5, 1)
 
 
 def test_rows_that_are_equal_are_measured_once(monkeypatch: pytest.MonkeyPatch):

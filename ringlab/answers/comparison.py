@@ -82,28 +82,32 @@ def make_comparison(
     """Return the prediction and the measurement of a scenario in one answer; None where something was only measured."""
     collectives = {_identity(one): one for one in predicted.collectives}
     training = {one.gradient_sync: one for one in predicted.training}
+    load = calibration.load if calibration else None
+    is_free = load is None or not load.is_busy
     answer = Comparison(
         title=predicted.title,
         file=predicted.file,
         cluster=predicted.cluster,
         environment=measured.environment,
         collectives=tuple(
-            CollectiveFigures(**_with_prediction(collectives.get(_identity(one)), one, COLLECTIVE_FIGURES))
+            CollectiveFigures(**_with_prediction(collectives.get(_identity(one)), one, COLLECTIVE_FIGURES, is_free))
             for one in measured.collectives
         ),
         training=tuple(
-            TrainingFigures(**_with_prediction(training.get(one.gradient_sync), one, TRAINING_FIGURES))
+            TrainingFigures(**_with_prediction(training.get(one.gradient_sync), one, TRAINING_FIGURES, is_free))
             for one in measured.training
         ),
         what_ifs=predicted.what_ifs,
         traces=measured.traces,
         limits=predicted.limits,
         calibration=calibration,
-        load=calibration.load if calibration else None,
+        load=load,
     )
     concluded = conclude(answer, scenario)
-    if answer.load is not None and answer.load.is_busy:
-        busy = f"This machine was busy: {answer.load.describe()}. Compare again when it is idle."
+    if load is not None and load.is_busy:
+        busy = (
+            f"This machine was busy: {load.describe()}. Errors with a ? are not to be trusted; compare when it is idle."
+        )
         few, more = keep_few(*concluded, most=MOST_SENTENCES - 1)
         concluded = Conclusions((busy, *few), more)
     return replace(answer, **concluded._asdict())
@@ -116,11 +120,15 @@ def _identity(one: CollectiveFigures[Number]) -> tuple[str, str, int, int]:
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 
 
-def _with_prediction(predicted: Figures | None, measured: Figures, compared: tuple[str, ...]) -> dict[str, Any]:
+def _with_prediction(
+    predicted: Figures | None, measured: Figures, compared: tuple[str, ...], is_free: bool
+) -> dict[str, Any]:
     """Return the fields of ``measured``, those of ``compared`` with the prediction beside them."""
     values = {one.name: getattr(measured, one.name) for one in fields(measured)}
     uncertain = predicted.uncertainty if predicted is not None else None
     return values | {
-        name: side_by_side(getattr(predicted, name, None), values[name], (uncertain or {}).get(name))
+        name: replace(
+            side_by_side(getattr(predicted, name, None), values[name], (uncertain or {}).get(name)), trusted=is_free
+        )
         for name in compared
     }

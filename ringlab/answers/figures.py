@@ -23,6 +23,7 @@ class SideBySide(Record):
     measured: float | None
     error: float | None  # (predicted - measured) / measured
     uncertainty: float | None = None  # share of the prediction that it may be off by, in four cases of five
+    trusted: bool = True  # whether the machine was free to be measured
 
 
 N = TypeVar("N")

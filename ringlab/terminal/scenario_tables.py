@@ -222,7 +222,7 @@ def _percent(share: float) -> str:
 def _cells(value: Value, form: Format, is_compared: bool) -> Row:
     """Return one number, or predicted, measured and error; a prediction alone leaves the other two open."""
     if isinstance(value, SideBySide):
-        error = NOTHING if value.error is None else f"{100 * value.error:+.0f}"
+        error = NOTHING if value.error is None else f"{100 * value.error:+.0f}" + " ?" * (not value.trusted)
         predicted = format_or_dash(value.predicted, form) + _give_or_take(value.predicted, value.uncertainty)
         return [predicted, format_or_dash(value.measured, form), error]
     if is_compared:

@@ -140,13 +140,15 @@ def _fields(entry: Entry, metric: Metric, split: bool) -> list[Cell]:
     if not isinstance(value, Mapping):
         return [Cell("–"), Cell(format_value(value, metric.write)), Cell("–")]
     predicted, measured = (Cell(format_value(value.get(side), metric.write)) for side in _SIDES[:2])
-    return [predicted, measured, _error(value.get("error"))]
+    return [predicted, measured, _error(value.get("error"), bool(value.get("trusted", True)))]
 
 
-def _error(error: object) -> Cell:
-    """Return the cell of a prediction's error, marked as good, fair or poor."""
+def _error(error: object, is_trusted: bool) -> Cell:
+    """Return the cell of a prediction's error, marked as good, fair or poor, or as not to be trusted."""
     if not isinstance(error, int | float) or not isfinite(error):
         return Cell("–")
+    if not is_trusted:
+        return Cell(f"{format_error(error)} ?")
     kind = "good" if abs(error) <= GOOD else "fair" if abs(error) <= FAIR else "poor"
     return Cell(format_error(error), kind)
 
