@@ -18,6 +18,10 @@ class TooLarge(InputError):  # noqa: N818 - what it is
     """What would take more time or memory than there is; what is asked for beside it may do."""
 
 
+class NotKnown(InputError):  # noqa: N818 - what it is
+    """A name that nothing is known of, in a row among others, which may do without it."""
+
+
 class ProgramError(InputError):
     """A rank program that cannot work. Names the rank, step and operation; ``world_size`` is the one it fails at.
 

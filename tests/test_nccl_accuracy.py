@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from collectives import InputError
 from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
-from ringlab.answers.accuracy import AccuracyAnswer, accuracy, worst_systems
+from ringlab.answers.accuracy import AccuracyAnswer, accuracy, read_judged, worst_systems
 from simcomm.nccl.accuracy.baselines import alpha_beta
 from simcomm.nccl.accuracy.compare import Times, compare_series, judged_series
 from simcomm.nccl.accuracy.families import family_of
 from simcomm.nccl.accuracy.predictors import tuner_formula
 from simcomm.nccl.accuracy.scoring import Comparison, score_baselines, score_classes, score_groups, score_systems
-from simcomm.nccl.descriptions import FILE_NAME, describe_preset, describe_system, read_systems
+from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, read_systems
 from simcomm.nccl.predict import predict_seconds
 from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
 from simcomm.nccl.tables import COLUMNS, put_aside, read_tables
@@ -274,3 +274,16 @@ def test_a_directory_without_tables_is_refused(tmp_path: Path):
     (tmp_path / "other.csv").rename(tmp_path / "b.csv")
     with pytest.raises(InputError, match=r"x\.gif: a picture of accuracy is written as \.png or \.svg or \.pdf"):
         accuracy(tmp_path, only_put_aside=True).draw(tmp_path / "x.gif")
+
+
+def test_a_gpu_that_is_not_known_leaves_out_its_system_alone(tmp_path: Path) -> None:
+    known, unknown = (f'{{ nodes = 1, gpus = 8, gpu = "{gpu}" }}' for gpu in ("A100 SXM", "Z100"))
+    (tmp_path / "systems_described.toml").write_text(f"[systems]\na = {known}\nb = {unknown}\n")
+    (table,) = OWN_DATA.glob("h100_2x8_aws_p5_efa.csv")
+    for slug in "ab":
+        (tmp_path / f"{slug}.csv").write_text(table.read_text())
+    systems, tables, notes = read_judged(tmp_path)
+    assert [*systems] == [*tables] == ["a"]
+    (note,) = (note for note in notes if "left out" in note)
+    assert "not known: 1: " in note and "system b: " in note
+    assert not any("tables that are not described" in note for note in notes)

@@ -226,3 +226,21 @@ def test_exact_intervals_hold_fewer_of_the_hard_points_than_of_all() -> None:
         expected = made.take(made.hard).held(coverage).mean()
         assert held_if_exact(made, coverage) == pytest.approx(expected, abs=0.05)
         assert held_if_exact(made, coverage) < coverage - 0.05
+
+
+def test_a_model_that_is_not_known_leaves_out_its_series_alone(tmp_path: Path) -> None:
+    """Unless its sizes are stated, which are taken then."""
+    text = SERIES.format(**USUAL, **WORDS)
+    again = text[text.index("[[series]]") :].replace("ResNet-50", "ResNeXt-50")
+    path = tmp_path / "series_described.toml"
+    path.write_text(text + again)
+    found = accuracy_training(tmp_path)
+    assert found.series == 1
+    (note,) = (note for note in found.notes if "left out" in note)
+    assert "not known: 1: " in note and "model = 'ResNeXt-50' is not known" in note
+    sized = again.replace("grad_bytes", "parameters = 25_000_000\nflops = 8.4e9\ngrad_bytes")
+    path.write_text(text + sized)
+    assert (accuracy_training(tmp_path).series, read_series(tmp_path)[1].job.model.parameters) == (2, 25_000_000)
+    path.write_text(text.replace("ResNet-50", "ResNeXt-50"))
+    with pytest.raises(InputError, match=r"no series is left to predict: .*model = 'ResNeXt-50'"):
+        accuracy_training(tmp_path)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import viz
 from collectives.checks import check_path
-from collectives.errors import InputError
+from collectives.errors import InputError, NotKnown
 from collectives.units import count
 from ringlab.answers.announcing import announce_accuracy
 from ringlab.answers.progress import NoProgress, Progress, computing
@@ -37,6 +37,7 @@ from simcomm.nccl.tables import LEAST_BANDWIDTH, Table, put_aside, read_table
 Floats = NDArray[np.float64]
 LARGE_SPREAD = 2.0  # between times of one size, from which on it is worth saying
 CLASS_TITLES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
+MOST_NAMED = 3  # that are left out, by what is wrong with each
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,10 @@ def read_judged(
     directory: Path, only_put_aside: bool = False
 ) -> tuple[dict[str, System], dict[str, Table], tuple[str, ...]]:
     """Return the systems and tables of a directory that are judged, and what is worth saying of the others."""
-    systems = read_systems(directory)
+    left_out: dict[str, NotKnown] = {}
+    systems = read_systems(directory, left_out.__setitem__)
+    if not systems:
+        raise InputError(f"no system is left to predict: {next(iter(left_out.values()))}")
     hidden = put_aside(directory)
     files = sorted(path.stem for path in directory.glob("*.csv") if path.stem != "systems")
     there = [slug for slug in systems if slug in files]
@@ -142,15 +146,29 @@ def read_judged(
     lists = {
         "one rank alone, which communicates with nobody": [slug for slug in judged if slug not in chosen],
         "described, without a table": [slug for slug in systems if slug not in there],
-        "tables that are not described, and not looked at": [slug for slug in files if slug not in systems],
+        "tables that are not described, and not looked at": [
+            slug for slug in files if slug not in systems and slug not in left_out
+        ],
         "described with skip, and not predicted": [slug for slug in there if systems[slug].skip],
     }
     if not any(judged_series(systems, tables)):
         raise InputError(f"{directory}: no table is left to predict: {_why_none(lists, aside, only_put_aside)}")
     notes = [f"{title}: {', '.join(slugs)}" for title, slugs in lists.items() if slugs]
+    notes += describe_left_out([*left_out.values()], "systems")
     if aside:
         notes.append(f"{len(aside)} systems are put aside and not looked at")
     return systems, tables, (*notes, *_notes_on_rows(systems, tables))
+
+
+def describe_left_out(left_out: Sequence[NotKnown], what: str) -> list[str]:
+    """Return how many series or systems are left out, and why, the first few by name."""
+    if not left_out:
+        return []
+    more = f"; and {len(left_out) - MOST_NAMED} more" if len(left_out) > MOST_NAMED else ""
+    return [
+        f"left out, {what} of names that are not known: {len(left_out)}: "
+        f"{'; '.join(map(str, left_out[:MOST_NAMED]))}{more}"
+    ]
 
 
 def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_put_aside: bool) -> str:

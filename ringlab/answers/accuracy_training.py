@@ -8,9 +8,10 @@ from typing import Any
 
 import viz
 from collectives.checks import check_path
-from collectives.errors import InputError
+from collectives.errors import InputError, NotKnown
 from collectives.quoting import quote
 from collectives.units import count
+from ringlab.answers.accuracy import describe_left_out
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import Record
 from simcomm.renting.regret import Summary, study
@@ -89,8 +90,11 @@ def accuracy_training(
     own = data is None
     if not own and only_put_aside:
         raise InputError("--put-aside is about the project's own series; leave --data or --put-aside out")
-    series = read_series(OWN_DATA if data is None else check_path("data", data))
-    notes = []
+    left_out = list[NotKnown]()
+    series = read_series(OWN_DATA if data is None else check_path("data", data), left_out.append)
+    if not series:
+        raise InputError(f"no series is left to predict: {left_out[0]}")
+    notes = describe_left_out(left_out, "series")
     if own:
         hidden = put_aside()
         series = [one for one in series if one.system in hidden or not only_put_aside]

@@ -5,7 +5,7 @@ remembers which of its keys were stated, which came from its machine, and which 
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from collectives.errors import InputError
+from collectives.errors import InputError, NotKnown
 from collectives.input_files import read_text
 from collectives.suggestions import suggest
 from collectives.toml_floats import TomlFloat
@@ -83,11 +83,14 @@ class System:
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 
 
-def read_systems(directory: Path | str = OWN_DATA) -> dict[str, System]:
+def read_systems(
+    directory: Path | str = OWN_DATA, leave_out: Callable[[str, NotKnown], None] | None = None
+) -> dict[str, System]:
     """Return the systems that a directory's ``systems_described.toml`` describes, by slug.
 
-    Machines of the project's own file are known in every other; a file may add its own. Raises InputError that names
-    the file, the system, the key and what would be accepted.
+    Machines of the project's own file are known in every other; a file may add its own. One of a GPU that is not known
+    is told to ``leave_out`` and left out, if that is given. Raises InputError that names the file, the system, the key
+    and what would be accepted.
 
     >>> read_systems()["h100_2x8_aws_p5_efa"].nic
     400.0
@@ -98,7 +101,15 @@ def read_systems(directory: Path | str = OWN_DATA) -> dict[str, System]:
     lines = _tables(content, "systems", path)
     if not lines:
         raise InputError(f"{path}: describes nothing; write a line per system under [systems]")
-    return {slug: _describe(f"{path}: system {slug}", slug, line, machines) for slug, line in lines.items()}
+    found: dict[str, System] = {}
+    for slug, line in lines.items():
+        try:
+            found[slug] = _describe(f"{path}: system {slug}", slug, line, machines)
+        except NotKnown as error:
+            if leave_out is None:
+                raise
+            leave_out(slug, error)
+    return found
 
 
 def describe_system(slug: str, line: Mapping[str, Any]) -> System:
@@ -222,7 +233,7 @@ def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
     except InputError as error:
         if not missing:
             return unlisted_gpu(known["gpu"], known["generation"], known["nvlink"], known["pcie"])
-        raise InputError(f"{where}: {error}; for another one give also {', '.join(missing)}") from error
+        raise NotKnown(f"{where}: {error}; for another one give also {', '.join(missing)}") from error
     return found._replace(generation=known.get("generation", found.generation))
 
 

@@ -55,6 +55,8 @@ class SeriesKeys(_Keys):
     source: Name
     system: Name
     model: Name
+    parameters: Annotated[int, Field(ge=1, le=10**15)] | None = None  # of a model that is not known
+    flops: Rate | None = None  # of its forward pass of a sample
     framework: Word = ""
     precision: Word
     gpu: Name

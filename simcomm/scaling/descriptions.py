@@ -5,14 +5,14 @@ Nodes, links and GPUs of the project's own file are known in every other; a file
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from collectives.errors import InputError
+from collectives.errors import InputError, NotKnown
 from collectives.input_files import read_text
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile
@@ -21,7 +21,7 @@ from collectives.units import count
 from simcomm.cluster.hardware_parts import find_part, parts
 from simcomm.cluster.presets import machine_entries
 from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SameGpuKeys, SeriesKeys, Sync, read_keys
-from simcomm.scaling.models import find_model
+from simcomm.scaling.models import even_model, find_model
 
 OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
 FILE_NAME = "series_described.toml"
@@ -130,10 +130,11 @@ def is_known_precision(precision: str) -> bool:
     return is_half(precision) or precision.lower() in WHOLE
 
 
-def read_series(directory: Path | str = OWN_DATA) -> list[Series]:
+def read_series(directory: Path | str = OWN_DATA, leave_out: Callable[[NotKnown], None] | None = None) -> list[Series]:
     """Return the series that a directory's ``series_described.toml`` describes, in its order.
 
-    Raise InputError that names the file, the line, the key and what would be accepted.
+    One of a model that is not known is told to ``leave_out`` and left out, if that is given. Raise InputError that
+    names the file, the line, the key and what would be accepted.
 
     >>> len(read_series())
     252
@@ -147,7 +148,15 @@ def read_series(directory: Path | str = OWN_DATA) -> list[Series]:
     if not isinstance(tables, list) or not tables:
         raise InputError(f"{path}: describes no series; write a table [[series]] for each")
     places = _places(path, text, len(tables))
-    return [_describe(where, table, nodes, gpus) for where, table in zip(places, tables, strict=True)]
+    found = list[Series]()
+    for where, table in zip(places, tables, strict=True):
+        try:
+            found.append(_describe(where, table, nodes, gpus))
+        except NotKnown as error:
+            if leave_out is None:
+                raise
+            leave_out(error)
+    return found
 
 
 def put_aside() -> frozenset[str]:
@@ -322,10 +331,7 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
     if keys.sync == "ps" and keys.ps_paths is None:
         raise InputError(f"{where}: ps_paths is missing; a parameter server needs it (x16 paths to the host)")
     points = tuple(Point(*point) for point in keys.points)
-    try:
-        model = find_model(keys.model)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+    model = _model(where, keys)
     job = Job(
         model, keys.batch, keys.precision, keys.grad_bytes, keys.sync, keys.loader, keys.variable, keys.bucket_mb,
         keys.max_steps, keys.ps_paths or 1, keys.global_batch, keys.framework,
@@ -333,6 +339,16 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
     gpu, node = _gpu(f"{where}: gpu", keys.gpu, gpus), _find(f"{where}: node", keys.node, nodes)
     _check_points(where, points, node)
     return Series(keys.source, keys.system, keys.model, job, gpu, node, points, where)
+
+
+def _model(where: str, keys: SeriesKeys) -> ModelProfile:
+    """Return the model of a series: a known one, else one of the sizes that its keys state. Raise NotKnown."""
+    try:
+        return find_model(keys.model)
+    except InputError as error:
+        if keys.parameters is None or keys.flops is None:
+            raise NotKnown(f"{where}: {error}; or give its parameters and flops") from error
+    return even_model(keys.model, keys.parameters, keys.flops)
 
 
 def _check_points(where: str, points: tuple[Point, ...], node: ScalingNode) -> None:
