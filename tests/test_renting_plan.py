@@ -226,7 +226,7 @@ def test_machines_are_refused_for_their_memory_as_devices_are(scenario: str, tmp
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "training.optimizer=adamw"]
     found = ringlab.plan(scenario, *job, today=TODAY)
     devices = tmp_path / "devices.toml"
-    devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1}\n[training]\n')
+    devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
     with pytest.raises(InputError, match=r"does not fit into H200.*: it takes 1\d\d.* GiB of 141 GiB"):
         ringlab.predict_devices(devices, [8], *job, "training.compute={rate=10.0}")
     assert "H200" in " ".join(found.does_not_fit)
