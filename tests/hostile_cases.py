@@ -67,6 +67,7 @@ def systematic() -> Iterator[Case]:
     yield from _options()
     yield from _graphml()
     yield from _environments()
+    yield from _numbers_of_the_environment()
     yield from systematic_records()
     yield from systematic_commands()
     yield from systematic_plans()
@@ -309,6 +310,19 @@ def _graphml() -> Iterator[Case]:
     contents["deep"] = files.GRAPHML.replace("<node", "<a>" * 100_000 + "<node", 1).encode()
     for name, content in contents.items():
         yield Case(f"graphml {name}", ("predict", "a.toml"), (("a.toml", scenario), ("net.graphml", content)))
+
+
+NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT", "COLUMNS", "NUMBA_NUM_THREADS",
+    "OMP_NUM_THREADS")  # fmt: skip
+NO_NUMBERS = ("x", "-1", "", "1.5", "9" * 30, "\x1b[31m", "\udcff")
+
+
+def _numbers_of_the_environment() -> Iterator[Case]:
+    """Yield variables that must be numbers, which are refused whatever the command."""
+    for command in (("predict", "a.toml"), ("list",), ("doctor",)):
+        for variable in NUMBERS:
+            for value in (*NO_NUMBERS, *(["0"] if variable in NUMBERS[5:] else [])):
+                yield Case(f"{variable}={value!r} {command[0]}", command, (("a.toml", STAR),), (), ((variable, value),))
 
 
 def _environments() -> Iterator[Case]:

@@ -22,6 +22,8 @@ def importing_compiler() -> Iterator[None]:
     ...     VARIABLE in os.environ
     True
     """
+    import torch  # noqa: F401 - with the environment as it is, before it is changed
+
     given = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = given or tempfile.gettempdir()  # it is there already
     try:

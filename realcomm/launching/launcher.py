@@ -17,10 +17,12 @@ from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
+from collectives.variables import check_variables
 from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.server import server_folder, start_server, wait_for_server, without_main
 from realcomm.launching.status import STOPPED, Board, Slot, process_state
+from realcomm.launching.torch_variables import check_torch_variables
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Network, Progress, Worker
 from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, SO_FAR, TELL, Assignment, run_worker
@@ -90,6 +92,8 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
     >>> check_launch(2, "gloo", timeout=60)
     """
     check_whole_number("world_size", world_size, at_least=1)
+    check_variables()
+    check_torch_variables()
     most = _RANKS_PER_CORE * cores()
     if world_size > most and not under_torchrun():
         raise InputError(

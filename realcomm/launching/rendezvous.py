@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from collectives.errors import InputError
+from collectives.variables import refused
 from realcomm.launching.failures import TimedOut
 from realcomm.launching.status import set_status
 
@@ -28,7 +29,7 @@ class Rendezvous:
         self.address, self.port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
         if not self.address or not self.port.isdecimal():
             name, value = ("MASTER_PORT", self.port) if self.address else ("MASTER_ADDR", "")
-            raise InputError(f"{name} is {value!r}; give the address of rank 0 and a free port there")
+            raise refused(name, value, "give the address of rank 0 and a free port there")
         set_status(f"waiting for rank 0 at {self.address}, port {self.port}")
         if rank == 0:
             self.store = self._open("localhost", is_master=True)
@@ -47,10 +48,8 @@ class Rendezvous:
             )
         except RuntimeError as error:
             said = str(error).partition("\n")[0]
-            raise InputError(
-                f"MASTER_PORT is {self.port}: the ranks cannot meet there ({said}); give a port that is free on the "
-                "host of rank 0"
-            ) from error
+            ways_out = f"ranks cannot meet there ({said}); give a port that is free on the host of rank 0"
+            raise refused("MASTER_PORT", self.port, ways_out) from error
 
     def _reach(self) -> None:
         """Wait until rank 0 answers at the address."""
@@ -60,10 +59,11 @@ class Rendezvous:
                 return
             except (OSError, UnicodeError) as error:  # what is no name of a host may not even be asked for
                 if self._left() <= _AGAIN_S:
-                    raise InputError(
-                        f"MASTER_ADDR is {self.address!r}: nothing answers there at port {self.port} (MASTER_PORT) "
-                        f"within {self.timeout:g} s ({error}); give the address of the host of rank 0, which must run"
-                    ) from error
+                    ways_out = (
+                        f"nothing answers there at port {self.port} (MASTER_PORT) within {self.timeout:g} s ({error}); "
+                        "give the address of the host of rank 0, which must run"
+                    )
+                    raise refused("MASTER_ADDR", self.address, ways_out) from error
             time.sleep(_AGAIN_S)
 
     def _left(self) -> float:

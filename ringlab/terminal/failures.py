@@ -13,6 +13,7 @@ import typer
 from collectives.quoting import make_printable
 from ringlab.terminal.output import describe_system_error, is_reader_gone
 from ringlab.terminal.progress import is_first_rank
+from ringlab.terminal.variables import check_environment
 
 MOST_LETTERS = 3000  # of a message
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of the click that typer brings along
@@ -27,6 +28,7 @@ def exit_with_a_line(app: typer.Typer) -> None:
     _escape_what_cannot_be_written()
     try:
         try:
+            check_environment()
             status = app(standalone_mode=False)  # its own way to show errors lets control characters through
         finally:
             _flush()

@@ -1,0 +1,74 @@
+"""Environment variables that are numbers: which are read, here or by a library, and what each may be.
+
+They are checked once, before anything else, as each would otherwise end in its own way, or in silence.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+
+MOST = 1_000_000
+
+
+@dataclass(frozen=True)
+class WholeNumbers:
+    """A whole number within bounds, or, as a ``list``, several with commas between."""
+
+    least: int
+    most: int = MOST
+    is_list: bool = False
+
+    def accepts(self, text: str) -> bool:
+        """Return whether a text is one.
+
+        >>> WholeNumbers(1).accepts("3"), WholeNumbers(1).accepts("-1"), WholeNumbers(1, is_list=True).accepts("4,2")
+        (True, False, True)
+        """
+        parts = text.split(",") if self.is_list else [text]
+        return all(self._is_within(part.strip()) for part in parts)
+
+    def _is_within(self, text: str) -> bool:
+        return text.isascii() and text.isdecimal() and len(text) < 20 and self.least <= int(text) <= self.most
+
+    def __str__(self) -> str:
+        several = ", or several with commas between" if self.is_list else ""
+        return f"a whole number from {self.least} to {self.most}{several}"
+
+
+VARIABLES = {
+    "RANK": WholeNumbers(0),
+    "WORLD_SIZE": WholeNumbers(1),
+    "LOCAL_RANK": WholeNumbers(0),
+    "LOCAL_WORLD_SIZE": WholeNumbers(1),
+    "MASTER_PORT": WholeNumbers(0, 65535),
+    "COLUMNS": WholeNumbers(1, 10_000),
+    "NUMBA_NUM_THREADS": WholeNumbers(1, 1024),
+    "OMP_NUM_THREADS": WholeNumbers(1, 1024, is_list=True),
+}
+
+
+def check_variables(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise InputError for a variable that is not what it may be.
+
+    >>> check_variables({"RANK": "x"})
+    Traceback (most recent call last):
+        ...
+    collectives.errors.InputError: the environment variable RANK is 'x'; give a whole number from 0 to 1000000
+    """
+    for name, accepted in VARIABLES.items():
+        value = environment.get(name)
+        if value is not None and not accepted.accepts(value):
+            raise refused(name, value, f"give {accepted}", environment)
+    rank, world_size = environment.get("RANK"), environment.get("WORLD_SIZE")
+    if rank is not None and world_size is not None and int(rank) >= int(world_size):
+        raise refused("RANK", rank, f"give a number below WORLD_SIZE, which is {world_size}", environment)
+
+
+def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str] = os.environ) -> InputError:
+    """Return the refusal of a variable; each rank says it, whatever the others do."""
+    error = InputError(f"the environment variable {name} is {quote(value)}; {ways_out}")
+    vars(error)["rank"] = environment.get("RANK", "0")
+    return error
