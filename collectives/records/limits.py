@@ -129,7 +129,8 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> Limits:
         words = f"{share} of the critical path is latency: fewer, larger messages would help; wider links would not."
         return Limits("latency", "Latency, not bandwidth", words, ordered)
     if not cables:
-        return Limits("unknown", "No link is in use", "No message crosses a link whose bandwidth is known.")
+        words = f"No link whose bandwidth is known carries more than {LEAST_USE:.1%} of what it could."
+        return Limits("unknown", "No link is used much", words)
     return Limits("none", "No link stands out", _even_words(cables), ordered)
 
 

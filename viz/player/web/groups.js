@@ -1,6 +1,6 @@
 // Many ranks: groups of them on a circle, as busy as they are now, and how much goes from group to group.
 
-import {dot, fade, label, pen, write} from './canvas.js';
+import {dot, fade, label, pen, slab, write} from './canvas.js';
 import {colour} from './colours.js';
 import {clamp, cos, floor, hypot, many, max, min, percent, PI, sin} from './format.js';
 import {data, view} from './state.js';
@@ -54,6 +54,7 @@ export function drawGroups(g, pane, run) {
       write(g, name, x + (circle.radius + 20) * dx, y + (circle.radius + 14) * dy, 11, colour.grey, 'center');
   });
   writeBad(g, run, circle, bad);
+  slab(g, circle.cx - 62, circle.cy - 30, 124, 52, 8, colour.paper);
   write(g, many(data.ranks, 'rank'), circle.cx, circle.cy - 10, 18, colour.ink, 'center', true);
   write(g, `${groups.length} groups of ${sizes[0]}`, circle.cx, circle.cy + 11, 13, colour.grey, 'center');
   const notes = [
