@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -212,6 +213,33 @@ def test_an_ordinary_user_needs_no_privilege(namespaces: None):
     if "this user" in said:
         pytest.skip(said)
     assert said == "(True, 4)"
+
+
+READS = "-all,+dac_read_search"  # an interpreter in root's home
+AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+    *(f"--{kind}-{caps}={READS}" for kind, caps in (("bounding", "set"), ("inh", "caps"), ("ambient", "caps"))),
+)  # fmt: skip
+EMULATES = """
+import json, realcomm, simcomm
+from ringlab.answers.findings import _emulation
+found = _emulation()
+print(json.dumps([found.works, found.detail]))
+with realcomm.emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
+    print(len(network.goodputs))
+"""
+
+
+@pytest.mark.namespaces
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="nothing here makes root a common user")
+def test_doctor_tells_an_ordinary_user_what_a_run_can_do(namespaces: None):
+    call = [*(AS_NOBODY if os.geteuid() == 0 else ()), sys.executable, "-c", EMULATES]
+    environment = {**os.environ, "HOME": "/tmp", "TMPDIR": "/tmp", "PYTHONPATH": str(TESTS.parent)}
+    done = subprocess.run(call, capture_output=True, text=True, cwd="/tmp", env=environment, timeout=200, check=False)
+    if "Operation not permitted" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])  # a system that gives ordinary users no namespaces
+    assert done.returncode == 0, done.stderr
+    (works, text), directions = map(json.loads, done.stdout.splitlines())
+    assert (works, directions) == (True, 4) and text.startswith("by a user namespace; bears"), text
 
 
 @pytest.mark.namespaces
