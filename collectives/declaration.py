@@ -13,9 +13,11 @@ import numpy.typing as npt
 from collectives.checks import check_whole_number
 from collectives.errors import InputError, describe_error, shorten
 from collectives.parameters import Parameter, check_parameters, function_parameters, positional_parameters
+from collectives.quoting import quote
 from collectives.spec import Spec, find_spec
 from collectives.step import Program, Step, as_step
 
+MOST_CHUNKS, MOST_SCRATCH = 10**9, 10**6  # columns of 32 bits number both; a proof keeps all scratch of all ranks
 CountRule = int | Callable[..., int] | None
 Programs = Program | tuple[Program, ...]  # several: one a channel
 AUTO = "auto"  # in place of an algorithm's name
@@ -84,11 +86,11 @@ class Algorithm:
 
     def chunks(self, world_size: int) -> int:
         """Return how many chunks the buffer is cut into. Raise InputError for a rule that gives no such number."""
-        return self._count(self.chunks_rule, world_size, at_least=1)
+        return self._count(self.chunks_rule, world_size, at_least=1, at_most=MOST_CHUNKS)
 
     def scratch(self, world_size: int) -> int:
         """Return how many scratch chunks follow the buffer's. Raise InputError for a rule that gives no such number."""
-        return self._count(self.scratch_rule, world_size, at_least=0)
+        return self._count(self.scratch_rule, world_size, at_least=0, at_most=MOST_SCRATCH)
 
     def channels(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
         """Return the programs of one rank, one for each of its channels; a generator function has one.
@@ -149,13 +151,16 @@ class Algorithm:
         check_parameters(self.full_name, self.parameters_taken, parameters)
         return replace(self, parameters={**self.parameters, **parameters})
 
-    def _count(self, rule: CountRule, world_size: int, at_least: int) -> int:
+    def _count(self, rule: CountRule, world_size: int, at_least: int, at_most: int) -> int:
         world_size = check_whole_number("world_size", world_size, at_least=1)
         if rule is None:
             return world_size
         count = self._call(rule, world_size) if callable(rule) else rule
         if not isinstance(count, int) or count < at_least:
             raise InputError(f"{self.full_name} asks for {count!r} chunks; a whole number from {at_least} on is needed")
+        if count > at_most:
+            what = "chunks" if at_least else "chunks of scratch"
+            raise InputError(f"{self.full_name} asks for {quote(count)} {what}; there may be {at_most:,} at most")
         return count
 
     def _call(self, rule: Callable[..., int], world_size: int) -> int:

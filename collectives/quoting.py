@@ -1,5 +1,8 @@
 """A value or a text in a message: enough of it to be recognised, and nothing that a terminal would obey."""
 
+import os
+from shlex import quote as shell_quote
+
 from collectives.errors import shorten
 
 MOST_LETTERS = 100
@@ -22,6 +25,22 @@ def quote(value: object) -> str:
     ("'all_reduce'", True)
     """
     return shorten(value, MOST_LETTERS)
+
+
+def quote_for_bash(text: str) -> str:
+    r"""Return a word that bash reads as ``text``; what would do something to a terminal is written as its bytes.
+
+    >>> quote_for_bash("a b"), quote_for_bash("a\u202eb")
+    ("'a b'", "$'a\\xe2\\x80\\xaeb'")
+    """
+    if text.isprintable():
+        return shell_quote(text)
+    escaped = ("\\" + one if one in "\\'" else one if one.isprintable() else _bytes_of(one) for one in text)
+    return f"$'{''.join(escaped)}'"
+
+
+def _bytes_of(text: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(text))
 
 
 def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:

@@ -27,6 +27,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.parallelism.memory import STATES
 from simcomm.parallelism.shared_links import CONTENTION
 
+LEAST_S = 1e-9  # of the stated phases of a step together
 SOURCES = ("profile", "rate", "forward")
 
 
@@ -50,6 +51,8 @@ class ComputeSourceForm(Section):
                 'give one source: profile = "FILE.json", rate = 500.0 (and the gpu that it was measured on, where it '
                 'is another), gpu = "RTX 4090", or forward, backward and optimizer'
             )
+        if self.forward is not None and self.backward is not None and self.forward + self.backward < LEAST_S:
+            raise InputError("forward and backward take no time; give phases that take 1 ns together, or more")
         return self
 
 

@@ -161,7 +161,7 @@ def _jobs() -> Iterator[Case]:
                 value = OPTIONS_OF_JOBS[(7 * number + 11 * shift) % len(OPTIONS_OF_JOBS)].replace("\x00", "")
                 words = (command, "a.toml", *image, option, value)
                 yield Case(f"{command} {option} {value[:20]!r}", words, ALONE, (value,) if option == "-o" else ())
-        for name in ("nowhere.toml", "a.toml", "this-machine", "quickstart", "\x1b[31m", "a b.toml"):
+        for name in ("nowhere.toml", "a.toml", "this-machine", "quickstart", "\x1b[31m", "a b.toml", "a\u202eb.toml"):
             there = ((name, STAR), ("folder/file", b"")) if name.endswith("toml") and "no" not in name else ()
             for more in ((), ("-o", "a.toml"), ("-o", "folder"), ("-N", "3"), ("--set", "training=1")):
                 writes = (more[1],) if more[:1] == ("-o",) and more[1] != name else ()

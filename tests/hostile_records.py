@@ -89,6 +89,8 @@ FILES: dict[str, bytes] = {
         HEAD + "".join(f'@algorithm("barrier")\ndef f{n}(rank, world_size): yield\n' for n in range(500))).encode(),
     "with a name": (HEAD + '@algorithm("barrier", name="x" * 10**6)\ndef f(rank, world_size): yield\n').encode(),
     "with odd chunks": (HEAD + MINE.replace("chunks=1", "chunks=lambda p: 10**30") + RIGHT).encode(),
+    "with more chunks than numbers": (HEAD + MINE.replace("chunks=1", "chunks=10**15") + RIGHT).encode(),
+    "with more scratch than numbers": (HEAD + MINE.replace("chunks=1", "chunks=1, scratch=10**15") + RIGHT).encode(),
     "with no chunks": (HEAD + MINE.replace("chunks=1", "chunks=float('nan')") + RIGHT).encode(),
     "with few arguments": (HEAD + MINE.replace("rank, world_size", "rank") + RIGHT).encode(),
     "with odd defaults": (HEAD + MINE.replace("world_size", "world_size, x=[10**5000]") + RIGHT).encode(),

@@ -122,6 +122,15 @@ def test_a_count_that_is_none_is_refused(count: object) -> None:
         wrong.chunks(4)
 
 
+@pytest.mark.parametrize("count", [10**10, 10**15, 10**30])
+def test_more_chunks_than_can_be_numbered_are_refused(count: int) -> None:
+    wrong = declared("all_reduce", idle, chunks=count, scratch=count)
+    with pytest.raises(InputError, match=r"all_reduce/idle asks for 10+ chunks; there may be 1,000,000,000 at most"):
+        wrong.chunks(4)
+    with pytest.raises(InputError, match=r"asks for 10+ chunks of scratch; there may be 1,000,000 at most"):
+        wrong.scratch(4)
+
+
 def test_a_rule_that_fails_is_named() -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: 1 // (world_size - 2))
     with pytest.raises(

@@ -1,6 +1,7 @@
 """Jobs for Slurm and Kubernetes: what is written is what those accept, and runs what was asked for, word by word."""
 
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -11,6 +12,7 @@ from kubernetes_schema import Job as JobSchema
 from kubernetes_schema import Manifest
 
 from collectives.errors import InputError
+from collectives.quoting import quote_for_bash
 from ringlab.jobs.job import Job, checkpoints_override, make_job, parse_time_limit
 from ringlab.jobs.kubernetes import make_manifest
 from ringlab.jobs.options import KubernetesOptions, SlurmOptions
@@ -332,3 +334,16 @@ def test_the_commands_write_files(ringlab, tmp_path):
     assert Manifest.model_validate_json(out).items[0].metadata.namespace == "team"
     assert ringlab("k8s", "star8")[0] == 2
     assert ringlab("k8s", "star8", "--image", "a", "-o", tmp_path)[0] == 2
+
+
+@pytest.mark.parametrize("text", ["a\u202eb", "\u2066it's\\n\u00a0\n", "a\udcffb", "\x1b[31m$(touch x)", "plain", ""])
+def test_bash_reads_a_word_as_it_is_and_a_terminal_shows_it(text: str) -> None:
+    word = quote_for_bash(text)
+    assert word.isprintable()
+    found = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, timeout=20, check=True)
+    assert found.stdout == os.fsencode(text)
+
+
+def test_a_batch_file_passes_on_no_control_of_a_name() -> None:
+    text = write_batch_file(replace(JOB, scenario="a\u202eb.toml", title="x\u202ey"), SlurmOptions())
+    assert "\u202e" not in text

@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from shlex import quote as shell_quote
 
 from collectives.errors import InputError
-from collectives.quoting import cut, quote
+from collectives.quoting import cut, quote, quote_for_bash
 from ringlab.jobs.job import FRESH_STORE, START, WAIT_S, Job, check_port, parse_time_limit
 from ringlab.jobs.options import SlurmOptions
 
@@ -32,7 +31,7 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
             *(f"#SBATCH {directive}" for directive in _directives(job, options)),
             "",
             "set -euo pipefail",
-            f"cd -- {shell_quote(options.folder or str(Path.cwd()))}",
+            f"cd -- {quote_for_bash(options.folder or str(Path.cwd()))}",
             *options.before,
             *_interface(options),
             f"export {FRESH_STORE}=1",
@@ -97,7 +96,7 @@ def _checked(name: str, value: str) -> str:
 
 def _interface(options: SlurmOptions) -> Iterator[str]:
     if options.interface is not None:
-        name = shell_quote(_checked("--interface", options.interface))
+        name = quote_for_bash(_checked("--interface", options.interface))
         yield f"export NCCL_SOCKET_IFNAME={name} GLOO_SOCKET_IFNAME={name}"
 
 
@@ -116,10 +115,10 @@ def _launch(job: Job, options: SlurmOptions) -> Iterator[str]:
     start = START.format(index="SLURM_NODEID", wait=WAIT_S)
     cpus = [f"--cpus-per-task={options.cpus_per_task}"] if options.cpus_per_task else []  # srun does not inherit it
     yield " ".join(["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", *cpus, "bash", "-c", "\\"])
-    yield f"  {shell_quote(start)} \\"
-    words = " ".join(map(shell_quote, [options.python, *job.torchrun_options()]))
+    yield f"  {quote_for_bash(start)} \\"
+    words = " ".join(map(quote_for_bash, [options.python, *job.torchrun_options()]))
     yield f'  {words} --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$endpoint" \\'
-    yield f"  {' '.join(map(shell_quote, job.command()))} &"
+    yield f"  {' '.join(map(quote_for_bash, job.command()))} &"
     yield "srun=$!"
     yield "while true; do"
     yield '  wait "$srun" && exit 0 || status=$?'
