@@ -132,7 +132,7 @@ def _on_compiled(
     # what has few messages does without this engine
     from simcomm.compiled.approximate import approximately
     from simcomm.compiled.engine import by_shortcut, one_by_one, simulate
-    from simcomm.compiled.planning.engine_input import EngineInput, as_repeated
+    from simcomm.compiled.planning.engine_input import MOST_WRITTEN, EngineInput, as_repeated
     from simcomm.compiled.traces import make_trace
 
     schedule = compact_schedule(request.algorithm, cluster.world_size, request.root)
@@ -144,7 +144,7 @@ def _on_compiled(
     if timing is None:
         record = record is True or record == WAITS
         if record or trouble.may_stop:
-            inputs = inputs.to_record() if record else inputs.with_table()
+            inputs = inputs.to_record() if record else inputs.with_table(MOST_WRITTEN)
         timing = (approximately if is_approximate else one_by_one)(inputs, messages=bool(record))
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
     if timing.error is None:
