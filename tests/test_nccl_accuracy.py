@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from collectives import InputError
 from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
 from ringlab.answers.accuracy import AccuracyAnswer, accuracy, read_judged, worst_systems
+from simcomm.nccl import tables
 from simcomm.nccl.accuracy.baselines import alpha_beta
 from simcomm.nccl.accuracy.compare import Times, compare_series, judged_series
 from simcomm.nccl.accuracy.families import family_of
@@ -287,3 +288,15 @@ def test_a_gpu_that_is_not_known_leaves_out_its_system_alone(tmp_path: Path) -> 
     (note,) = (note for note in notes if "left out" in note)
     assert "not known: 1: " in note and "system b: " in note
     assert not any("tables that are not described" in note for note in notes)
+
+
+def test_a_table_of_more_rows_than_memory_has_room_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_ROWS", 3)
+    lines = ["collective,bytes,time_us", *(f"all_reduce,{size},10.0" for size in (8, 16, 32))]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    assert len(tables.read_table(tmp_path / "a.csv").rows) == 3
+    (tmp_path / "a.csv").write_text("\n".join([*lines, lines[-1]]))
+    with pytest.raises(InputError, match=r"a\.csv: line 5: more than 3 rows; divide the table"):
+        tables.read_table(tmp_path / "a.csv")

@@ -29,6 +29,7 @@ COLLECTIVES = {  # as nccl-tests calls them: as they are called here
     "hypercube": "hypercube",
 }  # fmt: skip
 FIGURES = COLUMNS[4:]
+MOST_ROWS = 100_000  # of a table; each takes about a kilobyte
 LEAST_BANDWIDTH = 0.3  # GB/s: two decimals of less say too little about a time
 
 
@@ -128,6 +129,8 @@ def read_table(path: Path | str) -> Table:
     try:
         columns = _read_columns(f"{path}: line 1", next(reader, []))
         for cells in reader:
+            if len(rows) == MOST_ROWS:
+                raise InputError(f"{path}: line {reader.line_num}: more than {MOST_ROWS:,} rows; divide the table")
             if cells:
                 rows.append(_read_row(f"{path}: line {reader.line_num}", columns, cells))
     except csv.Error as error:
