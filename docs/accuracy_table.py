@@ -10,6 +10,7 @@ from page_marks import write_between
 
 from collectives.output_files import write_text
 from collectives.units import format_size
+from simcomm.nccl.accuracy.unseen import scores as score_unseen
 
 PAGE = Path(__file__).with_name("accuracy.md")
 EXPLAINED = Path(__file__).with_name("accuracy_explained.toml")
@@ -141,7 +142,14 @@ def sentence(page: str) -> str:
     scores = json.loads(RESULTS.read_text(encoding="utf-8"))["left_out"]["classes"]
     errors = ", ".join(f"{_percent(scores[c]['median'])} {title}" for c, title in CLASSES.items())
     text = f"NCCL on published systems, each left out of the fit, is predicted with a median error of {errors}\n"
-    wrapped = fill(text + "(`ringlab accuracy --leave-one-out`, [docs/accuracy.md](docs/accuracy.md)).", 120)
+    others = ", ".join(f"{100 * (one.median or 0):.0f} % {CLASSES[c]}" for c, one in score_unseen()["all"].items())
+    text += (
+        "(`ringlab accuracy --leave-one-out`, [docs/accuracy.md](docs/accuracy.md)). On systems of authors that the "
+    )
+    text += (
+        f"model has never seen it is {others}: expect that of a machine of your own, for which the 80 % interval of "
+    )
+    wrapped = fill(f"{text}each prediction is made ([docs/nccl.md](docs/nccl.md#a-machine-of-your-own)).", 120)
     return write_between(page, "accuracy", f"{wrapped}\n")
 
 

@@ -11,6 +11,7 @@ from page_marks import write_between
 
 from collectives.output_files import write_text
 from simcomm.nccl.accuracy.stated_choices import StatedChoice, describe_choices, find_stated_choices
+from simcomm.nccl.accuracy.unseen import describe
 from simcomm.nccl.descriptions import read_systems
 from simcomm.nccl.parameters import read_definitions
 from simcomm.nccl.tables import read_tables
@@ -89,7 +90,12 @@ def parameters() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"errors": errors, "structure": structure, "choices": choices, "parameters": parameters}
+def unseen() -> str:
+    """Return the errors and intervals of systems of authors that no fit has seen."""
+    return "".join(f"{line}\n" for line in describe())
+
+
+TABLES = {"errors": errors, "structure": structure, "unseen": unseen, "choices": choices, "parameters": parameters}
 
 
 def updated(page: str) -> str:

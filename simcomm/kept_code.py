@@ -39,7 +39,7 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
         compiled = numba.njit(**options)(function)
         return compiled
     if numba.version_info.short in KNOWN_INSIDE:
-        compiled._cache._cache_file.__class__ = _CheckedFile
+        cast(Any, compiled)._cache._cache_file.__class__ = _CheckedFile
         _load_at_once(compiled)
 
     @wraps(function)

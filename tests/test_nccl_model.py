@@ -12,7 +12,7 @@ from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import describe_system, read_systems
 from simcomm.nccl.fit import fit_parameters, observe_tables
 from simcomm.nccl.parameters import read_parameters
-from simcomm.nccl.predict import interval_log_halfwidth, predict_collective, predict_seconds
+from simcomm.nccl.predict import interval_log_limits, predict_collective, predict_seconds
 from simcomm.nccl.settings import LEVELS, NcclSettings
 from simcomm.nccl.tables import read_tables
 from simcomm.nccl.topology import Host, mesh_rings, ring_hops
@@ -233,10 +233,11 @@ def test_rings_of_the_cube_mesh_share_no_link_and_visit_all():
 
 def test_intervals_widen_with_coverage_and_with_what_is_not_known():
     sizes = np.array([2.0**13])
-    half, most = (interval_log_halfwidth(SYSTEMS["a100"], sizes, coverage=share)[0] for share in (0.5, 0.9))
-    assert half < interval_log_halfwidth(SYSTEMS["a100"], sizes)[0] < most
+    half, most = (interval_log_limits(SYSTEMS["a100"], sizes, coverage=share) for share in (0.5, 0.9))
+    usual = interval_log_limits(SYSTEMS["a100"], sizes)
+    assert (half < usual).all() and (usual < most).all()
     guessed = describe_system("g", {**LINES["h100 of two hosts"], "nic_guess": True})
-    assert interval_log_halfwidth(guessed, sizes) > interval_log_halfwidth(SYSTEMS["h100 of two hosts"], sizes)
+    assert (interval_log_limits(guessed, sizes) > interval_log_limits(SYSTEMS["h100 of two hosts"], sizes)).all()
 
 
 def test_the_frozen_parameters_are_where_the_fit_ends():

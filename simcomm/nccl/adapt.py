@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from collectives.errors import InputError
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.parameters import Parameters, RecordingParameters, read_definitions, read_parameters
-from simcomm.nccl.predict import COLLECTIVES, DEFAULTS, interval_log_halfwidth, predict_seconds
+from simcomm.nccl.predict import COLLECTIVES, DEFAULTS, interval_log_limits, predict_seconds
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.tables import Row, Table
 
@@ -129,13 +129,16 @@ class Adapted:
         """Return the seconds of a collective at sizes in bytes. Raise InputError."""
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
-    def log_halfwidth_at(self, points: Points) -> Floats:
-        """Return half the width of the 80 % interval in log time: narrow near a row, at most that of the bare model."""
+    def log_limits_at(self, points: Points) -> Floats:
+        """Return how far the 80 % interval's ends are below and above in log time, [2, points].
+
+        It is narrow near a row, and nowhere wider than that of the bare model.
+        """
         shared = _covariance(points, self.known)
         alone = LOOSE**2 * np.sum(points.slopes**2, axis=1) + SMOOTH**2
         variance = alone - np.sum(shared @ self.precision * shared, axis=1)
         width = NEAR + PER_DEVIATION * np.sqrt(np.maximum(variance, 0.0))
-        least: Floats = np.minimum(interval_log_halfwidth(self.system, points.nbytes), width)
+        least: Floats = np.minimum(interval_log_limits(self.system, points.nbytes), width)
         return least
 
 

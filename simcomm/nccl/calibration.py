@@ -124,9 +124,9 @@ def predict_calibrated(
     found = predict_collective(system, collective, size_bytes, settings=settings)
     point = adapted.points(collective, [size_bytes], system, settings)
     seconds = float(adapted.seconds_at(point)[0])
-    width = exp(float(adapted.log_halfwidth_at(point)[0]))
+    below, above = map(exp, adapted.log_limits_at(point)[:, 0].tolist())
     note = f"adapted to measured rows of {', '.join(adapted.collectives)}: {calibration_file(system)}"
-    return replace(found, seconds=seconds, low=seconds / width, high=seconds * width, notes=(*found.notes, note))
+    return replace(found, seconds=seconds, low=seconds / below, high=seconds * above, notes=(*found.notes, note))
 
 
 def described_run(run: NcclTestsRun, line: Mapping[str, Any], name: str) -> System:

@@ -1,14 +1,18 @@
 """Intervals: how far a prediction may be off, by what is known of the system.
 
 The logarithm of measured / predicted is taken as Student's t with two degrees of freedom, whose tails are far heavier
-than a normal distribution's. Its width was chosen on systems that were left out together with their authors' others, by
-what a description tells: one node or several, whether it lies outside what was checked, whether the NICs' rate was
-guessed.
+than a normal distribution's. Its width is by what a description tells: one node or several, whether it lies outside
+what was checked, whether the NICs' rate was guessed. The widths are chosen on systems of authors that no fit has seen
+(``simcomm.nccl.accuracy.unseen``): those of authors that are left out of a fit, but not of the choice of the model's
+structure, would say too little.
 """
 
+import tomllib
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import log, sqrt
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +22,9 @@ from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.tables import put_aside
 
+COVERAGE = 0.8
 SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of the small, the middle and the large class
-# Half-widths of 80 % in log time at these sizes: about what systems needed that were left out
-# with their authors' others (docs/nccl.md).
-ONE_NODE = (0.27, 0.28, 0.32)
-SEVERAL = (0.33, 0.40, 0.37)
+WIDTHS_FILE = Path(__file__).parent / "intervals.toml"
 UNCHECKED = 1.2  # times, outside what was checked
 GUESSED = 1.15  # where the NICs' rate was guessed
 DEGRADED = 1.4  # where the source says that the system is slower than it should be
@@ -74,12 +76,48 @@ def _checked() -> tuple[System, ...]:
     return tuple(system for slug, system in read_systems().items() if slug not in hidden and not system.skip)
 
 
+class Limits(NamedTuple):
+    """How far a measurement may be below and above a prediction, in log time at the three sizes, in 80 % of cases."""
+
+    below: tuple[float, ...]
+    above: tuple[float, ...]
+
+
+class Widths(NamedTuple):
+    """The limits of one node and of several."""
+
+    one_node: Limits
+    several: Limits
+
+
+@cache
+def read_widths() -> Widths:
+    """Return the limits that are shipped."""
+    found = tomllib.loads(WIDTHS_FILE.read_text(encoding="utf-8"))
+    return Widths(*(Limits(tuple(found[name]["below"]), tuple(found[name]["above"])) for name in Widths._fields))
+
+
+def describe_widths(widths: Widths) -> str:
+    """Return the content of the file of limits.
+
+    >>> one = Limits((0.25,), (0.5,))
+    >>> print(describe_widths(Widths(one, one)).splitlines()[-1])
+    several = { below = [0.25], above = [0.5] }
+    """
+    lines = [
+        f"{name} = {{ below = {list(limits.below)}, above = {list(limits.above)} }}"
+        for name, limits in widths._asdict().items()
+    ]
+    head = "# Limits of 80 % intervals in log time, from small to large: python -m simcomm.nccl.accuracy.unseen --fit"
+    return "\n".join([head, *lines, ""])
+
+
 @lru_cache(maxsize=64)
 def _stretch(coverage: float) -> float:
     """Return how much wider an interval of a coverage is than one of 80 %."""
     if not 0 < coverage < 1:
         raise InputError(f"coverage = {coverage!r}; give a share between 0 and 1, as 0.8")
-    return _quantile(coverage) / _quantile(0.8)
+    return _quantile(coverage) / _quantile(COVERAGE)
 
 
 def _quantile(coverage: float) -> float:
@@ -87,14 +125,18 @@ def _quantile(coverage: float) -> float:
     return coverage * sqrt(2 / (1 - coverage**2))
 
 
-def log_halfwidth(comm: Communicator, sizes: Floats, *, has_like: bool = True, coverage: float = 0.8) -> Floats:
-    """Return half the width of the interval of log time that holds a share ``coverage`` of measurements.
+def log_limits(comm: Communicator, sizes: Floats, *, has_like: bool = True, coverage: float = 0.8) -> Floats:
+    """Return how far the ends of the interval of log time are below and above the prediction; [2, sizes].
 
-    Raise InputError for a coverage that is no share.
+    It holds a share ``coverage`` of measurements. Raise InputError for a coverage that is no share.
     """
-    widths = ONE_NODE if comm.nodes == 1 else SEVERAL
-    wider = (1.0 if has_like else UNCHECKED) * (GUESSED if comm.nic_is_guessed else 1.0)
-    wider *= DEGRADED if comm.degraded else 1.0
-    base = np.interp(np.log(sizes), [log(size) for size in SIZES], widths)
-    result: Floats = base * wider * _stretch(coverage)
+    limits = read_widths().one_node if comm.nodes == 1 else read_widths().several
+    base = np.array([np.interp(np.log(sizes), [log(size) for size in SIZES], side) for side in limits])
+    result: Floats = base * widening(comm, has_like=has_like) * _stretch(coverage)
     return result
+
+
+def widening(comm: Communicator, *, has_like: bool) -> float:
+    """Return how many times as wide an interval is for what a description leaves open."""
+    wider = (1.0 if has_like else UNCHECKED) * (GUESSED if comm.nic_is_guessed else 1.0)
+    return wider * (DEGRADED if comm.degraded else 1.0)

@@ -18,7 +18,7 @@ from simcomm.nccl.channels import Floats, open_channels, used_channels
 from simcomm.nccl.communicator import Communicator, among_others, make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.exchange import PAIRWISE
-from simcomm.nccl.intervals import log_halfwidth, outside_checked
+from simcomm.nccl.intervals import log_limits, outside_checked
 from simcomm.nccl.mpi import mpi_microseconds
 from simcomm.nccl.p2p import depends_on_cpu, is_seen_without
 from simcomm.nccl.parameters import Parameters, read_parameters
@@ -95,13 +95,16 @@ def _seconds(comm: Communicator, cluster: str | None, collective: str, nbytes: F
     return predict(comm, collective, nbytes, values) * host_factors(cluster, comm.nodes, nbytes, values) / 1e6
 
 
-def interval_log_halfwidth(
+def interval_log_limits(
     system: System, sizes: ArrayLike, *, coverage: float = 0.8, settings: NcclSettings = DEFAULTS
 ) -> Floats:
-    """Return half the width of the interval in log time; a share ``coverage`` of measurements should lie in it."""
+    """Return how far the interval's ends are below and above in log time, [2, sizes].
+
+    A share ``coverage`` of measurements should lie in it.
+    """
     comm = make_communicator(system, settings)
     has_like = not outside_checked(system, comm.version)
-    return log_halfwidth(comm, np.asarray(sizes, np.float64), has_like=has_like, coverage=coverage)
+    return log_limits(comm, np.asarray(sizes, np.float64), has_like=has_like, coverage=coverage)
 
 
 def predict_collective(
@@ -117,7 +120,7 @@ def predict_collective(
     sizes = _check_call(collective, [size_bytes])
     comm = make_communicator(system, settings)
     seconds = float(predict_seconds(system, collective, sizes, settings=settings, parameters=values)[0])
-    width = float(np.exp(interval_log_halfwidth(system, sizes, settings=settings)[0]))
+    below, above = np.exp(interval_log_limits(system, sizes, settings=settings))[:, 0].tolist()
     found = _list_candidates(comm, collective, sizes, values)
     chosen = next((one for one in found if one.reason == CHOSEN), None)
     algorithm, protocol = (
@@ -125,8 +128,8 @@ def predict_collective(
     )
     return NcclPrediction(
         seconds=seconds,
-        low=seconds / width,
-        high=seconds * width,
+        low=seconds / below,
+        high=seconds * above,
         algorithm=algorithm,
         protocol=protocol,
         channels=int(used_channels(comm, algorithm, protocol, sizes)[0]) if chosen else 1,

@@ -15,7 +15,7 @@ from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
 from simcomm.nccl.adapt import Points, adapt_to_points, find_points
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.predict import COLLECTIVES, interval_log_halfwidth
+from simcomm.nccl.predict import COLLECTIVES, interval_log_limits
 from simcomm.nccl.tables import Series, Table
 
 Floats = NDArray[np.float64]
@@ -105,12 +105,13 @@ def _adapted(one: _Measured, sizes: Sequence[float]) -> tuple[Comparison, Compar
         return None
     points, seconds = one.points.take(others), one.series.seconds
     adapted = adapt_to_points(one.system, one.points.take(known), seconds[known], one.parameters)
-    plain, width = np.exp(points.log_seconds), np.exp(interval_log_halfwidth(one.system, points.nbytes))
-    better, narrow = adapted.seconds_at(points), np.exp(adapted.log_halfwidth_at(points))
+    plain, better = np.exp(points.log_seconds), adapted.seconds_at(points)
+    below, above = np.exp(interval_log_limits(one.system, points.nbytes))
+    nearer_below, nearer_above = np.exp(adapted.log_limits_at(points))
     head = (one.system.slug, family_of(one.system), one.series.collective, points.nbytes, seconds[others])
     return (
-        Comparison(*head, plain, plain / width, plain * width),
-        Comparison(*head, better, better / narrow, better * narrow),
+        Comparison(*head, plain, plain / below, plain * above),
+        Comparison(*head, better, better / nearer_below, better * nearer_above),
     )
 
 

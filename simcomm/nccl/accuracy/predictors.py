@@ -9,7 +9,7 @@ from simcomm.nccl.accuracy.compare import Predictor, Times
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.predict import interval_log_halfwidth, predict_seconds
+from simcomm.nccl.predict import interval_log_limits, predict_seconds
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.tuner import available, tuner_times
 
@@ -21,8 +21,8 @@ def model_predictor(parameters: Mapping[str, Parameters]) -> Predictor:
 
     def predict(system: System, collective: str, nbytes: Floats) -> Times:
         seconds = predict_seconds(system, collective, nbytes, parameters=parameters.get(system.slug))
-        width = np.exp(interval_log_halfwidth(system, nbytes))
-        return Times(seconds, seconds / width, seconds * width)
+        below, above = np.exp(interval_log_limits(system, nbytes))
+        return Times(seconds, seconds / below, seconds * above)
 
     return predict
 
