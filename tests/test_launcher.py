@@ -381,6 +381,8 @@ assert [buffer.tolist() for buffer in buffers] == [[3.0] * 3] * 2 and trace.fact
 assert "--nproc-per-node 3" in error_of(InputError, real_workers.sum_of_ranks, 3)
 failed = error_of(RankFailed, real_workers.raise_always, 2)
 assert failed == f"rank {rank} failed with ZeroDivisionError: no sheep (it was doing: counting sheep)", failed
+early = error_of(TimedOut, real_workers.give_up, 2, timeout=500)
+assert early.startswith(f"rank {rank} gave up after ") and "500 s are allowed: RuntimeError: [x]:7" in early, early
 print(error_of(TimedOut, real_workers.hang_on, 2, 1, timeout=1.0))  # in rank 0; then torchrun ends rank 1
 raise SystemExit(1)
 """

@@ -94,6 +94,19 @@ def failure_by_exit(rank: int, exitcode: int | None, status: str) -> Failure:
     return Failure(rank, f"was ended by {name}{hint}", status)
 
 
+def timeout_by_exception(rank: int, error: BaseException, status: str, took: float, allowed: float) -> TimedOut:
+    """Return the failure of a rank in which torch.distributed timed out, ``took`` seconds after its beginning.
+
+    A connection may be given up long before what is ``allowed``.
+    """
+    if took >= allowed:
+        return TimedOut(f"not done after {allowed:g} s; rank {rank}: {status}")
+    return TimedOut(
+        f"rank {rank} gave up after {took:.2g} s, where {allowed:g} s are allowed: {_describe(error)} "
+        f"(it was doing: {status})"
+    )
+
+
 def root_cause(failures: list[Failure]) -> Failure:
     """Return the first failure that was not about a lost peer, or the first of all: the others follow from it."""
     return min(failures, key=lambda failure: (failure.secondary, failure.at))

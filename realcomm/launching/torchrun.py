@@ -3,13 +3,14 @@
 import atexit
 import os
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
-from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout
+from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout, timeout_by_exception
 from realcomm.launching.freed_memory import keep_freed_memory
 from realcomm.launching.group import join_by_environment, leave, loopback, use_own_device
 from realcomm.launching.hosts import LocalRanks, find_local_ranks, told_by_torchrun
@@ -132,6 +133,7 @@ def run_under_torchrun(
         if progress is not None:
             progress(rank, done, total, text)
 
+    began = time.monotonic()
     with status_in(private_slot(), report):
         try:
             _join(backend, threads, timeout)
@@ -140,7 +142,8 @@ def run_under_torchrun(
             raise
         except Exception as error:
             if is_timeout(error):
-                raise TimedOut(f"not done after {timeout:g} s; rank {rank}: {get_status()}") from error
+                took = time.monotonic() - began
+                raise timeout_by_exception(rank, error, get_status(), took, timeout) from error
             raise failure_by_exception(rank, error, get_status()).to_exception() from error
 
 
