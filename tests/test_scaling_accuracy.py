@@ -80,7 +80,7 @@ def test_intervals_are_as_wide_as_errors_were() -> None:
     shares = Shares(rng.uniform(0, 0.6, 8000) ** 2, rng.uniform(0, 0.02, 8000), network=rng.integers(0, 2, 8000))
     truth = {"floor": 0.005, "exchange": 0.3, "power": 0.7, "stragglers": 0.67, "others": 1.0}
     errors = rng.standard_t(3, 8000) * unsure(shares, truth)
-    widths = fit_widths(errors, shares, ["one"] * len(errors))
+    widths = fit_widths(errors, shares, ["one"] * len(errors), np.full(len(errors), True))
     assert widths.shape["power"] == pytest.approx(0.7, rel=0.1)
     for coverage in COVERAGES:
         held = np.abs(errors) <= log_halfwidth(shares, coverage, widths)
@@ -96,9 +96,21 @@ def test_intervals_are_wider_where_a_source_was_needed_to_know_how_wide() -> Non
     shares = Shares(exchange)
     usual = {name: value for name, (value, _) in SHAPE.items()}
     errors = rng.standard_t(3, 800) * unsure(shares, {**usual, "exchange": 3 * usual["exchange"]})
-    as_one, as_two = (fit_widths(errors, shares, names) for names in (["one"] * 800, sources))
+    as_one, as_two = (fit_widths(errors, shares, names, sources == "exchanges") for names in (["one"] * 800, sources))
     assert as_two.shape == as_one.shape
     assert as_two.quantiles[0.9] > 1.4 * as_one.quantiles[0.9]
+
+
+def test_intervals_hold_what_scales_badly() -> None:
+    """Hard points err three times as much as others, in units of what is unsure: their errors say how wide."""
+    rng = np.random.default_rng(5)
+    shares, hard = Shares(np.full(4000, 0.3)), rng.uniform(size=4000) < 0.2
+    errors = rng.standard_t(3, 4000) * np.where(hard, 0.3, 0.1)
+    widths = fit_widths(errors, shares, ["one"] * 4000, hard)
+    for coverage in COVERAGES:
+        held = np.abs(errors) <= log_halfwidth(shares, coverage, widths)
+        assert held[hard].mean() == pytest.approx(coverage, abs=0.01)
+        assert held[~hard].mean() > coverage + 0.05
 
 
 def test_what_is_unsure_grows_with_each_of_what_a_step_rests_on() -> None:

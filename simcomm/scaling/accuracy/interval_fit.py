@@ -3,12 +3,15 @@
 The shape has the greatest likelihood of the errors, each held to its prior by a spring; errors have heavy tails, as
 Student's t with three degrees of freedom has. A quantile is then that of the errors' sizes in units of what is unsure,
 for each source by the shape of the others: a new source will not have moved the shape either. It is the quantile which
-the next of so many sizes is below with that probability (Weibull's plotting position).
+the next of so many sizes is below with that probability (Weibull's plotting position), and of the hard points alone
+where there are some: a job that scales badly is the one that is asked about, and authors never seen err more than those
+left out.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from simcomm.scaling.cases import Floats
@@ -17,12 +20,13 @@ from simcomm.scaling.intervals import COVERAGES, SHAPE, Shares, Widths, unsure
 DEGREES = 3  # of freedom
 
 
-def fit_widths(errors: Floats, shares: Shares, sources: Sequence[str]) -> Widths:
+def fit_widths(errors: Floats, shares: Shares, sources: Sequence[str], hard: NDArray[np.bool_]) -> Widths:
     """Return the widths in which errors of log rate lie as often as they should, also those of a new source.
 
-    ``shares`` and ``sources`` have a row for each error.
+    ``shares``, ``sources`` and ``hard`` have a row for each error.
 
-    >>> found = fit_widths(np.linspace(-0.1, 0.1, 101), Shares(np.full(101, 0.3)), ["one"] * 101)
+    >>> every = np.full(101, True)
+    >>> found = fit_widths(np.linspace(-0.1, 0.1, 101), Shares(np.full(101, 0.3)), ["one"] * 101, every)
     >>> found.quantiles[0.5] < found.quantiles[0.8] < found.quantiles[0.9]
     True
     """
@@ -33,7 +37,8 @@ def fit_widths(errors: Floats, shares: Shares, sources: Sequence[str]) -> Widths
         own = of == source
         if not own.all():
             units[own] = unsure(shares.take(own), fit_shape(sizes[~own], shares.take(~own), shape))
-    quantiles = np.quantile(sizes / units, COVERAGES, method="weibull").tolist()
+    judging = hard if hard.any() else np.ones_like(hard)
+    quantiles = np.quantile((sizes / units)[judging], COVERAGES, method="weibull").tolist()
     return Widths(shape, dict(zip(COVERAGES, quantiles, strict=True)))
 
 

@@ -106,13 +106,15 @@ def judge_held_out(
         for name, make in BASELINES.items():
             baselines[name][rows] = make(others)(own)
         tick(0, done, len(groups), group)
+    hard = points.rate < HARD * points.linear
     seen, shares = points.predicted & ~hidden[points.of], Shares(*columns)
     halves = {coverage: np.zeros(len(points.rate)) for coverage in COVERAGES}
     for group in groups:
         inside = of[points.of] == group
         rows = seen & ~inside
         errors = np.log(predicted[rows] / points.rate[rows])
-        widths = fit_widths(errors, shares.take(rows), of[points.of][rows]) if rows.any() else read_widths()
+        known = (errors, shares.take(rows), of[points.of][rows], hard[rows])
+        widths = fit_widths(*known) if rows.any() else read_widths()
         for coverage in COVERAGES:
             halves[coverage][inside] = log_halfwidth(shares.take(inside), coverage, widths)
     return _judged(points, predicted, shares, halves, baselines)

@@ -19,7 +19,7 @@ def write_widths(widths: Widths) -> None:
 def main() -> None:
     """Predict the project's own series, each source left out, and write the widths of those not put aside."""
     judged = judge_held_out(seen_series(), lambda *_: None)
-    write_widths(fit_widths(np.log(judged.predicted / judged.measured), judged.shares, judged.source))
+    write_widths(fit_widths(np.log(judged.predicted / judged.measured), judged.shares, judged.source, judged.hard))
 
 
 if __name__ == "__main__":
