@@ -202,20 +202,6 @@ def _may_win(contenders: Sequence[_Contender], names: int) -> list[_Contender]:
     return [each for each in contenders if each.least <= limit * (1 + SAME)]
 
 
-def open_candidates(estimator: Estimator, among: Iterable[Algorithm] | None = None) -> list[Algorithm]:
-    """Return the algorithms that may have to be simulated to choose one: those that bounds leave in the running.
-
-    Nothing is simulated for that. Raises InputError where there is nothing to choose from.
-
-    >>> import simcomm
-    >>> request = Request(auto("reduce_scatter"), elements=16)
-    >>> open_candidates(make_estimator(request, simcomm.star(8, "10 Gbit/s", "5 us"), equal_chunks=True))
-    []
-    """
-    found = _may_win(_contenders(estimator.request, among, estimator), names=2)
-    return [each.algorithm for each in found if not each.is_exact]
-
-
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
     """Return the contender with what its links need, or, where that is known, with its time. Raise TooLarge."""
     if not contender.knows_loads:

@@ -19,16 +19,10 @@ from typer.testing import CliRunner
 import simcomm
 import simcomm.compiling
 from collectives import find_algorithm
-from collectives.declaration import Algorithm
 from collectives.errors import TooLarge
 from collectives.proof import verifier
-from collectives.request import Request
-from collectives.schedule.symbolic_build import build_compact, build_table
-from collectives.spec import find_spec
-from collectives.step import Program, recv, send
-from collectives.transport import TcpTerms, Transport
 from collectives.workload import Buckets, ComputePhases, Training
-from ringlab.answers import announcing, prediction, prediction_rows, proofs, real_run
+from ringlab.answers import prediction, prediction_rows, proofs
 from ringlab.answers.progress import computing
 from ringlab.cli import app
 from ringlab.scenario import load
@@ -37,9 +31,6 @@ from ringlab.terminal.console import PlainConsole
 from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.progress import TerminalProgress
 from simcomm.compiling import told_of_compiling
-from simcomm.expected_time import expected_seconds, least_delay
-from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
 LONG = """
 [cluster]
@@ -178,108 +169,29 @@ def test_machine_code_that_is_not_kept_is_told_of():
     assert heard == [simcomm.compiling.NOTE]
 
 
-def test_the_expected_time_grows_with_messages_and_repetitions():
-    ring, slow = build_compact(find_algorithm("all_reduce/ring"), 64), Trouble(ranks=(RankTrouble(0, slowdown=2),))
-    failing = Trouble(ranks=(RankTrouble(0, fails_at=1e-3),))
-    assert expected_seconds(ring, "simpy") == pytest.approx(64 * 63 * 2 / 15_000)
-    assert expected_seconds(ring) < expected_seconds(ring, trouble=failing) < expected_seconds(ring, "simpy")
-    assert expected_seconds(ring, trouble=slow, record=True) > expected_seconds(ring, trouble=slow)
-
-
-def test_a_training_whose_buckets_overlap_is_announced_without_an_engine() -> None:
-    star, tree = simcomm.star(4096, "10 Gbit/s", "5 us"), find_algorithm("all_reduce/double_tree")
-    training = Training(tree, compute=ComputePhases(1.0, 2.0, 3.0), buckets=Buckets())
-    assert announcing.expect(training, star).messages > announcing.MOST_SAID_AT_ONCE
-
-
-def test_segments_of_tcp_and_links_that_flap_are_counted():
-    star, ring = simcomm.star(8, "10 Gbit/s", "5 us"), find_algorithm("all_reduce/ring")
-    over_tcp = replace(star, transport=Transport(tcp=TcpTerms(window=65e3)))
-    small, large = Request(ring, 1 << 10), Request(ring, 1 << 30)
-    plain = announcing.expect(large, star).seconds
-    assert announcing.expect(small, over_tcp).seconds < 0.1
-    assert announcing.expect(large, over_tcp).seconds == pytest.approx(8 * 7 / 4 * (4 << 30) / 11584 / 1e6, rel=0.01)
-    flapping = Trouble(links=(LinkTrouble(("h0", "s0"), 0.5, lasting=1e-6, every=2e-6),))
-    least = 7 / 4 * (4 << 30) / 1.25e9
-    assert announcing.expect(large, star, trouble=flapping).seconds - plain == pytest.approx(
-        least / 1e-6 / 65e3, rel=0.01
-    )
-    tree, direct = simcomm.fat_tree(4, "10 Gbit/s", "5 us").on_first(2), find_algorithm("reduce_scatter/direct")
-    flaps = announcing.expect(Request(direct, 1 << 30), tree, trouble=flapping).seconds
-    assert flaps == pytest.approx((2 << 30) / 1.25e9 / 1e-6 / 65e3, rel=0.01)
-    late = replace(flapping, messages=Jitter("uniform", 1.0), repetitions=1)
-    assert announcing.expect(small, star, trouble=late).seconds == pytest.approx(14 / 1e-6 / 65e3, rel=0.01)
-    training = Training(ring, compute=ComputePhases(1.0, 2.0, 3.0))
-    times = announcing.expect(training, star).collectives
-    slow = replace(flapping, ranks=(RankTrouble(0, slowdown=10),))
-    assert announcing.expect(training, star, trouble=slow).seconds > times * 60 / 1e-6 / 65e3
-    assert (
-        announcing.expect(training, over_tcp).seconds
-        > 50 * announcing.expect(Request(ring, training.gradient_bytes // 4), over_tcp).seconds
-    )
-
-
-@pytest.mark.parametrize("steps", [127, 128, 129])
-def test_messages_that_come_late_are_late_in_each_step(steps: int):
-    def back_and_forth(rank: int, world_size: int) -> Program:
-        for _ in range(steps):
-            yield (send(1, 0) if rank == 0 else recv(0, 0)) if rank < 2 else ()
-
-    table = build_table(Algorithm(find_spec("broadcast"), "here", lambda *at: back_and_forth(*at[:2]), 1), 3)
-    assert least_delay(table, Trouble(messages=Jitter("uniform", 1e-6))) == pytest.approx(steps * 1e-6)
-
-
-def test_what_is_late_by_chance_takes_long_where_messages_share_links():
-    late = Trouble(messages=Jitter("uniform", 1e-6), repetitions=1)
-    few, many, ring = (
-        build_compact(find_algorithm(f"all_reduce/{name}"), p)
-        for name, p in (("direct", 64), ("direct", 256), ("ring", 256))
-    )
-    fewer_s = expected_seconds(few, trouble=late)
-    assert expected_seconds(many, trouble=late) > 16 * fewer_s  # messages, and more for each
-    assert expected_seconds(many, trouble=late) > 100 * expected_seconds(many)
-    assert expected_seconds(many, trouble=late) > 2 * expected_seconds(many, "approximate", trouble=late)
-    assert expected_seconds(many, "approximate") == expected_seconds(many)
-    assert expected_seconds(ring, trouble=late) == pytest.approx(expected_seconds(ring))
-
-
-def test_of_auto_is_said_what_it_takes_in_trouble(monkeypatch, tmp_path):
-    file, heard = tmp_path / "auto.toml", Heard()
-    file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
-    prediction.predict(load(file), progress=heard)
-    assert heard.notes == []
-    monkeypatch.setattr(prediction_rows, "LONG_S", 0.0)
-    prediction.predict(load(file), progress=heard)
-    assert len(heard.notes) == 1
-    assert heard.notes[0].startswith("all_reduce/auto (direct) is the fastest without trouble, but about ")
-    heard.notes.clear()
-    prediction.predict(load("star8"), progress=heard)
-    assert heard.notes == []
-
-
-def test_a_long_prediction_says_first_how_many_messages_and_how_long(tmp_path):
+def test_a_long_prediction_tells_of_all_its_messages_and_begins_with_the_fewest(tmp_path):
     file = tmp_path / "long.toml"
     file.write_text(LONG.replace("100000", "10000"))
     heard = Heard(interrupt_at=126 + 112)
     answer = prediction.predict(load(file), progress=heard)
     messages = 10001 * (14 + 112)
-    assert re.fullmatch(rf"{messages:,} messages to simulate in 4 rows: about \d+ s", heard.notes[0])
-    assert [done for done, *_ in heard.news[-2:]] == [126, 126 + 112] and heard.news[-1][1] == messages
+    assert not [note for note in heard.notes if note != simcomm.compiling.NOTE]
+    assert [done for done, *_ in heard.news[-2:]] == [126 + 7 * 14, 126 + 8 * 14] and heard.news[-1][1] == messages
     assert answer.interrupted and answer.to_dict()["interrupted"]
     assert [row.algorithm for row in answer.collectives] == ["ring", "naive"] and answer.what_ifs == ()
     assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
 
 
 def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypatch, tmp_path):
-    file, plain = tmp_path / "auto.toml", announcing.expect
+    file, plain = tmp_path / "auto.toml", prediction.count_work
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
-    def expect(asked, cluster, engine, trouble, *rest):
+    def count_work(asked, cluster, engine, trouble):
         if trouble.is_random:
             raise TooLarge(f"{asked.algorithm.label}: up to 10 will do")
-        return plain(asked, cluster, engine, trouble, *rest)
+        return plain(asked, cluster, engine, trouble)
 
-    monkeypatch.setattr(prediction, "expect", expect)
+    monkeypatch.setattr(prediction, "count_work", count_work)
     said = " ".join(prediction.predict(load(file)).conclusions)
     assert (
         "Left out: auto (direct): up to 10 will do; or name an algorithm in place of auto; ring: up to 10 will" in said
@@ -288,7 +200,7 @@ def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypa
 
 @pytest.mark.parametrize("is_emulated", [False, True])
 @pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
-def test_what_is_announced_of_a_training_is_what_is_simulated(
+def test_the_messages_that_are_counted_of_a_training_are_simulated(
     buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     star, counted = replace(simcomm.star(3, "10 Gbit/s", "5 us"), is_emulated=is_emulated), []
@@ -301,30 +213,7 @@ def test_what_is_announced_of_a_training_is_what_is_simulated(
 
     monkeypatch.setattr("simcomm.training.run", run)
     simulated = len(simcomm.train(training, star).messages) + sum(counted)
-    assert announcing.expect(training, star).messages == simulated > 0
-
-
-def test_every_command_that_computes_says_first_what_there_is_to_do(monkeypatch, tmp_path):
-    star, heard = load("star8"), Heard()
-    proofs.check("all_reduce/ring", "1-4", progress=heard)
-    assert heard.notes == []  # it is a moment
-    monkeypatch.setattr(announcing, "WORTH_SAYING_S", 0.0)
-    monkeypatch.setattr("realcomm.run", lambda request, cluster, **_: simcomm.run(request, cluster))
-    monkeypatch.setattr("realcomm.train", lambda job, cluster, **_: simcomm.train(job, cluster))
-    proofs.check("all_reduce/ring", "1-4", progress=heard)
-    load("two-racks").winners(ranks="8", sizes=("1K", "2K", 2.0), algorithms=["ring"], progress=heard)
-    star.animate(tmp_path / "a.png", "ring", "1 KiB", progress=heard)
-    real_run.run(star, progress=heard)
-    announcing.announce_accuracy(heard, 60, 3, refits=True)
-    announcing.announce_turns(heard, 2, [], star.trainings)
-    assert [re.sub(r"about \d+ s", "", note) for note in heard.notes] == [
-        "1 algorithm to prove at 4 world sizes: ",
-        "2 cells to choose for: ",
-        "112 messages to draw: ",
-        "10 rows to measure and 2 trainings, whose steps are counted: ",
-        "60 fits to all systems but one, the tables of 60 systems to predict, 35 choices of rows to measure: ",
-        "2 trainings to calibrate for and to run, whose steps are counted",
-    ]
+    assert prediction_rows.count_work(training, star).messages == simulated > 0
 
 
 def test_a_short_prediction_says_nothing_first():
@@ -388,7 +277,7 @@ def test_an_interrupted_prediction_shows_its_rows_and_ends_with_130(tmp_path):
         said = read_until(process.stderr.fileno(), r"\d,\d+/12,600,126 messages, all_reduce/ring")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
-    assert said.startswith("12,600,126 messages to simulate in 4 rows: about ")
+    assert said.startswith("simulating long")
     assert process.returncode == 130 and err.decode().endswith("ringlab: interrupted\n")
     assert "Stopped: 2 of 4 rows are simulated." in out.decode() and "ring" in out.decode()
     found = json.loads((tmp_path / "found.json").read_text())

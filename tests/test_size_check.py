@@ -22,11 +22,10 @@ from collectives.schedule.symbolic_build import build_by_branch, message_count
 from collectives.schedule.table import StepTable
 from collectives.step import Step
 from collectives.transport import Transport
-from ringlab.answers import announcing
+from ringlab.answers import prediction_rows
 from ringlab.answers.predicted_trace import check_traceable
-from ringlab.answers.progress import NoProgress
 from ringlab.scenario import Scenario, load
-from simcomm import expected_time, schedules, selection
+from simcomm import schedules, selection
 from simcomm.cluster import paths
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled import engine
@@ -135,23 +134,6 @@ def test_equal_rows_are_simulated_once(monkeypatch):
     assert asked.count(False) == 1
 
 
-def test_long_building_is_told_of_before(monkeypatch):
-    heard: list[str] = []
-    monkeypatch.setattr(NoProgress, "note", lambda self, text: heard.append(text))
-    monkeypatch.setattr(announcing, "WORTH_SAYING_S", 1e-6)
-    load("star8", "cluster.hosts=300", 'collective.sizes=["1 KiB"]').predict(progress=NoProgress())
-    assert re.fullmatch(r"writing down what 300 ranks say in .*ring: about \d+ s at most", heard[0])
-
-
-def test_choosing_that_takes_long_is_told_of_before(monkeypatch):
-    heard: list[str] = []
-    monkeypatch.setattr(NoProgress, "note", lambda self, text: heard.append(text))
-    monkeypatch.setattr(announcing, "WORTH_SAYING_S", 1e-6)
-    keys = 'collective.algorithms=["auto"]', 'collective.sizes=["1 KiB", "1 MB"]', "training.gradient_sync=ring"
-    load("star8", "cluster.hosts=11", *keys).predict(progress=NoProgress())
-    assert re.fullmatch(r"2 choices of an algorithm for 11 ranks: about \d+ s", heard[0])
-
-
 @pytest.mark.parametrize(("limit", "name"), [("MOST_PAIRS", "direct"), ("MOST_TABLED", "pairwise")])
 def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
     """A refusal names the memory that is enough."""
@@ -208,13 +190,11 @@ def test_what_no_shortcut_can_help_is_refused_before_it_is_written_down(cluster,
 
 def test_a_program_that_one_run_says_is_not_asked_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Mock(side_effect=estimate_operations)
-    for module in (symbolic_build, expected_time):
-        monkeypatch.setattr(module, "estimate_operations", asked)
+    monkeypatch.setattr(symbolic_build, "estimate_operations", asked)
     ring, tree = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/binomial")
     for algorithm in (ring, tree):
-        assert expected_time.expected_build_seconds(algorithm, 300) > 0
         symbolic_build.build_compact(algorithm, 300)
-    assert [call.args[0] for call in asked.call_args_list] == [tree, tree]
+    assert [call.args[0] for call in asked.call_args_list] == [tree]
 
 
 def test_routes_with_too_many_links_are_refused_before_they_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +255,9 @@ def test_what_is_predicted_without_messages_is_not_refused_for_their_number(monk
     overlaps = 'training.gradient_sync={name = "ring", overlap = true}'
     scenario = replace(load("star8", "cluster.hosts=500", overlaps), collective=None)
     (training,), star = scenario.trainings, scenario.cluster
-    announcing.check_size(training, star, "simpy")
+    prediction_rows.check_size(training, star, "simpy")
     with pytest.raises(TooLarge, match="too many for the simpy engine"):
-        announcing.check_size(replace(training, buckets=None), star, "simpy")
+        prediction_rows.check_size(replace(training, buckets=None), star, "simpy")
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
     check_traceable(scenario)
     with pytest.raises(
@@ -457,27 +437,10 @@ def test_whether_ranks_say_more_is_known_of_any_number(p: int) -> None:
     assert not says_more(algorithm, p, 0, operations)
 
 
-def test_finding_routes_that_takes_long_is_told_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GPUs with several links are searched for one by one; hosts on a switch, and neighbours, are found at once."""
-    monkeypatch.setattr(expected_time, "FEW_ROUTED", 16)
-    pod, star = simcomm.preset("dgx-h100", nodes=4), simcomm.star(32, "1 GB/s", "1 us")
-    doubling, ring = find_algorithm("all_reduce/halving_doubling"), find_algorithm("all_reduce/ring")
-    far, near = (expected_time.expected_route_seconds(one, pod) for one in (doubling, ring))
-    assert far > near > 0
-    assert expected_time.expected_route_seconds(doubling, star) < near / 4
-    request = Request(doubling, 1 << 20)
-    known = announcing.expect(request, pod).seconds
-    monkeypatch.setattr(expected_time, "FEW_ROUTED", 32)
-    assert known == pytest.approx(announcing.expect(request, pod).seconds + far)
-    assert expected_time.expected_route_seconds(doubling, simcomm.fully_connected(64, "1 GB/s", "1 us")) == 0
-
-
 def test_a_search_for_paths_leaves_nothing_behind() -> None:
     pod = simcomm.preset("dgx-h100", nodes=2)
-    found, before = paths.find_shortest_paths(pod.graph), pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
-    assert 0 < found.searched([pod.hosts[1]], pod.hosts[0]) < found.searched(pod.hosts[1:], pod.hosts[0])
-    assert found.searched([], pod.hosts[0]) == 0
+    before = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
     with paths.keeping_paths():
-        paths.find_shortest_paths(pod.graph).searched(pod.hosts[1:], pod.hosts[0])
+        pod.router().links_between(pod.hosts[1:], *np.triu_indices(15, 1))
         again = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
     assert all(map(np.array_equal, before, again))

@@ -17,7 +17,6 @@ from collectives.units import format_size, parse_size
 FEWER_RANKS = "ask for fewer ranks (--set cluster.hosts=N)"
 MOST_OPERATIONS = 100_000_000  # two a message
 MOST_COUNTED = 130_000  # of a rank: what a fifth of a second is enough for
-FIRST_OPERATIONS = 2_000  # of a rank, which show about how far it sends
 
 MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # in the environment; bytes, for which the next are
 MOST_TABLED = 4_200_000  # operations of all ranks that are written down, simulated 200 bytes each
@@ -103,25 +102,6 @@ def says_more(algorithm: Algorithm, world_size: int, root: int, operations: int)
     return False
 
 
-def first_peers(algorithm: Algorithm, world_size: int, root: int, rank: int) -> set[int]:
-    """Return the ranks that one sends to in about its first ``FIRST_OPERATIONS``; none of a program that fails.
-
-    >>> from collectives import find_algorithm
-    >>> first_peers(find_algorithm("all_reduce/ring"), 4, 0, 3)
-    {0}
-    """
-    peers, number = set[int](), 0
-    try:
-        for step in chain.from_iterable(make_call(algorithm, world_size, root).run_alone(rank)):
-            peers.update(op.peer for op in step if op.kind == Kind.SEND)
-            number += len(step)
-            if number > FIRST_OPERATIONS:
-                break
-    except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
-        return set()
-    return peers
-
-
 class _Look(NamedTuple):
     """What one rank says, as far as it was looked at: its operations, and the ranks that it sends to."""
 
@@ -150,19 +130,6 @@ def _count(programs: Iterable[Iterator[Step]], most: int) -> int:
         if number > most:
             break
     return number
-
-
-def count_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Return how many operations one rank says, the middle one; 0 for a program that fails.
-
-    >>> from collectives import find_algorithm
-    >>> count_operations(find_algorithm("all_reduce/ring"), 4)
-    12
-    """
-    try:
-        return _count(make_call(algorithm, world_size, root).run_alone(world_size // 2), MOST_OPERATIONS)
-    except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
-        return 0
 
 
 def check_operations(algorithm: Algorithm, world_size: int, operations: int, most: int) -> None:

@@ -170,11 +170,6 @@ def build_grid(algorithm: Algorithm, world_size: int, root: int = 0) -> GridSche
     )  # fmt: skip
 
 
-def seems_on_grid(algorithm: Algorithm) -> bool:
-    """Return whether all ranks say the same relative to their row and column, in a small world."""
-    return any(build_grid(algorithm, world_size) is not None for world_size in TRIED_RANKS)
-
-
 def _run_on_grid(call: ProgramCall, shape: Shape) -> npt.NDArray[np.int32]:
     """Return the numbers of each operation that any one rank of a grid says; [operations, 19]."""
     rank = GridRank(shape, 0, (shape.width, 1), (0, 0))

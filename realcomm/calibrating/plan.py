@@ -48,12 +48,6 @@ class Plan:
     run_s: float = RUN_S
     repetitions: tuple[int, int] = REPETITIONS  # of a probe or a collective in a block, at least and at most
 
-    @property
-    def expected_seconds(self) -> float:
-        """About how long probes and collectives take in all blocks; trainings come after them."""
-        probes, runs = self.probe_s * len(self.probes), self.run_s * len(self.measurements)
-        return (self.hop_turns + 1) * probes + self.hop_turns * runs
-
 
 def make_plan(
     ranks: int,

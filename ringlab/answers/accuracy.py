@@ -12,7 +12,6 @@ import viz
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
 from collectives.units import count
-from ringlab.answers.announcing import announce_accuracy
 from ringlab.answers.progress import NoProgress, Progress, computing
 from ringlab.answers.record import Record
 from simcomm.nccl.accuracy.baselines import alpha_beta
@@ -109,7 +108,6 @@ def accuracy(
     if leave_one_out and only_put_aside:
         raise InputError("--put-aside judges by the shipped parameters; --leave-one-out would fit to what is put aside")
     systems, tables, notes = read_judged(directory, only_put_aside)
-    announce_accuracy(progress, len(tables), calibrate, refits=leave_one_out)
     folds, fit = Folds({}, 0), "as shipped"
     if leave_one_out:
         with (progress or NoProgress()).task("fitting without each system") as tick:

@@ -16,7 +16,7 @@ from collectives.records.pair_probes import PairProbes, read_pair
 from collectives.units import format_size
 from realcomm.calibrating.load import watch_load
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.here_rows import WITHIN, HereCalibrator, HereRow, announce_here, compare_here, name_of
+from ringlab.answers.here_rows import WITHIN, HereCalibrator, HereRow, compare_here, name_of
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario, load, shipped
@@ -150,8 +150,7 @@ def measure_here(
 
     Raises InputError, and RunFailed where nothing can be emulated.
     """
-    begin, chosen = time.monotonic(), [scenario for _, scenario in scenarios]
-    announce_here(chosen, progress)
+    begin = time.monotonic()
     calibrator = HereCalibrator(progress, computing)
     rows, loads, refused = list[HereRow](), dict[str, MachineLoad](), dict[str, str]()
     for name, scenario in scenarios:

@@ -127,13 +127,6 @@ class Benchmark:
             interrupted = True
         return BenchAnswer(tuple(rows), interrupted)
 
-    def expected_seconds(self) -> float | None:
-        """Return about how many seconds all rows take to measure; None where no calibration says so."""
-        if self.calibration is None:
-            return None
-        times = self.options.warmup + self.options.iterations
-        return sum(times * (self._predict(measurement) or 0.0) for measurement in self.measurements)
-
     def _row(self, measurement: Measurement, figures: Figures) -> BenchRow:
         request, ranks = measurement.request, self.options.ranks
         predicted = self._predict(measurement)

@@ -23,7 +23,6 @@ from realcomm.measuring.collective_run import make_trace
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
 from realcomm.training.trainer import train_each
-from ringlab.answers.announcing import announce_emulations
 from ringlab.answers.emulation import as_built, emulated, hosts_bandwidth
 from ringlab.answers.figures import training_figures
 from ringlab.answers.progress import Progress, Tick
@@ -106,15 +105,6 @@ class HereCalibrator:
         """Return what trainings compute, measured just before they are run, as what cores do drifts."""
         with self._progress.task("calibrating the computing of trainings") as tick:
             return realcomm.calibrate(cores(), trainings, all_sizes=False, timeout=TIMEOUT_S, progress=tick)
-
-
-def announce_here(scenarios: Sequence[Scenario], progress: Progress) -> None:
-    """Say what there is to emulate and measure, and about how long it should take."""
-    rates = [hosts_bandwidth(one.cluster) for one in scenarios]
-    rows = [nbytes / rate for one, rate in zip(scenarios, rates, strict=True) for nbytes, _ in _requests(one)]
-    trained = [job.gradient_bytes / rate for one, rate in zip(scenarios, rates, strict=True) for job in one.trainings]
-    crowds = max(0, sum(not one.trainings for one in scenarios) - (not scenarios[0].trainings))
-    announce_emulations(progress, rates, rows, trained, crowds)
 
 
 def compare_here(

@@ -7,7 +7,6 @@ from typing import Any
 import viz
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
-from ringlab.answers.announcing import announce_picture
 from ringlab.answers.played_runs import predict_runs
 from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure
 from ringlab.answers.progress import NoProgress, Progress, computing
@@ -33,7 +32,6 @@ def draw_trace(trace: Trace, path: Path | str, progress: Progress | None = None)
 
     Raises InputError.
     """
-    announce_picture(progress, [trace], Path(path).suffix)
     with computing(progress, f"drawing {path}"):
         viz.draw(trace, path)
     why = describe_failure(trace)
@@ -59,7 +57,6 @@ def draw_scenario(
     if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":
         with computing(progress, f"drawing {path}") as tick:
             runs = predict_runs(scenario, calibration, algorithm, nbytes, tick)
-            announce_picture(progress, [run.trace for run in runs], ".html")
             viz.write_player(scenario.title, runs, path)
         failures = (f"{run.trace.title} {why}" for run in runs if (why := describe_failure(run.trace)))
         return Picture(scenario.title, str(path), next(failures, None))

@@ -11,11 +11,11 @@ from collectives.records.calibration import Calibration
 from collectives.records.summary import PHASES
 from collectives.units import count, format_size
 from collectives.workload import Training
-from ringlab.answers.announcing import Expected, announce, announce_building, expect
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, training_figures
 from ringlab.answers.pictures import Picture
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import predict
+from ringlab.answers.prediction_rows import Work, count_work
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.winner_maps import doublings
@@ -124,7 +124,7 @@ def scaling_curves(
 ) -> "list[viz.Curve]":
     """Simulate each training on the first hosts of its cluster, for numbers of ranks that double.
 
-    ``progress`` is told how many messages there are, how long that should take, and what is too large and left out.
+    ``progress`` is told what is too large and left out.
     Raises InputError for a scenario without a training, or on this machine, whose calibration is for all its ranks.
     """
     trainings, whole = predictable(scenario.trainings), scenario.cluster
@@ -134,17 +134,14 @@ def scaling_curves(
         raise InputError(f"{scenario.path}: this machine is calibrated for all of its {whole.world_size} ranks alone")
     world_sizes = doublings(whole.world_size)
     firsts = [whole.on_first(ranks) for ranks in world_sizes]
-    announce_building(trainings, whole.world_size, progress)
     points, refused = _points(trainings, firsts, calibration)
     if not any(points):
         raise refused[0]
-    done, total = 0, sum(one.expected.messages for row in points for one in row)
-    seconds = sum(one.expected.seconds for row in points for one in row)
-    announce(progress, f"{total:,} messages to simulate for {count(len(points), 'curve')}", seconds)
-    curves, needs_machine_code = [], any(one.expected.messages > FEW for row in points for one in row)
+    done, total = 0, sum(one.work.messages for row in points for one in row)
+    curves, needs_machine_code = [], any(one.work.messages > FEW for row in points for one in row)
     for training, row in zip(trainings, points, strict=True):
         found: dict[int, TrainingFigures[float | None]] = {}
-        for one, first, expected in row:
+        for one, first, work in row:
             tick(0, done, total, f"messages, {training.sync_name}, {count(first.world_size, 'rank')}")
             try:
                 with machine_code_at_hand(needs_machine_code):  # simpy takes long to look at a large network
@@ -152,7 +149,7 @@ def scaling_curves(
                 found[first.world_size] = training_figures(trace, one)
             except TooLarge as error:
                 refused.append(error)
-            done += expected.messages
+            done += work.messages
         rates = [one.samples_per_s for one in found.values()]
         shares = [one.scaling_efficiency for one in found.values()]
         curves.append(viz.Curve(training.sync_name, list(found), rates, shares))
@@ -168,7 +165,7 @@ class _Point(NamedTuple):
 
     training: Training
     cluster: Cluster
-    expected: Expected
+    work: Work
 
 
 def _points(
@@ -181,7 +178,7 @@ def _points(
         for first in firsts:
             try:
                 one = resolve_training(training, first, calibration)
-                points[-1].append(_Point(one, first, expect(one, first)))
+                points[-1].append(_Point(one, first, count_work(one, first)))
             except TooLarge as error:
                 refused.append(error)
     return points, refused

@@ -18,7 +18,6 @@ from collectives.request import Request
 from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
 from collectives.workload import Training
-from ringlab.answers.announcing import Expected, announce_auto, announce_building, check_size, expect
 from ringlab.answers.conclusions import Conclusions, conclude
 from ringlab.answers.figures import (
     ClusterFigures,
@@ -28,7 +27,7 @@ from ringlab.answers.figures import (
     collective_figures,
     training_figures,
 )
-from ringlab.answers.prediction_rows import Row, announce_rows, in_order, is_auto
+from ringlab.answers.prediction_rows import Row, Work, check_size, count_work, in_order, is_auto
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.repeated_runs import TroubleFigures, repeat
 from ringlab.answers.scenario_answer import ScenarioAnswer
@@ -77,17 +76,15 @@ def predict(
 
     What is too large to be simulated is left out, and named below the tables, unless nothing else is asked for.
 
-    ``engine`` is as in ``simcomm.run``. ``progress`` is told how
-    many messages there are to simulate and how long that should take, where it is more than a moment. A
-    calibration has not aged where the run was ``in_turns`` with it. Raises InputError where a
-    calibration is needed and missing, KeyboardInterrupt where nothing is done yet.
+    ``engine`` is as in ``simcomm.run``. ``progress`` is told how many of all messages are simulated. A calibration has
+    not aged where the run was ``in_turns`` with it. Raises InputError where a calibration is needed and missing,
+    KeyboardInterrupt where nothing is done yet.
     """
     age_s = calibration.age_s if calibration is not None and not in_turns else 0.0
     simulator = _Simulator(scenario, calibration, engine)
     with computing(progress, f"simulating {scenario.title}") as tick, ExitStack() as stack:
         stack.enter_context(keeping_paths())
-        rows = simulator.rows(tick, progress)
-        announce_rows(rows, progress)
+        rows = simulator.rows(tick)
         stack.enter_context(machine_code_at_hand(any(row.needs_machine_code for row in rows)))
         found, interrupted = _simulate(simulator, rows, tick)
         if simulator.refused and not found:
@@ -253,7 +250,7 @@ class _Simulator:
     chosen: dict[tuple[int, Training], Training] = field(default_factory=dict)  # ``auto`` resolved, by place
     refused: list[TooLarge] = field(default_factory=list)  # what is left out
 
-    def rows(self, tick: Tick, progress: Progress | None = None) -> list[Row]:
+    def rows(self, tick: Tick) -> list[Row]:
         """Return what is to be simulated, ``auto`` resolved, without what is refused; a row again has no messages."""
         places = [(self.scenario.cluster, self.scenario.trouble)]
         places += [(other.cluster, other.trouble) for other in self.scenario.what_ifs]
@@ -263,25 +260,21 @@ class _Simulator:
             trainings = self._trainings(cluster)
             for training in trainings:
                 check_sync(training, cluster, self._engine(training), trouble)
-            comparison = self.scenario.collective
             first_alike = next(other for other, (one, _) in enumerate(places) if one == cluster)
-            announce_auto(progress, list(comparison.requests(cluster.world_size)) if comparison else [], cluster)
             asked: list[Request | Training] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
                 *(self._resolve(training, first_alike, cluster) for training in trainings),
             ]
             asked = [one for one in asked if self._may_fit(one, cluster)]
-            announce_building(asked, cluster.world_size, progress)
             seen: set[Request | Training] = set()
             for one in asked:
                 try:
-                    known, given = one in seen, (self.engine, trouble, MOST_RECORDED, self.calibration)
-                    expected = Expected() if known else expect(one, cluster, *given)
+                    work = Work() if one in seen else count_work(one, cluster, self.engine, trouble)
                 except TooLarge as error:
                     self._refuse(one, error)
                     continue
                 seen.add(one)
-                rows.append(Row(place, one, cluster, trouble, expected))
+                rows.append(Row(place, one, cluster, trouble, work))
         return rows
 
     def _may_fit(self, asked: Request | Training, cluster: Cluster) -> bool:

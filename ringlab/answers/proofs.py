@@ -12,7 +12,6 @@ from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined
 from collectives.proof.verifier import ProofReport, verify
-from ringlab.answers.announcing import announce_proofs
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.ranges import parse_world_sizes
 from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
@@ -108,7 +107,6 @@ def check(
     verdicts: list[Verdict] = []
     with computing(progress, f"proving {algorithms}") as tick:
         found = find_algorithms(algorithms)
-        announce_proofs(progress, found, sizes)
         total = len(found) * sum(sizes)  # larger world sizes take longer
         try:
             for number, algorithm in enumerate(found):

@@ -12,7 +12,6 @@ from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.workload import Training
-from ringlab.answers.announcing import announce_run, announce_turns
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import Number, collective_figures, training_figures
 from ringlab.answers.progress import NoProgress, Progress
@@ -96,7 +95,6 @@ def run(
     watched: AbstractContextManager[list[Observer]] = (
         nullcontext([]) if watch is None else watch.observing(resumes=resume is not None)
     )
-    announce_run(progress, scenario.cluster, once, jobs, backend)
     preload_for(jobs)  # the collectives before them start the server of all ranks
     with watched as observers:
         for request in once:
@@ -186,7 +184,6 @@ def run_in_turns(
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
     check_programs(scenario, requests, trainings)
     once, jobs = list(dict.fromkeys(requests)), list(dict.fromkeys(trainings))  # rows that are equal are one run
-    announce_turns(progress, scenario.cluster.world_size, once, jobs)
     with progress.task("calibrating and running in turns") as tick:
         turns = launch_turns(once, jobs, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
     measured: dict[Request | Training, Trace] = {}

@@ -12,7 +12,6 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
-from ringlab.answers.announcing import announce_choices
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.ranges import grow_sizes, parse_world_sizes
 from ringlab.answers.record import SCHEMA_VERSION, Record
@@ -100,7 +99,6 @@ def winners(
     among = [find_algorithm(name, collective) for name in check_sequence("algorithms", algorithms, of="names")] or None
     options: dict[str, Any] = {"dtype": dtype, "among": among, "calibration": calibration}
     with computing(progress, f"choosing at {len(world_sizes)} world sizes and {len(found)} sizes") as tick:
-        announce_choices(progress, collective, cluster, found, world_sizes, among)
         total, done = sum(world_sizes), 0
 
         def on_row(world_size: int) -> None:

@@ -9,7 +9,7 @@ import typer
 from ringlab import INTERRUPTED
 from ringlab.terminal.console import make_console
 from ringlab.terminal.output import check_outputs, write_files, write_json
-from ringlab.terminal.progress import TerminalProgress, is_first_rank
+from ringlab.terminal.progress import is_first_rank
 
 if TYPE_CHECKING:
     from ringlab.answers.benchmark import Benchmark
@@ -42,7 +42,6 @@ def bench(
     ] = None,
 ) -> None:
     """Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done."""
-    from ringlab.answers.announcing import announce
     from ringlab.answers.benchmark import BenchOptions, prepare
     from ringlab.scenario import load
     from ringlab.terminal.bench_table import BenchTable
@@ -54,10 +53,6 @@ def bench(
     benchmark = prepare(options, backend=backend, timeout=timeout, emulated=None if emulate is None else load(emulate))
     check_outputs(json_to)
     table = BenchTable(benchmark, make_console(quiet=json_to == "-" or not is_first_rank()))
-    expected_s = benchmark.expected_seconds()
-    if expected_s is not None:
-        rows = len(benchmark.measurements)
-        announce(TerminalProgress(), f"{rows} rows to measure, besides the start of their processes", expected_s)
     _measure(benchmark, table, json_to)
 
 

@@ -193,19 +193,6 @@ class ShortestPaths:
         if number * len(doors) // pairs > 1.5 * allowed(MOST_HOPS):
             check_hops(number * len(doors) // pairs, len(doors), len(doors), MOST_HOPS)
 
-    def searched(self, sources: Iterable[str], target: str) -> int:
-        """Return how many nodes the search back from ``target`` looks at for the paths from all of ``sources``.
-
-        Leaves, such as hosts on a switch, are not searched for, nor is anything where all nodes are linked directly.
-        """
-        if self.is_complete:
-            return 0
-        ends, arrays = self.ends([(source, target) for source in sources]), self._arrays
-        starts, doors = _neighbours(ends[:, 0], arrays.up, arrays.dst), _neighbours(ends[:, 1], arrays.down, arrays.src)
-        seen, _ = _compiled().measure(arrays, int(doors[0]), starts, self._scratch) if len(ends) else (0, 0)
-        _reset(self._scratch, seen)
-        return int(seen)
-
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
         """Return the nodes of one path, both ends included, as ``paths`` would find it; none where there is no path."""
         if self.is_complete:

@@ -42,11 +42,6 @@ def window_seconds(inputs: EngineInput) -> float:
     return AIM * float(least) / _chain(inputs.schedule.steps)
 
 
-def count_windows(steps: int) -> float:
-    """Return about how many windows both runs take of a schedule of so many steps."""
-    return (1 + 1 / COARSER) * _chain(steps) / AIM
-
-
 def _chain(steps: int) -> int:
     """Return about how many messages wait for each other one by one: those of a rank's steps, and of other ranks'."""
     return 1 if steps <= 1 else 4 * steps
