@@ -7,7 +7,7 @@ from typing import NamedTuple
 from collectives.buckets import Bucket, Gradient
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, OverlapPoint, read_curve
-from collectives.records.environment import cores, threads_per_rank
+from collectives.records.environment import threads_per_rank
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.request import Request
@@ -51,36 +51,21 @@ def train_by_hops(
     return replace(trace, title=f"training/{training.sync_name}")
 
 
-def measured_ranks(training: Training, cluster: Cluster, calibration: Calibration) -> int:
-    """Return in how many processes at once the computing of the cluster's ranks was measured.
+class OverlapMeasured(NamedTuple):
+    """What a calibration knows of gradients that travel while backward goes on."""
 
-    Of an emulated cluster that may be fewer than it has ranks, if they keep all cores busy with one thread each: more
-    of them take turns.
-    """
-    local = cluster.local_ranks
-    threads = threads_per_rank(local)
-    if not cluster.is_emulated or calibration.compute_point(training, local, threads) is not None:
-        return local
-    fewer = [point.processes for point in calibration.compute if cores() <= point.processes < local]
-    known = [number for number in fewer if calibration.compute_point(training, number, threads) is not None]
-    return max(known, default=local)
-
-
-def shared_cores(training: Training, cluster: Cluster, calibration: Calibration | None) -> int | None:
-    """Return how many cores the ranks take turns on; None where each rank's computing was measured, or is given."""
-    if calibration is None or training.compute is not None:
-        return None
-    measured = measured_ranks(training, cluster, calibration)
-    return measured if measured < cluster.local_ranks else None
+    calibration: Calibration | None
+    ranks: int  # processes at once in which the computing of the cluster's ranks was measured
+    is_needed: bool  # whether it has to be known
 
 
 def train_overlapped(
     training: Training,
     cluster: Cluster,
-    calibration: Calibration | None,
+    measured: OverlapMeasured,
     phases: ComputePhases,
     steps: int,
-    carry: Callable[[int], float] | None = None,
+    carry: Callable[[int], float] | None,
 ) -> Trace:
     """Return the trace of steps whose gradients travel in buckets while backward goes on.
 
@@ -93,7 +78,7 @@ def train_overlapped(
     nothing from backward. Raises InputError where that is not known and the computing is calibrated.
     """
     begin, phases_of_all = 0.0, list[tuple[str, int, float, float]]()
-    timeline = _time_overlapped(training, cluster, calibration, phases, carry)
+    timeline = _time_overlapped(training, cluster.world_size, measured, phases, carry)
     for step in range(steps):
         one = timeline.phases_from(begin)
         _, end = one["sync"]
@@ -136,19 +121,18 @@ class _OverlappedStep(NamedTuple):
 
 def _time_overlapped(
     training: Training,
-    cluster: Cluster,
-    calibration: Calibration | None,
+    ranks: int,
+    measured: OverlapMeasured,
     phases: ComputePhases,
     carry: Callable[[int], float] | None,
 ) -> _OverlappedStep:
     """Return the timeline of a step. Raise InputError as ``train_overlapped`` does."""
-    ranks, turns, point, together = cluster.world_size, 1.0, None, None
-    if calibration is not None:
-        measured = measured_ranks(training, cluster, calibration)
-        threads, turns = threads_per_rank(ranks), ranks / measured
-        point = calibration.overlap_point(training, measured, threads)
-        together = calibration.compute_point(training, measured, threads)
-    if point is None and (carry is None or (cluster.is_here and training.compute is None)):
+    turns, point, together = 1.0, None, None
+    if measured.calibration is not None:
+        threads, turns = threads_per_rank(ranks), ranks / measured.ranks
+        point = measured.calibration.overlap_point(training, measured.ranks, threads)
+        together = measured.calibration.compute_point(training, measured.ranks, threads)
+    if point is None and measured.is_needed:
         raise InputError(
             f"the calibration has no overlap of {training.model_kind}, {training.dataset}, batch size "
             f"{training.batch_size}, with {ranks} ranks; make one with `ringlab calibrate SCENARIO`"

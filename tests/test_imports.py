@@ -139,7 +139,7 @@ STARTED = """if True:
     ("arguments", "slow", "most"),
     [
         (["--help"], {"numpy", "networkx", "pydantic", "simcomm", "scenarios"}, 400),
-        (["predict", "star8"], {"torch", "scipy", "numba", "matplotlib", "jinja2", "realcomm", "viz"}, 945),
+        (["predict", "star8"], {"torch", "scipy", "numba", "matplotlib", "jinja2", "realcomm", "viz"}, 950),
     ],
     ids=["help", "predict"],
 )

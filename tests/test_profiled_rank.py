@@ -16,6 +16,7 @@ from ringlab.answers.accuracy_here import AccuracyHere
 from ringlab.answers.here_rows import HereRow
 from ringlab.answers.profiled_rank import ProfiledRank, computing_of
 from scenarios import Scenario, load
+from simcomm.cluster.calibrated import as_emulated
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "emulated_hosts.toml"
 PARAMETERS = (1_000_000, 115_946)
@@ -44,7 +45,7 @@ def test_rings_on_emulated_hosts_take_what_the_profile_and_the_network_say() -> 
     ring = next(one for one in load(SCENARIO).trainings if one.sync_name == "ring")
     found = computing_of(profile(), [ring], "one.json")
     for ranks in (2 * cores(), 4 * cores()):
-        star = replace(simcomm.star(ranks, "1 Tbit/s", "0 us"), is_emulated=True)
+        star = as_emulated(simcomm.star(ranks, "1 Tbit/s", "0 us"))
         trace = simcomm.train(ring, star, calibration=found, steps=1)
         assert trace.elapsed == pytest.approx(0.125 * ranks / cores(), rel=0.01)
 

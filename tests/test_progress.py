@@ -30,7 +30,9 @@ from ringlab.terminal import progress as terminal_progress
 from ringlab.terminal.console import PlainConsole
 from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.progress import TerminalProgress
+from simcomm.cluster.calibrated import as_emulated
 from simcomm.compiling import told_of_compiling
+from simcomm.time_models.network_model import NetworkModel
 
 LONG = """
 [cluster]
@@ -203,15 +205,17 @@ def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypa
 def test_the_messages_that_are_counted_of_a_training_are_simulated(
     buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    star, counted = replace(simcomm.star(3, "10 Gbit/s", "5 us"), is_emulated=is_emulated), []
+    star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), []
+    star = as_emulated(star) if is_emulated else star
     training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.01), buckets=buckets)
 
-    def run(request, cluster, **options):
-        trace = simcomm.run(request, cluster, **{**options, "record": True})
+    def collective(model, request, options):
+        trace = plain(model, request, replace(options, record=True))
         counted.append(len(trace.messages))
         return trace
 
-    monkeypatch.setattr("simcomm.training.run", run)
+    plain = NetworkModel.collective
+    monkeypatch.setattr(NetworkModel, "collective", collective)
     simulated = len(simcomm.train(training, star).messages) + sum(counted)
     assert prediction_rows.count_work(training, star).messages == simulated > 0
 

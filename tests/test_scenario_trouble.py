@@ -15,9 +15,9 @@ from ringlab.answers.prediction import predict
 from ringlab.answers.reasons import reasons
 from ringlab.answers.repeated_runs import repeat
 from scenarios import load
-from simcomm import simulate
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.time_models.message_simulator import MessageSimulator
 
 STAR = """
 [cluster]
@@ -241,7 +241,9 @@ def test_rows_beside_one_that_needs_machine_code_use_it_too(tmp_path: Path, repe
     file = tmp_path / "s.toml"
     file.write_text(f"{STAR}\n[[what_if]]\ntitle = 'noise'\n[what_if.trouble]\nrepetitions = {repetitions}\n"
                     "messages = { distribution = 'exponential', mean = '1 ns' }\n")  # fmt: skip
-    with patch("simcomm.simulate._on_reference", wraps=simulate._on_reference) as by_simpy:
+    with patch.object(
+        MessageSimulator, "by_reference", autospec=True, side_effect=MessageSimulator.by_reference
+    ) as by_simpy:
         found = predict(load(file))
     assert bool(by_simpy.call_count) is not loads
     assert found.collectives[0].time_s == pytest.approx(predict(load(file), engine="simpy").collectives[0].time_s)

@@ -11,6 +11,7 @@ from collectives.records.calibration import Calibration, ComputePoint, Line, Ove
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.summary import training_entry
 from collectives.workload import ComputePhases, Training
+from simcomm.cluster.calibrated import as_emulated
 
 PHASES = ComputePhases(forward=0.1, backward=0.2, optimizer=0.05)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us")
@@ -97,15 +98,15 @@ def test_a_calibration_of_another_number_of_ranks_is_refused():
 
 def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
     """All begin at once and share two cores; naive lets them go on one after the other, each on a core of its own."""
-    for module in ("simcomm.hop_training", "simcomm.training"):
+    for module in ("simcomm.time_models.emulated_model", "simcomm.time_models.time_model", "simcomm.hop_training"):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
-    monkeypatch.setattr("simcomm.hop_training.cores", lambda: 2)
+    monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
     training = Training(find_algorithm("all_reduce/naive"), model="my.py:build", parameters=100_000)
     hop, kind = Line(2e-5, 1e-9, 0.0), (training.model_kind, training.dataset, training.batch_size)
     compute = [ComputePoint(*kind, processes, 1, ComputePhases(0.1, 0.2, 0.05), 0.0) for processes in (1, 2)]
     found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute)
     cluster = simcomm.star(4, "4 Mbit/s", "0 us", None)
-    cluster = replace(cluster, is_emulated=True, tcp_terms={"window": 65e3, "send_buffer": 0.0})
+    cluster = as_emulated(replace(cluster, tcp_terms={"window": 65e3, "send_buffer": 0.0}))
     with pytest.raises(InputError, match="engine 'compiled' knows nothing of cores that ranks share"):
         simcomm.train(training, cluster, steps=2, calibration=found, engine="compiled")
     trace = simcomm.train(training, cluster, steps=2, calibration=found)
@@ -123,16 +124,16 @@ def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
 @pytest.mark.parametrize("sync", [None, find_algorithm("all_reduce/ring")])
 def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monkeypatch):
     """Measured in two processes on two cores, and predicted for four hosts of the same machine."""
-    for module in ("simcomm.hop_training", "simcomm.training"):
+    for module in ("simcomm.time_models.emulated_model", "simcomm.time_models.time_model", "simcomm.hop_training"):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
-    monkeypatch.setattr("simcomm.hop_training.cores", lambda: 2)
+    monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
     training, hop = Training(sync), Line(2e-5, 1e-9, 0.0)
     kind = training.model, training.dataset, training.batch_size
     phases = ComputePhases(0.1, 0.2, 0.05)
     compute = [ComputePoint(*kind, processes, 1, phases, 0.0) for processes in (1, 2)]
     overlap = OverlapPoint(*kind, 2, 1, [(1 << 20, 1.0)], [(1 << 20, 0.01)], steal=1.0, copies_s=0.01, broadcast_s=1e-3)
     found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute, overlap=[overlap])
-    cluster = replace(simcomm.star(4, "1 Gbit/s", "0 us"), is_emulated=True)
+    cluster = as_emulated(simcomm.star(4, "1 Gbit/s", "0 us"))
     trace = simcomm.train(training, cluster, steps=1, calibration=found)
     lengths = {span.name: span.end - span.begin for span in trace.spans if span.rank == 0}
     assert (lengths["forward"], lengths["optimizer"]) == pytest.approx((0.2 + (0.002 if sync is None else 0.0), 0.1))

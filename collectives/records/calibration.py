@@ -297,6 +297,13 @@ def read_calibration(path: Path | str) -> Calibration:
     return read_record(path, Calibration)
 
 
+def check_calibration(calibration: object) -> Calibration | None:
+    """Return a Calibration, or None for the cached one. Raise InputError for anything else."""
+    if calibration is not None and not isinstance(calibration, Calibration):
+        raise InputError(f"calibration is {calibration!r}; give a Calibration, as read_calibration returns it")
+    return calibration
+
+
 def cached_calibration(ranks: int, backend: str = "gloo") -> Calibration:
     """Return the fresh calibration of this machine with so many ranks.
 

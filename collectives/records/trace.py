@@ -119,6 +119,7 @@ class Trace:
     algorithm: str = ""  # by which ``find_algorithm`` finds the program; empty for a user's own
     root: int = 0
     chunks: int = 0  # into which the program cuts the buffer; 0: not known
+    choice: str = ""  # of what NCCL does itself: its algorithm, protocol and channels
 
     def __post_init__(self) -> None:
         messages, spans = cast(Any, self.messages), cast(Any, self.spans)

@@ -18,7 +18,6 @@ from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import Record
 from ringlab.answers.workload import predictable
 from scenarios import Scenario
-from simcomm.cluster.calibrated import calibration_ranks
 
 Source = Calibration | Path | str | None  # a calibration, its file, or the cached one
 
@@ -39,7 +38,7 @@ def needed_ranks(scenario: Scenario) -> int | None:
     clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
     if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
         return None
-    return calibration_ranks(scenario.cluster)
+    return scenario.cluster.calibration_ranks
 
 
 def find_calibration(scenario: Scenario, source: Source = None, backend: str = "gloo") -> Calibration | None:

@@ -15,6 +15,7 @@ from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
 from ringlab.answers.progress import Progress
 from scenarios import Scenario
+from simcomm.cluster.calibrated import as_emulated
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE
 
@@ -32,7 +33,7 @@ def on_emulated(scenario: AnyScenario) -> AnyScenario:
         plan_network(scenario.cluster)
     except InputError as error:
         raise InputError(f"{scenario.path}: cluster: {error}") from error
-    return replace(scenario, cluster=replace(scenario.cluster, is_emulated=True))
+    return replace(scenario, cluster=as_emulated(scenario.cluster))
 
 
 @contextmanager

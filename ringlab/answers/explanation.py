@@ -8,7 +8,7 @@ from typing import Any
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.units import format_bandwidth
-from ringlab.answers.nccl_figures import grounds
+from ringlab.answers.nccl_grounds import grounds
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario

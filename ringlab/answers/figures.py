@@ -3,7 +3,7 @@
 ``N`` is what stands for a time or a rate: a float (None of a run that never ends), or a ``SideBySide`` of two.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 from collectives.records.summary import collective_entry, training_entry
@@ -85,7 +85,11 @@ class ClusterFigures(Record, Generic[N]):
 
 def collective_figures(trace: Trace, trouble: TroubleFigures | None = None) -> CollectiveFigures[Number]:
     """Return the figures of one collective from its trace."""
-    return CollectiveFigures(**cast(dict[str, Any], collective_entry(trace)), trouble=trouble)
+    found = CollectiveFigures(**cast(dict[str, Any], collective_entry(trace)), trouble=trouble)
+    if not trace.choice:
+        return found
+    interval = trace.facts["low_s"], trace.facts["high_s"]
+    return replace(found, method=None, interval_s=interval, choice=trace.choice)
 
 
 def training_figures(

@@ -19,7 +19,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.failing_run import run_to_failure
 from simcomm.selection import check_choice_recorded, resolve_auto
 from simcomm.size_limits import check_recorded
-from simcomm.training import usual_steps
+from simcomm.time_models.choice import time_model
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
         return
     sync = asked.gradient_sync
     if asked.buckets is None and sync is not None and not sync.is_nccl:  # what is predicted as a whole has no messages
-        check_recorded(sync, cluster.world_size, steps=usual_steps(cluster))
+        check_recorded(sync, cluster.world_size, steps=time_model(cluster).steps)
 
 
 def check_traceable(scenario: Scenario, calibration: Source = None) -> None:

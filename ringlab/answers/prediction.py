@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import simcomm
 from collectives.declaration import NCCL
@@ -40,10 +40,11 @@ from simcomm.cluster.paths import keeping_paths
 from simcomm.engine_choice import machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.schedules import compact_schedule
-from simcomm.training import check_sync, usual_steps
+from simcomm.time_models.choice import time_model
+from simcomm.time_models.options import SimulationOptions
 
 if TYPE_CHECKING:
-    from simcomm.nccl.clusters import NcclCluster
+    pass
 
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 
@@ -227,7 +228,7 @@ def _grounds(scenario: Scenario) -> list[str]:
     clusters = {scenario.cluster.title: scenario.cluster} | {one.title: one.cluster for one in scenario.what_ifs}
     if not any(cluster.transport is not None and cluster.transport.name == NCCL for cluster in clusters.values()):
         return []
-    from ringlab.answers.nccl_figures import grounds
+    from ringlab.answers.nccl_grounds import grounds
 
     asked = scenario.collective
     algorithms = asked.algorithms if asked else ()
@@ -259,7 +260,8 @@ class _Simulator:
             tick(0, 0, 0, f"preparing {cluster.title}")
             trainings = self._trainings(cluster)
             for training in trainings:
-                check_sync(training, cluster, self._engine(training), trouble)
+                options = SimulationOptions(self._engine(training), trouble)
+                time_model(cluster, self.calibration).check_training(training, options)
             first_alike = next(other for other, (one, _) in enumerate(places) if one == cluster)
             asked: list[Request | Training] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
@@ -372,10 +374,6 @@ class _Simulator:
 
     def _collective(self, request: Request, row: Row, on_run: Callable[[], None]) -> CollectiveFigures[Number]:
         cluster, trouble = row.cluster, row.trouble
-        if request.algorithm.is_nccl:
-            from ringlab.answers.nccl_figures import nccl_figures  # other scenarios do without its model
-
-            return nccl_figures(request, cast("NcclCluster", cluster))
         simulate = partial(simcomm.run, request, cluster, calibration=self.calibration, engine=self.engine)
         if trouble == NO_TROUBLE:
             trace = simulate(record=False)
@@ -393,7 +391,7 @@ class _Simulator:
             trace = simulate(record=False)
             on_run()
             return training_figures(trace, training)
-        trace, about = _repeat(row, simulate, partial(_step_seconds, training), on_run, usual_steps(row.cluster))
+        trace, about = _repeat(row, simulate, partial(_step_seconds, training), on_run, time_model(row.cluster).steps)
         return training_figures(trace, training, about)
 
 

@@ -15,7 +15,7 @@ from simcomm.engine_choice import FEW
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.size_limits import check_one_by_one, check_simpy
-from simcomm.training import STEPS, usual_steps
+from simcomm.time_models.choice import time_model
 
 
 class Work(NamedTuple):
@@ -95,14 +95,14 @@ def check_size(asked: Request | Training, cluster: Cluster, engine: str | None =
     if isinstance(asked, Training) and asked.buckets is not None:  # predicted as a whole, by no engine
         return
     over_tcp = cluster.transport is not None and cluster.transport.tcp is not None
-    algorithm, root, times = _called(asked)
+    algorithm, root, times = _called(asked, cluster)
     if engine == "simpy" and algorithm is not None and not algorithm.is_nccl:
         check_simpy(algorithm, cluster.world_size, root, times)
     elif isinstance(asked, Request) and engine != "simpy" and not over_tcp:
         check_one_by_one(asked, cluster)
 
 
-def _called(asked: Request | Training, cluster: Cluster | None = None) -> tuple[Algorithm | None, int, int]:
+def _called(asked: Request | Training, cluster: Cluster) -> tuple[Algorithm | None, int, int]:
     """Return the algorithm that is simulated, its root and how often: a few steps' syncs, or each bucket once.
 
     It is None for torch's own sync, but on an emulated cluster, where gloo's all_reduce carries the buckets.
@@ -110,8 +110,8 @@ def _called(asked: Request | Training, cluster: Cluster | None = None) -> tuple[
     if isinstance(asked, Request):
         return asked.algorithm, asked.root, 1
     algorithm = asked.gradient_sync
-    if algorithm is None and cluster is not None and cluster.is_emulated:
+    if algorithm is None and cluster.is_emulated:
         algorithm = find_algorithm(f"all_reduce/{GLOO}")
     if algorithm is not None and asked.overlaps:
         return algorithm, 0, len(asked.fill_buckets(asked.gradients))
-    return algorithm, 0, STEPS if cluster is None else usual_steps(cluster)
+    return algorithm, 0, time_model(cluster).steps

@@ -1,25 +1,59 @@
 """Clusters whose costs are measured: processes of this machine, and other machines that run this one's software."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf
 
 import networkx as nx
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, cached_calibration
+from collectives.records.calibration import Calibration, cached_calibration, check_calibration
 from collectives.transport import TcpTerms, Transport
 from collectives.units import count
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.pair_fit import fit_pair
 
-BORROWED_RANKS = 2  # with which this machine is measured for a cluster of other machines that run its software
-
 # Payload of a TCP segment over what it takes on an Ethernet link: MTU 1500 less 20 bytes of IPv4 header (RFC 791) and
 # 32 of TCP with time stamps (RFC 9293, RFC 7323); plus 14 of Ethernet header, 4 of checksum, 8 of preamble and 12 of
 # gap (IEEE 802.3).
 TCP_GOODPUT = (1500 - 20 - 32) / (1500 + 14 + 4 + 8 + 12)
+
+
+class ThisMachine(Cluster):
+    """Processes of this machine, joined by its memory."""
+
+    time_model = "measured"
+    is_here = True
+
+    @property
+    def local_ranks(self) -> int:
+        return self.world_size
+
+    @property
+    def calibration_ranks(self) -> int:
+        return self.world_size
+
+
+class EmulatedCluster(Cluster):
+    """Processes of this machine on a network that is built for them as the graph says."""
+
+    time_model = "emulated"
+    is_emulated = True
+
+    @property
+    def local_ranks(self) -> int:
+        return self.world_size
+
+
+def as_emulated(cluster: Cluster) -> EmulatedCluster:
+    """Return the cluster as a network that is built on this machine.
+
+    >>> import simcomm
+    >>> as_emulated(simcomm.star(4, "1 Gbit/s", "0 us")).local_ranks
+    4
+    """
+    return EmulatedCluster(**{each.name: getattr(cluster, each.name) for each in fields(Cluster)})
 
 
 def this_machine(ranks: int) -> Cluster:
@@ -31,7 +65,7 @@ def this_machine(ranks: int) -> Cluster:
     2
     """
     hosts = tuple(f"h{i}" for i in range(check_whole_number("ranks", ranks, at_least=1)))
-    return Cluster(f"{count(ranks, 'rank')} of this machine", _memory_graph(hosts, inf, inf), hosts, None, is_here=True)
+    return ThisMachine(f"{count(ranks, 'rank')} of this machine", _memory_graph(hosts, inf, inf), hosts, None)
 
 
 def with_calibration(cluster: Cluster, calibration: Calibration) -> Cluster:
@@ -71,21 +105,6 @@ def _rate(messages: int, seconds_per_byte: float) -> float:
     return messages / seconds_per_byte if seconds_per_byte > 0 else inf
 
 
-def calibration_ranks(cluster: Cluster) -> int:
-    """Return with how many ranks this machine is to be measured for a cluster.
-
-    >>> calibration_ranks(this_machine(4))
-    4
-    """
-    return cluster.world_size if cluster.is_here else BORROWED_RANKS
-
-
-def check_calibration(calibration: object) -> None:
-    """Raise InputError unless ``calibration`` is a Calibration, or None for the cached one."""
-    if calibration is not None and not isinstance(calibration, Calibration):
-        raise InputError(f"calibration is {calibration!r}; give a Calibration, as read_calibration returns it")
-
-
 def hop_calibration(cluster: Cluster, calibration: Calibration | None) -> Calibration | None:
     """Return the calibration whose hops time what runs on the cluster, if that is this machine; else None.
 
@@ -106,7 +125,7 @@ def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) 
     """
     check_calibration(calibration)
     if cluster.transport is None:
-        cluster = with_calibration(cluster, calibration or cached_calibration(calibration_ranks(cluster)))
+        cluster = with_calibration(cluster, calibration or cached_calibration(cluster.calibration_ranks))
     assert cluster.transport is not None
     return cluster, cluster.transport
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import networkx as nx
 
@@ -14,6 +14,7 @@ from simcomm.cluster.routing import Router, Routing, shortest
 
 IDEAL = Transport()
 SHARING = ("fair", "fifo")
+BORROWED_RANKS = 2  # with which this machine is measured for a cluster of other machines that run its software
 MOST_RANKS = 65_536  # that a scenario file or a list of numbers of ranks may ask for
 
 
@@ -32,12 +33,14 @@ class Cluster:
     <Cluster star of 4 hosts, 10 Gbit/s: 4 ranks, 5 nodes, 8 links>
     """
 
+    time_model: ClassVar[str] = "network"  # of ``simcomm.time_models``: what finds times here
+    is_here: ClassVar[bool] = False  # the ranks are processes of this machine
+    is_emulated: ClassVar[bool] = False  # they are too, on a network that is built for them as the graph says
+
     title: str
     graph: "nx.DiGraph[str]"
     hosts: tuple[str, ...]  # node of each rank
     transport: Transport | None  # None: needs a calibration
-    is_here: bool = False  # the ranks are processes of this machine
-    is_emulated: bool = False  # they are too, on a network that is built for them as the graph says
     routing: Routing = shortest
     sharing: Literal["fair", "fifo"] = "fair"
     tcp_terms: Mapping[str, Any] | None = None  # of TcpTerms, in place of those that are calibrated
@@ -60,7 +63,12 @@ class Cluster:
     @property
     def local_ranks(self) -> int:
         """Number of ranks that share one machine."""
-        return self.world_size if self.is_here or self.is_emulated else 1
+        return 1
+
+    @property
+    def calibration_ranks(self) -> int:
+        """With how many ranks this machine is to be measured for this cluster."""
+        return BORROWED_RANKS
 
     def router(self) -> Router:
         """Return what finds the routes between the nodes. Raise InputError where the policy cannot work here."""

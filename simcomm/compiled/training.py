@@ -77,11 +77,9 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     """Return the Trace of so many training steps; with ``record`` every message of them, as in ``simcomm.run``.
 
     Return None where syncs cannot be simulated each by itself: a message of one may begin while one of the sync before
-    is still under way, or connections keep what one sync left on them. ``inputs`` is the gradient sync, a sum; every
+    is still under way. ``inputs`` is the gradient sync, a sum; every
     rank divides all of it at the end, at the transport's gamma.
     """
-    if inputs.transport.tcp is not None:
-        return None
     if record == BRIEF_WAITS and steps * inputs.posted > MOST_BRIEF:
         record = False
     if record and record != BRIEF_WAITS and steps:

@@ -8,6 +8,7 @@ Nobody has published times of such programs, so these predictions have no interv
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 from collectives.errors import InputError
 from collectives.transport import Transport
@@ -34,6 +35,8 @@ PASSES = 3  # over a GPU's memory to reduce a byte: two reads and a write
 @dataclass(frozen=True, repr=False)
 class NcclCluster(Cluster):
     """A cluster with what NCCL knows of it."""
+
+    time_model: ClassVar[str] = "nccl"
 
     system: System = field(kw_only=True)
     settings: NcclSettings = field(kw_only=True)

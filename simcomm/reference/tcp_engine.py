@@ -218,17 +218,3 @@ class TcpSimulation(Simulation):
         what = site.step, transfer.operation.chunk, nbytes, max(posted, ready), self.env.now, route.nodes, site.channel
         where = receiver.transfer.step, there.count, there.into, there.kind.combines, posted, ready, site.collective
         self._records[key] = Message(src, dst, *what, *where)
-
-
-def make_simulation(request: Request, cluster: Cluster, transport: Transport, trouble: Trouble) -> Simulation:
-    """Return what simulates a request, any number of times, over this transport.
-
-    >>> import simcomm
-    >>> from collectives import find_algorithm
-    >>> ring = Request(find_algorithm("all_reduce/ring"), elements=100)
-    >>> type(make_simulation(ring, simcomm.star(2, "1 GB/s", "1 us"), Transport(), NO_TROUBLE)).__name__
-    'Simulation'
-    """
-    if transport.tcp is None:
-        return Simulation(cluster, transport, trouble)
-    return TcpSimulation(request, cluster, transport, trouble)

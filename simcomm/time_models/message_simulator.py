@@ -1,0 +1,204 @@
+"""Messages simulated on a network whose links they share: by the reference engine, or the compiled one at scale."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from collectives.errors import InputError
+from collectives.parts import reduced_slice
+from collectives.records.spans import Span
+from collectives.records.trace import Trace
+from collectives.records.waits import WAITS
+from collectives.request import Array, Request
+from collectives.schedule.schedule import Schedule
+from collectives.spec import Spec
+from collectives.transport import Transport
+from collectives.workload import ComputePhases, Training
+from simcomm.cluster.cluster import Cluster
+from simcomm.engine_choice import APPROXIMATE, choose_engine
+from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
+from simcomm.reference.computing import SharedCores
+from simcomm.reference.engine import Buffer, Process, Simulation, Site
+from simcomm.reference.traces import make_trace
+from simcomm.schedules import VERIFIED_UP_TO, compact_schedule, verified_schedule
+from simcomm.size_limits import check_one_by_one, check_simpy
+from simcomm.time_models.options import SimulationOptions
+
+
+@dataclass(frozen=True)
+class MessageSimulator:
+    """Collectives and training steps of messages on a cluster."""
+
+    cluster: Cluster
+    transport: Transport
+
+    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
+        """Return the trace of a collective, whose result ``buffers`` hold afterwards.
+
+        Raises InputError, and ProgramError for an algorithm that cannot work.
+        """
+        self.check_trouble(options.trouble)
+        self.check_size(request, options.engine, carries_data=buffers is not None)
+        engine = self.engine(request, options, carries_data=buffers is not None)
+        if engine == "simpy":
+            return self.by_reference(request, options.trouble, buffers)
+        return self.by_compiled(request, options, is_approximate=engine == APPROXIMATE)
+
+    def check_trouble(self, trouble: Trouble) -> None:
+        """Raise InputError for trouble that cannot happen here."""
+        check_trouble(trouble, self.cluster.graph, self.cluster.world_size)
+
+    def check_size(self, request: Request, engine: str | None, *, carries_data: bool = False) -> None:
+        """Raise TooLarge for what is too large by a look at what a few ranks say first."""
+        if engine == "simpy" or carries_data:
+            check_simpy(request.algorithm, self.cluster.world_size, request.root)
+        else:
+            check_one_by_one(request, self.cluster)
+
+    def engine(self, request: Request, options: SimulationOptions, *, carries_data: bool) -> str:
+        """Return the engine for a request. Raise InputError for data on the compiled engine."""
+        algorithm, world_size, root = request.algorithm, self.cluster.world_size, request.root
+        if not carries_data:
+            segments = self.segments(request)
+            return choose_engine(options.engine, algorithm, world_size, root, options.trouble, segments)
+        if options.engine in ("compiled", APPROXIMATE):
+            raise InputError(
+                f"{algorithm.full_name}: the {options.engine} engine carries no data; buffers need engine 'simpy'"
+            )
+        return choose_engine("simpy", algorithm, world_size, root)
+
+    def segments(self, request: Request) -> float:
+        """Return about how many segments the messages of a request are cut into: none."""
+        return 0.0
+
+    def simulation(self, request: Request, trouble: Trouble) -> Simulation:
+        """Return what simulates a request, any number of times, on the reference engine."""
+        return Simulation(self.cluster, self.transport, trouble)
+
+    def by_reference(self, request: Request, trouble: Trouble, buffers: Sequence[Array] | None) -> Trace:
+        """Simulate on the reference engine, with data if there are buffers, which then hold the result."""
+        algorithm, world_size, root = request.algorithm, self.cluster.world_size, request.root
+        simulation = self.simulation(request, trouble)
+        schedule = verified_schedule(algorithm, world_size, root)
+        data = [None] * world_size if buffers is None else buffers
+        held = [Buffer(algorithm, world_size, request.elements, request.itemsize, own) for own in data]
+        elapsed = simulation.run(
+            _collective_of(simulation, schedule, rank, buffer, request.op) for rank, buffer in enumerate(held)
+        )
+        if not simulation.unfinished():
+            _hand_back(held, buffers, algorithm.spec, root, request.op)
+        facts = {"nbytes": float(request.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
+        return make_trace(simulation, schedule, elapsed, facts)
+
+    def by_compiled(self, request: Request, options: SimulationOptions, *, is_approximate: bool) -> Trace:
+        """Simulate on the compiled engine. Raise ProgramError for a program that deadlocks, also if not in this run.
+
+        A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
+        """
+        # what has few messages does without this engine
+        from simcomm.compiled.approximate import approximately
+        from simcomm.compiled.engine import by_shortcut, one_by_one, simulate
+        from simcomm.compiled.planning.engine_input import MOST_WRITTEN, EngineInput, as_repeated
+        from simcomm.compiled.traces import make_trace
+
+        world_size, trouble, record = self.cluster.world_size, options.trouble, options.record
+        schedule = compact_schedule(request.algorithm, world_size, request.root)
+        inputs = as_repeated(EngineInput(request, schedule, self.cluster, self.transport, trouble))
+        if world_size > VERIFIED_UP_TO and (request.elements < schedule.chunks or trouble.may_stop):
+            filled = replace(request, elements=max(request.elements, schedule.chunks))
+            simulate(replace(inputs, request=filled, trouble=NO_TROUBLE))
+        timing = None if record is True else by_shortcut(inputs, record)
+        if timing is None:
+            record = record is True or record == WAITS
+            if record or trouble.may_stop:
+                inputs = inputs.to_record() if record else inputs.with_table(MOST_WRITTEN)
+            timing = (approximately if is_approximate else one_by_one)(inputs, messages=bool(record))
+        facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
+        if timing.error is None:
+            return make_trace(inputs, timing, facts, record=bool(record))
+        found = make_trace(inputs, timing, facts | {"error_s": timing.error}, record=bool(record))
+        return replace(found, engine=APPROXIMATE)
+
+    def training(
+        self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None
+    ) -> Trace:
+        """Return the trace of training steps whose gradients travel when backward is through.
+
+        ``cores`` are those that the ranks take turns on, None where each computes on its own. Where ranks drift so far
+        apart that two syncs overlap, the reference engine simulates them in any case. Raises InputError.
+        """
+        self.check_trouble(options.trouble)
+        sync, world_size = _sync_of(training).algorithm, self.cluster.world_size
+        if options.engine == "simpy":
+            check_simpy(sync, world_size, steps=steps)
+        elif choose_engine(options.engine, sync, world_size, 0, options.trouble) != "simpy":
+            found = self.training_by_compiled(training, compute, steps, options)
+            if found is not None:
+                return found
+        return self.training_by_reference(training, compute, steps, options.trouble)
+
+    def training_by_compiled(
+        self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
+    ) -> Trace | None:
+        """Simulate a sync at a time; None where two overlap, a link changes or a rank fails."""
+        from simcomm.compiled.planning.engine_input import EngineInput, as_repeated  # few messages do without it
+        from simcomm.compiled.training import simulate_training
+
+        request = _sync_of(training)
+        program = compact_schedule(request.algorithm, self.cluster.world_size, 0)
+        inputs = as_repeated(EngineInput(request, program, self.cluster, self.transport, options.trouble))
+        return simulate_training(inputs, compute, steps, record=options.record)
+
+    def training_by_reference(
+        self, training: Training, compute: ComputePhases, steps: int, trouble: Trouble, cores: int | None = None
+    ) -> Trace:
+        """Simulate all steps in one run; ranks compute on ``cores`` that they share, if any."""
+        request, world_size = _sync_of(training), self.cluster.world_size
+        schedule = verified_schedule(request.algorithm, world_size)
+        simulation = self.simulation(request, trouble)
+        if cores is not None:
+            simulation.shared_cores = SharedCores(simulation.env, cores)
+        elapsed = simulation.run(
+            _training_of(simulation, rank, schedule, compute, request.nbytes, steps) for rank in range(world_size)
+        )
+        return make_trace(simulation, schedule, elapsed, {})
+
+
+def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
+    """Carry out one rank's part in a collective and, for a mean, divide what was reduced."""
+    yield from simulation.collective(rank, schedule.programs[rank], buffer, op)
+    if op == "mean":
+        reduced = reduced_slice(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
+        seconds = simulation.transport.gamma * (reduced.stop - reduced.start) * buffer.itemsize
+        yield from simulation.compute("reduce", Site(0, rank, DIVISION, schedule.steps), seconds)
+
+
+def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
+    """Write the result into the user's buffers, divided by the number of ranks for a mean."""
+    for rank, buffer in enumerate(buffers or ()):
+        result = held[rank].data
+        assert result is not None
+        buffer[:] = result[: buffer.size]
+        if op == "mean":
+            buffer[reduced_slice(spec, rank, len(held), root, buffer.size)] /= len(held)
+
+
+def _sync_of(training: Training) -> Request:
+    """Return the sum of all gradients."""
+    assert training.gradient_sync is not None
+    return Request(training.gradient_sync, training.gradient_bytes // 4)
+
+
+def _training_of(
+    simulation: Simulation, rank: int, schedule: Schedule, compute: ComputePhases, nbytes: int, steps: int
+) -> Process:
+    """Carry out one rank's training steps: forward, backward, all-reduce of the gradients, mean, optimizer."""
+    buffer = Buffer(schedule.algorithm, schedule.world_size, nbytes // 4, 4, None)
+    scaling = simulation.transport.gamma * nbytes  # the mean divides the sum
+    for step in range(steps):
+        yield from simulation.compute("forward", Site(step, rank, FORWARD, step), compute.forward)
+        yield from simulation.compute("backward", Site(step, rank, BACKWARD, step), compute.backward)
+        begin = simulation.env.now
+        yield from simulation.collective(rank, schedule.programs[rank], buffer, "mean", step)
+        yield from simulation.compute("reduce", Site(step, rank, DIVISION, step), scaling)
+        simulation.spans.append(Span(rank, "sync", step, begin, simulation.env.now, collective=step))
+        yield from simulation.compute("optimizer", Site(step, rank, OPTIMIZER, step), compute.optimizer)

@@ -1,0 +1,116 @@
+"""What every model of time answers: the trace of a collective and of training steps."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.calibration import Calibration
+from collectives.records.environment import cores, threads_per_rank
+from collectives.records.trace import Trace
+from collectives.request import Array, Request
+from collectives.workload import ComputePhases, Training
+from simcomm.cluster.cluster import Cluster
+from simcomm.hop_training import OverlapMeasured, train_overlapped
+from simcomm.model.trouble import NO_TROUBLE
+from simcomm.time_models.options import TIMES_ONLY, SimulationOptions
+
+
+@dataclass(frozen=True)
+class TimeModel(ABC):
+    """How long a collective, and a training step, takes on a cluster."""
+
+    steps: ClassVar[int] = 3  # of a training that show what all of them take: all are alike
+    warm_up: ClassVar[int] = 0  # steps of these that do not count
+
+    cluster: Cluster
+    calibration: Calibration | None  # of this machine, where one was given
+
+    @abstractmethod
+    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
+        """Return the trace of one collective; ``buffers`` are reduced in place.
+
+        Raises InputError, and ProgramError for an algorithm that cannot work.
+        """
+
+    @abstractmethod
+    def steps_in_turn(
+        self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
+    ) -> Trace:
+        """Return the trace of steps whose gradients travel when backward is through. Raise InputError."""
+
+    def training_steps(
+        self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
+    ) -> Trace:
+        """Return the trace of training steps. Raise InputError."""
+        if not training.overlaps:
+            return self.steps_in_turn(training, compute, steps, options)
+        carry, computed_by = self.bucket_seconds(training), self.measured_ranks(training)
+        measured = OverlapMeasured(self.calibration, computed_by, self.needs_overlap(training))
+        return train_overlapped(training, self.cluster, measured, compute, steps, carry)
+
+    def check_training(self, training: Training, options: SimulationOptions) -> None:
+        """Raise InputError for trouble or an engine where a training's sync is predicted as a whole, and for NCCL's."""
+        sync = training.gradient_sync
+        if training.overlaps:
+            self.bucket_seconds(training)
+        elif sync is None or not sync.is_nccl:
+            return
+        check_whole(training, options)
+        if sync is not None and sync.is_nccl:
+            raise InputError(f"gradient_sync 'nccl' needs a cluster that NCCL joins, and {self.cluster.title} is none")
+
+    def measured_ranks(self, training: Training) -> int:
+        """Return in how many processes at once the computing of the cluster's ranks was measured."""
+        return self.cluster.local_ranks
+
+    def needs_overlap(self, training: Training) -> bool:
+        """Return whether the overlap of a training has to be in the calibration."""
+        return False
+
+    def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
+        """Return the phases of a step beside the machine's other ranks, and of one rank alone with as many threads.
+
+        Raises InputError where the calibration has none.
+        """
+        if training.compute is not None:
+            return training.compute, training.compute
+        assert self.calibration is not None
+        local, measured = self.cluster.local_ranks, self.measured_ranks(training)
+        threads = threads_per_rank(local)
+        together = self.calibration.phases(training, measured, threads)
+        alone = self.calibration.phases(training, 1, threads)
+        if together is None or alone is None:
+            raise InputError(
+                f"the calibration has no times of {training.model}, {training.dataset}, batch size "
+                f"{training.batch_size}, for {local} ranks of {threads} threads each on {cores()} cores; "
+                "make them with `ringlab calibrate SCENARIO`, or give them as [training.compute]"
+            )
+        return together.times(local / measured), alone
+
+    def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
+        """Return what says how long a bucket of so many bytes takes by itself; None where that is measured.
+
+        Raises InputError for torch's own sync, whose overlap is measured on this machine only.
+        """
+        sync = training.gradient_sync
+        if sync is None:
+            raise InputError(
+                "gradient_sync 'ddp' is predicted for ranks of this machine only, whose overlap was measured, and on "
+                "emulated clusters"
+            )
+        return lambda nbytes: self.collective(Request(sync, nbytes // 4, op="mean"), TIMES_ONLY).elapsed
+
+
+def check_whole(training: Training, options: SimulationOptions) -> None:
+    """Raise InputError for trouble or an engine, which need the messages of a sync that is predicted as a whole."""
+    whole = f"gradient_sync {training.sync_name!r} is predicted as a whole, without messages that"
+    if options.trouble != NO_TROUBLE:
+        raise InputError(f"{whole} trouble could meet; leave the trouble out, or take a sync of messages, such as ring")
+    if options.engine is not None:
+        raise InputError(
+            f"{whole} engine {quote(options.engine)} could simulate; leave the engine out, or take a sync of messages, "
+            "such as ring"
+        )
