@@ -32,6 +32,8 @@ from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.progress import TerminalProgress
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.compiling import told_of_compiling
+from simcomm.model.trouble import NO_TROUBLE
+from simcomm.time_models.choice import time_model
 from simcomm.time_models.network_model import NetworkModel
 
 LONG = """
@@ -188,10 +190,10 @@ def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypa
     file, plain = tmp_path / "auto.toml", prediction.count_work
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
-    def count_work(asked, cluster, engine, trouble):
+    def count_work(asked, model, engine, trouble):
         if trouble.is_random:
             raise TooLarge(f"{asked.algorithm.label}: up to 10 will do")
-        return plain(asked, cluster, engine, trouble)
+        return plain(asked, model, engine, trouble)
 
     monkeypatch.setattr(prediction, "count_work", count_work)
     said = " ".join(prediction.predict(load(file)).conclusions)
@@ -217,7 +219,7 @@ def test_the_messages_that_are_counted_of_a_training_are_simulated(
     plain = NetworkModel.collective
     monkeypatch.setattr(NetworkModel, "collective", collective)
     simulated = len(simcomm.train(training, star).messages) + sum(counted)
-    assert prediction_rows.count_work(training, star).messages == simulated > 0
+    assert prediction_rows.count_work(training, time_model(star), None, NO_TROUBLE).messages == simulated > 0
 
 
 def test_a_short_prediction_says_nothing_first():

@@ -22,7 +22,6 @@ from collectives.schedule.symbolic_build import build_by_branch, message_count
 from collectives.schedule.table import StepTable
 from collectives.step import Step
 from collectives.transport import Transport
-from ringlab.answers import prediction_rows
 from ringlab.answers.predicted_trace import check_traceable
 from ringlab.scenario import Scenario, load
 from simcomm import schedules, selection
@@ -35,6 +34,7 @@ from simcomm.compiled.planning.routes import alone_rates, find_routes
 from simcomm.model.trouble import LinkTrouble, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.selection import choose
+from simcomm.time_models.choice import time_model
 
 
 def counting(algorithm: Algorithm, said: list[int]) -> Algorithm:
@@ -178,7 +178,7 @@ def test_what_no_shortcut_can_help_is_refused_before_it_is_written_down(cluster,
     monkeypatch.setattr("simcomm.size_limits.FEW_RANKS", 100)  # to be quick
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 30_000)
     written = Mock(side_effect=compact_schedule)
-    for module in ("engine_choice", "simulate"):
+    for module in ("engine_choice", "time_models.message_simulator"):
         monkeypatch.setattr(f"simcomm.{module}.compact_schedule", written)
     if is_refused:
         with pytest.raises(TooLarge, match=r"101: about 40,400 messages or .* 30,000 will do; .* equal chunks"):
@@ -255,9 +255,9 @@ def test_what_is_predicted_without_messages_is_not_refused_for_their_number(monk
     overlaps = 'training.gradient_sync={name = "ring", overlap = true}'
     scenario = replace(load("star8", "cluster.hosts=500", overlaps), collective=None)
     (training,), star = scenario.trainings, scenario.cluster
-    prediction_rows.check_size(training, star, "simpy")
+    time_model(star).check_size(training, "simpy")
     with pytest.raises(TooLarge, match="too many for the simpy engine"):
-        prediction_rows.check_size(replace(training, buckets=None), star, "simpy")
+        time_model(star).check_size(replace(training, buckets=None), "simpy")
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
     check_traceable(scenario)
     with pytest.raises(

@@ -21,6 +21,7 @@ from collectives.workload import ComputePhases, Training
 FRESH_FOR = timedelta(hours=24)
 MOST_OTHERS = 0.05  # of the time of all cores: more that other processes take makes a machine busy ...
 MOST_STEAL = 0.02  # ... and so does more that its hypervisor takes
+SLOWER = 1.1  # times as long as measured: how much slower cores are assumed, to see what cores do in a prediction
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from collectives.costs.bounds import bus_factor
+from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.units import format_bandwidth
-from ringlab.answers.nccl_grounds import grounds
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario
@@ -20,6 +20,7 @@ from simcomm.nccl.predict import COLLECTIVES, NcclPrediction, rank_rings
 from simcomm.nccl.settings import VARIABLES
 from simcomm.nccl.topology import find_path, hop_kind, ring_orders
 from simcomm.nccl.trees import TreeNode, double_tree
+from simcomm.time_models.choice import time_model
 
 USUAL_SIZES = tuple(1024 * 8**power for power in range(8))  # 1 KiB to 2 GiB, for a scenario that asks for no sizes
 LINKS = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink bridges", "xgmi": "xGMI", "pcie": "PCIe"}
@@ -139,7 +140,7 @@ def _explain(title: str, cluster: NcclCluster, collective: str, sizes: tuple[int
         rings=rank_rings(comm),
         trees=tuple(_parents(tree) for tree in trees),
         sizes=tuple(_explain_size(cluster, collective, nbytes) for nbytes in sizes),
-        notes=grounds(cluster, collective),
+        notes=time_model(cluster).grounds([nccl(collective)]),
     )
 
 

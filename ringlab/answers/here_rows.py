@@ -9,7 +9,7 @@ import realcomm
 import simcomm
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
-from collectives.records.calibration import Calibration
+from collectives.records.calibration import SLOWER, Calibration
 from collectives.records.environment import cores
 from collectives.records.late_hops import Lateness, find_lateness
 from collectives.records.pair_probes import CrowdRound, PairProbes
@@ -27,7 +27,7 @@ from ringlab.answers.emulation import as_built, emulated, hosts_bandwidth
 from ringlab.answers.figures import training_figures
 from ringlab.answers.progress import Progress, Tick
 from ringlab.answers.record import Record
-from ringlab.answers.uncertainty import SLOWER, of_emulated
+from ringlab.answers.uncertainty import of_emulated
 from ringlab.answers.workload import resolve_requests
 from scenarios import Scenario
 

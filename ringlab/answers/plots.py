@@ -25,6 +25,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
 from simcomm.engine_choice import FEW, machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
+from simcomm.time_models.choice import time_model
 
 KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
 STEP_WORDS = "a training step by its phases"
@@ -178,7 +179,7 @@ def _points(
         for first in firsts:
             try:
                 one = resolve_training(training, first, calibration)
-                points[-1].append(_Point(one, first, count_work(one, first)))
+                points[-1].append(_Point(one, first, count_work(one, time_model(first), None, NO_TROUBLE)))
             except TooLarge as error:
                 refused.append(error)
     return points, refused

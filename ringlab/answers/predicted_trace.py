@@ -77,9 +77,10 @@ def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
     if isinstance(asked, Request):
         check_recorded(asked.algorithm, cluster.world_size, asked.root)
         return
-    sync = asked.gradient_sync
-    if asked.buckets is None and sync is not None and not sync.is_nccl:  # what is predicted as a whole has no messages
-        check_recorded(sync, cluster.world_size, steps=time_model(cluster).steps)
+    model = time_model(cluster)
+    carried = model.carried(asked)
+    if carried is not None and not model.is_whole(asked):
+        check_recorded(carried.algorithm, cluster.world_size, steps=carried.times)
 
 
 def check_traceable(scenario: Scenario, calibration: Source = None) -> None:

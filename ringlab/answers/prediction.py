@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import simcomm
-from collectives.declaration import NCCL
 from collectives.errors import TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
@@ -27,12 +26,12 @@ from ringlab.answers.figures import (
     collective_figures,
     training_figures,
 )
-from ringlab.answers.prediction_rows import Row, Work, check_size, count_work, in_order, is_auto
+from ringlab.answers.prediction_rows import Row, Work, count_work, in_order, is_auto
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.repeated_runs import TroubleFigures, repeat
 from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.sentences import MOST_SENTENCES, keep_few
-from ringlab.answers.uncertainty import SLOWER, combine, disagreement, of_emulated
+from ringlab.answers.uncertainty import combine, disagreement, of_emulated
 from ringlab.answers.workload import predictable, resolve_requests, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
@@ -42,6 +41,7 @@ from simcomm.model.trouble import NO_TROUBLE
 from simcomm.schedules import compact_schedule
 from simcomm.time_models.choice import time_model
 from simcomm.time_models.options import SimulationOptions
+from simcomm.time_models.time_model import TimeModel
 
 if TYPE_CHECKING:
     pass
@@ -132,13 +132,10 @@ def _with_uncertainty(
 
     Of an emulated cluster they are predicted once more with slower cores.
     """
-    if calibration is None or not (scenario.cluster.is_here or scenario.cluster.is_emulated):
-        return own
+    others = time_model(scenario.cluster, calibration).alternatives()
     alone = replace(scenario, what_ifs=())
-    parts = [_figures(alone, part, engine) for part in calibration.parts]
-    slower = None
-    if parts and scenario.cluster.is_emulated:  # its links do not drift as its cores do
-        slower = _figures(alone, calibration.with_slower_cores(SLOWER), engine)
+    parts = [_figures(alone, part, engine) for part in others.parts]
+    slower = None if others.slower is None else _figures(alone, others.slower, engine)
 
     def stated(kind: str, index: int, names: Sequence[str]) -> dict[str, float] | None:
         row, *of_parts = (getattr(each, kind)[index] for each in (own, *parts))
@@ -226,17 +223,10 @@ def _by_cluster(scenario: Scenario, found: Sequence[tuple[Row, Figures]]) -> lis
 def _grounds(scenario: Scenario) -> list[str]:
     """Return of each cluster that NCCL joins what its predictions stand on."""
     clusters = {scenario.cluster.title: scenario.cluster} | {one.title: one.cluster for one in scenario.what_ifs}
-    if not any(cluster.transport is not None and cluster.transport.name == NCCL for cluster in clusters.values()):
-        return []
-    from ringlab.answers.nccl_grounds import grounds
-
-    asked = scenario.collective
-    algorithms = asked.algorithms if asked else ()
-    collective = asked.name if asked and any(one.is_nccl for one in algorithms) else None
-    has_programs = any(not one.is_nccl for one in algorithms)
+    algorithms = scenario.collective.algorithms if scenario.collective else ()
     titles: dict[str, list[str]] = {}
     for title, one in clusters.items():
-        titles.setdefault("; ".join(grounds(one, collective, has_programs=has_programs)), []).append(title)
+        titles.setdefault("; ".join(time_model(one).grounds(algorithms)), []).append(title)
     return [f"{' and '.join(alike)}: {notes}." for notes, alike in titles.items() if notes]
 
 
@@ -259,19 +249,19 @@ class _Simulator:
         for place, (cluster, trouble) in enumerate(places):
             tick(0, 0, 0, f"preparing {cluster.title}")
             trainings = self._trainings(cluster)
+            model = time_model(cluster, self.calibration)
             for training in trainings:
-                options = SimulationOptions(self._engine(training), trouble)
-                time_model(cluster, self.calibration).check_training(training, options)
+                model.check_training(training, SimulationOptions(self._engine(training, cluster), trouble))
             first_alike = next(other for other, (one, _) in enumerate(places) if one == cluster)
             asked: list[Request | Training] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
                 *(self._resolve(training, first_alike, cluster) for training in trainings),
             ]
-            asked = [one for one in asked if self._may_fit(one, cluster)]
+            asked = [one for one in asked if self._may_fit(one, model)]
             seen: set[Request | Training] = set()
             for one in asked:
                 try:
-                    work = Work() if one in seen else count_work(one, cluster, self.engine, trouble)
+                    work = Work() if one in seen else count_work(one, model, self.engine, trouble)
                 except TooLarge as error:
                     self._refuse(one, error)
                     continue
@@ -279,10 +269,10 @@ class _Simulator:
                 rows.append(Row(place, one, cluster, trouble, work))
         return rows
 
-    def _may_fit(self, asked: Request | Training, cluster: Cluster) -> bool:
+    def _may_fit(self, asked: Request | Training, model: TimeModel) -> bool:
         """Return whether a row is not too large by what a few ranks say first; else note why it is left out."""
         try:
-            check_size(asked, cluster, self.engine)
+            model.check_size(asked, self.engine)
         except TooLarge as error:
             self._refuse(asked, error)
             return False
@@ -302,15 +292,12 @@ class _Simulator:
 
     def _trainings(self, cluster: Cluster) -> Sequence[Training]:
         """Return the trainings to simulate: torch's own sync only where its overlap was measured, on this machine."""
-        is_known = cluster.is_here or cluster.is_emulated
-        measured = self.calibration is not None and bool(self.calibration.overlap) and is_known
-        return self.scenario.trainings if measured else predictable(self.scenario.trainings)
+        knows_ddp = time_model(cluster, self.calibration).knows_ddp()
+        return self.scenario.trainings if knows_ddp else predictable(self.scenario.trainings)
 
-    def _engine(self, training: Training) -> str | None:
-        """Return the engine for a training: none for NCCL's own sync, as for its collectives, which none simulates."""
-        is_whole = training.buckets is not None or (
-            training.gradient_sync is not None and training.gradient_sync.is_nccl
-        )
+    def _engine(self, training: Training, cluster: Cluster) -> str | None:
+        """Return the engine for a training: none for a sync that is predicted as a whole, unless it is torch's own."""
+        is_whole = training.gradient_sync is not None and time_model(cluster).is_whole(training)
         return None if is_whole else self.engine
 
     def figures(self, row: Row, on_run: Callable[[], None]) -> Figures:
@@ -335,11 +322,11 @@ class _Simulator:
         It is simulated once more for its messages, unless these are many; empty then, and where nothing is known.
         ``requests`` are what was simulated on the scenario's own cluster.
         """
-        largest = max((one.bytes for one in own.collectives), default=0)
+        largest, model = max((one.bytes for one in own.collectives), default=0), time_model(self.scenario.cluster)
         ended = [
             (one.time_s, index)
             for index, one in enumerate(own.collectives)
-            if one.time_s is not None and one.bytes == largest and not requests[index].algorithm.is_nccl
+            if one.time_s is not None and one.bytes == largest and model.carried(requests[index]) is not None
         ]
         if not ended:
             return "" if own.collectives else self._training_limits(own)
@@ -361,10 +348,10 @@ class _Simulator:
         if not ended:
             return ""
         job = self._resolve(jobs[min(ended)[1]], 0, cluster)
-        sync = job.gradient_sync
-        if sync is None or sync.is_nccl or job.buckets is not None:
+        carried, is_whole = time_model(cluster).carried(job), time_model(cluster).is_whole(job)
+        if carried is None or is_whole:
             return ""
-        if message_count(compact_schedule(sync, cluster.world_size)) > MOST_LOOKED_AT:
+        if message_count(compact_schedule(carried.algorithm, cluster.world_size)) > MOST_LOOKED_AT:
             return ""
         simulate = partial(simcomm.train, job, cluster, calibration=self.calibration, engine=self.engine)
         found = find_limits(simulate(steps=1, trouble=self.scenario.trouble))
@@ -385,7 +372,7 @@ class _Simulator:
         return collective_figures(trace, about)
 
     def _training(self, training: Training, row: Row, on_run: Callable[[], None]) -> TrainingFigures[Number]:
-        engine = self._engine(training)
+        engine = self._engine(training, row.cluster)
         simulate = partial(simcomm.train, training, row.cluster, calibration=self.calibration, engine=engine)
         if row.trouble == NO_TROUBLE:
             trace = simulate(record=False)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from collectives.catalogue import find_algorithm
-from collectives.declaration import GLOO, Algorithm
 from collectives.request import Request
 from collectives.schedule.size_check import allowed
 from collectives.schedule.symbolic_build import message_count
@@ -12,10 +10,9 @@ from collectives.workload import Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import MOST_MESSAGES
 from simcomm.engine_choice import FEW
-from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.model.trouble import Trouble
 from simcomm.schedules import compact_schedule
-from simcomm.size_limits import check_one_by_one, check_simpy
-from simcomm.time_models.choice import time_model
+from simcomm.time_models.time_model import TimeModel
 
 
 class Work(NamedTuple):
@@ -75,43 +72,14 @@ def in_order(rows: Sequence[Row]) -> list[int]:
     return sorted(range(len(rows)), key=lambda number: (not rows[number].may_be_too_large, rows[number].messages))
 
 
-def count_work(
-    asked: Request | Training, cluster: Cluster, engine: str | None = None, trouble: Trouble = NO_TROUBLE
-) -> Work:
-    """Return how many messages are to be simulated, 0 of what is predicted as a whole.
+def count_work(asked: Request | Training, model: TimeModel, engine: str | None, trouble: Trouble) -> Work:
+    """Return how many messages are to be simulated, 0 of what none carries.
 
     Raises TooLarge, and ProgramError for a program that cannot work.
     """
-    algorithm, root, times = _called(asked, cluster)
-    if algorithm is None or algorithm.is_nccl:
+    carried = model.carried(asked)
+    if carried is None:
         return Work()
-    check_size(asked, cluster, engine)
-    messages = message_count(compact_schedule(algorithm, cluster.world_size, root))
-    return Work(times * messages * trouble.runs, times)
-
-
-def check_size(asked: Request | Training, cluster: Cluster, engine: str | None = None) -> None:
-    """Raise TooLarge for a collective that is too large by a look at what a few ranks say first."""
-    if isinstance(asked, Training) and asked.buckets is not None:  # predicted as a whole, by no engine
-        return
-    over_tcp = cluster.transport is not None and cluster.transport.tcp is not None
-    algorithm, root, times = _called(asked, cluster)
-    if engine == "simpy" and algorithm is not None and not algorithm.is_nccl:
-        check_simpy(algorithm, cluster.world_size, root, times)
-    elif isinstance(asked, Request) and engine != "simpy" and not over_tcp:
-        check_one_by_one(asked, cluster)
-
-
-def _called(asked: Request | Training, cluster: Cluster) -> tuple[Algorithm | None, int, int]:
-    """Return the algorithm that is simulated, its root and how often: a few steps' syncs, or each bucket once.
-
-    It is None for torch's own sync, but on an emulated cluster, where gloo's all_reduce carries the buckets.
-    """
-    if isinstance(asked, Request):
-        return asked.algorithm, asked.root, 1
-    algorithm = asked.gradient_sync
-    if algorithm is None and cluster.is_emulated:
-        algorithm = find_algorithm(f"all_reduce/{GLOO}")
-    if algorithm is not None and asked.overlaps:
-        return algorithm, 0, len(asked.fill_buckets(asked.gradients))
-    return algorithm, 0, time_model(cluster).steps
+    model.check_size(asked, engine)
+    messages = message_count(compact_schedule(carried.algorithm, model.cluster.world_size, carried.root))
+    return Work(carried.times * messages * trouble.runs, carried.times)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import hypot, log10, sqrt
 from statistics import fmean, stdev
 
-from collectives.records.calibration import read_curve
+from collectives.records.calibration import SLOWER, read_curve
 
 # Two-sided 80 % quantiles of Student's t by degrees of freedom.
 T_80 = (3.078, 1.886, 1.638, 1.533, 1.476)
@@ -51,7 +51,6 @@ def drift(age_s: float) -> float:
 
 
 LATER_S = 60.0  # after its calibration, at least, an emulated cluster is run: not in turns with it
-SLOWER = 1.1  # times as long as measured, by which ``share_of_cores`` asks what cores do in a prediction
 
 
 def share_of_cores(seconds: float, slower: float) -> float:

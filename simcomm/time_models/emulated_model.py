@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 from collectives.catalogue import find_algorithm
-from collectives.declaration import GLOO
+from collectives.declaration import GLOO, Algorithm
+from collectives.records.calibration import SLOWER
 from collectives.records.environment import cores, threads_per_rank
 from collectives.request import Request
 from collectives.workload import Training
 from simcomm.time_models.network_model import NetworkModel
 from simcomm.time_models.options import TIMES_ONLY
+from simcomm.time_models.time_model import Alternatives
 
 
 class EmulatedModel(NetworkModel):
@@ -20,8 +22,21 @@ class EmulatedModel(NetworkModel):
         """Return what says how long a bucket takes: torch's own sync leaves it to gloo's all_reduce."""
         if training.gradient_sync is not None:
             return super().bucket_seconds(training)
-        gloo = find_algorithm(f"all_reduce/{GLOO}")
+        gloo = self.bucket_algorithm(training)
         return lambda nbytes: self.collective(Request(gloo, nbytes // 4), TIMES_ONLY).elapsed
+
+    def bucket_algorithm(self, training: Training) -> Algorithm:
+        """Return the algorithm that carries a training's gradients: of torch's own sync gloo's all_reduce."""
+        return training.gradient_sync or find_algorithm(f"all_reduce/{GLOO}")
+
+    def knows_ddp(self) -> bool:
+        return self.calibration is not None and bool(self.calibration.overlap)
+
+    def alternatives(self) -> Alternatives:
+        """Return the calibrations by which predictions are made once more: links do not drift as cores do."""
+        if self.calibration is None or not self.calibration.parts:
+            return Alternatives((), None)
+        return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))
 
     def measured_ranks(self, training: Training) -> int:
         """Return in how many processes at once the computing of the ranks was measured.

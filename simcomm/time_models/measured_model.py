@@ -12,6 +12,7 @@ from simcomm.hop_times import run_by_hops
 from simcomm.hop_training import train_by_hops
 from simcomm.time_models.network_model import NetworkModel
 from simcomm.time_models.options import SimulationOptions
+from simcomm.time_models.time_model import Alternatives
 
 
 class MeasuredModel(NetworkModel):
@@ -37,6 +38,12 @@ class MeasuredModel(NetworkModel):
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
         """Return what says how long a bucket takes; None for torch's own sync, whose buckets were measured here."""
         return None if training.gradient_sync is None else super().bucket_seconds(training)
+
+    def knows_ddp(self) -> bool:
+        return self.calibration is not None and bool(self.calibration.overlap)
+
+    def alternatives(self) -> Alternatives:
+        return Alternatives(() if self.calibration is None else tuple(self.calibration.parts), None)
 
     def needs_overlap(self, training: Training) -> bool:
         """Return whether the overlap has to be in the calibration: of torch's own sync, and beside computing."""

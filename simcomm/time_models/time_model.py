@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
@@ -16,6 +17,21 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.hop_training import OverlapMeasured, train_overlapped
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.time_models.options import TIMES_ONLY, SimulationOptions
+
+
+class Alternatives(NamedTuple):
+    """Other calibrations of the same machine: its parts, and one with slower cores where only those drift."""
+
+    parts: tuple[Calibration, ...]
+    slower: Calibration | None
+
+
+class Carried(NamedTuple):
+    """What carries the bytes of a row: an algorithm whose messages are simulated, so often in a repetition."""
+
+    algorithm: Algorithm
+    root: int
+    times: int
 
 
 @dataclass(frozen=True)
@@ -52,15 +68,50 @@ class TimeModel(ABC):
         return train_overlapped(training, self.cluster, measured, compute, steps, carry)
 
     def check_training(self, training: Training, options: SimulationOptions) -> None:
-        """Raise InputError for trouble or an engine where a training's sync is predicted as a whole, and for NCCL's."""
-        sync = training.gradient_sync
+        """Raise InputError for a sync that is not known here, and for trouble or an engine where it has no messages."""
         if training.overlaps:
             self.bucket_seconds(training)
-        elif sync is None or not sync.is_nccl:
-            return
-        check_whole(training, options)
-        if sync is not None and sync.is_nccl:
+        if self.is_whole(training):
+            _check_whole(training, options)
+        self.check_sync(training)
+
+    def check_sync(self, training: Training) -> None:
+        """Raise InputError for NCCL's own sync, which needs a cluster that NCCL joins."""
+        if training.gradient_sync is not None and training.gradient_sync.is_nccl:
             raise InputError(f"gradient_sync 'nccl' needs a cluster that NCCL joins, and {self.cluster.title} is none")
+
+    def is_whole(self, training: Training) -> bool:
+        """Return whether a training's sync is predicted as a whole, without messages that an engine simulates."""
+        return training.overlaps or (training.gradient_sync is not None and training.gradient_sync.is_nccl)
+
+    def carried(self, asked: Request | Training) -> Carried | None:
+        """Return what carries a row's bytes: a few steps' syncs, or each bucket once; None where no message does."""
+        if isinstance(asked, Request):
+            return Carried(asked.algorithm, asked.root, 1)
+        algorithm = self.bucket_algorithm(asked)
+        if algorithm is None:
+            return None
+        return Carried(algorithm, 0, len(asked.fill_buckets(asked.gradients)) if asked.overlaps else self.steps)
+
+    def bucket_algorithm(self, training: Training) -> Algorithm | None:
+        """Return the algorithm that carries a training's gradients; None where their times were measured."""
+        return training.gradient_sync
+
+    @abstractmethod
+    def check_size(self, asked: Request | Training, engine: str | None) -> None:
+        """Raise TooLarge for a row that is too large by a look at what a few ranks say first."""
+
+    def knows_ddp(self) -> bool:
+        """Return whether steps of torch's DistributedDataParallel can be predicted."""
+        return False
+
+    def alternatives(self) -> Alternatives:
+        """Return the calibrations by which predictions are made once more, to see how sure they are."""
+        return Alternatives((), None)
+
+    def grounds(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
+        """Return what a reader should know of the facts that predictions of these algorithms stand on."""
+        return ()
 
     def measured_ranks(self, training: Training) -> int:
         """Return in how many processes at once the computing of the cluster's ranks was measured."""
@@ -104,7 +155,7 @@ class TimeModel(ABC):
         return lambda nbytes: self.collective(Request(sync, nbytes // 4, op="mean"), TIMES_ONLY).elapsed
 
 
-def check_whole(training: Training, options: SimulationOptions) -> None:
+def _check_whole(training: Training, options: SimulationOptions) -> None:
     """Raise InputError for trouble or an engine, which need the messages of a sync that is predicted as a whole."""
     whole = f"gradient_sync {training.sync_name!r} is predicted as a whole, without messages that"
     if options.trouble != NO_TROUBLE:
