@@ -35,6 +35,7 @@ def train(
 
     >>> import simcomm
     >>> from collectives import find_algorithm
+    >>> from collectives.workload import ComputePhases
     >>> sync, phases = find_algorithm("all_reduce/ring"), ComputePhases(0.01, 0.02, 0.001)
     >>> training = Training(sync, compute=phases)
     >>> round(train(training, simcomm.star(4, "10 Gbit/s", "5 us"), steps=1).elapsed, 6)
