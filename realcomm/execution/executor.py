@@ -25,7 +25,7 @@ from realcomm.execution.events import EXECUTION, Event, EventRecorder
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
 from realcomm.launching.so_far import tell_by
-from realcomm.launching.status import COLLECTIVE_BYTES, NOT_WAITING, own_slot, padded
+from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded
 
 # (target, source): reduce source into target
 COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
@@ -132,7 +132,7 @@ class Executor:
         """Run the program on ``tensor``, in place, and append its events to ``record``.
 
         Raise InputError for another length or type, or a tensor that is not contiguous, and RuntimeError of
-        torch.distributed when a peer is lost.
+        torch.distributed when a peer is lost, with a note of the step and the peer that this rank waited for.
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
             self._bind(tensor)
@@ -140,15 +140,14 @@ class Executor:
         recorder = EventRecorder(self._device, self._runs) if record is not None or self._is_watched else None
         if self._is_watched and recorder is not None:
             tell_by(EXECUTION, recorder.account)
-        slot = own_slot()
-        slot.collective[:] = self._label
-        for step in self._pipeline.first:
-            self._post(step, recorder)
-        for step in self._pipeline.steps:
-            self._complete(step, slot.waits, recorder)
-            if step.next is not None:
-                self._post(step.next, recorder)
-        slot.waits[0] = slot.waits[1] = NOT_WAITING
+        wait = own_slot().wait
+        with wait.noted_in_errors(self.rank, self._label):
+            for step in self._pipeline.first:
+                self._post(step, recorder)
+            for step in self._pipeline.steps:
+                self._complete(step, wait.site, recorder)
+                if step.next is not None:
+                    self._post(step.next, recorder)
         if self._divides:
             self._divide(tensor.detach().view(-1), recorder)
         if record is not None and recorder is not None:

@@ -14,7 +14,7 @@ from collectives.parts import reduced_slice
 from collectives.request import Request
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
-from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded
+from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, own_slot, padded
 
 REDUCE = {
     "sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
@@ -49,8 +49,10 @@ class OwnCollective:
 
     def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
         """Run the collective on ``tensor``; there are no steps to ``record``. Raise RuntimeError if a peer is lost."""
-        own_slot().collective[:] = self._label
-        self._call(tensor)
+        wait = own_slot().wait
+        with wait.noted_in_errors(self.rank, self._label):
+            wait.site[0], wait.site[1] = 0, OTHERS
+            self._call(tensor)
         if self._divides:
             tensor[self._divided] /= self.world_size
 

@@ -6,13 +6,18 @@ A process has one rank, so the functions here speak of the rank of this process.
 import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from threading import local
 
 WAIT_BYTES = 8  # two int32: the step and the peer that a collective waits for; -1 for neither
 COLLECTIVE_BYTES = 56
+WAIT_SIZE = WAIT_BYTES + COLLECTIVE_BYTES
+WAITS = 4  # collectives of a rank that are told of at once, each of a thread; a fifth thread's takes a place again
 TEXT_BYTES = 192
-SLOT_BYTES = WAIT_BYTES + COLLECTIVE_BYTES + TEXT_BYTES
+SLOT_BYTES = WAITS * WAIT_SIZE + TEXT_BYTES
 NOT_WAITING = -1
+OTHERS = -2  # the peer of a collective of the backend's own, which does not say whom it waits for
 STOPPED = "T"  # the state of a process that SIGSTOP has stopped
 
 ProgressSender = Callable[[int, int, str], None]  # called with done, total and text
@@ -27,34 +32,78 @@ def _read(memory: memoryview) -> str:
     return bytes(memory).rstrip(b"\0").decode(errors="ignore")
 
 
-class Slot:
-    """The status of one rank: a text, and the step and peer that a collective waits for.
+class Wait:
+    """What a collective of one thread waits for.
 
-    A collective stores its name in ``collective`` (as ``padded``) and what it waits for in ``waits`` ([step, peer])
-    itself, which is cheap enough to do at every wait.
+    It stores its name in ``collective`` (as ``padded``) and what it waits for in ``site`` ([step, peer]) itself, which
+    is cheap enough to do at every wait.
     """
 
     def __init__(self, memory: memoryview) -> None:
-        self.waits = memory[:WAIT_BYTES].cast("i")
-        self.collective = memory[WAIT_BYTES : WAIT_BYTES + COLLECTIVE_BYTES]
-        self._text = memory[WAIT_BYTES + COLLECTIVE_BYTES :]
-        self.set("starting")
+        self.site = memory[:WAIT_BYTES].cast("i")
+        self.collective = memory[WAIT_BYTES:]
+        self.end()
 
-    def set(self, text: str) -> None:
-        """Store a text, and that the rank is not waiting."""
-        self.waits[0] = self.waits[1] = NOT_WAITING
-        self._text[:] = padded(text, TEXT_BYTES)
+    def end(self) -> None:
+        """Store that nothing is waited for."""
+        self.site[0] = self.site[1] = NOT_WAITING
 
-    def get(self) -> str:
-        """Return the text, and the step of the collective and the peer that the rank waits for."""
-        (step, peer), text = self.waits, _read(self._text)
-        waiting = f"{_read(self.collective)} step {step}, waiting for rank {peer}"
-        return text if step == NOT_WAITING else f"{text}, {waiting}"
+    def describe(self) -> str:
+        """Return the collective, its step and the peer that it waits for; empty where it waits for nothing."""
+        step, peer = self.site
+        if step == NOT_WAITING:
+            return ""
+        name = _read(self.collective)
+        return f"{name}, waiting for other ranks" if peer == OTHERS else f"{name} step {step}, waiting for rank {peer}"
+
+    @contextmanager
+    def noted_in_errors(self, rank: int, label: bytes) -> Iterator[None]:
+        """Within the context, have errors of torch.distributed say in a note what this rank was waiting for."""
+        self.collective[:] = label
+        try:
+            yield
+        except RuntimeError as error:
+            error.add_note(f"rank {rank}: {self.describe() or _read(self.collective)}")
+            raise
+        self.end()
 
     def release(self) -> None:
         """Give up the memory, so that it can be unmapped."""
-        for memory in (self.waits, self.collective, self._text):
-            memory.release()
+        self.site.release()
+        self.collective.release()
+
+
+class Slot:
+    """The status of one rank: a text, and what collectives of its threads wait for."""
+
+    def __init__(self, memory: memoryview) -> None:
+        ends = range(0, WAITS * WAIT_SIZE, WAIT_SIZE)
+        self._waits = [Wait(memory[end : end + WAIT_SIZE]) for end in ends]
+        self._text = memory[WAITS * WAIT_SIZE :]
+        self._own, self._next = local(), count()
+        self.set("starting")
+
+    @property
+    def wait(self) -> Wait:
+        """What a collective of this thread waits for."""
+        if not hasattr(self._own, "number"):
+            self._own.number = next(self._next) % WAITS
+        return self._waits[self._own.number]
+
+    def set(self, text: str) -> None:
+        """Store a text, and that this thread is not waiting."""
+        self.wait.end()
+        self._text[:] = padded(text, TEXT_BYTES)
+
+    def get(self) -> str:
+        """Return the text, and the collectives with their steps and the peers that the rank waits for."""
+        return ", ".join(filter(None, (_read(self._text), *(wait.describe() for wait in self._waits))))
+
+    def release(self) -> None:
+        """Give up the memory, so that it can be unmapped."""
+        for wait in self._waits:
+            wait.release()
+        self._text.release()
 
 
 class Board:

@@ -1,0 +1,73 @@
+"""What a rank says that it is doing: each of its threads' collectives, and what an error in a user's own code tells."""
+
+import time
+from datetime import timedelta
+from threading import Thread
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import realcomm
+from collectives import find_algorithm
+from collectives.request import Request
+from realcomm.execution.own_collective import make_runner
+from realcomm.launching.launcher import launch
+from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, Slot, padded, private_slot
+
+
+def waiting_slot(step: int, peer: int) -> Slot:
+    slot = private_slot()
+    slot.wait.collective[:] = padded("all_reduce/ring", COLLECTIVE_BYTES)
+    slot.wait.site[0], slot.wait.site[1] = step, peer
+    return slot
+
+
+def test_a_status_names_what_each_thread_waits_for() -> None:
+    slot = waiting_slot(2, 1)
+
+    def wait_too() -> None:
+        slot.wait.collective[:] = padded("broadcast/binomial", COLLECTIVE_BYTES)
+        slot.wait.site[0], slot.wait.site[1] = 0, 3
+
+    other = Thread(target=wait_too)
+    other.start()
+    other.join()
+    assert slot.get() == (
+        "starting, all_reduce/ring step 2, waiting for rank 1, broadcast/binomial step 0, waiting for rank 3"
+    )
+    slot.set("computing")
+    assert slot.get() == "computing, broadcast/binomial step 0, waiting for rank 3"
+
+
+def test_a_collective_of_the_backend_waits_for_all_others() -> None:
+    assert waiting_slot(0, OTHERS).get() == "starting, all_reduce/ring, waiting for other ranks"
+
+
+def left_alone(rank: int, world_size: int, async_op: bool) -> list[str]:
+    """Return the notes of the error that rank 0 gets where rank 1 stays away."""
+    group = dist.new_group(list(range(world_size)), timeout=timedelta(seconds=1))
+    if rank == 1:
+        time.sleep(2.5)
+        return []
+    with pytest.raises(RuntimeError) as caught:
+        work = realcomm.all_reduce(torch.ones(10), group=group, async_op=async_op)
+        work.wait()
+    return list(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_an_error_in_a_users_own_code_says_what_the_rank_was_waiting_for(async_op: bool) -> None:
+    (note,), nothing = launch(left_alone, 2, async_op, timeout=60)
+    assert note == "rank 0: all_reduce/ring step 0, waiting for rank 1" and nothing == []
+
+
+def test_an_error_of_the_backends_own_collective_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("Timed out")
+
+    runner = make_runner(Request(find_algorithm("all_reduce/gloo"), 10), 0, 2, torch.device("cpu"))
+    monkeypatch.setattr(runner, "_call", fail)
+    with pytest.raises(RuntimeError) as caught:
+        runner.run(torch.ones(10))
+    assert caught.value.__notes__ == ["rank 0: all_reduce/gloo, waiting for other ranks"]
