@@ -13,6 +13,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
+import realcomm
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.parallelism import Parallelism
@@ -99,6 +100,14 @@ def hang_on(rank: int, world_size: int, bad: int) -> None:
     if rank == bad:
         time.sleep(600)
     _wait_for_others()
+
+
+def stay_away(rank: int, world_size: int, bad: int) -> None:
+    """Have all ranks but one wait in a collective, and that one for nobody."""
+    set_status("computing")
+    if rank == bad:
+        time.sleep(600)
+    realcomm.all_reduce(torch.ones(10))
 
 
 def leave_by_exit(rank: int, world_size: int) -> None:

@@ -180,6 +180,11 @@ def test_a_hang_ends_in_time_and_tells_what_all_were_doing():
     assert isinstance(caught.value, RunFailed)
 
 
+def test_a_hang_names_the_rank_that_the_others_wait_for():
+    with pytest.raises(TimedOut, match=r"rank 1: computing; rank 2: .* waiting for .*; the others wait for rank 1$"):
+        launch(real_workers.stay_away, 3, 1, timeout=10)
+
+
 def test_progress_begins_the_timeout_of_a_training_anew(tmp_path: Path):
     """So a night's training needs no timeout of a night, and one that hangs is found all the same."""
     for renews, said in ((True, "no progress for 60 s; rank 0: starting"), (False, "not done after 60 s; rank 0: sta")):

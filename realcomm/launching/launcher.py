@@ -261,14 +261,29 @@ class _Processes:
     def _describe_all(self) -> str:
         lines = [f"rank {rank}: {self._describe(rank)}" for rank in range(self.world_size)]
         what = "no progress for" if self.renews else "not done after"
+        awaited = self._awaited()
+        if awaited:
+            lines.append(f"the others wait for rank{'s' * (len(awaited) > 1)} {', '.join(map(str, awaited))}")
         return f"{what} {self.timeout:g} s; " + "; ".join(lines)
+
+    def _awaited(self) -> list[int]:
+        """Return the ranks that others seem to wait for: those that a signal has stopped, else those that do not wait.
+
+        None where nobody is seen to wait.
+        """
+        undecided = self._undecided()
+        stopped = [rank for rank in undecided if self._is_stopped(rank)]
+        found = stopped or [rank for rank in undecided if not self.slots[rank].is_waiting]
+        return found if len(found) < len(undecided) else []
+
+    def _is_stopped(self, rank: int) -> bool:
+        return rank < len(self.processes) and process_state(self.processes[rank].pid) == STOPPED
 
     def _describe(self, rank: int) -> str:
         """Return what a rank is doing, and whether a signal has stopped it, so that it does nothing."""
         if rank in self.done:
             return "done"
-        is_stopped = rank < len(self.processes) and process_state(self.processes[rank].pid) == STOPPED
-        return self.slots[rank].get() + (", stopped by a signal" if is_stopped else "")
+        return self.slots[rank].get() + (", stopped by a signal" if self._is_stopped(rank) else "")
 
     def end(self) -> None:
         """End all processes and close everything."""

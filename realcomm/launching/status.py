@@ -6,7 +6,7 @@ A process has one rank, so the functions here speak of the rank of this process.
 import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 from threading import local
 
@@ -80,15 +80,16 @@ class Slot:
         ends = range(0, WAITS * WAIT_SIZE, WAIT_SIZE)
         self._waits = [Wait(memory[end : end + WAIT_SIZE]) for end in ends]
         self._text = memory[WAITS * WAIT_SIZE :]
-        self._own, self._next = local(), count()
+        self._own, self._next = local(), cycle(self._waits)
         self.set("starting")
 
     @property
     def wait(self) -> Wait:
         """What a collective of this thread waits for."""
-        if not hasattr(self._own, "number"):
-            self._own.number = next(self._next) % WAITS
-        return self._waits[self._own.number]
+        if not hasattr(self._own, "wait"):
+            self._own.wait = next(self._next)
+        found: Wait = self._own.wait
+        return found
 
     def set(self, text: str) -> None:
         """Store a text, and that this thread is not waiting."""
@@ -98,6 +99,11 @@ class Slot:
     def get(self) -> str:
         """Return the text, and the collectives with their steps and the peers that the rank waits for."""
         return ", ".join(filter(None, (_read(self._text), *(wait.describe() for wait in self._waits))))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a collective of any thread waits for another rank."""
+        return any(wait.describe() for wait in self._waits)
 
     def release(self) -> None:
         """Give up the memory, so that it can be unmapped."""
