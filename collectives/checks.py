@@ -90,6 +90,18 @@ def check_text(name: str, value: object, example: str) -> str:
     return value
 
 
+def check_printable(name: str, value: str) -> str:
+    r"""Return a text that a line of a page or a terminal can show. Raise InputError for one with other letters.
+
+    >>> check_printable("title", "two\u202eracks")
+    Traceback (most recent call last):
+    collectives.errors.InputError: title is 'two\u202eracks'; give letters that can be shown on a line
+    """
+    if not value.isprintable():
+        raise InputError(f"{name} is {quote(value)}; give letters that can be shown on a line")
+    return value
+
+
 def check_path(name: str, value: object) -> Path:
     """Return the path that ``value``, a Path or a text, says. Raise InputError for anything else.
 

@@ -72,3 +72,12 @@ def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str]
     error = InputError(f"the environment variable {name} is {quote(value)}; {ways_out}")
     vars(error)["rank"] = environment.get("RANK", "0")
     return error
+
+
+def is_first_rank() -> bool:
+    """Return whether this process speaks and writes: rank 0 where a launcher has started ranks, any process elsewhere.
+
+    >>> is_first_rank()
+    True
+    """
+    return "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"

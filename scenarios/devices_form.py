@@ -13,12 +13,13 @@ from pydantic import AfterValidator, Field, model_validator
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.parallelism import Parallelism
+from collectives.quoting import make_printable
 from collectives.recipe import PRECISIONS
 from collectives.suggestions import suggest
 from collectives.workload import SHAPE, TO_TRAIN_ON, ComputePhases
 from scenarios import toml_files
 from scenarios.cluster_forms import AnyClusterForm
-from scenarios.fields import Seconds, Section, check_known
+from scenarios.fields import Seconds, Section, Title, check_known
 from scenarios.forms import ScenarioForm, Syncs, TrainingForm
 from scenarios.loader import builder_of
 from scenarios.messages import read_form
@@ -103,7 +104,7 @@ class DevicesTrainingForm(Section):
 class DevicesScenarioForm(Section):
     """A whole file as ``--devices`` reads it."""
 
-    title: str = ""
+    title: Title = ""
     cluster: AnyClusterForm = Field(description='for example [cluster] with preset = "dgx-h100"')
     training: DevicesTrainingForm = Field(description="a [training] table, what is to be predicted")
     nccl: NcclForm | None = None
@@ -168,7 +169,8 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     with builder.at("training.parallelism"):
         parallelism = Parallelism(**given)
     return SpreadTraining(
-        form.title or path.stem, path, builder.folder, cluster, training.model, own, training.batch_size,
+        form.title or make_printable(path.stem),
+        path, builder.folder, cluster, training.model, own, training.batch_size,
         training.precision, training.optimizer,
         training.samples_per_epoch or training.images or TO_TRAIN_ON.get(training.dataset), training.epochs,
         training.price_per_hour, training.loader_rate, training.input_bytes, frozenset(training.contention),

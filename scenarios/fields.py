@@ -1,10 +1,12 @@
 """What every table of a scenario file shares: strictness, and values that are read once, into what they mean."""
 
+from functools import partial
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from collectives import units
+from collectives.checks import check_printable
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.suggestions import suggest
@@ -65,6 +67,7 @@ Bandwidth = Annotated[
 Latency = Annotated[units.Latency, PlainValidator(units.Latency.parse), Field(description='for example "5 us"')]
 Seconds = Annotated[float, BeforeValidator(units.parse_latency), Field(description='for example "12 ms"')]
 Size = Annotated[int, BeforeValidator(units.parse_size), Field(ge=0, le=MOST_BYTES)]
+Title = Annotated[str, AfterValidator(partial(check_printable, "title"))]
 Count = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Algorithms = Annotated[list[Annotated[Reference, PlainValidator(_read_algorithm)]], BeforeValidator(as_list)]

@@ -16,7 +16,7 @@ from collectives.spec import find_spec
 from collectives.units import format_size
 from collectives.workload import DATASETS, FILES, MODELS, Buckets, is_file_reference
 from scenarios.cluster_forms import AnyClusterForm
-from scenarios.fields import Algorithms, Seconds, Section, Size, as_list, check_known, read_reference
+from scenarios.fields import Algorithms, Seconds, Section, Size, Title, as_list, check_known, read_reference
 from scenarios.nccl_forms import NcclForm
 from scenarios.trouble import TroubleForm
 
@@ -202,7 +202,7 @@ class TrainingForm(Section):
 class WhatIfForm(Section):
     """``[[what_if]]``: another cluster, other trouble, other settings of NCCL, or several of these."""
 
-    title: str = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
+    title: Title = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
     cluster: AnyClusterForm | None = Field(None, description="a table like [cluster]; the scenario's own unless given")
     trouble: TroubleForm | None = Field(None, description="a table like [trouble]")
     nccl: NcclForm | None = Field(None, description="a table like [nccl]; the scenario's own unless given")
@@ -220,7 +220,7 @@ class WhatIfForm(Section):
 class ScenarioForm(Section):
     """A whole file."""
 
-    title: str = Field("", min_length=1)
+    title: Title = Field("", min_length=1)
     cluster: AnyClusterForm = Field(description='for example [cluster] with preset = "this-machine"')
     collective: CollectiveForm | None = None
     training: TrainingForm | None = None

@@ -13,7 +13,7 @@ from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.elements import item_bytes
 from collectives.errors import InputError
 from collectives.input_files import check_input
-from collectives.quoting import cut
+from collectives.quoting import cut, make_printable
 from collectives.request import Request, make_request
 from collectives.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
@@ -134,7 +134,13 @@ class Builder:
         trainings = self._trainings(form.training, clusters) if form.training else ()
         trouble = self._trouble(form.trouble, cluster, "trouble")
         return Scenario(
-            form.title or self.path.stem, self.path, cluster, collective, trainings, tuple(what_ifs), trouble
+            form.title or make_printable(self.path.stem),
+            self.path,
+            cluster,
+            collective,
+            trainings,
+            tuple(what_ifs),
+            trouble,
         )
 
     def _what_if(self, form: "WhatIfForm", key: str, whole: "ScenarioForm", own: Cluster) -> WhatIf:

@@ -16,7 +16,7 @@ from collectives.parallelism import Parallelism
 from collectives.quoting import cut
 from scenarios import toml_files
 from scenarios.devices_form import DevicesScenarioForm, DevicesTrainingForm, ParallelismKeys
-from scenarios.fields import Ratio, Section, check_known
+from scenarios.fields import Ratio, Section, Title, check_known
 from scenarios.forms import ScenarioForm, TrainingForm
 from scenarios.messages import read_form
 
@@ -122,7 +122,7 @@ class PlanForm(Section):
 class PlanScenarioForm(Section):
     """A whole file as a plan reads it."""
 
-    title: str = ""
+    title: Title = ""
     training: PlanTrainingForm = Field(description="a [training] table, what is to be planned")
     plan: PlanForm = Field(default_factory=lambda: PlanForm.model_validate({}))
 

@@ -259,6 +259,7 @@ def test_what_cannot_be_kept_or_compared_is_refused_before_the_run(
 @pytest.mark.parametrize(("own", "lost_peer", "is_said"), [(1, False, True), (1, True, False), (0, False, False)])
 def test_of_torchrun_s_ranks_one_that_failed_by_itself_speaks_too(own, lost_peer, is_said, capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     error = RankFailed(own, f"rank {own} failed")
     error.lost_peer = lost_peer
     _say(error)
@@ -314,3 +315,10 @@ def test_an_end_of_input_that_nobody_awaits_is_told_and_is_no_abort(capsys):
         exit_with_a_line(app)
     said = capsys.readouterr().err
     assert ended.value.code == 1 and "EOFError: Ran out of input" in said and "Abort" not in said
+
+
+def test_a_rank_without_a_world_speaks(ringlab, monkeypatch):
+    """Only a launcher that started several ranks leaves the others silent."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert "all_reduce/ring" in ringlab("list")[1]

@@ -224,6 +224,7 @@ def test_of_torchruns_ranks_only_the_first_looks(scenario: Path, monkeypatch: py
     training = small(gradient_sync=RING, batch_size=8, checkpoints="kept")
     keep(scenario / "kept" / "ring", 10)
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert find_start(training, 2, "auto").checkpoint is find_start(training, 2, None).checkpoint is None
     monkeypatch.setenv("RANK", "0")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
-from collectives.checks import MOST_SECONDS
+from collectives.checks import MOST_SECONDS, check_printable
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records import messages as message_columns
@@ -122,6 +122,9 @@ class Trace:
     choice: str = ""  # of what NCCL does itself: its algorithm, protocol and channels
 
     def __post_init__(self) -> None:
+        check_printable("title", self.title)
+        for node in self.nodes:
+            check_printable("a node", node)
         messages, spans = cast(Any, self.messages), cast(Any, self.spans)
         self.messages = messages if isinstance(messages, Messages) else Messages.of(messages)
         self.spans = spans if isinstance(spans, Spans) else Spans.of(spans)

@@ -50,15 +50,6 @@ def ranks_started() -> int | None:
     return int(ranks) if ranks.isdecimal() else None
 
 
-def is_first_rank() -> bool:
-    """Return whether this process is the one that speaks and writes: rank 0 under torchrun, any process elsewhere.
-
-    >>> is_first_rank()
-    True
-    """
-    return os.environ.get("RANK", "0") == "0"
-
-
 def spans_nodes(timeout: float = 600.0) -> bool:
     """Return whether the ranks that torchrun or something like it has started are on more nodes than this one.
 

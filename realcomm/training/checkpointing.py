@@ -13,10 +13,11 @@ import torch.distributed as dist
 
 from collectives.checks import check_path
 from collectives.errors import InputError, RunFailed, describe_error
+from collectives.variables import is_first_rank
 from collectives.workload import Training
 from realcomm.execution.host_group import host_group
 from realcomm.launching.status import set_status
-from realcomm.launching.torchrun import is_first_rank, under_torchrun
+from realcomm.launching.torchrun import under_torchrun
 from realcomm.training.checkpoints.content import from_bytes, to_bytes
 from realcomm.training.checkpoints.folder import CheckpointFolder, check_folder, find_newest, remove_remains
 from realcomm.training.checkpoints.manifest import Checkpoint, Value, open_checkpoint

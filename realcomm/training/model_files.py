@@ -13,8 +13,9 @@ from collectives.input_files import check_input
 from collectives.programs.door import ProgramEnded, ProgramFile
 from collectives.programs.limits import Limits, read_limits
 from collectives.quoting import make_printable, quote
+from collectives.variables import is_first_rank
 from collectives.workload import Training, is_file_reference
-from realcomm.launching.torchrun import is_first_rank, is_in_group
+from realcomm.launching.torchrun import is_in_group
 
 _MODELS = "realcomm.training.models"
 

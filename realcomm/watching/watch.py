@@ -5,7 +5,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from realcomm.launching.torchrun import is_first_rank, restarts
+from collectives.variables import is_first_rank
+from realcomm.launching.torchrun import restarts
 from realcomm.training.observing import Observer
 from realcomm.watching.log_folder import LogFolder
 from realcomm.watching.log_observer import LogObserver

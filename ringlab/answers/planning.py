@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.checks import check_number
 from collectives.errors import InputError
-from collectives.quoting import quote
+from collectives.quoting import make_printable, quote
 from collectives.records.model_profile import ModelProfile, read_model_profile, shipped_model_profiles
 from collectives.suggestions import suggest
 from collectives.units import format_size
@@ -169,7 +169,9 @@ def plan(
     found = make_plan(quotes, wanted.limits, predicting.predict, interruptions)
     when = today or date.today()
     notes = _notes(rentals, prices, when, unknown, found, len(quotes))
-    answer = _answer(form.title or path.stem, path, predicting.job.model.model, wanted, found, when, notes)
+    answer = _answer(
+        form.title or make_printable(path.stem), path, predicting.job.model.model, wanted, found, when, notes
+    )
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
     return replace(answer, prices=source, prices_newest=newest, does_not_fit=tuple(too_small), interrupted=interrupted)
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from collectives.variables import is_first_rank
 from ringlab import INTERRUPTED
 from ringlab.terminal.console import make_console
 from ringlab.terminal.output import check_outputs, write_files, write_json
-from ringlab.terminal.progress import is_first_rank
 
 if TYPE_CHECKING:
     from ringlab.answers.benchmark import Benchmark

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collectives.variables import is_first_rank
 from ringlab.terminal.console import make_console
 from ringlab.terminal.loading import load_scenario
 from ringlab.terminal.options import (
@@ -25,7 +26,7 @@ from ringlab.terminal.options import (
     TraceOpt,
 )
 from ringlab.terminal.output import check_outputs, keep_broken_trace, write_answer
-from ringlab.terminal.progress import TerminalProgress, is_first_rank
+from ringlab.terminal.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from realcomm.watching.watch import Watch

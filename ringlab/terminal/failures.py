@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from collectives.quoting import make_printable
+from collectives.variables import is_first_rank
 from ringlab.terminal.output import describe_system_error, is_reader_gone
-from ringlab.terminal.progress import is_first_rank
 from ringlab.terminal.variables import check_environment
 
 MOST_LETTERS = 3000  # of a message

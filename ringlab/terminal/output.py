@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from rich.console import Console
 
+from collectives.variables import is_first_rank
 from ringlab.terminal.console import make_console, naming_standard_output
-from ringlab.terminal.progress import is_first_rank
 
 if TYPE_CHECKING:
     from ringlab.answers.record import Record

@@ -1,6 +1,5 @@
 """Progress on standard error: bars on a terminal, plain lines elsewhere, nothing from ranks other than 0."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from collectives.quoting import make_printable
+from collectives.variables import is_first_rank
 from ringlab.terminal.console import make_console
 
 if TYPE_CHECKING:
@@ -154,8 +154,3 @@ def _show(shown: _Lines | _Bar, ended: Event, late_s: float) -> None:
         shown.begin()
     while not ended.wait(shown.every_s):
         shown.look()
-
-
-def is_first_rank() -> bool:
-    """Return whether this process is the one that prints: rank 0 under torchrun, any process elsewhere."""
-    return os.environ.get("RANK", "0") == "0"

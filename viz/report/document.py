@@ -10,6 +10,7 @@ from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.input_files import read_bytes
 from collectives.output_files import write_text
+from collectives.quoting import make_printable
 from viz.file_types import check_file
 from viz.report.tables import collectives_table, training_tables, what_if_table
 
@@ -25,6 +26,7 @@ _KINDS = {
         "algorithm's in the same case.",
     ),
 }
+SPACES = "\n\t\xa0\u2009\u202f"  # that are not printable by themselves, and harmless
 _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
 
 
@@ -105,10 +107,18 @@ def _environment() -> "Environment":
     return Environment(
         loader=PackageLoader("viz.report", ""),
         autoescape=True,
+        finalize=_show,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _show(value: object) -> object:
+    """Return what a page shows of a value: text without letters that would turn or hide what follows."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return make_printable(value, keep=SPACES, most=len(value))
 
 
 def _content(answer: object, headline: str) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""Letters that turn or hide what follows: refused in titles, and shown by their names on pages."""
+
+from pathlib import Path
+
+import pytest
+
+from collectives.errors import InputError
+from collectives.records.trace import Trace
+from ringlab.scenario import load
+
+TURNED = "a\u202e\x1b[31mb"
+
+
+def written(folder: Path, name: str, title: str = "") -> Path:
+    file = folder / name
+    plain = load("star8").path.read_text().replace('title = "Eight hosts on a 10 Gbit/s switch"', "")
+    file.write_text(f"{title}{plain}")
+    return file
+
+
+@pytest.mark.parametrize("key", ["title", "what_if.0.title"])
+def test_a_title_is_letters_that_can_be_shown(key: str, tmp_path: Path) -> None:
+    head = 'title = "a\\u202eb"\n' if key == "title" else ""
+    file = written(tmp_path, "s.toml", head)
+    if not head:
+        more = '[[what_if]]\ntitle = "a\\u202eb"\ntrouble.rank = [{ rank = 0, slowdown = 2 }]\n'
+        file.write_text(f"{file.read_text()}\n{more}")
+    with pytest.raises(InputError, match=r"s\.toml: .*title is 'a\\u202eb'; give letters that can be shown"):
+        load(str(file))
+
+
+def test_a_trace_has_a_title_and_nodes_that_can_be_shown() -> None:
+    for given in ({"title": TURNED}, {"title": "a", "nodes": [TURNED]}):
+        with pytest.raises(InputError, match="give letters that can be shown on a line"):
+            Trace(**{"kind": "predicted", "world_size": 1, "elapsed": 1.0, **given})  # type: ignore[arg-type]
+
+
+def test_pages_show_what_a_files_name_hides(tmp_path: Path) -> None:
+    scenario = load(str(written(tmp_path, f"{TURNED}.toml")))
+    assert scenario.title == "a\\u202e\\x1b[31mb"
+    scenario.write_report(scenario.predict(), tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert TURNED not in page and "\u202e" not in page and "\x1b" not in page and "a\\u202e" in page
