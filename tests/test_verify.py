@@ -21,6 +21,7 @@ from collectives import (
     send,
     verify,
 )
+from collectives.errors import TooLarge
 from collectives.proof.completion import completion_order
 from collectives.schedule.build import build_schedule
 from ringlab.answers.proofs import prove
@@ -153,6 +154,16 @@ def test_steps_complete_once_each_and_in_order(name: str, p: int) -> None:
     for rank, programs in enumerate(schedule.programs):
         for channel, program in enumerate(programs):
             assert [step for who, on, step in done if (who, on) == (rank, channel)] == list(range(len(program)))
+
+
+def test_more_chunks_than_can_be_followed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that declares a billion is refused at once, and larger worlds than fit are left out."""
+    with pytest.raises(TooLarge, match=r"world size 2: all ranks have 2,000,000,000 chunks together, .* declare fewer"):
+        prove(declared("all_reduce", lambda rank, p: iter(()), chunks=10**9), [2])
+    monkeypatch.setattr("collectives.proof.verifier.MOST_FOLLOWED", 20)
+    found = prove(find_algorithm("all_reduce/ring"), [2, 4, 5])
+    assert [report.world_size for report in found.reports] == [2, 4]
+    assert "too many to be followed" in found.undefined[5]
 
 
 def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from operator import and_, or_
 
 from collectives.declaration import Algorithm
-from collectives.errors import ProgramError
+from collectives.errors import ProgramError, TooLarge
 from collectives.proof.completion import completion_order
 from collectives.proof.missing import Landing, explain_missing, explain_other, name_ranks
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
+from collectives.schedule.size_check import allowed, ways_out
 from collectives.spec import Contents, Contributors
 from collectives.step import Kind, Operation
 
+MOST_FOLLOWED = 20_000_000  # chunks of all ranks: half a gigabyte
 SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
 
 
@@ -40,7 +42,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     """Prove that every rank ends with what the spec says, each contribution counted once, without deadlock.
 
     Raises ProgramError that names the rank, step, chunk and peer where it goes wrong, and InputError for an algorithm
-    that is not there or a root that is no rank.
+    that is not there, a root that is no rank, or chunks that are too many to be followed one by one.
 
     >>> verify("all_reduce/ring", world_size=4).messages
     24
@@ -55,10 +57,21 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     return ProofReport(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports)
 
 
+def _check_followed(schedule: Schedule) -> None:
+    """Raise TooLarge for more chunks of all ranks, scratch among them, than there is memory for."""
+    number, most = schedule.world_size * schedule.total, allowed(MOST_FOLLOWED)
+    if number > most:
+        raise TooLarge(
+            f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many "
+            f"to be followed one by one; up to {most:,} will do; declare fewer, or {ways_out(number, most)}"
+        )
+
+
 class SymbolicRun:
     """The contributors and origins of every rank's chunks, while the steps complete one after the other."""
 
     def __init__(self, schedule: Schedule) -> None:
+        _check_followed(schedule)
         self.schedule = schedule
         self.spec = schedule.algorithm.spec
         self.match = schedule.match.tolist()

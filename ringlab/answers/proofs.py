@@ -10,7 +10,7 @@ from collectives.catalogue import find_algorithm, library, load_file
 from collectives.checks import check_text, check_whole_number
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
-from collectives.errors import InputError, Undefined
+from collectives.errors import InputError, TooLarge, Undefined
 from collectives.proof.verifier import ProofReport, verify
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.ranges import parse_world_sizes
@@ -154,7 +154,8 @@ def prove(
 ) -> Verdict:
     """Prove the algorithm at each world size, for several roots where it has one; stop at the first failure.
 
-    ``on_proved`` is called with the sum of the world sizes that are done. An interrupt ends it where some are.
+    ``on_proved`` is called with the sum of the world sizes that are done. An interrupt ends it where some are. Raises
+    TooLarge where the first world size has too many chunks; larger ones that have are left out.
 
     What fails with one rank is told of the next world size if it fails there too, where there is more to see;
     not where it took too long, as it would again.
@@ -168,7 +169,9 @@ def prove(
         for root in roots_to_try(algorithm, world_size):
             try:
                 found.append(verify(algorithm, world_size, root))
-            except Undefined as why:
+            except (Undefined, TooLarge) as why:
+                if isinstance(why, TooLarge) and not reports:
+                    raise
                 undefined[world_size] = str(why)
                 break
             except KeyboardInterrupt:
