@@ -114,7 +114,10 @@ def _find_device(name: str) -> torch.device:
         raise InputError(f"device {quote(name)} is not known; give cpu, cuda or cuda:1")
     if name != "cpu" and not torch.cuda.is_available():
         raise InputError(f"device {quote(name)}: torch sees no GPU here; give cpu, or profile on the machine with it")
-    return torch.device(name)
+    device = torch.device(name)
+    if device.index is not None:
+        torch.cuda.set_device(device)  # on whose stream events are recorded
+    return device
 
 
 def _mark_of(device: torch.device) -> Mark:

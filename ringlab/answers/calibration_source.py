@@ -1,6 +1,5 @@
 """Which calibration a scenario needs, and where it comes from; ``CalibrationAnswer``."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,13 +81,15 @@ def calibration_to_choose(
 ) -> Calibration | None:
     """Return what resolving ``auto`` needs before a run: nothing where no algorithm is ``auto``.
 
-    The processes of ``torchrun`` do not calibrate: they would do it beside each other. Raises InputError.
+    Ranks that a launcher has started do not calibrate: they would do it beside each other. Raises InputError.
     """
+    from realcomm.launching.torchrun import ranks_started  # predictions do without what launches ranks
+
     comparison, trainings = scenario.collective, predictable(scenario.trainings)
     algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
     if not any(algorithm is not None and algorithm.is_auto for algorithm in algorithms):
         return None
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if ranks_started() is not None:
         return find_calibration(scenario, source, backend)
     return find_or_calibrate(scenario, source, backend=backend, timeout=timeout, progress=progress)
 

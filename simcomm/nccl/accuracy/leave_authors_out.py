@@ -5,29 +5,49 @@ moves by a point for any change. ``python -m simcomm.nccl.accuracy.leave_authors
 draws, also after three known rows, in about a minute.
 """
 
+import csv
+import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from math import inf
 
 import numpy as np
 
+from collectives.input_files import read_text
 from simcomm.nccl.accuracy.calibration_gain import measure_gains
 from simcomm.nccl.accuracy.compare import compare_series, judged_series
 from simcomm.nccl.accuracy.predictors import model_predictor
 from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
-from simcomm.nccl.descriptions import System, read_systems
+from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.fit import Observations, fit_parameters, observe_tables
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.tables import Table, read_tables
 
+PAGE = re.compile(r"https://github\.com/[^/]+/[^/]+(/(issues|pull|discussions)/\d+)?")
 PARTS = 4
 DRAWS = (1, 2, 3)
 KNOWN = (4096.0, 4194304.0, inf)  # bytes of the rows that are known, inf: the largest
 
 
+@cache
+def read_pages() -> dict[str, str]:
+    """Return the page that each system was published on: a repository of GitHub, or an issue in one."""
+    rows = csv.DictReader(read_text(OWN_DATA / "systems.csv").splitlines())
+    return {row["slug"]: found[0] for row in rows if (found := PAGE.match(row["source"]))}
+
+
 def author_of(system: System) -> str:
-    """Return what systems of one author share: the word for their hosts; else a system is its author's only one."""
-    return system.cluster or system.slug
+    """Return what systems of one author share: the page that they are on, or the word for their hosts.
+
+    Else a system is its author's only one.
+
+    >>> systems = read_systems()
+    >>> author_of(systems["a100_40g_1x8_p4d_issue527"]) == author_of(systems["a100_40g_4x8_p4d_issue527"])
+    True
+    """
+    return read_pages().get(system.slug) or system.cluster or system.slug
 
 
 def draw_authors(systems: Sequence[System], seed: int) -> list[set[str]]:
@@ -58,7 +78,8 @@ def main() -> None:
     systems = read_systems()
     tables = read_tables(systems)
     observed = observe_tables(systems, tables)
-    lonely = {slug: table for slug, table in tables.items() if systems[slug].cluster is None}
+    numbers = Counter(map(author_of, systems.values()))
+    lonely = {slug: table for slug, table in tables.items() if numbers[author_of(systems[slug])] == 1}
     for seed in DRAWS:
         fitted = refit_without_authors(observed, seed)
         scores = score_classes(compare_series(judged_series(systems, tables), model_predictor(fitted), {}))
