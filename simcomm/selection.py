@@ -261,7 +261,7 @@ def by_world_size(
     for world_size in sorted(set(world_sizes), reverse=True):
         request = make_request(auto(collective), world_size, nbytes, dtype=dtype)
         estimator = make_estimator(request, cluster.on_first(world_size), calibration, equal_chunks=True)
-        if estimator.star is not None and not cluster.is_here:
+        if estimator.star is not None:
             cluster = replace(cluster, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
         yield estimator
 

@@ -246,7 +246,7 @@ def test_of_a_run_with_many_messages_or_none_known_nothing_is_said(monkeypatch: 
 
 
 def test_a_title_is_shown_on_one_line(capsys):
-    answer = load("star8", 'title="a\\nb\\tc"', "cluster.hosts=1").predict()
+    answer = replace(load("star8", "cluster.hosts=1").predict(), title="a\nb\tc")
     show_scenario_answer(answer, PlainConsole(width=100))
     shown = capsys.readouterr().out
     assert shown.startswith("a\\nb\\tc\n")

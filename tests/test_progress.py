@@ -187,7 +187,7 @@ def test_a_long_prediction_tells_of_all_its_messages_and_begins_with_the_fewest(
 
 
 def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypatch, tmp_path):
-    file, plain = tmp_path / "auto.toml", prediction.count_work
+    file, plain = tmp_path / "auto.toml", prediction_rows.count_work
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
     def count_work(asked, model, engine, trouble):
@@ -207,8 +207,8 @@ def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypa
 def test_the_messages_that_are_counted_of_a_training_are_simulated(
     buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), []
-    star = as_emulated(star) if is_emulated else star
+    plain_star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), list[int]()
+    star = as_emulated(plain_star) if is_emulated else plain_star
     training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.01), buckets=buckets)
 
     def collective(model, request, options):

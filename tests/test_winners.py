@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 import simcomm
 from collectives import InputError
-from ringlab.answers.winner_maps import doublings, winners
+from ringlab.answers.winner_maps import winners
 from ringlab.cli import app
 from ringlab.terminal.winners_table import show_winners
+from simcomm.cluster.cluster import doublings
 from simcomm.selection import choose, winner_map
 from viz.winners import Winners, draw_winners, shade_by_gain, winner_colours
 

@@ -168,16 +168,5 @@ def _describe_sent(syncs: dict[str, Algorithm], cluster: Cluster, where: str) ->
         shares[name] = int(schedule.elements_sent(schedule.chunks).max(initial=0)) / schedule.chunks
     return (
         f"of {cluster.world_size} ranks {where} the busiest sends {shares['naive']:.3g} times the buffer (naive) or "
-        f"{shares['ring']:.3g} times (ring){_describe_links(cluster)}"
+        f"{shares['ring']:.3g} times (ring){cluster.describe_links()}"
     )
-
-
-def _describe_links(cluster: Cluster) -> str:
-    """Return what the ranks' messages share, where that is one memory or nothing next to a host."""
-    if cluster.is_here:
-        return ", and both directions share one memory"
-    graph, hosts = cluster.graph, cluster.hosts
-    alone = len(set(hosts)) == len(hosts) and all(graph.out_degree(host) == 1 for host in hosts)
-    if alone and not any(after in set(hosts) for host in hosts for after in graph.successors(host)):
-        return ", and every rank has a link of its own"
-    return ""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from collectives.declaration import NCCL
 from collectives.errors import InputError
@@ -31,7 +31,7 @@ from simcomm.parallelism.fabric import Fabric, NcclFabric, SimulatedFabric
 from simcomm.parallelism.step import StepModel, StepPrediction
 
 if TYPE_CHECKING:
-    from simcomm.nccl.descriptions import System
+    from simcomm.nccl.clusters import NcclCluster
 
 COVERAGE = 0.8
 ALIASES = {
@@ -207,27 +207,27 @@ def _read_with(scenario: str | Path, overrides: Sequence[str], key: str | None, 
 def _read_joined(scenario: str | Path, overrides: Sequence[str], link: str) -> SpreadTraining:
     """Return the scenario's training on GPUs that are joined by another link. Raise InputError where no GPUs are."""
     found = read_spread_training(scenario, overrides)
-    if not _is_nccl(found):
+    cluster = _nccl_cluster(found)
+    if cluster is None:
         raise InputError(
             f"--what-if link={link}: {found.cluster.title} has no GPUs of a host to join; give bandwidths, as "
             "link=1,10Gbit/s"
         )
     from simcomm.cluster.presets import machine_entries
-    from simcomm.nccl.clusters import NcclCluster
 
-    assert isinstance(found.cluster, NcclCluster)
-    if link == "nvlink" and found.cluster.system.link == "pcie":
+    if link == "nvlink" and cluster.system.link == "pcie":
         raise InputError(
             f'--what-if link=nvlink: {found.cluster.title} joins its GPUs by PCIe (link = "pcie"); there are pcie and '
             "host"
         )
-    table = "description" if found.cluster.system.preset in machine_entries() else "system"
+    table = "description" if cluster.system.preset in machine_entries() else "system"
     return read_spread_training(scenario, (*overrides, *(f"cluster.{table}.{change}" for change in LINKS[link])))
 
 
-def _is_nccl(spread: SpreadTraining) -> bool:
+def _nccl_cluster(spread: SpreadTraining) -> "NcclCluster | None":
+    """Return the training's cluster, if NCCL joins it."""
     transport = spread.cluster.transport
-    return transport is not None and transport.name == NCCL
+    return cast("NcclCluster", spread.cluster) if transport is not None and transport.name == NCCL else None
 
 
 def _case(
@@ -308,11 +308,11 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
 
     Raise InputError where no times of computing are known.
     """
-    is_nccl = _is_nccl(spread)
-    gpu = _gpu_of(spread) if is_nccl else None
+    cluster = _nccl_cluster(spread)
+    gpu = None if cluster is None else _gpu_of(cluster)
     profile = _find_profile(spread)
     compute = _compute(spread, profile, gpu, stated_batch)
-    if not is_nccl:
+    if cluster is None:
         return StepModel(
             compute,
             lambda count: _simulated(spread, count),
@@ -329,33 +329,29 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
         if "memory_bandwidth" in figures:
             bandwidth = float(figures["memory_bandwidth"].value.split()[0]) * 1e9
     return StepModel(
-        compute, lambda count: _of_nccl(spread, count), memory=memory, device=gpu or "a device",
+        compute, lambda count: _of_nccl(spread, cluster, count), memory=memory, device=gpu or "a device",
         loader_rate=spread.loader_rate or 0.0, memory_bandwidth=bandwidth, input_bytes=spread.input_bytes,
         optimizer=spread.optimizer, precision=spread.precision, variable_batches=spread.variable_batches,
-        cores=_cores(spread),
+        cores=_cores(cluster),
     )  # fmt: skip
 
 
-def _cores(spread: SpreadTraining) -> int:
+def _cores(cluster: "NcclCluster") -> int:
     """Return the cores of a host of a NCCL cluster: of a machine of the catalogue also those of GPUs not used."""
     from simcomm.cluster.presets import machine_entries
-    from simcomm.nccl.clusters import NcclCluster
     from simcomm.nccl.machines import gpus_of_host
     from simcomm.scaling.descriptions import CORES
 
-    assert isinstance(spread.cluster, NcclCluster)
-    system = spread.cluster.system
+    system = cluster.system
     return CORES * (gpus_of_host(system.preset) if system.preset in machine_entries() else system.gpus)
 
 
-def _gpu_of(spread: SpreadTraining) -> str | None:
+def _gpu_of(cluster: "NcclCluster") -> str | None:
     """Return the name of a NCCL cluster's GPU in the catalogue, with its memory where a preset says it."""
     from simcomm.cluster.hardware_parts import parts
     from simcomm.cluster.presets import machine_entries
-    from simcomm.nccl.clusters import NcclCluster
 
-    assert isinstance(spread.cluster, NcclCluster)
-    system = spread.cluster.system
+    system = cluster.system
     name = str(machine_entries()[system.preset]["gpu"]) if system.preset in machine_entries() else system.gpu.name
     return name if name in parts("GPU") else None
 
@@ -447,26 +443,16 @@ def _simulated(spread: SpreadTraining, count: int) -> Fabric:
     return SimulatedFabric(cluster, spread.algorithm)
 
 
-def _of_nccl(spread: SpreadTraining, count: int) -> Fabric:
-    from simcomm.nccl.clusters import NcclCluster
-
-    assert isinstance(spread.cluster, NcclCluster)
-    system = spread.cluster.system
+def _of_nccl(spread: SpreadTraining, cluster: "NcclCluster", count: int) -> NcclFabric:
+    """Return what joins so many GPUs of a NCCL cluster, with what shares a host's links. Raise InputError."""
+    system = cluster.system
     if count <= system.gpus:
-        return _joined(spread, replace(system, nodes=1, gpus=count))
+        return NcclFabric(replace(system, nodes=1, gpus=count), cluster.settings, spread.contention)
     if count % system.gpus:
         raise InputError(f"{count} devices do not fill hosts of {system.gpus}; give a multiple of {system.gpus}")
     nodes = count // system.gpus
     if nodes > system.nodes and (system.net is None or not system.nic):
         raise InputError(
-            f"{spread.cluster.title} has {system.ranks} devices and no network is known; for {count} set cluster.nodes"
+            f"{cluster.title} has {system.ranks} devices and no network is known; for {count} set cluster.nodes"
         )
-    return _joined(spread, replace(system, nodes=nodes))
-
-
-def _joined(spread: SpreadTraining, system: "System") -> NcclFabric:
-    """Return what joins the GPUs of a system, with what shares a host's links."""
-    from simcomm.nccl.clusters import NcclCluster
-
-    assert isinstance(spread.cluster, NcclCluster)
-    return NcclFabric(system, spread.cluster.settings, spread.contention)
+    return NcclFabric(replace(system, nodes=nodes), cluster.settings, spread.contention)

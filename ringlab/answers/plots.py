@@ -18,10 +18,9 @@ from ringlab.answers.prediction import predict
 from ringlab.answers.prediction_rows import Work, count_work
 from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.answers.winner_maps import doublings
 from ringlab.answers.workload import predictable, resolve_training
 from scenarios import Scenario
-from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.cluster.paths import keeping_paths
 from simcomm.engine_choice import FEW, machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
@@ -131,10 +130,10 @@ def scaling_curves(
     trainings, whole = predictable(scenario.trainings), scenario.cluster
     if not trainings:
         raise InputError(f"{scenario.path}: there is no training in it whose scaling could be predicted")
-    if whole.is_here:
-        raise InputError(f"{scenario.path}: this machine is calibrated for all of its {whole.world_size} ranks alone")
-    world_sizes = doublings(whole.world_size)
-    firsts = [whole.on_first(ranks) for ranks in world_sizes]
+    try:
+        firsts = [whole.on_first(ranks) for ranks in doublings(whole.world_size)]
+    except InputError as error:
+        raise InputError(f"{scenario.path}: {error}") from error
     points, refused = _points(trainings, firsts, calibration)
     if not any(points):
         raise refused[0]

@@ -37,8 +37,8 @@ class RunAnswer(ScenarioAnswer[Number]):
 
     kind: ClassVar[str] = "measurement"
 
-    is_here: bool = True  # whether the scenario's cluster is this machine
-    is_emulated: bool = False  # whether its network was built on this machine for the run
+    place: str = "this machine"  # where the figures are from
+    emulated: bool | None = None  # of another cluster than this machine: whether its network was built here
     traces: tuple[Trace, ...] = field(default=(), compare=False)
 
     @property
@@ -46,18 +46,11 @@ class RunAnswer(ScenarioAnswer[Number]):
         """The trace of the last algorithm at the largest size, else of the last training."""
         return self.traces[-1] if self.traces else None
 
-    @property
-    def place(self) -> str:
-        """Where the figures are from: this machine, whatever the scenario's cluster is, unless that is emulated."""
-        if self.is_emulated:
-            return f"{self.cluster}, emulated"
-        return self.cluster if self.is_here else "this machine"
-
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
-        del found["what_if"]  # is predicted only
-        if not self.is_here:
-            found["emulated"] = self.is_emulated
+        del found["what_if"], found["place"]  # what-ifs are predicted only
+        if self.emulated is None:
+            del found["emulated"]
         return found
 
 
@@ -150,6 +143,8 @@ def make_run_answer(
     """Return the answer about a scenario from the traces of its collectives and trainings."""
     from realcomm.launching.torchrun import spans_nodes
 
+    cluster = scenario.cluster
+    place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
     measured = [training_figures(trace, job) for trace, job in zip(training_traces, trainings, strict=True)]
     answer = RunAnswer(
         title=scenario.title,
@@ -157,8 +152,8 @@ def make_run_answer(
         cluster=scenario.cluster.title,
         collectives=tuple(collective_figures(trace) for trace in collectives),
         training=tuple(measured),
-        is_here=scenario.cluster.is_here or spans_nodes(),
-        is_emulated=scenario.cluster.is_emulated,
+        place=place,
+        emulated=emulated,
         traces=_of_the_largest(collectives or training_traces[-1:]),
     )
     return replace(answer, **conclude(answer, scenario)._asdict())

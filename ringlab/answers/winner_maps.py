@@ -111,23 +111,12 @@ def winners(
 
 
 def _world_sizes(cluster: Cluster, ranks: str | None) -> list[int]:
-    usual = [cluster.world_size] if cluster.is_here else doublings(cluster.world_size)
-    world_sizes = usual if ranks is None else parse_world_sizes(ranks, "--ranks", MOST_RANKS)
-    if cluster.is_here and world_sizes != usual:
-        raise InputError(f"--ranks {ranks}: this machine is calibrated for all of its {cluster.world_size} ranks alone")
+    world_sizes = cluster.world_sizes() if ranks is None else parse_world_sizes(ranks, "--ranks", MOST_RANKS)
     if world_sizes[-1] > cluster.world_size:
         raise InputError(f"--ranks {ranks}: {world_sizes[-1]} do not fit: {cluster.title} holds {cluster.world_size}")
+    for world_size in world_sizes:
+        cluster.on_first(world_size)
     return world_sizes
-
-
-def doublings(most: int) -> list[int]:
-    """Return powers of two up to ``most``, a number halfway between each two of them, and ``most``.
-
-    >>> doublings(10)
-    [2, 3, 4, 6, 8, 10]
-    """
-    powers = [1 << bit for bit in range(1, most.bit_length())]
-    return sorted({p for power in powers for p in (power, power * 3 // 2) if p <= most} | {most})
 
 
 def _cell(world_size: int, nbytes: int, choice: Choice) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from ringlab.jobs.options import RESTARTS
 from scenarios import Scenario
-from simcomm.cluster.cluster import Cluster
 
 WAIT_S = 900  # how long a node waits for the others, which may have to fetch an image of many gigabytes
 MOST_PORT = 65535
@@ -116,7 +115,7 @@ def _lay_out(scenario: Scenario, nodes: int | None, ranks_per_node: int | None) 
         if value is not None:
             check_whole_number(name, value, at_least=1)
     if nodes is None and ranks_per_node is None:
-        on_each = {*Counter(_machines(cluster)).values()}
+        on_each = {*Counter(cluster.machines()).values()}
         if len(on_each) > 1:
             raise InputError(f"{cluster.title} has unequal numbers of ranks on its hosts; give --gpus-per-node")
         (ranks_per_node,) = on_each
@@ -129,13 +128,6 @@ def _lay_out(scenario: Scenario, nodes: int | None, ranks_per_node: int | None) 
             f"{nodes * ranks_per_node}; change --nodes, --gpus-per-node or the scenario"
         )
     return nodes, ranks_per_node
-
-
-def _machines(cluster: Cluster) -> list[object]:
-    """Return the machine of each rank: of a GPU the one that it is in, else its host."""
-    if cluster.is_here:
-        return [0] * cluster.world_size
-    return [cluster.graph.nodes[host].get("machine", host) for host in cluster.hosts]
 
 
 def check_port(port: int) -> int:

@@ -24,7 +24,26 @@ class ThisMachine(Cluster):
     """Processes of this machine, joined by its memory."""
 
     time_model = "measured"
-    is_here = True
+    is_here, is_built = True, None
+
+    @property
+    def place_of_run(self) -> str:
+        return self.title
+
+    def machines(self) -> list[object]:
+        return [self.title] * self.world_size
+
+    def describe_links(self) -> str:
+        return ", and both directions share one memory"
+
+    def world_sizes(self) -> list[int]:
+        return [self.world_size]
+
+    def on_first(self, world_size: int) -> Cluster:
+        """Return the cluster for all of its ranks, for which alone it is calibrated. Raise InputError for fewer."""
+        if world_size != self.world_size:
+            raise InputError(f"this machine is calibrated for all of its {self.world_size} ranks alone")
+        return self
 
     @property
     def local_ranks(self) -> int:
@@ -39,7 +58,11 @@ class EmulatedCluster(Cluster):
     """Processes of this machine on a network that is built for them as the graph says."""
 
     time_model = "emulated"
-    is_emulated = True
+    is_built = True
+
+    @property
+    def place_of_run(self) -> str:
+        return f"{self.title}, emulated"
 
     @property
     def local_ranks(self) -> int:
@@ -106,12 +129,12 @@ def _rate(messages: int, seconds_per_byte: float) -> float:
 
 
 def hop_calibration(cluster: Cluster, calibration: Calibration | None) -> Calibration | None:
-    """Return the calibration whose hops time what runs on the cluster, if that is this machine; else None.
+    """Return the calibration whose hops time what runs on this machine; None where it has a transport already.
 
     Without ``calibration`` the cached one is taken. Raises InputError where there is none, or it is of other ranks.
     """
     check_calibration(calibration)
-    if not cluster.is_here or cluster.transport is not None:
+    if cluster.transport is not None:
         return None
     calibration = calibration or cached_calibration(cluster.world_size)
     with_calibration(cluster, calibration)

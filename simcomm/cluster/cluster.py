@@ -35,7 +35,7 @@ class Cluster:
 
     time_model: ClassVar[str] = "network"  # of ``simcomm.time_models``: what finds times here
     is_here: ClassVar[bool] = False  # the ranks are processes of this machine
-    is_emulated: ClassVar[bool] = False  # they are too, on a network that is built for them as the graph says
+    is_built: ClassVar[bool | None] = False  # whether its network is built where it is run; None: it is this machine
 
     title: str
     graph: "nx.DiGraph[str]"
@@ -66,6 +66,23 @@ class Cluster:
         return 1
 
     @property
+    def place_of_run(self) -> str:
+        """Where figures are from that are measured on this machine."""
+        return "this machine"
+
+    def machines(self) -> list[object]:
+        """Return the machine of each rank: of a GPU the one that it is in, else its host."""
+        return [self.graph.nodes[host].get("machine", host) for host in self.hosts]
+
+    def describe_links(self) -> str:
+        """Return what the ranks' messages share, where that is nothing next to a host: the end of a sentence."""
+        hosts = set(self.hosts)
+        alone = len(hosts) == self.world_size and all(self.graph.out_degree(host) == 1 for host in hosts)
+        if alone and not any(after in hosts for host in hosts for after in self.graph.successors(host)):
+            return ", and every rank has a link of its own"
+        return ""
+
+    @property
     def calibration_ranks(self) -> int:
         """With how many ranks this machine is to be measured for this cluster."""
         return BORROWED_RANKS
@@ -74,6 +91,10 @@ class Cluster:
         """Return what finds the routes between the nodes. Raise InputError where the policy cannot work here."""
         return self.routing(self.graph)
 
+    def world_sizes(self) -> list[int]:
+        """Return the numbers of ranks to look at: powers of two, those halfway between two of them, and all."""
+        return doublings(self.world_size)
+
     def on_first(self, world_size: int) -> "Cluster":
         """Return this network with one rank on each of its first hosts. Raise InputError for none or too many."""
         if not 1 <= check_whole_number("world_size", world_size, at_least=0) <= len(self.hosts):
@@ -81,6 +102,16 @@ class Cluster:
                 f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, and each holds one rank"
             )
         return replace(self, hosts=self.hosts[:world_size])
+
+
+def doublings(most: int) -> list[int]:
+    """Return powers of two up to ``most``, a number halfway between each two of them, and ``most``.
+
+    >>> doublings(10)
+    [2, 3, 4, 6, 8, 10]
+    """
+    powers = [1 << bit for bit in range(1, most.bit_length())]
+    return sorted({p for power in powers for p in (power, power * 3 // 2) if p <= most} | {most})
 
 
 def with_usable_bandwidths(cluster: Cluster) -> Cluster:
