@@ -44,6 +44,22 @@ def test_a_collective_of_the_backend_waits_for_all_others() -> None:
     assert waiting_slot(0, OTHERS).get() == "starting, all_reduce/ring, waiting for other ranks"
 
 
+def left_alone_in_a_group(rank: int, world_size: int) -> list[str]:
+    """Return the notes of the error that rank 1 gets in a group with rank 2, which stays away."""
+    group = dist.new_group([1, 2], timeout=timedelta(seconds=1))
+    if rank != 1:
+        time.sleep(2.5)
+        return []
+    with pytest.raises(RuntimeError) as caught:
+        realcomm.all_reduce(torch.ones(10), group=group)
+    return list(caught.value.__notes__)
+
+
+def test_ranks_of_a_group_are_named_as_in_the_world() -> None:
+    _, (note,), _ = launch(left_alone_in_a_group, 3, timeout=60)
+    assert note == "rank 1: all_reduce/ring step 0, waiting for rank 2"
+
+
 def left_alone(rank: int, world_size: int, async_op: bool) -> list[str]:
     """Return the notes of the error that rank 0 gets where rank 1 stays away."""
     group = dist.new_group(list(range(world_size)), timeout=timedelta(seconds=1))

@@ -109,6 +109,7 @@ class Executor:
         self._builder = PipelineBuilder[torch.Tensor](request, rank, world_size, self._allocate, grouped)
         whole_group = group or dist.group.WORLD
         assert whole_group is not None
+        self._world_ranks = dist.get_process_group_ranks(whole_group)  # by which messages name ranks
         self._groups: tuple[GroupReference, ...] = (refer(whole_group),)  # one a channel where messages are grouped
         if grouped:
             communicators = make_communicators(whole_group, len(self._builder.programs), self._device)
@@ -141,7 +142,7 @@ class Executor:
         if self._is_watched and recorder is not None:
             tell_by(EXECUTION, recorder.account)
         wait = own_slot().wait
-        with wait.noted_in_errors(self.rank, self._label):
+        with wait.noted_in_errors(self._world_ranks[self.rank], self._label):
             for step in self._pipeline.first:
                 self._post(step, recorder)
             for step in self._pipeline.steps:
@@ -224,14 +225,14 @@ class Executor:
         """Wait for a step's messages, writing each when it has come, and do the writes that had to wait for all."""
         waits[0] = step.step.number
         for message in step.step.receives:
-            waits[1] = message.peer
+            waits[1] = self._world_ranks[message.peer]
             message.work.wait()
             if recorder is not None:
                 recorder.add_message(step.channel, message)
             if message.write is not None:
                 self._write(message.write, step, recorder)
         for message in step.due_sends:
-            waits[1] = message.peer
+            waits[1] = self._world_ranks[message.peer]
             message.work.wait()
             if recorder is not None:
                 recorder.add_message(step.channel, message)

@@ -76,12 +76,12 @@ class Wait:
 class Slot:
     """The status of one rank: a text, and what collectives of its threads wait for."""
 
-    def __init__(self, memory: memoryview) -> None:
+    def __init__(self, memory: memoryview, text: str = "starting") -> None:
         ends = range(0, WAITS * WAIT_SIZE, WAIT_SIZE)
         self._waits = [Wait(memory[end : end + WAIT_SIZE]) for end in ends]
         self._text = memory[WAITS * WAIT_SIZE :]
         self._own, self._next = local(), cycle(self._waits)
-        self.set("starting")
+        self.set(text)
 
     @property
     def wait(self) -> Wait:
@@ -147,13 +147,13 @@ def process_state(pid: int | None) -> str:
         return ""
 
 
-def private_slot() -> Slot:
+def private_slot(text: str = "starting") -> Slot:
     """Return a slot that only this process sees."""
-    return Slot(memoryview(bytearray(SLOT_BYTES)))
+    return Slot(memoryview(bytearray(SLOT_BYTES)), text)
 
 
 class _Current:
-    slot: Slot = private_slot()
+    slot: Slot = private_slot("")  # of a user's own process, which says nothing else
     send_progress: ProgressSender | None = None
 
 
