@@ -169,13 +169,26 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     with builder.at("training.parallelism"):
         parallelism = Parallelism(**given)
     return SpreadTraining(
-        form.title or make_printable(path.stem),
-        path, builder.folder, cluster, training.model, own, training.batch_size,
-        training.precision, training.optimizer,
-        training.samples_per_epoch or training.images or TO_TRAIN_ON.get(training.dataset), training.epochs,
-        training.price_per_hour, training.loader_rate, training.input_bytes, frozenset(training.contention),
-        training.variable_batches, algorithm, parallelism, training.compute,
-    )  # fmt: skip
+        title=form.title or make_printable(path.stem),
+        path=path,
+        folder=builder.folder,
+        cluster=cluster,
+        model=training.model,
+        shape=own,
+        batch_size=training.batch_size,
+        precision=training.precision,
+        optimizer=training.optimizer,
+        samples_per_epoch=training.samples_per_epoch or training.images or TO_TRAIN_ON.get(training.dataset),
+        epochs=training.epochs,
+        price_per_hour=training.price_per_hour,
+        loader_rate=training.loader_rate,
+        input_bytes=training.input_bytes,
+        contention=frozenset(training.contention),
+        variable_batches=training.variable_batches,
+        algorithm=algorithm,
+        parallelism=parallelism,
+        compute=training.compute,
+    )
 
 
 def _without_others(tables: dict[str, Any]) -> dict[str, Any]:

@@ -123,10 +123,28 @@ class _TraceEvents:
             begin, end = _ns(message.begin), _ns(message.end)
             src_posted, dst_posted = min(begin, _ns(message.src_posted)), min(begin, _ns(message.dst_posted))
             wait, verb = f"wait for rank {message.dst}", "reduce from" if message.reduces else "receive from"
-            send = Slice(f"send to rank {message.dst}", "send", src_posted, begin, end, wait, args, arrow)
+            send = Slice(
+                name=f"send to rank {message.dst}",
+                category="send",
+                posted=src_posted,
+                begin=begin,
+                end=end,
+                wait=wait,
+                args=args,
+                arrow=arrow,
+            )
             sends.setdefault(message.src, []).append(send)
             wait, name = f"wait for rank {message.src}", f"{verb} rank {message.src}"
-            receive = Slice(name, "receive", dst_posted, begin, end, wait, args, arrow)
+            receive = Slice(
+                name=name,
+                category="receive",
+                posted=dst_posted,
+                begin=begin,
+                end=end,
+                wait=wait,
+                args=args,
+                arrow=arrow,
+            )
             receives.setdefault(message.dst, []).append(receive)
         self._add_tracks(sends, "sends", 200)
         self._add_tracks(receives, "receives", 300)

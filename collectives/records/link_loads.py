@@ -96,7 +96,18 @@ def link_loads(trace: Trace) -> LinkLoads:
         share[links] = part.greatest(part.share, part.first)
     peak = np.maximum(peak / capacity, share)
     use = nbytes / capacity / trace.elapsed  # their product may be beyond floats
-    return LinkLoads(use, busy, peak, most.astype(np.int64), 2 * first, time, load, carried, capacity, routes)
+    return LinkLoads(
+        use=use,
+        busy=busy,
+        peak=peak,
+        most=most.astype(np.int64),
+        first=2 * first,
+        time=time,
+        load=load,
+        carried=carried,
+        capacity=capacity,
+        routes=routes,
+    )
 
 
 def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:

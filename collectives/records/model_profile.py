@@ -240,14 +240,14 @@ class ModelProfile:
 
 def _block(name: str, layers: Sequence[Layer]) -> Block:
     return Block(
-        name,
-        sum(layer.parameters for layer in layers),
-        sum(layer.forward_flops for layer in layers),
-        sum(layer.backward_flops for layer in layers),
-        sum(layer.read_bytes + layer.written_bytes for layer in layers),
-        sum(layer.backward_bytes for layer in layers),
-        sum(layer.saved_bytes for layer in layers),
-        layers[-1].output_bytes,
+        name=name,
+        parameters=sum(layer.parameters for layer in layers),
+        forward_flops=sum(layer.forward_flops for layer in layers),
+        backward_flops=sum(layer.backward_flops for layer in layers),
+        forward_bytes=sum(layer.read_bytes + layer.written_bytes for layer in layers),
+        backward_bytes=sum(layer.backward_bytes for layer in layers),
+        saved_bytes=sum(layer.saved_bytes for layer in layers),
+        output_bytes=layers[-1].output_bytes,
     )
 
 

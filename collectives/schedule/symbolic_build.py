@@ -126,11 +126,23 @@ def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> Cyclic
         return None
     return check_cyclic(
         CyclicSchedule(
-            algorithm, world_size, root, call.chunks, call.scratch, max(strides, default=1), channel, step, kind,
-            np.where(local, 0, peer), count, (stride[0] > 0, stride[1] > 0), shift, base,
-            np.full(len(step), -1, np.int32),
+            algorithm=algorithm,
+            world_size=world_size,
+            root=root,
+            chunks=call.chunks,
+            scratch=call.scratch,
+            stride=max(strides, default=1),
+            channel=channel,
+            step=step,
+            kind=kind,
+            peer=np.where(local, 0, peer),
+            count=count,
+            is_shifted=(stride[0] > 0, stride[1] > 0),
+            shift=shift,
+            base=base,
+            match=np.full(len(step), -1, np.int32),
         )
-    )  # fmt: skip
+    )
 
 
 def build_grid(algorithm: Algorithm, world_size: int, root: int = 0) -> GridSchedule | None:
@@ -164,10 +176,23 @@ def build_grid(algorithm: Algorithm, world_size: int, root: int = 0) -> GridSche
     nobody = np.full(len(step), -1, np.int32)
     return check_grid(
         GridSchedule(
-            algorithm, world_size, root, call.chunks, call.scratch, width, channel, step, kind,
-            peer[2] * np.int32(width) + peer[3], count, chunk[4], (chunk[0], chunk[1]), (chunk[2], chunk[3]), nobody,
+            algorithm=algorithm,
+            world_size=world_size,
+            root=root,
+            chunks=call.chunks,
+            scratch=call.scratch,
+            width=width,
+            channel=channel,
+            step=step,
+            kind=kind,
+            peer=peer[2] * np.int32(width) + peer[3],
+            count=count,
+            base=chunk[4],
+            strides=(chunk[0], chunk[1]),
+            shifts=(chunk[2], chunk[3]),
+            match=nobody,
         )
-    )  # fmt: skip
+    )
 
 
 def _run_on_grid(call: ProgramCall, shape: Shape) -> npt.NDArray[np.int32]:

@@ -34,7 +34,21 @@ def calibrate_pair(
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
     """
-    asked = PairProbes(bandwidth, MTU, BURST, [], [], [], [], [], 0, 0, 0.0, 0, [])
+    asked = PairProbes(
+        bandwidth=bandwidth,
+        mtu=MTU,
+        burst=BURST,
+        one_way=[],
+        chains=[],
+        exchange=[],
+        send_done=[],
+        arrived=[],
+        window=0,
+        in_flight=0,
+        rtt=0.0,
+        send_buffer=0,
+        reduction=[],
+    )
     with emulate(_Pair(bandwidth, 2)) as network:
         found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
     if crowd is not None:

@@ -115,7 +115,16 @@ def gather(
         check_input(tensor, "tensor", group)
         root = find_root(group, dst, group_dst, "dst")
         wanted = world_size if rank == root else 0
-        outputs = check_list(gather_list, "gather_list", tensor, "tensor", wanted, group, True, "dst")
+        outputs = check_list(
+            tensors=gather_list,
+            name="gather_list",
+            like=tensor,
+            like_name="tensor",
+            wanted=wanted,
+            group=group,
+            is_output=True,
+            root_name="dst",
+        )
         return Buffer(world_size * tensor.numel(), tensor, [(tensor, rank)], _numbered(outputs), root=root)
 
     return run_collective("gather", algorithm, prepare, group, async_op)
@@ -145,7 +154,16 @@ def scatter(
         check_output(tensor, "tensor", group)
         root = find_root(group, src, group_src, "src")
         wanted = world_size if rank == root else 0
-        inputs = check_list(scatter_list, "scatter_list", tensor, "tensor", wanted, group, False, "src")
+        inputs = check_list(
+            tensors=scatter_list,
+            name="scatter_list",
+            like=tensor,
+            like_name="tensor",
+            wanted=wanted,
+            group=group,
+            is_output=False,
+            root_name="src",
+        )
         return Buffer(world_size * tensor.numel(), tensor, _numbered(inputs), [(tensor, rank)], root=root)
 
     return run_collective("scatter", algorithm, prepare, group, async_op)

@@ -180,7 +180,16 @@ class _Processes:
     def _assignment(self, rank: int, backend: str, threads: int) -> Assignment:
         timeout, environment = self.timeout + _TORCH_EXTRA_S, dict(os.environ)
         namespaces = self.namespaces[rank]
-        return Assignment(rank, self.world_size, self.folder, backend, threads, timeout, environment, namespaces)
+        return Assignment(
+            rank=rank,
+            world_size=self.world_size,
+            folder=self.folder,
+            backend=backend,
+            threads=threads,
+            timeout=timeout,
+            environment=environment,
+            namespaces=namespaces,
+        )
 
     def results(self) -> list[Any]:
         """Return the workers' results by rank. Raise RankFailed, TimedOut or InputError as soon as one is certain."""

@@ -99,9 +99,17 @@ def _measure(
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     source_name = f"ringlab profile, median of {steps} steps, torch {torch.__version__}"
     return Measured(
-        name, batch_size, precision, forward, backward, phases["optimizer"], seconds, step, source_name,
-        torch.get_num_threads() if device.type == "cpu" else 0,
-    )  # fmt: skip
+        device=name,
+        batch_size=batch_size,
+        precision=precision,
+        forward=forward,
+        backward=backward,
+        optimizer=phases["optimizer"],
+        loading=seconds,
+        step=step,
+        source=source_name,
+        threads=torch.get_num_threads() if device.type == "cpu" else 0,
+    )
 
 
 def _processor() -> str:

@@ -25,6 +25,13 @@ def measured_by_profiler(path: Path | str, profile: ModelProfile, batch_size: in
     work = {name: profile.work(is_backward=name == "backward") for name in ("forward", "backward")}
     forward, backward = ([middle[name] * each / sum(work[name]) for each in work[name]] for name in work)
     return Measured(
-        times.gpu or device, batch_size, "", tuple(forward), tuple(backward), middle["optimizer"],
-        0.0, sum(middle.values()), f"torch's profiler, median of {len(found['backward'])} steps: {Path(path).name}",
-    )  # fmt: skip
+        device=times.gpu or device,
+        batch_size=batch_size,
+        precision="",
+        forward=tuple(forward),
+        backward=tuple(backward),
+        optimizer=middle["optimizer"],
+        loading=0.0,
+        step=sum(middle.values()),
+        source=f"torch's profiler, median of {len(found['backward'])} steps: {Path(path).name}",
+    )

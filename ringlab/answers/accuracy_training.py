@@ -115,7 +115,14 @@ def accuracy_training(
         one_gpu = judge_one_gpu(series, refit=own and not only_put_aside)
     sources = len({one.source for one in series})
     return TrainingAccuracy(
-        "its own series" if own else str(data), fit, judged, one_gpu, len(series), sources, regret, tuple(notes)
+        directory="its own series" if own else str(data),
+        fit=fit,
+        judged=judged,
+        one_gpu=one_gpu,
+        series=len(series),
+        sources=sources,
+        regret=regret,
+        notes=tuple(notes),
     )
 
 

@@ -48,14 +48,14 @@ def write_report(
     with computing(progress, f"writing {path}") as tick:
         runs = _runs(scenario, calibration, tick, progress) if scenario.collective else []
         viz.write_report(
-            answer.to_dict() | {"limits": getattr(answer, "limits", "")},
-            dict(_pictures(answer, scenario, calibration, tick, progress)),
-            path,
-            _player(answer, scenario, runs),
-            compared,
-            headline(answer),
-            dict(_critical(runs)),
-            list(_assumptions(scenario, calibration)),
+            answer=answer.to_dict() | {"limits": getattr(answer, "limits", "")},
+            pictures=dict(_pictures(answer, scenario, calibration, tick, progress)),
+            path=path,
+            player=_player(answer, scenario, runs),
+            compared=compared,
+            headline=headline(answer),
+            critical=dict(_critical(runs)),
+            assumptions=list(_assumptions(scenario, calibration)),
         )
 
 

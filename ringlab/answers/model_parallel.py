@@ -95,11 +95,18 @@ def model_parallel(
         name = "one device" if parts == 1 else f"model on {parts}" + (f", {copies} rows" if copies > 1 else "")
         rate = copies * batch_size / measured
         predicted_rate = copies * batch_size / predicted
-        rows.append(ModelParallelRow(
-            name, plan.world_size, predicted, measured, rate,
-            rate / first.samples_per_s if first else 1.0,
-            predicted_rate / (batch_size / first.predicted_s) if first else 1.0, sum(losses) / copies,
-        ))  # fmt: skip
+        rows.append(
+            ModelParallelRow(
+                name=name,
+                processes=plan.world_size,
+                predicted_s=predicted,
+                measured_s=measured,
+                samples_per_s=rate,
+                speed_up=rate / first.samples_per_s if first else 1.0,
+                predicted_speed_up=predicted_rate / (batch_size / first.predicted_s) if first else 1.0,
+                final_loss=sum(losses) / copies,
+            )
+        )
         spans = Spans.of(span for one in ranks for span in one.spans).sorted()
         hosts = [f"stage {rank // copies}" for rank in range(plan.world_size)]
         elapsed = float(spans.end.max())

@@ -226,23 +226,25 @@ def _answer(
 ) -> PlanAnswer:
     """Return a plan as an answer, whose prices are still to be named."""
     return PlanAnswer(
-        title,
-        str(path),
-        model,
-        wanted.samples,
-        wanted.deadline,
-        wanted.budget,
-        "",
-        "",
-        tuple(_row(number, one, found, wanted.limits, today) for number, one in enumerate(found.quotes, start=1)),
-        found.beyond,
-        found.chance_first,
-        found.rival.choice.label if found.rival else None,
-        found.chance_rival,
-        found.break_evens,
-        _measure_first(found),
-        tuple(notes),
-        advise(found),
+        title=title,
+        file=str(path),
+        model=model,
+        target_samples=wanted.samples,
+        deadline_hours=wanted.deadline,
+        budget=wanted.budget,
+        prices="",
+        prices_newest="",
+        choices=tuple(
+            _row(number, one, found, wanted.limits, today) for number, one in enumerate(found.quotes, start=1)
+        ),
+        beyond_limits=found.beyond,
+        chance_first=found.chance_first,
+        rival=found.rival.choice.label if found.rival else None,
+        chance_rival=found.chance_rival,
+        break_evens=found.break_evens,
+        measure_first=_measure_first(found),
+        notes=tuple(notes),
+        advice=advise(found),
     )
 
 
@@ -253,14 +255,14 @@ def make_job(form: "PlanScenarioForm", folder: Path) -> Job:
     """
     training, asked = form.training, form.plan
     return Job(
-        _model(training, folder),
-        float(training.batch_size),
-        {"float32": "FP32", "tf32": "TF32"}.get(training.precision, training.precision),
-        asked.gradient_bytes,
-        "ddp",
-        asked.loader,  # type: ignore[arg-type]  # the form has checked it
-        asked.variable_batches,
-        asked.bucket_mb,
+        model=_model(training, folder),
+        batch=float(training.batch_size),
+        precision={"float32": "FP32", "tf32": "TF32"}.get(training.precision, training.precision),
+        grad_bytes=asked.gradient_bytes,
+        sync="ddp",
+        loader=asked.loader,  # type: ignore[arg-type]  # the form has checked it
+        variable=asked.variable_batches,
+        bucket_mb=asked.bucket_mb,
     )
 
 
@@ -396,27 +398,27 @@ def _predict(
 def _row(rank: int, one: Quote, found: Plan, limits: Limits, today: date) -> PlanRow:
     choice, rental = one.choice, one.choice.rental
     return PlanRow(
-        rank,
-        choice.label,
-        rental.provider,
-        rental.instance,
-        rental.region,
-        rental.gpu,
-        choice.gpus,
-        choice.nodes,
-        choice.market,
-        choice.price,
-        rental.dated.isoformat(),
-        is_old(rental, today),
-        one.rate.rate.median,
-        one.rate.efficiency,
-        one.rate.bottleneck,
-        one.hours.median,
-        one.hours.interval(SHARE),
-        one.cost.median,
-        one.cost.interval(SHARE),
-        one.chance_within(limits.deadline, limits.budget),
-        one in found.front,
+        rank=rank,
+        label=choice.label,
+        provider=rental.provider,
+        instance=rental.instance,
+        region=rental.region,
+        gpu=rental.gpu,
+        gpus=choice.gpus,
+        nodes=choice.nodes,
+        market=choice.market,
+        price_per_hour=choice.price,
+        price_date=rental.dated.isoformat(),
+        price_is_old=is_old(rental, today),
+        samples_per_s=one.rate.rate.median,
+        efficiency=one.rate.efficiency,
+        bottleneck=one.rate.bottleneck,
+        hours=one.hours.median,
+        hours_80=one.hours.interval(SHARE),
+        cost=one.cost.median,
+        cost_80=one.cost.interval(SHARE),
+        chance_within_limits=one.chance_within(limits.deadline, limits.budget),
+        front=one in found.front,
     )
 
 

@@ -47,9 +47,19 @@ def bench(
     from ringlab.terminal.bench_table import BenchTable
 
     options = BenchOptions(
-        collective, tuple(algorithm or ()), ranks, begin, end, factor, iterations, warmup, bool(check), dtype, op,
-        root_rank,
-    )  # fmt: skip
+        collective=collective,
+        algorithms=tuple(algorithm or ()),
+        ranks=ranks,
+        begin=begin,
+        end=end,
+        factor=factor,
+        iterations=iterations,
+        warmup=warmup,
+        check=bool(check),
+        dtype=dtype,
+        op=op,
+        root=root_rank,
+    )
     benchmark = prepare(options, backend=backend, timeout=timeout, emulated=None if emulate is None else load(emulate))
     check_outputs(json_to)
     table = BenchTable(benchmark, make_console(quiet=json_to == "-" or not is_first_rank()))

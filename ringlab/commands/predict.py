@@ -54,13 +54,31 @@ def predict(
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
     if devices is not None or what_if is not None:
         _check_devices(sweep, report, calibration, engine)
-        _predict_devices(scenario, devices, what_if, tuple(set_keys or ()), json_to, plot, trace, explain)
+        _predict_devices(
+            scenario=scenario,
+            devices=devices,
+            what_if=what_if,
+            set_keys=tuple(set_keys or ()),
+            json_to=json_to,
+            plot=plot,
+            trace=trace,
+            explain=explain,
+        )
         return
     if sweep is not None or plot is not None:
         _check_sweep(sweep, plot, trace, report, explain)
         _predict_sweep(scenario, sweep or "", tuple(set_keys or ()), calibration, engine, json_to, plot)
         return
-    _predict_once(scenario, tuple(set_keys or ()), calibration, engine, json_to, trace, report, explain)
+    _predict_once(
+        scenario=scenario,
+        set_keys=tuple(set_keys or ()),
+        calibration=calibration,
+        engine=engine,
+        json_to=json_to,
+        trace=trace,
+        report=report,
+        explain=explain,
+    )
 
 
 def _predict_once(

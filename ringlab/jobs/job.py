@@ -95,7 +95,15 @@ def make_job(
     nodes, ranks_per_node = _lay_out(scenario, nodes, ranks_per_node)
     resumes = any(getattr(training, "checkpoints", None) for training in scenario.trainings)
     return Job(
-        reference, scenario.title, nodes, ranks_per_node, backend, tuple(overrides), log_dir, resumes, max_restarts
+        scenario=reference,
+        title=scenario.title,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        backend=backend,
+        overrides=tuple(overrides),
+        log_dir=log_dir,
+        resumes=resumes,
+        max_restarts=max_restarts,
     )
 
 

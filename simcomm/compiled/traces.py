@@ -158,7 +158,20 @@ def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
         count, under_way = columns.count[ends[there]].tolist(), np.isfinite(times.begin[there]).tolist()
         for row, at, flies, chunks in zip(rows, since[there].tolist(), under_way, count, strict=True):
             rank, peer, step, channel, chunk = row
-            found.append(Unfinished(rank, peer, sends, step, channel, at, flies, chunk, chunks, inputs.index))
+            found.append(
+                Unfinished(
+                    rank=rank,
+                    peer=peer,
+                    sends=sends,
+                    step=step,
+                    channel=channel,
+                    since=at,
+                    is_under_way=flies,
+                    chunk=chunk,
+                    count=chunks,
+                    collective=inputs.index,
+                )
+            )
     return sorted(found, key=lambda one: (one.since, one))
 
 

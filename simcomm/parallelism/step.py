@@ -255,9 +255,19 @@ class _Mesh:
         parts = self._with_loading(self._less_often(parts))
         alone = self.batch_size / self.compute.step(self.batch_size)
         return StepPrediction(
-            self.form, self.devices, self.batch_size, parts, kept, calls, alone, self.compute.spread, spans,
-            self.devices > self.fabric.node, shared, self._shared_within(calls),
-        )  # fmt: skip
+            parallelism=self.form,
+            devices=self.devices,
+            batch_size=self.batch_size,
+            parts=parts,
+            memory=kept,
+            calls=calls,
+            alone=alone,
+            spread=self.compute.spread,
+            spans=spans,
+            network=self.devices > self.fabric.node,
+            shared_between=shared,
+            shared_within=self._shared_within(calls),
+        )
 
     def _less_often(self, parts: StepParts) -> StepParts:
         """Return the mean step of local SGD, which averages after some steps only; ``contention`` is a mean already."""
@@ -331,9 +341,15 @@ class _Mesh:
                 root = Unit(0.0, 0.0, root.parameter_bytes + count * weight, root.gradient_bytes + count * grad)
                 count = 0
             unit = Unit(
-                forward + ahead, backward + behind, count * weight, count * grad, ahead, behind, own * weight,
-                own * grad,
-            )  # fmt: skip
+                forward=forward + ahead,
+                backward=backward + behind,
+                parameter_bytes=count * weight,
+                gradient_bytes=count * grad,
+                forward_calls=ahead,
+                backward_calls=behind,
+                expert_bytes=own * weight,
+                expert_gradient_bytes=own * grad,
+            )
             if found and not block.parameters:
                 unit = found.pop().joined(unit)
             found.append(unit)
@@ -444,7 +460,19 @@ class _Mesh:
         blocks = {block.name: block for one in part for block in one.stage}
         item = 2 if self.form.half_weights else 4
         counts = [count_parameters(self.profile, self.form, [block]) for block in blocks.values()]
-        units = [Unit(0.0, 0.0, count * item, count * item, 0.0, 0.0, own * item, own * item) for count, own in counts]
+        units = [
+            Unit(
+                forward=0.0,
+                backward=0.0,
+                parameter_bytes=count * item,
+                gradient_bytes=count * item,
+                forward_calls=0.0,
+                backward_calls=0.0,
+                expert_bytes=own * item,
+                expert_gradient_bytes=own * item,
+            )
+            for count, own in counts
+        ]
         layers = [layer for layer in self.profile.layers if layer.block in blocks]
         gradients, of_experts = (
             gradients_of(tensors, [0.0] * len(layers), item) for tensors in split_tensors(layers, self.form)
@@ -484,9 +512,18 @@ class _Mesh:
             processes = float(process_seconds(values, min(self.fabric.node, self.devices), cores))
             stragglers = self._straggling(values, compute + optimizer)
         return StepParts(
-            compute, optimizer, inside, 0.0, waited, sync.exposed, steal, copies, stragglers,
-            contention=sync.delay.seconds, processes=processes,
-        )  # fmt: skip
+            compute=compute,
+            optimizer=optimizer,
+            tensor=inside,
+            expert=0.0,
+            pipeline=waited,
+            sync=sync.exposed,
+            steal=steal,
+            copies=copies,
+            stragglers=stragglers,
+            contention=sync.delay.seconds,
+            processes=processes,
+        )
 
 
 def _greatest(count: int) -> float:

@@ -58,14 +58,14 @@ def make_plan(quotes: Sequence[Quote], limits: Limits, predict: Predict, spot: I
     chance = chance_less(within[0].cost, within[1].cost) if len(within) > 1 else 1.0
     rival = max(within[1:MOST_CONTENDERS], key=lambda quote: chance_less(quote.cost, within[0].cost), default=None)
     return Plan(
-        tuple(within),
-        tuple(front),
-        chance,
-        rival,
-        chance_less(within[0].cost, rival.cost) if rival else 1.0,
-        tuple(_break_evens(within, ranked, predict, spot)),
-        best_measurement(within, ranked, rival),
-        len(ranked) - len(within),
+        quotes=tuple(within),
+        front=tuple(front),
+        chance_first=chance,
+        rival=rival,
+        chance_rival=chance_less(within[0].cost, rival.cost) if rival else 1.0,
+        break_evens=tuple(_break_evens(within, ranked, predict, spot)),
+        measure=best_measurement(within, ranked, rival),
+        beyond=len(ranked) - len(within),
     )
 
 

@@ -140,21 +140,21 @@ class _Row:
             raise InputError(f"{self.where}: neither Price nor SpotPrice; give one, in dollars an hour")
         interconnect = self._interconnect(entry, gpus)
         return Rental(
-            self._text("InstanceType"),
-            self._text("Provider"),
-            self._text("Region"),
-            gpu,
-            gpus,
-            self._number("vCPUs"),
-            price,
-            spot,
-            interconnect,
-            self._peer_to_peer(gpu, interconnect),
-            self._numa_nodes(entry),
-            self._nic(entry),
-            self._date(),
-            self._text("Source"),
-            self.values["Machine"] or None,
+            instance=self._text("InstanceType"),
+            provider=self._text("Provider"),
+            region=self._text("Region"),
+            gpu=gpu,
+            gpus=gpus,
+            cores=self._number("vCPUs"),
+            price=price,
+            spot_price=spot,
+            interconnect=interconnect,
+            peer_to_peer=self._peer_to_peer(gpu, interconnect),
+            numa_nodes=self._numa_nodes(entry),
+            nic_bandwidth=self._nic(entry),
+            dated=self._date(),
+            source=self._text("Source"),
+            machine=self.values["Machine"] or None,
         )
 
     def _text(self, column: str) -> str:

@@ -333,12 +333,31 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
     points = tuple(Point(*point) for point in keys.points)
     model = _model(where, keys)
     job = Job(
-        model, keys.batch, keys.precision, keys.grad_bytes, keys.sync, keys.loader, keys.variable, keys.bucket_mb,
-        keys.max_steps, keys.ps_paths or 1, keys.global_batch, keys.framework,
-    )  # fmt: skip
+        model=model,
+        batch=keys.batch,
+        precision=keys.precision,
+        grad_bytes=keys.grad_bytes,
+        sync=keys.sync,
+        loader=keys.loader,
+        variable=keys.variable,
+        bucket_mb=keys.bucket_mb,
+        max_steps=keys.max_steps,
+        ps_paths=keys.ps_paths or 1,
+        global_batch=keys.global_batch,
+        framework=keys.framework,
+    )
     gpu, node = _gpu(f"{where}: gpu", keys.gpu, gpus), _find(f"{where}: node", keys.node, nodes)
     _check_points(where, points, node)
-    return Series(keys.source, keys.system, keys.model, job, gpu, node, points, where)
+    return Series(
+        source=keys.source,
+        system=keys.system,
+        model=keys.model,
+        job=job,
+        gpu=gpu,
+        node=node,
+        points=points,
+        where=where,
+    )
 
 
 def _model(where: str, keys: SeriesKeys) -> ModelProfile:

@@ -82,7 +82,19 @@ def _layer(kind: str, tensors: Sequence[int], flops: float, written: float) -> L
     bytes: it reads what was kept and the gradient of what was written, and writes the gradient of what was given.
     """
     nbytes = round(ITEM_BYTES * written)
-    return Layer("", kind, "", (*tensors,), round(flops), round(2 * flops), nbytes, nbytes, 3 * nbytes, nbytes, nbytes)
+    return Layer(
+        name="",
+        kind=kind,
+        block="",
+        tensors=(*tensors,),
+        forward_flops=round(flops),
+        backward_flops=round(2 * flops),
+        read_bytes=nbytes,
+        written_bytes=nbytes,
+        backward_bytes=3 * nbytes,
+        saved_bytes=nbytes,
+        output_bytes=nbytes,
+    )
 
 
 def _model(name: str, layers: Iterable[Layer], sample: str, source: str) -> ModelProfile:

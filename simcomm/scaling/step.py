@@ -84,7 +84,16 @@ def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> Step
     on_gpus = alone + jitter + copies + processes + exposed + steal + contention
     loading = _loading(cases, values)
     total = (on_gpus ** values["input_power"] + loading ** values["input_power"]) ** (1 / values["input_power"])
-    return StepTimes(alone, jitter, copies, processes, exposed, steal, contention, np.maximum(total - on_gpus, 0.0))
+    return StepTimes(
+        compute=alone,
+        jitter=jitter,
+        copies=copies,
+        processes=processes,
+        exposed=exposed,
+        steal=steal,
+        contention=contention,
+        input=np.maximum(total - on_gpus, 0.0),
+    )
 
 
 def process_seconds(values: Mapping[str, float], gpus: Floats | float, cores: Floats | float) -> Floats | float:

@@ -54,7 +54,14 @@ def follow_buffers(trace: Trace) -> Buffers | None:
     start = [encode(rank, chunk, bits) for rank, row in enumerate(found.start) for chunk, bits in enumerate(row)]
     wanted = [encode.shown(bits) for row in found.wanted for bits in row]
     return Buffers(
-        chunks, encode.is_exact, np.array(start), np.array(wanted), message, cell, value, np.array(carried, np.int64)
+        chunks=chunks,
+        is_exact=encode.is_exact,
+        start=np.array(start),
+        wanted=np.array(wanted),
+        message=message,
+        cell=cell,
+        value=value,
+        carried=np.array(carried, np.int64),
     )
 
 

@@ -47,13 +47,13 @@ def _compare(system: System, series: Series, predictor: Predictor, baselines: Ma
     times = predictor(system, series.collective, series.nbytes)
     said = {name: baseline(system, series.collective, series.nbytes) for name, baseline in baselines.items()}
     return Comparison(
-        system.slug,
-        family_of(system),
-        series.collective,
-        series.nbytes,
-        series.seconds,
-        times.seconds,
-        times.low,
-        times.high,
-        {name: seconds for name, seconds in said.items() if seconds is not None},
+        slug=system.slug,
+        family=family_of(system),
+        collective=series.collective,
+        nbytes=series.nbytes,
+        measured=series.seconds,
+        predicted=times.seconds,
+        low=times.low,
+        high=times.high,
+        baselines={name: seconds for name, seconds in said.items() if seconds is not None},
     )

@@ -61,10 +61,19 @@ class Judged:
         baselines = {name: column[rows] for name, column in self.baselines.items()}
         widths = {coverage: column[rows] for coverage, column in self.widths.items()}
         return Judged(
-            texts(self.source), texts(self.system), texts(self.model), texts(self.family), self.gpus[rows],
-            self.samples[rows], self.measured[rows], self.linear[rows], self.predicted[rows], self.shares.take(rows),
-            widths, baselines,
-        )  # fmt: skip
+            source=texts(self.source),
+            system=texts(self.system),
+            model=texts(self.model),
+            family=texts(self.family),
+            gpus=self.gpus[rows],
+            samples=self.samples[rows],
+            measured=self.measured[rows],
+            linear=self.linear[rows],
+            predicted=self.predicted[rows],
+            shares=self.shares.take(rows),
+            widths=widths,
+            baselines=baselines,
+        )
 
 
 def judge_frozen(series: Sequence[Series]) -> Judged:
@@ -141,16 +150,16 @@ def _judged(
     rows = points.predicted
     of = [points.series[index] for index in points.of[rows]]
     return Judged(
-        [one.source for one in of],
-        [one.system for one in of],
-        [one.model for one in of],
-        [family for family, kept in zip(_families(points), rows, strict=True) if kept],
-        points.cases.gpus[rows],
-        (points.cases.gpus * points.cases.batch)[rows],
-        points.rate[rows],
-        points.linear[rows],
-        predicted[rows],
-        shares.take(rows),
-        {coverage: half[rows] for coverage, half in halves.items()},
-        {name: (points.linear * efficiency)[rows] for name, efficiency in efficiencies.items()},
+        source=[one.source for one in of],
+        system=[one.system for one in of],
+        model=[one.model for one in of],
+        family=[family for family, kept in zip(_families(points), rows, strict=True) if kept],
+        gpus=points.cases.gpus[rows],
+        samples=(points.cases.gpus * points.cases.batch)[rows],
+        measured=points.rate[rows],
+        linear=points.linear[rows],
+        predicted=predicted[rows],
+        shares=shares.take(rows),
+        widths={coverage: half[rows] for coverage, half in halves.items()},
+        baselines={name: (points.linear * efficiency)[rows] for name, efficiency in efficiencies.items()},
     )

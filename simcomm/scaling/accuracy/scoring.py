@@ -27,7 +27,9 @@ class Score:
 def score(judged: Judged) -> Score:
     """Return the score of points."""
     if not len(judged.measured):
-        return Score(0, None, None, None, None, None, None, None)
+        return Score(
+            n=0, median=None, p90=None, within15=None, bias=None, coverage50=None, coverage80=None, coverage90=None
+        )
     sizes = np.abs(judged.errors)
     held = [float(judged.held(coverage).mean()) for coverage in (0.5, 0.8, 0.9)]
     return Score(len(sizes), *sizes_of(sizes), float((sizes <= NEAR).mean()), float(np.median(judged.errors)), *held)
