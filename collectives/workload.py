@@ -199,6 +199,11 @@ class Training(Recipe):
         return fill_buckets(gradients, size, size if is_torchs and buckets.mb != Buckets.mb else FIRST_BYTES)
 
     @property
+    def program(self) -> Algorithm | None:
+        """The algorithm by whose program ranks exchange gradients; None where torch or NCCL does it by itself."""
+        return None if self.gradient_sync is None or self.gradient_sync.is_nccl else self.gradient_sync
+
+    @property
     def overlaps(self) -> bool:
         """Whether gradients travel while backward goes on: in buckets, and always with torch's own DDP."""
         return self.gradient_sync is None or self.buckets is not None

@@ -40,6 +40,11 @@ class CollectiveComparison:
     op: str
     root: int
 
+    @property
+    def programs(self) -> tuple[Algorithm, ...]:
+        """The algorithms that have a program, ``auto`` among them: all but what NCCL does itself."""
+        return tuple(algorithm for algorithm in self.algorithms if not algorithm.is_nccl)
+
     def request(self, algorithm: Algorithm, nbytes: int, world_size: int) -> Request:
         """Return the request for one algorithm and size; both may be others than those compared."""
         return make_request(algorithm, world_size, nbytes, dtype=self.dtype, op=self.op, root=self.root)

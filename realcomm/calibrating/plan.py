@@ -112,10 +112,10 @@ def _synchronised(training: Training) -> list[int]:
 
 def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> TrainingPlan:
     syncs = [
-        Request(training.gradient_sync, nbytes // 4, op="mean")
+        Request(training.program, nbytes // 4, op="mean")
         for training in same
         for nbytes in _synchronised(training)
-        if training.gradient_sync is not None and not training.gradient_sync.is_nccl
+        if training.program is not None
     ]
     hops = [hop for sync in syncs for hop in request_hops(sync, ranks)] if ranks > 1 else []
     threads = tuple(dict.fromkeys([threads_per_rank(ranks), cores()]))

@@ -182,8 +182,7 @@ class RunningTraining:
     def sums(self, *values: float) -> list[float]:
         """Return the sum of each value over all ranks, by the all_reduce of the gradients, or by the ring."""
         sums = torch.tensor(values, dtype=torch.float64, device=own_device())
-        sync = self.training.gradient_sync
-        execute(find_algorithm("all_reduce/ring") if sync is None or sync.is_nccl else sync, sums)
+        execute(self.training.program or find_algorithm("all_reduce/ring"), sums)
         return list(sums.tolist())
 
     def finish(self, weights_file: Path | None = None) -> RankResult:

@@ -158,8 +158,8 @@ def _check(training: Training, world_size: int, steps: int | None, backend: str)
     if training.precision == "fp16" and backend != "nccl":
         raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs there are float32 and bf16")
     count_steps(training, lambda: _count_images(training), world_size, steps)
-    if training.gradient_sync is not None and not training.gradient_sync.is_nccl:
-        verify(training.gradient_sync, world_size)
+    if training.program is not None:
+        verify(training.program, world_size)
 
 
 def _count_images(training: Training) -> int:

@@ -1,7 +1,7 @@
 """Which calibration a scenario needs, and where it comes from; ``CalibrationAnswer``."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -163,14 +163,16 @@ def _keep(calibration: Calibration, progress: Progress) -> str:
 def calibrate_for(scenario: Scenario, ranks: int = 2, **options: Any) -> CalibrationAnswer:
     """Calibrate what a scenario needs; ``ranks`` where it needs no certain number, ``options`` as of ``calibrate``."""
     ranks = needed_ranks(scenario) or ranks
-    requests = [one for one in _requests_to_time(scenario) if not one.algorithm.is_auto and not one.algorithm.is_nccl]
+    requests = [one for one in _requests_to_time(scenario) if not one.algorithm.is_auto]
     return calibrate(ranks, list(scenario.trainings), requests=requests, **options)
 
 
 def _requests_to_time(scenario: Scenario) -> Sequence[Request]:
-    """Return the requests whose hops are timed at exactly their sizes: those for this machine."""
-    here = scenario.cluster.is_here and scenario.collective is not None
-    return [*scenario.collective.requests(scenario.cluster.world_size)] if here and scenario.collective else []
+    """Return the requests whose hops are timed at exactly their sizes: those of programs for this machine."""
+    if not scenario.cluster.is_here or scenario.collective is None:
+        return []
+    programs = replace(scenario.collective, algorithms=scenario.collective.programs)
+    return [*programs.requests(scenario.cluster.world_size)]
 
 
 def _trainings_to_time(scenario: Scenario) -> list[Training]:

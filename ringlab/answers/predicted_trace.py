@@ -4,7 +4,6 @@ from typing import TypeVar
 
 import simcomm
 from collectives.checks import check_text
-from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramError, TooLarge
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
@@ -122,12 +121,8 @@ def _requested(
     scenario: Scenario, comparison: CollectiveComparison, algorithm: str | None, nbytes: int | None
 ) -> Request:
     """Return the request for one of a scenario's algorithms, which may be ``auto``."""
-    found = _find(algorithm, _programs(comparison), scenario)
+    found = _find(algorithm, {one.label: one for one in comparison.programs}, scenario)
     return comparison.request(found, nbytes or max(comparison.sizes), scenario.cluster.world_size)
-
-
-def _programs(comparison: CollectiveComparison) -> dict[str, Algorithm]:
-    return {one.label: one for one in comparison.algorithms if not one.is_nccl}
 
 
 def _syncs(scenario: Scenario) -> dict[str, Training]:
@@ -137,7 +132,7 @@ def _syncs(scenario: Scenario) -> dict[str, Training]:
 def algorithm_names(scenario: Scenario) -> list[str]:
     """Return the names from which ``predict_trace`` takes the last, unless told another."""
     if scenario.collective is not None:
-        return [algorithm.label for algorithm in scenario.collective.algorithms if not algorithm.is_nccl]
+        return [algorithm.label for algorithm in scenario.collective.programs]
     return [training.sync_name for training in predictable(scenario.trainings)]
 
 

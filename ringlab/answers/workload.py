@@ -46,9 +46,8 @@ def leave_nccl_out(scenario: Scenario) -> Scenario:
     """Return the scenario without what NCCL itself does, for another backend. Raise InputError if nothing is left."""
     collective = scenario.collective
     if collective is not None:
-        left = tuple(algorithm for algorithm in collective.algorithms if not algorithm.is_nccl)
-        collective = replace(collective, algorithms=left) if left else None
-    trainings = tuple(one for one in scenario.trainings if one.gradient_sync is None or not one.gradient_sync.is_nccl)
+        collective = replace(collective, algorithms=collective.programs) if collective.programs else None
+    trainings = tuple(one for one in scenario.trainings if one.gradient_sync is None or one.program is not None)
     if collective is None and not trainings:
         raise InputError(
             f'{scenario.path}: "{NCCL}" is what NCCL itself does, and gloo cannot run it; '
@@ -60,7 +59,7 @@ def leave_nccl_out(scenario: Scenario) -> Scenario:
 def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:
     """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
     called = [(request.algorithm, request.root) for request in requests]
-    called += [(training.gradient_sync, 0) for training in trainings if training.gradient_sync is not None]
+    called = [one for one in called if not one[0].is_nccl]
+    called += [(training.program, 0) for training in trainings if training.program is not None]
     for algorithm, root in dict.fromkeys(called):
-        if not algorithm.is_nccl:
-            verified_schedule(algorithm, scenario.cluster.world_size, root)
+        verified_schedule(algorithm, scenario.cluster.world_size, root)

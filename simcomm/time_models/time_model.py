@@ -77,12 +77,12 @@ class TimeModel(ABC):
 
     def check_sync(self, training: Training) -> None:
         """Raise InputError for NCCL's own sync, which needs a cluster that NCCL joins."""
-        if training.gradient_sync is not None and training.gradient_sync.is_nccl:
+        if training.gradient_sync is not None and training.program is None:
             raise InputError(f"gradient_sync 'nccl' needs a cluster that NCCL joins, and {self.cluster.title} is none")
 
     def is_whole(self, training: Training) -> bool:
         """Return whether a training's sync is predicted as a whole, without messages that an engine simulates."""
-        return training.overlaps or (training.gradient_sync is not None and training.gradient_sync.is_nccl)
+        return training.overlaps or training.program is None
 
     def carried(self, asked: Request | Training) -> Carried | None:
         """Return what carries a row's bytes: a few steps' syncs, or each bucket once; None where no message does."""

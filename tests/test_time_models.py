@@ -1,0 +1,60 @@
+"""Which model finds times on a cluster, and that all of them answer alike."""
+
+from dataclasses import replace
+
+import pytest
+
+import simcomm
+from collectives import find_algorithm
+from collectives.declaration import nccl
+from collectives.errors import InputError
+from collectives.request import Request
+from collectives.transport import TcpTerms, Transport
+from collectives.workload import ComputePhases, Training
+from simcomm.cluster.calibrated import as_emulated
+from simcomm.cluster.cluster import Cluster
+from simcomm.nccl.calibration import predict_calibrated
+from simcomm.nccl.clusters import nccl_cluster
+from simcomm.nccl.descriptions import describe_preset
+from simcomm.time_models.choice import MODELS, time_model
+
+STAR = simcomm.star(4, "10 Gbit/s", "5 us")
+DGX = nccl_cluster(describe_preset("dgx-h100", 1, 4))
+OVER_TCP = replace(STAR, transport=Transport(tcp=TcpTerms(window=65e3)))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name"),
+    [(STAR, "network"), (OVER_TCP, "network"), (as_emulated(STAR), "emulated"), (DGX, "nccl"),
+     (simcomm.this_machine(2), "measured")],
+)  # fmt: skip
+def test_a_cluster_names_the_model_that_finds_its_times(cluster: Cluster, name: str) -> None:
+    assert type(time_model(cluster)).__name__ == MODELS[name]
+
+
+@pytest.mark.parametrize("cluster", [STAR, OVER_TCP, as_emulated(STAR), DGX], ids=lambda cluster: cluster.title)
+def test_every_model_times_collectives_and_trainings(cluster: Cluster) -> None:
+    ring = find_algorithm("all_reduce/ring")
+    trace = simcomm.run(Request(ring, 1 << 20), cluster)
+    assert trace.elapsed > 0 and trace.title == "all_reduce/ring"
+    training = Training(ring, compute=ComputePhases(0.01, 0.02, 0.005))
+    step = simcomm.train(training, cluster, steps=1)
+    assert step.elapsed > 0.035 and {span.name for span in step.spans} >= {"forward", "backward", "sync", "optimizer"}
+
+
+def test_what_nccl_does_itself_is_timed_where_nccl_joins_the_ranks() -> None:
+    found = simcomm.run(Request(nccl("all_reduce"), 1 << 20), DGX)
+    expected = predict_calibrated(DGX.system, "all_reduce", 4 << 20)
+    assert (found.elapsed, found.facts["low_s"]) == (expected.seconds, expected.low)
+    assert found.choice.startswith(f"{expected.algorithm}/{expected.protocol} x")
+    with pytest.raises(InputError, match="it is predicted for a described system, and has no program"):
+        simcomm.run(Request(nccl("all_reduce"), 1 << 20), STAR)
+
+
+def test_what_takes_trouble_or_an_engine_is_simulated_message_by_message() -> None:
+    slow = simcomm.Trouble(ranks=(simcomm.RankTrouble(0, slowdown=2),))
+    whole = Training(nccl("all_reduce"), compute=ComputePhases(0.01, 0.02, 0.005))
+    with pytest.raises(InputError, match="predicted as a whole, without messages that trouble could meet"):
+        simcomm.train(whole, DGX, trouble=slow)
+    with pytest.raises(InputError, match="needs a cluster that NCCL joins"):
+        simcomm.train(whole, STAR)
