@@ -22,14 +22,14 @@ from collectives.output_files import write_text
 from collectives.parallelism import Parallelism
 from collectives.records.environment import describe_environment
 from collectives.records.model_profile import ModelProfile
-from realcomm.calibrating.load import watch_load
+from realcomm.calibration.load import watch_load
 from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.forms.timing import Question, RankTimes, time_own_work, time_pieces
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.parallelism.compute import Compute, as_measured
-from simcomm.parallelism.fabric import Served
 from simcomm.parallelism.groups import Group
+from simcomm.parallelism.interconnect import Served
 from simcomm.parallelism.stages import cut_stages
 from simcomm.parallelism.step import StepModel, StepParts
 

@@ -14,7 +14,7 @@ from typing import Any
 import ringlab
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from realcomm.calibrating.load import watch_load
+from realcomm.calibration.load import watch_load
 
 RESULTS = Path(__file__).parent / "results" / "parallelism.json"
 FIGURES = ("predicted_s", "measured_s", "speed_up", "predicted_speed_up")

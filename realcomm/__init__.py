@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from collectives.errors import RunFailed
-from realcomm.calibrating.calibration import calibrate
+from realcomm.calibration.calibration import calibrate
 from realcomm.emulation.network import emulate
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch

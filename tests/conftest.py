@@ -66,7 +66,7 @@ def signals_as_in_a_terminal() -> Iterator[None]:
 @pytest.fixture
 def brief_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrate with few sizes and short probes, where what is measured is not what a test is about."""
-    monkeypatch.setattr("realcomm.calibrating.plan.SIZES", (4096, 1 << 20))
-    monkeypatch.setattr("realcomm.calibrating.plan.LINE_SIZES", (4096, 1 << 18))
-    monkeypatch.setattr("realcomm.calibrating.plan.PROBE_S", 0.01)
-    monkeypatch.setattr("realcomm.calibrating.plan.RUN_S", 0.02)
+    monkeypatch.setattr("realcomm.calibration.plan.SIZES", (4096, 1 << 20))
+    monkeypatch.setattr("realcomm.calibration.plan.LINE_SIZES", (4096, 1 << 18))
+    monkeypatch.setattr("realcomm.calibration.plan.PROBE_S", 0.01)
+    monkeypatch.setattr("realcomm.calibration.plan.RUN_S", 0.02)

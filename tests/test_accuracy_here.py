@@ -10,16 +10,16 @@ import pytest
 from command_line import Ringlab
 
 import ringlab.answers.accuracy_here as accuracy
-import ringlab.answers.here_rows as here_rows
+import ringlab.answers.emulated_rows as emulated_rows
 from collectives.errors import RunFailed
 from collectives.records.calibration import ComputePoint, MachineLoad
 from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.request import make_request
 from collectives.workload import ComputePhases
-from realcomm.calibrating.pair_calibration import from_pair
+from realcomm.calibration.pair_calibration import from_pair
 from realcomm.training.models import build_model
 from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, pair_before, summarise
-from ringlab.answers.here_rows import HereRow
+from ringlab.answers.emulated_rows import EmulatedRow
 from ringlab.answers.progress import NoProgress
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair
@@ -27,7 +27,7 @@ from simcomm.cluster.pair_fit import fit_pair
 ROOT = Path(__file__).parent.parent
 
 ROWS = tuple(
-    HereRow("star4", name, 4, nbytes, predicted, measured)
+    EmulatedRow("star4", name, 4, nbytes, predicted, measured)
     for name, nbytes, predicted, measured in [
         ("ring", 4096, 1.0, 2.0), ("ring", 1 << 20, 1.1, 1.0), ("naive", 1 << 20, 0.98, 1.0),
         ("naive", 4096, None, 1.0),
@@ -65,8 +65,8 @@ def test_what_software_takes_makes_an_emulated_row_uncertain_and_links_do_not():
     scenario = load("emulated/star4")
     requests = [make_request("all_reduce/naive", 4, nbytes) for nbytes in (4096, 8 << 20)]
     calibration = from_pair(pair, 2)
-    small, large = here_rows._stated(
-        scenario, requests, calibration, here_rows._predict(scenario, requests, calibration)
+    small, large = emulated_rows._stated(
+        scenario, requests, calibration, emulated_rows._predict(scenario, requests, calibration)
     )
     assert small is not None and small > 0.08 and large == pytest.approx(0.05, rel=0.05)
 
@@ -114,13 +114,13 @@ def test_a_busy_machine_is_named_and_its_rows_are_marked(ringlab: Ringlab, monke
 def test_each_rate_is_measured_once_and_what_cores_do_before_each_scenario(monkeypatch: pytest.MonkeyPatch):
     pair, computing = Mock(return_value=PAIR), Mock(return_value=from_pair(PAIR, 2))
     rounds = [CrowdRound(8, step=1e-4 * number, further=5e-5, waking=2e-3) for number in (1, 2)]
-    monkeypatch.setattr(here_rows, "calibrate_pair", pair)
-    monkeypatch.setattr(here_rows, "probe_crowd", lambda bandwidth, **_: [rounds[bandwidth > 10e6]])
+    monkeypatch.setattr(emulated_rows, "calibrate_pair", pair)
+    monkeypatch.setattr(emulated_rows, "probe_crowd", lambda bandwidth, **_: [rounds[bandwidth > 10e6]])
     monkeypatch.setattr("realcomm.calibrate", computing)
     scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8", "star4", "star4")]
     fast = replace(scenarios[1], path=Path("b.toml"), trainings=())
     scenarios[4:] = [replace(scenarios[4], path=Path("a.toml")), fast]
-    calibrator = here_rows.HereCalibrator(NoProgress())
+    calibrator = emulated_rows.EmulatedCalibrator(NoProgress())
     found = [calibrator.calibrate(one) for one in scenarios]
     assert [call.args[0] for call in pair.call_args_list] == [6.25e6, 12.5e6]
     assert [call.kwargs["crowd"] for call in pair.call_args_list] == [None, PAIR]  # the cores are the same
@@ -152,7 +152,7 @@ def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
     def refuse(*given: object, **options: object) -> None:
         raise RunFailed("no cluster can be emulated: ip is missing")
 
-    monkeypatch.setattr(here_rows, "calibrate_pair", refuse)
+    monkeypatch.setattr(emulated_rows, "calibrate_pair", refuse)
     with pytest.raises(RunFailed, match="ip is missing"):
         accuracy_here(["emulated/star4"])
 
@@ -160,18 +160,18 @@ def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
 def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_not(monkeypatch: pytest.MonkeyPatch):
     scenario, answers = load("emulated/training8"), [RunFailed("h3 timed out"), ["traces"]]
     network = Mock(complaints=lambda: ["TCP on h3 timed out"])
-    monkeypatch.setattr(here_rows, "train_each", Mock(side_effect=answers))
-    assert here_rows._train_undisturbed(scenario, [3], network, NoProgress()) == (["traces"], 2)
+    monkeypatch.setattr(emulated_rows, "train_each", Mock(side_effect=answers))
+    assert emulated_rows._train_undisturbed(scenario, [3], network, NoProgress()) == (["traces"], 2)
     broken = Mock(side_effect=RunFailed("rank 3 ran out of memory"))
-    monkeypatch.setattr(here_rows, "train_each", broken)
+    monkeypatch.setattr(emulated_rows, "train_each", broken)
     with pytest.raises(RunFailed, match="out of memory"):
-        here_rows._train_undisturbed(scenario, [3], Mock(complaints=list), NoProgress())
+        emulated_rows._train_undisturbed(scenario, [3], Mock(complaints=list), NoProgress())
     assert broken.call_count == 1
 
 
 def test_a_row_that_takes_long_is_run_once():
     request = make_request("all_reduce/ring", 4, 8 << 20)
-    long, short = (here_rows._measurement(request, seconds) for seconds in (2.0, 0.002))
+    long, short = (emulated_rows._measurement(request, seconds) for seconds in (2.0, 0.002))
     assert (long.warmup, long.repetitions) == (0, 1) and (short.warmup, short.repetitions) == (1, None)
 
 

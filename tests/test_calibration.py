@@ -18,8 +18,8 @@ from collectives.records.environment import threads_per_rank
 from collectives.records.summary import training_entry
 from collectives.request import make_request
 from collectives.workload import Training
-from realcomm.calibrating import blocks
-from realcomm.calibrating.blocks import (
+from realcomm.calibration import blocks
+from realcomm.calibration.blocks import (
     BesideTimes,
     CalibrationBlock,
     RankBlock,
@@ -30,8 +30,8 @@ from realcomm.calibrating.blocks import (
     make_calibration,
     split,
 )
-from realcomm.calibrating.calibration import run_in_turns
-from realcomm.calibrating.plan import LINE_SIZES, make_plan
+from realcomm.calibration.calibration import run_in_turns
+from realcomm.calibration.plan import LINE_SIZES, make_plan
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 JOB = Training(RING)

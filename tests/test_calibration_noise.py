@@ -11,7 +11,7 @@ import pytest
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration, ComputePoint, Line, MachineLoad
 from collectives.workload import ComputePhases
-from realcomm.calibrating.load import Counters, LoadWatch
+from realcomm.calibration.load import Counters, LoadWatch
 from ringlab.answers import calibration_source
 from ringlab.answers.calibration_noise import find_noise
 from ringlab.answers.uncertainty import MODEL, combine, disagreement, drift
@@ -77,8 +77,8 @@ def test_it_is_refused_and_not_kept_unless_accepted(monkeypatch, tmp_path):
 def test_what_the_ranks_take_is_not_other_work(monkeypatch):
     counters = [Counters(100, 0, 1000, {1: ("init", 5), 7: ("make", 10)})]
     counters.append(Counters(400, 20, 2000, {1: ("init", 6), 7: ("make", 110), 8: ("new", 90)}))
-    monkeypatch.setattr("realcomm.calibrating.load.read_counters", lambda: counters.pop(0))
-    monkeypatch.setattr("realcomm.calibrating.load.process_time", lambda: 0.0)
+    monkeypatch.setattr("realcomm.calibration.load.read_counters", lambda: counters.pop(0))
+    monkeypatch.setattr("realcomm.calibration.load.process_time", lambda: 0.0)
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     watch = LoadWatch()
     watch.stop()

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from simulated_gpu import SimulatedGpu
 
 from collectives.workload import Training
-from realcomm.calibrating.stand_in import StandInTraining
+from realcomm.calibration.calibration_steps import CalibrationTraining
 from realcomm.execution.device_clock import HostClock, device_clock
 from realcomm.training.stopwatch import Stopwatch
 
@@ -57,7 +57,7 @@ def test_buckets_beside_backward_count_as_sync_as_far_as_they_are_waited_for(gpu
 def test_a_calibration_times_what_the_gpu_does_and_not_its_launch(gpu: SimulatedGpu):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
-        training = StandInTraining(Training(None, batch_size=2), 0, 1, [])
+        training = CalibrationTraining(Training(None, batch_size=2), 0, 1, [])
         training._exchanges = [lambda gradients: gpu.compute.queue(4.0)]
         (times,) = training.take_steps(1)
     finally:

@@ -21,8 +21,8 @@ from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.parallelism.compute import at_rate
-from simcomm.parallelism.fabric import Served
 from simcomm.parallelism.groups import Group
+from simcomm.parallelism.interconnect import Served
 from simcomm.parallelism.stages import cut_stages
 from simcomm.parallelism.step import StepModel, StepPrediction
 

@@ -13,8 +13,8 @@ from collectives.records.model_profile import Layer, ModelProfile, TransformerSh
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.overlap import overlap
 from simcomm.parallelism.compute import as_measured, at_rate, of_data_sheet
-from simcomm.parallelism.fabric import NcclFabric, Served, SimulatedFabric, sent_bytes
 from simcomm.parallelism.groups import Group
+from simcomm.parallelism.interconnect import NcclInterconnect, Served, SimulatedInterconnect, sent_bytes
 from simcomm.parallelism.pipeline import StageTimes, bubble_share, order_of, pipeline_program
 from simcomm.parallelism.step import StepModel, StepPrediction
 from simcomm.parallelism.sync import Unit, Work, data_groups, sync_step
@@ -222,7 +222,7 @@ def test_parts_add_up_and_intervals_hold_the_rate() -> None:
 
 def test_a_simulated_network_carries_groups() -> None:
     cluster = simcomm.star(8, "10 Gbit/s", "5 us")
-    fabric = SimulatedFabric(cluster)
+    fabric = SimulatedInterconnect(cluster)
     whole = simcomm.run("all_reduce/ring", cluster, nbytes=1 << 20).elapsed
     assert fabric.seconds("all_reduce", 1 << 20, Group(8)) == whole
     assert fabric.seconds("send_recv", 1 << 20, Group(2, 4)) == pytest.approx(10e-6 + (1 << 20) * 8e-10)
@@ -286,7 +286,7 @@ def test_parameter_servers_are_as_the_model_that_is_fitted_to_published_training
     """On 4090s the largest layer of VGG16 decides; where layers are small all of them do, however large a block is."""
     job = Job(profile, 64.0, sync="ps", ps_paths=4)  # a path for each of the four 4090s
     expected = predict_rate(job, machine, gpus, nodes, 300.0)
-    fabric = NcclFabric(describe_preset(machine, nodes, gpus // nodes))
+    fabric = NcclInterconnect(describe_preset(machine, nodes, gpus // nodes))
     found = StepModel(at_rate(profile, 300.0), lambda _: fabric).predict(Parallelism(form="parameter_server"), gpus, 64)
     assert found.parts.sync == pytest.approx(expected.parts.exposed, rel=0.02)
     assert found.sent_bytes > 0
@@ -294,12 +294,12 @@ def test_parameter_servers_are_as_the_model_that_is_fitted_to_published_training
 
 def test_a_server_on_a_simulated_network_is_naive() -> None:
     cluster = simcomm.star(4, bandwidth="10 Gbit/s", latency="5 us")
-    served = SimulatedFabric(cluster).serve(1 << 20, 0.0, Group(4))
+    served = SimulatedInterconnect(cluster).serve(1 << 20, 0.0, Group(4))
     assert served == (simcomm.run("all_reduce/naive", cluster, nbytes=1 << 20).elapsed, False)
 
 
 def test_a_copy_of_a_simulated_network_with_another_algorithm_is_asked_anew() -> None:
-    fabric = SimulatedFabric(simcomm.star(4, bandwidth="10 Gbit/s", latency="5 us"))
+    fabric = SimulatedInterconnect(simcomm.star(4, bandwidth="10 Gbit/s", latency="5 us"))
     ring = fabric.seconds("all_reduce", 1 << 20, Group(4))
     naive = fabric.serve(1 << 20, 0.0, Group(4)).seconds
     assert naive > 1.5 * ring == 1.5 * fabric.seconds("all_reduce", 1 << 20, Group(4))

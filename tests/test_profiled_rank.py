@@ -13,7 +13,7 @@ from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Layer, Measured, ModelProfile
 from collectives.workload import Training
 from ringlab.answers.accuracy_here import AccuracyHere
-from ringlab.answers.here_rows import HereRow
+from ringlab.answers.emulated_rows import EmulatedRow
 from ringlab.answers.profiled_rank import ProfiledRank, computing_of
 from scenarios import Scenario, load
 from simcomm.cluster.calibrated import as_emulated
@@ -76,7 +76,7 @@ def test_the_command_shows_steps_and_refuses_half_of_its_options(
 ) -> None:
     file, asked = tmp_path / "one.json", list[list[tuple[str, Scenario]]]()
     profile().write(file)
-    rows = tuple(HereRow("2", f"ring: {phase}", 2, None, 1.1, 1.0) for phase in ("step", "sync"))
+    rows = tuple(EmulatedRow("2", f"ring: {phase}", 2, None, 1.1, 1.0) for phase in ("step", "sync"))
 
     def measure(scenarios: list[tuple[str, Scenario]], *rest: object) -> AccuracyHere:
         asked.append(scenarios)

@@ -12,8 +12,8 @@ from simcomm.nccl.descriptions import System, describe_preset, describe_system
 from simcomm.nccl.host_links import HostLinks, TrafficFlows
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.topology import Host, ring_hops
-from simcomm.parallelism.fabric import NcclFabric
 from simcomm.parallelism.groups import Group
+from simcomm.parallelism.interconnect import NcclInterconnect
 from simcomm.parallelism.shared_links import CONTENTION, LOADING, StepLinks, Traffic, delay_of
 from simcomm.parallelism.timeline import Program, run_sharing, run_tasks
 
@@ -126,7 +126,7 @@ def test_groups_are_where_the_mesh_puts_them() -> None:
 def test_groups_of_a_host_at_once_are_slower_than_one_and_as_quick_where_nothing_is_shared() -> None:
     def seconds(machine: str, group: Group, *contention: str) -> float:
         system = describe_preset(machine, 1, 8)
-        fabric = NcclFabric(system, NcclSettings(), frozenset(contention or CONTENTION))
+        fabric = NcclInterconnect(system, NcclSettings(), frozenset(contention or CONTENTION))
         return fabric.seconds("all_reduce", 100e6, group)
 
     assert seconds("rtx4090-pcie", Group(2)) > 2 * seconds("rtx4090-pcie", Group(2), "loading")

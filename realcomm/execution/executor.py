@@ -24,7 +24,7 @@ from collectives.step import reduce
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
-from realcomm.launching.so_far import tell_by
+from realcomm.launching.accounts import tell_by
 from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded
 
 # (target, source): reduce source into target

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.parallelism import Parallelism
 from realcomm.execution.device_clock import device_clock
 from realcomm.forms.counting import CountedCall, CountedCalls
-from realcomm.forms.held import HeldActivations, HeldBytes, held_bytes
+from realcomm.forms.kept_memory import KeptActivations, KeptBytes, held_bytes
 from realcomm.forms.spreading import Spread
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
@@ -34,7 +34,7 @@ class FormResult(NamedTuple):
     """What a rank did. Losses are of its own samples, of a pipeline on its last stage only."""
 
     calls: list[CountedCall]  # of one step
-    held: HeldBytes
+    held: KeptBytes
     activations: int  # the most bytes that autograd kept at once
     losses: list[float]
     step_s: list[float]
@@ -58,7 +58,7 @@ def _run_form(plan: FormPlan) -> FormResult:
     batch = whole.chunk(data)[replica].to(own_device())
     losses, calls, most = list[float](), list[CountedCall](), 0
     for _ in range(COUNTED_DDP if isinstance(spread.model, DistributedDataParallel) else COUNTED):
-        count, kept = CountedCalls(), HeldActivations(spread.model)
+        count, kept = CountedCalls(), KeptActivations(spread.model)
         spread.optimizer.zero_grad()
         with count:
             with kept:

@@ -15,8 +15,8 @@ from collectives.errors import RunFailed
 from collectives.workload import Buckets, Training
 from realcomm.execution.executor import execute
 from realcomm.execution.host_group import host_barrier
+from realcomm.launching.accounts import tell_by
 from realcomm.launching.group import own_device
-from realcomm.launching.so_far import tell_by
 from realcomm.launching.status import report_progress, set_status
 from realcomm.training.broken_training import PHASES
 from realcomm.training.compute_phases import measure_alone

@@ -14,9 +14,9 @@ from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.environment import describe_environment
 from collectives.records.pair_probes import PairProbes, read_pair
 from collectives.units import format_size
-from realcomm.calibrating.load import watch_load
+from realcomm.calibration.load import watch_load
+from ringlab.answers.emulated_rows import WITHIN, EmulatedCalibrator, EmulatedRow, compare_here, name_of
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.here_rows import WITHIN, HereCalibrator, HereRow, compare_here, name_of
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario, load, shipped
@@ -38,7 +38,7 @@ class Errors:
 class AccuracyHere(Record):
     """All rows of the scenarios that were emulated, the scenarios that were not with the reason, and the seconds."""
 
-    rows: tuple[HereRow, ...]
+    rows: tuple[EmulatedRow, ...]
     refused: dict[str, str]
     seconds: float
     environment: dict[str, str | int] = field(default_factory=describe_environment)
@@ -46,9 +46,9 @@ class AccuracyHere(Record):
     crowds: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # rounds more, by scenario
     loads: dict[str, MachineLoad] = field(default_factory=dict)  # what else this machine did, by scenario
 
-    def by(self, key: Callable[[HereRow], str]) -> dict[str, Errors]:
+    def by(self, key: Callable[[EmulatedRow], str]) -> dict[str, Errors]:
         """Return the errors of the rows that have the same key, in the order in which the keys come."""
-        groups: dict[str, list[HereRow]] = {}
+        groups: dict[str, list[EmulatedRow]] = {}
         for row in self.rows:
             if row.error is not None:
                 groups.setdefault(key(row), []).append(row)
@@ -109,7 +109,7 @@ class AccuracyHere(Record):
         }
 
 
-def _errors(rows: Sequence[HereRow]) -> Errors:
+def _errors(rows: Sequence[EmulatedRow]) -> Errors:
     stated = [row.is_as_stated for row in rows if row.is_as_stated is not None]
     found = summarise([abs(row.error) for row in rows if row.error is not None])
     return replace(found, as_stated=sum(stated) / len(stated) if stated else None)
@@ -151,8 +151,8 @@ def measure_here(
     Raises InputError, and RunFailed where nothing can be emulated.
     """
     begin = time.monotonic()
-    calibrator = HereCalibrator(progress, computing)
-    rows, loads, refused = list[HereRow](), dict[str, MachineLoad](), dict[str, str]()
+    calibrator = EmulatedCalibrator(progress, computing)
+    rows, loads, refused = list[EmulatedRow](), dict[str, MachineLoad](), dict[str, str]()
     for name, scenario in scenarios:
         try:
             with watch_load() as watch:
@@ -182,16 +182,16 @@ def pair_before(found: dict[str, Any], scenario: str, bandwidth: float) -> PairP
     return read_pair({**pair, "crowds": [*pair["crowds"], *found.get("crowds", {}).get(scenario, [])]})
 
 
-def _plain(row: HereRow) -> dict[str, Any]:
+def _plain(row: EmulatedRow) -> dict[str, Any]:
     found = asdict(row) | {"error": row.error}
     if row.lateness is not None:
         found["lateness"] = row.lateness._asdict() | {"cause": row.lateness.cause}
     return found
 
 
-def _panel(row: HereRow) -> str:
+def _panel(row: EmulatedRow) -> str:
     return "training" if row.bytes is None else format_size(row.bytes)
 
 
-def _times(rows: Sequence[HereRow]) -> tuple[list[float], list[float]]:
+def _times(rows: Sequence[EmulatedRow]) -> tuple[list[float], list[float]]:
     return [row.measured_s for row in rows], [row.predicted_s for row in rows if row.predicted_s is not None]

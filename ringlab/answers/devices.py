@@ -27,7 +27,7 @@ from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
 from scenarios.devices_form import SpreadTraining, read_spread_training
 from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, measured_rate, of_data_sheet
-from simcomm.parallelism.fabric import Fabric, NcclFabric, SimulatedFabric
+from simcomm.parallelism.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
 from simcomm.parallelism.step import StepModel, StepPrediction
 
 if TYPE_CHECKING:
@@ -433,21 +433,21 @@ def _of_phases(profile: ModelProfile, phases: ComputePhases, batch_size: int) ->
     return Compute(profile, ahead, back, phases.optimizer, f"stated for batches of {batch_size}", MEASURED_SPREAD)
 
 
-def _simulated(spread: SpreadTraining, count: int) -> Fabric:
+def _simulated(spread: SpreadTraining, count: int) -> Interconnect:
     cluster = spread.cluster
     if count > cluster.world_size:
         raise InputError(
             f"{cluster.title} has {cluster.world_size} devices; for {count} give a larger one, as --set cluster.hosts="
             f"{count}"
         )
-    return SimulatedFabric(cluster, spread.algorithm)
+    return SimulatedInterconnect(cluster, spread.algorithm)
 
 
-def _of_nccl(spread: SpreadTraining, cluster: "NcclCluster", count: int) -> NcclFabric:
+def _of_nccl(spread: SpreadTraining, cluster: "NcclCluster", count: int) -> NcclInterconnect:
     """Return what joins so many GPUs of a NCCL cluster, with what shares a host's links. Raise InputError."""
     system = cluster.system
     if count <= system.gpus:
-        return NcclFabric(replace(system, nodes=1, gpus=count), cluster.settings, spread.contention)
+        return NcclInterconnect(replace(system, nodes=1, gpus=count), cluster.settings, spread.contention)
     if count % system.gpus:
         raise InputError(f"{count} devices do not fill hosts of {system.gpus}; give a multiple of {system.gpus}")
     nodes = count // system.gpus
@@ -455,4 +455,4 @@ def _of_nccl(spread: SpreadTraining, cluster: "NcclCluster", count: int) -> Nccl
         raise InputError(
             f"{cluster.title} has {system.ranks} devices and no network is known; for {count} set cluster.nodes"
         )
-    return NcclFabric(replace(system, nodes=nodes), cluster.settings, spread.contention)
+    return NcclInterconnect(replace(system, nodes=nodes), cluster.settings, spread.contention)

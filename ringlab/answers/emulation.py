@@ -10,7 +10,7 @@ import realcomm
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.units import count, format_bandwidth, format_time
-from realcomm.calibrating.pair_calibration import calibrate_emulated
+from realcomm.calibration.pair_calibration import calibrate_emulated
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
 from ringlab.answers.progress import Progress

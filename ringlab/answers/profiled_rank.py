@@ -12,8 +12,8 @@ from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Measured, ModelProfile, find_model_profile
 from collectives.workload import ComputePhases, Training
 from ringlab.answers.accuracy_here import AccuracyHere, Errors, measure_here, summarise
+from ringlab.answers.emulated_rows import EmulatedRow
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.here_rows import HereRow
 from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario, load
@@ -36,7 +36,7 @@ class ProfiledRank(Record):
         return f"<ProfiledRank of {self.title!r}>"
 
     @property
-    def steps(self) -> tuple[HereRow, ...]:
+    def steps(self) -> tuple[EmulatedRow, ...]:
         """The rows of whole steps."""
         return tuple(row for row in self.found.rows if row.what.endswith(STEP))
 

@@ -172,8 +172,8 @@ def run_in_turns(
     The calibration given resolves ``auto``. ``timeout`` is of the whole launch. Raises RunFailed, and ProgramError
     before anything is measured.
     """
-    from realcomm.calibrating.blocks import make_calibration
-    from realcomm.calibrating.calibration import run_in_turns as launch_turns
+    from realcomm.calibration.blocks import make_calibration
+    from realcomm.calibration.calibration import run_in_turns as launch_turns
 
     requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]

@@ -16,14 +16,14 @@ from collectives.records.model_profile import ModelProfile
 from simcomm.nccl.host_links import SharedLink
 from simcomm.parallelism.compute import BlockTimes, Compute
 from simcomm.parallelism.experts import count_parameters, split_tensors, with_experts
-from simcomm.parallelism.fabric import Call, Fabric, join_calls
 from simcomm.parallelism.groups import Group
+from simcomm.parallelism.interconnect import Call, Interconnect, join_calls
+from simcomm.parallelism.layer_collectives import LayerCollectives, find_layer_collectives
 from simcomm.parallelism.memory import WHOLE_STATES, Memory, check_fit, check_form, device_part, is_unit, memory_of
 from simcomm.parallelism.pipeline import StageTimes, pipeline_program
 from simcomm.parallelism.shared_links import Traffic
 from simcomm.parallelism.stages import Stage, cut_stages
 from simcomm.parallelism.sync import NO_ROOT, DataGroups, SyncTimes, Unit, Work, data_groups, sync_step
-from simcomm.parallelism.within import Within, within_layers
 from simcomm.scaling.descriptions import CORES
 from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.parameters import read_parameters
@@ -150,7 +150,7 @@ class StepModel:
     """What a step's prediction depends on beside the mesh: the computing, what joins the devices, the job."""
 
     compute: Compute
-    fabric_of: Callable[[int], Fabric]  # by the number of devices
+    fabric_of: Callable[[int], Interconnect]  # by the number of devices
     optimizer: str = "sgd"
     precision: str = "float32"
     memory: float | None = None  # bytes of a device; None: not checked
@@ -220,7 +220,7 @@ class _Mesh:
     form: Parallelism
     devices: int
     batch_size: int
-    fabric: Fabric
+    fabric: Interconnect
 
     @property
     def samples(self) -> float:
@@ -243,9 +243,9 @@ class _Mesh:
         return with_experts(self.model.compute, self.form)
 
     @cached_property
-    def within(self) -> Within:
+    def within(self) -> LayerCollectives:
         """What the layers exchange for a microbatch."""
-        return within_layers(self.profile, self.form, self.samples, self.item, self.fabric)
+        return find_layer_collectives(self.profile, self.form, self.samples, self.item, self.fabric)
 
     def predict(self, kept: tuple[Memory, ...]) -> StepPrediction:
         times = self._times()

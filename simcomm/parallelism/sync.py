@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from collectives.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.parallelism import SHARDED, Parallelism
 from simcomm.overlap import overlap
-from simcomm.parallelism.fabric import Call, Fabric, join_calls
 from simcomm.parallelism.groups import Group
+from simcomm.parallelism.interconnect import Call, Interconnect, join_calls
 from simcomm.parallelism.shared_links import NO_DELAY, Delay, Traffic, delay_of
 from simcomm.parallelism.timeline import Program
 
@@ -98,14 +98,14 @@ class SyncTimes:
 class DataGroups:
     """The groups of the data axis: all of it, for hsdp those that share and those that average, and of one expert."""
 
-    fabric: Fabric
+    fabric: Interconnect
     whole: Group
     shard: Group
     replicas: Group
     experts: Group
 
 
-def data_groups(fabric: Fabric, form: Parallelism) -> DataGroups:
+def data_groups(fabric: Interconnect, form: Parallelism) -> DataGroups:
     """Return the groups of a mesh: neighbours on the data axis are ``tensor`` devices apart."""
     stride, shard = form.tensor, form.shard or form.data
     return DataGroups(
@@ -273,7 +273,7 @@ class _Issued:
     """A program with the collectives that a device has issued, one after the other."""
 
     program: Program
-    fabric: Fabric
+    fabric: Interconnect
     seconds: float = 0.0
     calls: list[Call] = field(default_factory=list)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from realcomm.calibrating.blocks import RankBlock
+from realcomm.calibration.blocks import RankBlock
 from realcomm.measuring.measurement import RankMeasurement
 from realcomm.training.rank_result import RankResult
 

@@ -9,9 +9,9 @@ from collectives.records.environment import threads_per_rank
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.workload import Training
-from realcomm.calibrating.blocks import CalibrationBlock, Setting, make_calibration
-from realcomm.calibrating.load import LoadWatch, watch_load
-from realcomm.calibrating.plan import Plan, make_plan
+from realcomm.calibration.blocks import CalibrationBlock, Setting, make_calibration
+from realcomm.calibration.load import LoadWatch, watch_load
+from realcomm.calibration.plan import Plan, make_plan
 from realcomm.launching.launcher import launch
 from realcomm.launching.server import preload
 from realcomm.launching.types import Progress, Ranks
@@ -21,7 +21,7 @@ from realcomm.training.preloading import preload_for
 from realcomm.training.step_count import known_images
 
 if TYPE_CHECKING:
-    from realcomm.calibrating.rank_turns import RankTurns
+    from realcomm.calibration.rank_turns import RankTurns
 
 ALONE_TURNS = 3  # of a calibration without runs
 
@@ -96,7 +96,7 @@ def run_in_turns(
 
 
 def _worker(rank: int, world_size: int, plan: Plan) -> "RankTurns":
-    from realcomm.calibrating.calibrator import take_turns  # torch comes with it
+    from realcomm.calibration.calibrator import take_turns  # torch comes with it
 
     return take_turns(rank, world_size, plan)
 
@@ -125,7 +125,7 @@ def _training_traces(
 
 def _prepare(trainings: Sequence[Training]) -> None:
     """Have the ranks' modules imported. Raise InputError for missing images and hostile models, before any rank."""
-    preload("realcomm.calibrating.calibrator")
+    preload("realcomm.calibration.calibrator")
     preload_for(trainings)
     for training in trainings:
         check_model(training)

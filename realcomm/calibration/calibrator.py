@@ -5,11 +5,11 @@ from time import process_time
 import torch.distributed as dist
 
 from collectives.units import format_size
-from realcomm.calibrating.beside import BesideCalibrator
-from realcomm.calibrating.blocks import RankBlock, TrainingKind
-from realcomm.calibrating.plan import Plan, TrainingPlan
-from realcomm.calibrating.rank_turns import RankTurns
-from realcomm.calibrating.stand_in import StandInTraining
+from realcomm.calibration.blocks import RankBlock, TrainingKind
+from realcomm.calibration.calibration_steps import CalibrationTraining
+from realcomm.calibration.ddp_overlap import OverlapCalibrator
+from realcomm.calibration.plan import Plan, TrainingPlan
+from realcomm.calibration.rank_turns import RankTurns
 from realcomm.execution.host_group import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
@@ -90,9 +90,9 @@ class _TrainingCalibrator:
     def __init__(self, rank: int, world_size: int, plan: TrainingPlan) -> None:
         self.rank, self.kind = rank, TrainingKind.of(plan.training)
         set_status("preparing the calibration of a training step")
-        self._stand_in = StandInTraining(plan.training, rank, world_size, plan.probes)
+        self._stand_in = CalibrationTraining(plan.training, rank, world_size, plan.probes)
         self._steps = max(LEAST_STEPS, STEPS_PER_PROBE * len(plan.probes))
-        self._beside = BesideCalibrator(self._stand_in) if plan.overlaps and own_device().type == "cpu" else None
+        self._beside = OverlapCalibrator(self._stand_in) if plan.overlaps and own_device().type == "cpu" else None
         self._lone = {threads: LoneTraining(plan.training, threads) for threads in plan.lone_threads if rank == 0}
 
     def warm_up(self) -> None:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import ModelProfile
-from simcomm.parallelism.fabric import Call, Fabric
 from simcomm.parallelism.groups import Group
+from simcomm.parallelism.interconnect import Call, Interconnect
 from simcomm.parallelism.memory import is_layer
 
 WORDS, HEAD, LOSS = "words", "head", "loss"  # blocks of the transformers of ``realcomm.profiling``
@@ -25,7 +25,7 @@ class BlockCalls(NamedTuple):
         return self.forward + self.backward
 
 
-class Within(NamedTuple):
+class LayerCollectives(NamedTuple):
     """The calls of each block, and what they take."""
 
     calls: tuple[BlockCalls, ...]
@@ -38,7 +38,9 @@ class Within(NamedTuple):
         return sum(self.forward[blocks]) + sum(self.backward[blocks])
 
 
-def within_layers(profile: ModelProfile, form: Parallelism, samples: float, item: int, fabric: Fabric) -> Within:
+def find_layer_collectives(
+    profile: ModelProfile, form: Parallelism, samples: float, item: int, fabric: Interconnect
+) -> LayerCollectives:
     """Return what the blocks of a transformer exchange for a microbatch of ``samples``, elements of ``item`` bytes.
 
     A layer has two all_reduces in forward and two in backward, its words one in forward and its scores one in backward
@@ -56,7 +58,7 @@ def within_layers(profile: ModelProfile, form: Parallelism, samples: float, item
     forward, backward = (tuple(seconds(part) for part in parts) for parts in zip(*calls, strict=True))
     routed = sum(seconds([call for call in one.all if call.collective == "all_to_all"]) for one in calls)
     whole = sum(forward) + sum(backward)
-    return Within(tuple(calls), forward, backward, 1 - routed / whole if whole else 1.0)
+    return LayerCollectives(tuple(calls), forward, backward, 1 - routed / whole if whole else 1.0)
 
 
 def _of_block(profile: ModelProfile, number: int, form: Parallelism, samples: float, item: int) -> BlockCalls:

@@ -9,7 +9,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 
 
-class HeldBytes(NamedTuple):
+class KeptBytes(NamedTuple):
     """Bytes of this rank between two steps."""
 
     parameters: int
@@ -17,14 +17,14 @@ class HeldBytes(NamedTuple):
     optimizer: int
 
 
-def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> HeldBytes:
+def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:
     """Return what a rank has of a model and its optimizer, without the numbers that count steps."""
     own = optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
     parameters = [*model.parameters()]
     states = [
         value for kept in own.state.values() for value in kept.values() if isinstance(value, Tensor) and value.dim()
     ]
-    return HeldBytes(
+    return KeptBytes(
         _nbytes(parameters), _nbytes(each.grad for each in parameters if each.grad is not None), _nbytes(states)
     )
 
@@ -34,7 +34,7 @@ def _nbytes(tensors: Iterable[Tensor]) -> int:
     return sum(each.numel() * each.element_size() for each in local)
 
 
-class HeldActivations(torch.autograd.graph.saved_tensors_hooks):
+class KeptActivations(torch.autograd.graph.saved_tensors_hooks):
     """Within the context, count the bytes that autograd keeps until backward, parameters apart; ``most`` at once."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -60,7 +60,7 @@ class HeldActivations(torch.autograd.graph.saved_tensors_hooks):
 class _Kept:
     """A tensor that autograd keeps until this ends."""
 
-    def __init__(self, count: HeldActivations, tensor: Tensor) -> None:
+    def __init__(self, count: KeptActivations, tensor: Tensor) -> None:
         self.count, self.tensor = count, tensor
         count.hold(tensor, 1)
 

@@ -72,7 +72,7 @@ class Served(NamedTuple):
     is_spread: bool
 
 
-class Fabric(Protocol):
+class Interconnect(Protocol):
     """What joins the devices."""
 
     kind: str  # of link that hidden communication takes from: nvlink, pcie, host, network; "" where it takes nothing
@@ -103,7 +103,7 @@ def sent_bytes(collective: str, nbytes: float, group: Group) -> float:
 
 
 @dataclass
-class NcclFabric:
+class NcclInterconnect:
     """GPUs that NCCL joins. Groups that share a host's NICs have their share of them each.
 
     Within a training NCCL gets the share of its own rate that is fitted to published trainings (``simcomm.scaling``).
@@ -205,7 +205,7 @@ def link_kind(system: "object") -> str:
 
 
 @dataclass
-class SimulatedFabric:
+class SimulatedInterconnect:
     """Ranks of a simulated cluster; each group is simulated alone, on its own hosts."""
 
     cluster: Cluster

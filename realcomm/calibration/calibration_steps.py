@@ -13,7 +13,7 @@ import torch.distributed as dist
 from collectives.hop import Probe
 from collectives.lengths import round_down
 from collectives.workload import Training
-from realcomm.calibrating.blocks import StepTimes
+from realcomm.calibration.blocks import StepTimes
 from realcomm.execution.executor import Executor
 from realcomm.launching.group import own_device
 from realcomm.measuring.probes import probe_request
@@ -24,7 +24,7 @@ from realcomm.training.shard import Shard
 from realcomm.training.stopwatch import Stopwatch
 
 
-class StandInTraining:
+class CalibrationTraining:
     """A training of one rank whose sync is replaced by probes."""
 
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:

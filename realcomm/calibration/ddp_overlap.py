@@ -13,14 +13,14 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
 from collectives.buckets import Bucket, Gradient, fill_buckets
-from realcomm.calibrating.blocks import BesideTimes, Interval
-from realcomm.calibrating.stand_in import StandInTraining
+from realcomm.calibration.blocks import BesideTimes, Interval
+from realcomm.calibration.calibration_steps import CalibrationTraining
 
 
-class BesideCalibrator:
+class OverlapCalibrator:
     """The pieces of a DistributedDataParallel step on one rank. All ranks call each method together."""
 
-    def __init__(self, stand_in: StandInTraining) -> None:
+    def __init__(self, stand_in: CalibrationTraining) -> None:
         self._stand_in = stand_in
         self._model = stand_in.replica.model
         self._gradients = self._time_gradients(*stand_in.next_batch())

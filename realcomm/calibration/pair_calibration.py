@@ -11,8 +11,8 @@ from collectives.records.calibration import Calibration
 from collectives.records.environment import threads_per_rank
 from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.workload import Training
-from realcomm.calibrating.blocks import fit_line
-from realcomm.calibrating.calibration import calibrate
+from realcomm.calibration.blocks import fit_line
+from realcomm.calibration.calibration import calibrate
 from realcomm.emulation.batches import BURST, MTU
 from realcomm.emulation.network import emulate
 from realcomm.launching.launcher import launch
@@ -109,13 +109,13 @@ def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
 
 
 def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
-    from realcomm.calibrating.pair_worker import probe_pair  # torch comes with it
+    from realcomm.calibration.pair_worker import probe_pair  # torch comes with it
 
     return probe_pair(rank, world_size, asked)
 
 
 def _crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    from realcomm.calibrating.pair_worker import time_crowd  # torch comes with it
+    from realcomm.calibration.pair_worker import time_crowd  # torch comes with it
 
     return time_crowd(rank, world_size)
 

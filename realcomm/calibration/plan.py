@@ -9,7 +9,7 @@ from collectives.records.environment import cores, threads_per_rank
 from collectives.records.pair_probes import PARTS
 from collectives.request import Request
 from collectives.workload import Training
-from realcomm.calibrating.blocks import TrainingKind
+from realcomm.calibration.blocks import TrainingKind
 from realcomm.measuring.measurement import Measurement
 
 SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages and reductions, whatever is asked for

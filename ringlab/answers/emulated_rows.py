@@ -17,7 +17,7 @@ from collectives.records.trace import Trace
 from collectives.request import Request, make_request
 from collectives.units import count, format_bandwidth
 from collectives.workload import Training
-from realcomm.calibrating.pair_calibration import calibrate_pair, from_pair, probe_crowd, with_pair
+from realcomm.calibration.pair_calibration import calibrate_pair, from_pair, probe_crowd, with_pair
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.measuring.collective_run import make_trace
 from realcomm.measuring.measurement import Figures, Measurement
@@ -42,7 +42,7 @@ TIMEOUT_S = 900.0  # of one calibration
 
 
 @dataclass(frozen=True)
-class HereRow(Record):
+class EmulatedRow(Record):
     """One prediction beside its measurement."""
 
     scenario: str
@@ -69,7 +69,7 @@ class HereRow(Record):
         return abs(self.measured_s - self.predicted_s) <= self.uncertainty * self.predicted_s
 
 
-class HereCalibrator:
+class EmulatedCalibrator:
     """The calibrations of several scenarios: two hosts for each rate of links, and the computing of each scenario."""
 
     def __init__(self, progress: Progress, computing: Calibration | None = None) -> None:
@@ -109,7 +109,7 @@ class HereCalibrator:
 
 def compare_here(
     scenario: Scenario, calibration: Calibration, refused: dict[str, str], progress: Progress
-) -> list[HereRow]:
+) -> list[EmulatedRow]:
     """Return the rows of one scenario, predicted before anything is measured; say in ``refused`` which are left out."""
     requests, ranks = [*_requests(scenario)], scenario.cluster.world_size
     with emulated(scenario.cluster, progress) as network:
@@ -119,10 +119,10 @@ def compare_here(
         measurements = [_measurement(request, own) for (_, request), own in zip(requests, predicted, strict=True)]
         measured = dict(sorted(_measure(scenario, measurements, network, refused, progress).items()))
         trained = [*_train(scenario, calibration, network, progress)] if scenario.trainings else []
-    rows = list[HereRow]()
+    rows = list[EmulatedRow]()
     for number, (trace, attempts) in measured.items():
         asked, request = requests[number]
-        row = HereRow(
+        row = EmulatedRow(
             *(name_of(scenario), _label(request), ranks, asked, predicted[number], trace.elapsed, attempts),
             uncertainty=stated[number],
         )
@@ -224,7 +224,7 @@ def _label(request: Request) -> str:
 
 def _train(
     scenario: Scenario, calibration: Calibration, network: EmulatedNetwork, progress: Progress
-) -> Iterable[HereRow]:
+) -> Iterable[EmulatedRow]:
     """Yield the phases of each training's step, predicted before they are measured."""
     simulated, slower, *parts = (
         [training_figures(_train_virtually(training, scenario, one), training) for training in scenario.trainings]
@@ -241,7 +241,7 @@ def _train(
                 by_part = [getattr(part[number], phase) for part in parts]
                 stated = of_emulated(known or 0.0, by_part, getattr(slower[number], phase), calibration.age_s)
                 row = name_of(scenario), what, measured.world_size, None, known, seconds, attempts
-                yield HereRow(*row, uncertainty=stated)
+                yield EmulatedRow(*row, uncertainty=stated)
 
 
 def _train_virtually(training: Training, scenario: Scenario, calibration: Calibration) -> Trace:

@@ -15,7 +15,7 @@ from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send
 from collectives.units import format_size
-from realcomm.calibrating.tcp_info import TcpInfo, read_connections, sampling_in_flight
+from realcomm.calibration.tcp_info import TcpInfo, read_connections, sampling_in_flight
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.exact_inputs import neutral_buffer
