@@ -48,10 +48,8 @@ class RunAnswer(ScenarioAnswer[Number]):
 
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
-        del found["what_if"], found["place"]  # what-ifs are predicted only
-        if self.emulated is None:
-            del found["emulated"]
-        return found
+        del found["what_if"]  # is predicted only
+        return found if self.emulated is None else found | {"emulated": self.emulated}
 
 
 def run(
