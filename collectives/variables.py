@@ -80,4 +80,13 @@ def is_first_rank() -> bool:
     >>> is_first_rank()
     True
     """
-    return "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
+    return not is_launched() or os.environ["RANK"] == "0"
+
+
+def is_launched() -> bool:
+    """Return whether torchrun, or a launcher that says the same in the environment, has started this process as a rank.
+
+    >>> is_launched()
+    False
+    """
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ

@@ -86,7 +86,7 @@ class Scenario(scenarios.Scenario):
         if emulate:
             return self._run_emulated(calibration, backend, timeout, resume, watch, progress)
         if spans_nodes(timeout):
-            progress.note(f"warning: the nodes that torchrun works on are taken for {self.cluster.title}")
+            progress.note(f"warning: the nodes that the ranks were started on are taken for {self.cluster.title}")
             if has_stale_store():
                 progress.note(
                     "warning: after a restart ranks may look for others where they were before it; set "
@@ -136,7 +136,7 @@ class Scenario(scenarios.Scenario):
         """Predict the scenario, ``show`` that, then run it as ``run`` does; return both side by side.
 
         Unlike ``compare`` it calibrates before the run, if at all, so that there is something to show. Raises
-        InputError, also for a cluster that is not this machine unless torchrun works on several nodes; RunFailed.
+        InputError, also for a cluster that is not this machine unless ranks were started on several nodes; RunFailed.
 
         >>> both = load("here.toml").run_beside_prediction(print, timeout=60)  # doctest: +SKIP
         <Prediction of 'two ranks here': 1 collective>

@@ -108,6 +108,8 @@ def _start_on_stream(action: Action, group: dist.ProcessGroup, device: torch.dev
     own.wait_stream(current)
     with torch.cuda.stream(own):
         action()
+    for result in results:
+        result.record_stream(own)  # its memory is not given to others before, also where nobody waits
     return GpuWork(action, own, results)
 
 

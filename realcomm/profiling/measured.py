@@ -122,6 +122,9 @@ def _find_device(name: str) -> torch.device:
         raise InputError(f"device {quote(name)} is not known; give cpu, cuda or cuda:1")
     if name != "cpu" and not torch.cuda.is_available():
         raise InputError(f"device {quote(name)}: torch sees no GPU here; give cpu, or profile on the machine with it")
+    number = name.partition(":")[2]
+    if number and not (number.isdecimal() and int(number) < torch.cuda.device_count()):
+        raise InputError(f"device {quote(name)}: torch sees GPUs cuda:0 to cuda:{torch.cuda.device_count() - 1} here")
     device = torch.device(name)
     if device.index is not None:
         torch.cuda.set_device(device)  # on whose stream events are recorded

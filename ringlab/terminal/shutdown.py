@@ -69,7 +69,9 @@ def exit_on_signals() -> Iterator[None]:
     What came is said on standard error.
     """
     handlers = {signal.SIGINT: interrupt}
-    if "RANK" not in os.environ:  # torchrun's ranks have none: these signals may reach all our processes at once
+    if (
+        not {"RANK", "WORLD_SIZE"} <= os.environ.keys()
+    ):  # a launcher's ranks have none: these signals may reach all our processes at once
         handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _terminate)
     before = {number: signal.getsignal(number) for number in handlers}
     usual = (signal.SIG_DFL, signal.default_int_handler, interrupt)  # nohup has some ignored
