@@ -78,8 +78,8 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> Limits:
         return _find_network_limits(trace, loads)
     if sum(share for name, share in phases.items() if name != "sync") > COMPUTING:
         return Limits("computing", "Computing, not the network", _computing_words(phases))
-    found = _find_network_limits(trace, loads)
-    return replace(found, sentence=f"Gradient sync takes {_percent(phases['sync'])} of the time. {found.sentence}")
+    found, sync = _find_network_limits(trace, loads), phases.get("sync", 0.0)
+    return replace(found, sentence=f"Gradient sync takes {_percent(sync)} of the time. {found.sentence}")
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:

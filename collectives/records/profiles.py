@@ -180,6 +180,8 @@ def is_profile(path: Path) -> bool:
     """
     if path.is_dir() or path.name.endswith(".gz"):
         return True
+    if not path.is_file():  # a pipe that nobody writes to would be waited for
+        return False
     try:
         with path.open("rb") as file:
             head = file.read(LOOKED_AT)
