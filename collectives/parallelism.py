@@ -67,6 +67,7 @@ class Parallelism:
     sync_every: int = 1  # steps after which ddp's replicas are averaged; above 1 it is local SGD, of the weights
     bucket_view: bool = False  # DDP's gradient_as_bucket_view: gradients live in the buckets
     half_weights: bool = False  # weights and gradients in 16 bits, beside a float32 copy in the optimizer
+    gradient_bytes: int = 0  # of an element as it travels, as a hook of DDP compresses it; 0: as it is computed
 
     def __post_init__(self) -> None:
         check_known("form", self.form, FORMS)
@@ -74,7 +75,7 @@ class Parallelism:
         check_known("recompute", self.recompute, RECOMPUTED)
         for name in ("tensor", "pipeline", "expert", "virtual", "top_k", "sync_every"):
             check_whole_number(name, getattr(self, name), at_least=1)
-        for name in ("data", "shard", "microbatches", "experts", "prefetch"):
+        for name in ("data", "shard", "microbatches", "experts", "prefetch", "gradient_bytes"):
             check_whole_number(name, getattr(self, name), at_least=0)
         check_number("bucket_mb", self.bucket_mb, "MiB", above=0)
         for name in ("sequence", "overlap", "bucket_view", "half_weights"):
@@ -93,6 +94,8 @@ class Parallelism:
             raise InputError(f"{self.form} is {REPLICAS[self.form]}: tensor, pipeline and expert are 1 there")
         if self.sync_every > 1 and self.form != "ddp":
             raise InputError(f"sync_every is {self.sync_every}, which only form ddp has; the form is {self.form}")
+        if self.gradient_bytes > 8:
+            raise InputError(f"gradient_bytes is {self.gradient_bytes}; give 1 to 8, or 0 for as it is computed")
         if self.shard and self.form != "hsdp":
             raise InputError(f"shard is {self.shard}, which only form hsdp has; the form is {self.form}")
         if self.expert > 1 and self.experts % self.expert + (self.experts == 0):

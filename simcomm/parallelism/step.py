@@ -24,6 +24,7 @@ from simcomm.parallelism.pipeline import StageTimes, pipeline_program
 from simcomm.parallelism.shared_links import Traffic
 from simcomm.parallelism.stages import Stage, cut_stages
 from simcomm.parallelism.sync import NO_ROOT, DataGroups, SyncTimes, Unit, Work, data_groups, sync_step
+from simcomm.scaling.cases import expected_maximum
 from simcomm.scaling.descriptions import CORES
 from simcomm.scaling.intervals import Shares, log_halfwidth
 from simcomm.scaling.parameters import read_parameters
@@ -32,6 +33,7 @@ from simcomm.scaling.step import FULL_NIC, USUAL_STEP, process_seconds
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end
 MOST_TASKS = 400_000  # of a step: a second or two
 NOT_A_BOTTLENECK = ("compute", "optimizer")
+EXCHANGED = ("tensor", "expert", "pipeline", "sync", "steal", "copies", "contention")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class StepPrediction:
     spread: float  # of the log of the rate of one device
     spans: Spans = ()
     network: bool = False  # whether several hosts exchange
+    unequal: bool = False  # whether batches are of unequal work
     shared_between: tuple[SharedLink, ...] = ()  # links on which traffic holds other traffic back
     shared_within: tuple[tuple[str, SharedLink], ...] = ()  # by part: links on which messages of one collective do
 
@@ -138,10 +141,19 @@ class StepPrediction:
                 found[name] = value * few, value * many
         return found
 
+    @property
+    def rests_on(self) -> Shares:
+        """What the step rests on, by which its interval is wider."""
+        parts, total = self.parts, self.parts.total
+        waiting = parts.stragglers / total
+        exchanged = sum(getattr(parts, name) for name in EXCHANGED) / total
+        felt = 1 - (1 - parts.input / total) ** read_parameters()["input_power"]
+        unequal = waiting if self.unequal else 0.0
+        return Shares(exchanged, waiting - unequal, felt, unequal, float(self.network))
+
     def _widths(self, coverage: float) -> tuple[float, float]:
         """Return half the intervals of the logarithms of what scaling loses and of the rate of one device."""
-        shares = Shares(max(0.0, 1 - self.efficiency), network=float(self.network))
-        scaling = float(log_halfwidth(shares, coverage)) if self.devices > 1 else 0.0
+        scaling = float(log_halfwidth(self.rests_on, coverage)) if self.devices > 1 else 0.0
         return scaling, self.spread * NormalDist().inv_cdf((1 + coverage) / 2)
 
 
@@ -265,6 +277,7 @@ class _Mesh:
             spread=self.compute.spread,
             spans=spans,
             network=self.devices > self.fabric.node,
+            unequal=self.model.variable_batches,
             shared_between=shared,
             shared_within=self._shared_within(calls),
         )
@@ -360,6 +373,8 @@ class _Mesh:
     @property
     def _gradient_item(self) -> int:
         """Bytes of an element of a gradient as it travels."""
+        if self.form.gradient_bytes:
+            return self.form.gradient_bytes
         return 2 if self.form.half_weights or (self.form.form in SHARDED and self.item == 2) else 4
 
     def _gradients(self, times: BlockTimes) -> tuple[list[Gradient], list[Gradient]]:
@@ -492,9 +507,9 @@ class _Mesh:
     def _straggling(self, values: Mapping[str, float], seconds: float) -> float:
         """Return what the slowest device and the slowest host add; what differs by steps averages out in long ones."""
         steps = float(min(1.0, USUAL_STEP / seconds) ** 0.5)
-        nodes = values["jitter_nodes"] * steps * _greatest(-(-self.devices // self.fabric.node))
+        nodes = values["jitter_nodes"] * steps * expected_maximum(-(-self.devices // self.fabric.node))
         jitter = values["jitter_variable" if self.model.variable_batches else "jitter"]
-        return seconds * (jitter * _greatest(self.devices) + nodes)
+        return seconds * (jitter * expected_maximum(self.devices) + nodes)
 
     def _parts(self, compute: float, inside: float, waited: float, sync: SyncTimes, steal: float) -> StepParts:
         form, counts = self.form, count_parameters(self.profile, self.form)
@@ -524,8 +539,3 @@ class _Mesh:
             contention=sync.delay.seconds,
             processes=processes,
         )
-
-
-def _greatest(count: int) -> float:
-    """Return about the mean of the greatest of so many normal draws (Blom's formula)."""
-    return max(0.0, NormalDist().inv_cdf((count - 0.375) / (count + 0.25))) if count > 1 else 0.0
