@@ -30,6 +30,8 @@ from simcomm.parallelism.shared_links import CONTENTION
 
 LEAST_S = 1e-9  # of the stated phases of a step together
 SOURCES = ("profile", "rate", "forward")
+LOADERS = ("synthetic", "dali", "decode", "text")
+OVERLAPPED = ("ddp", "nccl")  # gradient syncs whose gradients travel while backward goes on
 
 
 class ComputeSourceForm(Section):
@@ -70,9 +72,10 @@ ParallelismKeys = Annotated[dict[str, Any], AfterValidator(check_parallelism)]
 
 
 class DevicesTrainingForm(Section):
-    """``[training]`` on many devices."""
+    """``[training]`` on many devices, described or rented."""
 
-    model: str = "resnet18"
+    model: str = Field("resnet18", min_length=1)
+    parameters: int | None = Field(None, ge=1, le=10**15)  # of a model of which no more is known
     dataset: str = ""
     image_shape: list[int] = Field([])
     batch_size: int = Field(32, ge=1, le=10**9)
@@ -82,6 +85,7 @@ class DevicesTrainingForm(Section):
     images: int | None = Field(None, ge=1)
     samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
     price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
+    loader: str = "synthetic"  # of a rented machine
     loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s that a host's loaders make
     input_bytes: int | None = Field(None, ge=0, le=10**12)  # of a sample as it is copied to a device
     contention: list[str] = Field([*CONTENTION])
@@ -92,8 +96,34 @@ class DevicesTrainingForm(Section):
     parallelism: ParallelismKeys = Field({})
     compute: ComputeSourceForm | None = None
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample, where the scenario says it."""
+        return tuple(self.image_shape) or (SHAPE if self.dataset in TO_TRAIN_ON else None)
+
+    @property
+    def epoch(self) -> int | None:
+        """The samples of an epoch, where it is said how many there are."""
+        return self.samples_per_epoch or self.images or TO_TRAIN_ON.get(self.dataset)
+
+    @property
+    def mesh(self) -> Parallelism:
+        """The form of parallelism. Raise InputError for values that cannot be together."""
+        given = dict(self.parallelism)
+        if self.gradient_sync:
+            named = self.gradient_sync[0]
+            given.setdefault("overlap", named.name in OVERLAPPED or named.buckets is not None)
+            if named.buckets is not None:
+                given.setdefault("bucket_mb", named.buckets.mb)
+        if self.accumulate > 1:
+            given.setdefault("microbatches", self.accumulate)
+        if self.sync_every > 1:
+            given.setdefault("sync_every", self.sync_every)
+        return Parallelism(**given)
+
     @model_validator(mode="after")
     def _check_names(self) -> Self:
+        check_known(self.loader, "loader", LOADERS)
         check_known(self.precision, "precision", PRECISIONS)
         check_known(self.optimizer, "optimizer", tuple(STATES))
         for what in self.contention:
@@ -119,6 +149,7 @@ class SpreadTraining:
     folder: Path  # of the files that it names
     cluster: Cluster
     model: str
+    parameters: int | None
     shape: tuple[int, ...] | None  # of a sample, where the scenario says it
     batch_size: int
     precision: str
@@ -154,31 +185,22 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     training, cluster = form.training, builder.build_cluster(form.cluster, "cluster", form.nccl)
     named = training.gradient_sync[0] if training.gradient_sync else None
     algorithm = None
-    if named is not None and named.name not in ("ddp", "nccl"):
+    if named is not None and named.name not in OVERLAPPED:
         algorithm = builder.find_algorithm(named, "all_reduce", (cluster,), "training.gradient_sync.0")
-    given = dict(training.parallelism)
-    if named is not None:
-        given.setdefault("overlap", algorithm is None or named.buckets is not None)
-    if named is not None and named.buckets is not None:
-        given.setdefault("bucket_mb", named.buckets.mb)
-    if training.accumulate > 1:
-        given.setdefault("microbatches", training.accumulate)
-    if training.sync_every > 1:
-        given.setdefault("sync_every", training.sync_every)
-    own = tuple(training.image_shape) or (SHAPE if training.dataset in TO_TRAIN_ON else None)
     with builder.at("training.parallelism"):
-        parallelism = Parallelism(**given)
+        parallelism = training.mesh
     return SpreadTraining(
         title=form.title or make_printable(path.stem),
         path=path,
         folder=builder.folder,
         cluster=cluster,
         model=training.model,
-        shape=own,
+        parameters=training.parameters,
+        shape=training.shape,
         batch_size=training.batch_size,
         precision=training.precision,
         optimizer=training.optimizer,
-        samples_per_epoch=training.samples_per_epoch or training.images or TO_TRAIN_ON.get(training.dataset),
+        samples_per_epoch=training.epoch,
         epochs=training.epochs,
         price_per_hour=training.price_per_hour,
         loader_rate=training.loader_rate,

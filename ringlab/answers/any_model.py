@@ -1,9 +1,43 @@
-"""Models that are not shipped, followed on the meta device when a scenario names them."""
+"""The model that a scenario names: shipped, of published trainings, followed on the meta device, or a size alone."""
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
-from collectives.records.model_profile import ModelProfile
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.model_profile import ModelProfile, shipped_model_profiles
+from simcomm.scaling.models import PROFILES, even_model, find_model, models
+
+
+def find_training_model(
+    name: str, folder: Path, shape: tuple[int, ...] | None = None, parameters: int | None = None
+) -> ModelProfile:
+    """Return the profile of a model by any name: a shipped one, that of published trainings, or one to follow.
+
+    ``shape`` is of a sample where it is not the profile's own; of ``parameters`` alone the layers are alike. Raises
+    InputError.
+
+    >>> find_training_model("ResNet-50", Path(".")).model
+    'resnet50'
+    """
+    if parameters is not None:
+        if shape is not None:
+            raise InputError("image_shape beside parameters, from which the work is guessed; leave one of the two out")
+        return even_model(name, parameters)
+    known, shipped = {_plain(one): one for one in models()}, shipped_model_profiles()
+    named = name if name in shipped else known.get(_plain(name), name)
+    followed = PROFILES.get(named, named.lower() if named.lower() in shipped else name)
+    if named in known.values() or followed in shipped:
+        if shape is None:
+            return find_model(named)
+        if followed not in shipped or find_model(named).shape is not None:
+            raise InputError(f"image_shape beside model {quote(name)}, whose samples are its own; leave it out")
+    return follow_model(followed, folder, shape)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower())
 
 
 def follow_model(model: str, folder: Path, shape: tuple[int, ...] | None = None) -> ModelProfile:

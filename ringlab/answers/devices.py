@@ -19,7 +19,7 @@ from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.units import count
 from collectives.workload import ComputePhases
-from ringlab.answers.any_model import follow_model
+from ringlab.answers.any_model import find_training_model
 from ringlab.answers.devices_rows import Case, DevicesRow, Refused
 from ringlab.answers.devices_words import OWN_WORK, conclude
 from ringlab.answers.progress import Tick
@@ -362,10 +362,8 @@ def _find_profile(spread: SpreadTraining) -> ModelProfile:
         name = spread.compute.profile
         return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(
             spread.folder / name)  # fmt: skip
-    if spread.model in shipped_model_profiles() and spread.shape is None:
-        return find_model_profile(spread.model)
     try:
-        return follow_model(spread.model, spread.folder, spread.shape)
+        return find_training_model(spread.model, spread.folder, spread.shape, spread.parameters)
     except InputError as error:
         raise InputError(f"{spread.path}: training: {error}") from error
 

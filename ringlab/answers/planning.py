@@ -1,7 +1,6 @@
 """``PlanAnswer``: which machines to rent for a training, by time and money."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,28 +12,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import make_printable, quote
-from collectives.records.model_profile import ModelProfile, read_model_profile, shipped_model_profiles
+from collectives.records.model_profile import read_model_profile
 from collectives.suggestions import suggest
-from collectives.units import format_size
-from ringlab.answers.any_model import follow_model
+from ringlab.answers.any_model import find_training_model
 from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from simcomm.cluster.hardware_parts import memory_bytes, parts
 from simcomm.parallelism.compute import measured_rate
-from simcomm.parallelism.memory import largest_batch, memory_of
+from simcomm.parallelism.memory import check_fit
 from simcomm.renting.break_evens import BreakEven
 from simcomm.renting.measuring import MINUTES, half_width
 from simcomm.renting.one_gpu import OneGpu
 from simcomm.renting.plan import Limits, Plan, make_plan
-from simcomm.renting.predicting import Predicting, Question, predict_all
+from simcomm.renting.predicting import Predicting, Question, RentedTraining, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
-from simcomm.scaling.descriptions import Job, is_half
-from simcomm.scaling.models import PROFILES, even_model, find_model, models
 
 if TYPE_CHECKING:
-    from scenarios.plan_form import PlanForm, PlanScenarioForm, PlanTrainingForm
+    from scenarios.devices_form import DevicesTrainingForm
+    from scenarios.plan_form import PlanForm, PlanScenarioForm
 
 MOST_CHOICES = 6_000  # of machines, which takes some seconds
 
@@ -157,21 +154,20 @@ def plan(
         hours = None if deadline is None else parse_hours(deadline)
     wanted = _wanted(form, path, target_samples, budget, hours)
     with _said_of(f"{path}: training"):
-        job = make_job(form, path.parent)
+        training = rented_training(form.training, path.parent)
     rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form.plan, path)
     with _said_of(str(path)):
-        predicting = Predicting(job, OneGpu(job, known, {one.gpu for one in rentals}).rate)
+        predicting = Predicting(training, OneGpu(training.job, known, {one.gpu for one in rentals}).rate)
     offered = [*list_choices(rentals, form.plan.most_nodes, spot or form.plan.spot)]
-    fitting, too_small = _fitting(offered, job.model, form.training, path)
+    with _said_of(f"{path}: training"):
+        fitting, too_small = _fitting(offered, training)
     choices, questions, unknown = _questions(fitting, predicting)
     interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
     quotes, interrupted = _predict(choices, questions, wanted.samples, interruptions, executor, kept, progress)
     found = make_plan(quotes, wanted.limits, predicting.predict, interruptions)
     when = today or date.today()
     notes = _notes(rentals, prices, when, unknown, found, len(quotes))
-    answer = _answer(
-        form.title or make_printable(path.stem), path, predicting.job.model.model, wanted, found, when, notes
-    )
+    answer = _answer(form.title or make_printable(path.stem), path, training.profile.model, wanted, found, when, notes)
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
     return replace(answer, prices=source, prices_newest=newest, does_not_fit=tuple(too_small), interrupted=interrupted)
 
@@ -211,7 +207,8 @@ def _wanted(
     for name, value in (("--target-samples", samples), ("--budget", budget)):
         if value is not None:
             check_number(name, value, above=0)
-    samples = samples or form.plan.target_samples or form.training.samples
+    whole = form.training.epoch
+    samples = samples or form.plan.target_samples or (None if whole is None else float(whole * form.training.epochs))
     if samples is None:
         raise InputError(
             f"{path}: plan.target_samples is missing; give the samples to train on, or --target-samples, or "
@@ -248,45 +245,18 @@ def _answer(
     )
 
 
-def make_job(form: "PlanScenarioForm", folder: Path) -> Job:
-    """Return what a scenario in ``folder`` trains, as the model of a step reads it.
-
-    Raise InputError for a model that is not known, or cannot be followed.
-    """
-    training, asked = form.training, form.plan
-    return Job(
-        model=_model(training, folder),
-        batch=float(training.batch_size),
-        precision={"float32": "FP32", "tf32": "TF32"}.get(training.precision, training.precision),
-        grad_bytes=asked.gradient_bytes,
-        sync="ddp",
-        loader=asked.loader,  # type: ignore[arg-type]  # the form has checked it
-        variable=asked.variable_batches,
-        bucket_mb=asked.bucket_mb,
+def rented_training(form: "DevicesTrainingForm", folder: Path) -> RentedTraining:
+    """Return what a scenario in ``folder`` trains. Raise InputError for a model that is not known or followed."""
+    return RentedTraining(
+        profile=find_training_model(form.model, folder, form.shape, form.parameters),
+        batch_size=form.batch_size,
+        parallelism=form.mesh,
+        precision=form.precision,
+        optimizer=form.optimizer,
+        loader=form.loader,
+        variable_batches=form.variable_batches,
+        input_bytes=form.input_bytes,
     )
-
-
-def _model(training: "PlanTrainingForm", folder: Path) -> ModelProfile:
-    shape = tuple(training.image_shape) or None
-    if training.parameters is not None:
-        if shape is not None:
-            raise InputError("image_shape beside parameters, from which the work is guessed; leave one of the two out")
-        return even_model(training.model, training.parameters)
-    known = {_plain(name): name for name in models()}
-    name, shipped = known.get(_plain(training.model), training.model), shipped_model_profiles()
-    followed = PROFILES.get(name, name.lower() if name.lower() in shipped else training.model)
-    if name in known.values() or followed in shipped:
-        if shape is None:
-            return find_model(name)
-        if followed not in shipped or find_model(name).shape is not None:
-            raise InputError(
-                f"image_shape beside model {quote(training.model)}, whose samples are its own; leave it out"
-            )
-    return follow_model(followed, folder, shape)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_ ]", "", name.lower())
 
 
 def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[Rental]:
@@ -298,54 +268,49 @@ def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[R
     return [one for one in rentals if not asked.providers or one.provider in asked.providers]
 
 
-def _fitting(
-    choices: Sequence[Choice], model: ModelProfile, training: "PlanTrainingForm", path: Path
-) -> tuple[list[Choice], list[str]]:
-    """Return the choices on whose GPUs the batch fits, and the GPUs on which it does not. Raise InputError for none.
+def _fitting(choices: Sequence[Choice], training: RentedTraining) -> tuple[list[Choice], list[str]]:
+    """Return the choices of which the mesh can be made and on which a batch fits, and the others in words.
 
-    Several GPUs keep more than one alone, for the exchange. GPUs whose memory is not known are not refused.
+    GPUs whose memory is not known are not refused. Raise InputError, with what would fit, where none is left.
     """
-    taken = [_taken(model, training, gpus) for gpus in (1, 2)]
     known = {one.rental.gpu for one in choices} & parts("GPU").keys()
     memories = {gpu: memory_bytes(gpu) or inf for gpu in known}
-    fitting = [one for one in choices if taken[one.gpus > 1] <= memories.get(one.rental.gpu, inf)]
+    meshes, fitting, small, reason = dict[tuple[int, int], float](), list[Choice](), list[Choice](), ""
+    for one in choices:
+        mesh = (one.gpus, one.rental.gpus)
+        try:
+            if mesh not in meshes:
+                meshes[mesh] = training.memory(*mesh)
+        except InputError as error:
+            meshes[mesh], reason = inf, str(error)
+        enough = meshes[mesh] <= memories.get(one.rental.gpu, inf)
+        if meshes[mesh] < inf:
+            (fitting if enough else small).append(one)
     if fitting or not choices:
-        alone = {one.rental.gpu for one in fitting}
-        too_small = {one.rental.gpu for one in choices} - alone
-        only_alone = {one.rental.gpu for one in choices if taken[1] > memories.get(one.rental.gpu, inf)} & alone
-        return fitting, [*sorted(too_small), *(f"more than one {gpu}" for gpu in sorted(only_alone))]
-    raise InputError(f"{path}: {_refuse_batch(memories, model, training, min(one.gpus for one in choices))}")
+        return fitting, _too_small(small, {one.rental.gpu for one in fitting})
+    if not small:
+        raise InputError(reason)
+    largest = max(small, key=lambda one: (memories[one.rental.gpu], -meshes[one.gpus, one.rental.gpus]))
+    gpu = largest.rental.gpu
+    form = training.parallelism.for_devices(largest.gpus, largest.rental.gpus)
+    where = f"{gpu}, the largest GPU that is for sale"
+    settings = {"optimizer": training.optimizer, "precision": training.precision}
+    check_fit(training.profile, form, training.batch_size, memories[gpu], where, **settings)
+    raise AssertionError(gpu)
 
 
-def _taken(model: ModelProfile, training: "PlanTrainingForm", gpus: int) -> float:
-    """Return the bytes that each of so many GPUs keeps, by what ``predict --devices`` asks."""
-    settings = _memory_settings(training)
-    return max(one.total for one in memory_of(model, training.replicas(gpus), training.batch_size, **settings))
+def _too_small(choices: Iterable[Choice], others: Collection[str]) -> list[str]:
+    """Return the GPUs of choices, with how many of them do not suffice where more or fewer do.
 
-
-def _memory_settings(training: "PlanTrainingForm") -> dict[str, str]:
-    precision = "fp16" if is_half(training.precision) else "float32"  # as `predict --devices` knows them
-    return {"optimizer": training.optimizer, "precision": precision}
-
-
-def _refuse_batch(memories: Mapping[str, float], model: ModelProfile, training: "PlanTrainingForm", gpus: int) -> str:
-    """Return why a batch fits on no GPU that is for sale, and what would."""
-    largest = max(memories, key=lambda gpu: memories[gpu])
-    memory = memories[largest]
-    settings = _memory_settings(training)
-    most = largest_batch(model, training.replicas(gpus), memory, **settings)
-    advice = (
-        f"enough for {most}: give a smaller training.batch_size, or training.accumulate"
-        if most
-        else "not enough for one: here a GPU has the whole model; `ringlab predict --devices` knows forms that "
-        "divide it"
-    )
-    pieces = f" in training.accumulate = {training.accumulate} pieces" if training.accumulate > 1 else ""
-    return (
-        f"training.batch_size = {training.batch_size}{pieces}: a batch of {training.batch_size // training.accumulate} "
-        f"of {training.model} takes {format_size(_taken(model, training, gpus))} and fits on no GPU that is for sale; "
-        f"the largest, {largest}, has {format_size(memory)}, {advice}"
-    )
+    >>> from simcomm.renting.rentals import read_rentals
+    >>> small = [Choice(read_rentals()[place], 1, "on demand") for place in (0, 1)]
+    >>> _too_small(small, set()), _too_small(small, {small[0].rental.gpu})
+    (['V100 SXM2 16GB'], ['1 or 4 x V100 SXM2 16GB'])
+    """
+    counts: dict[str, set[int]] = {}
+    for one in choices:
+        counts.setdefault(one.rental.gpu, set()).add(one.gpus)
+    return [f"{' or '.join(map(str, sorted(counts[gpu])))} x {gpu}" if gpu in others else gpu for gpu in sorted(counts)]
 
 
 def _questions(

@@ -1,9 +1,10 @@
 """``NodeInterconnect``: GPUs of machines of which bus bandwidths are known, as published nccl-tests show them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf, log2
 
-from simcomm.nccl.descriptions import System, describe_preset
+from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.settings import NcclSettings
 from simcomm.parallelism.groups import Group
 from simcomm.parallelism.interconnect import SHARES, Served
@@ -25,26 +26,20 @@ class NodeInterconnect:
     gpus: int
     nodes: int = 1
     paths: int = 1  # x16 paths to the host, over which parameter servers send
-    links: StepLinks | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.node = self.gpus
         self.nic = self.machine.nic_GBps * 1e9
         self.kind: str = "network" if self.nodes > 1 else self.machine.kind
-        system = self._system()
-        if system is not None:
-            self.links = StepLinks(system, NcclSettings(), frozenset(CONTENTION), self._reached)
 
-    def _system(self) -> System | None:
-        """Return the machine as the hardware catalogue has it, with the links that share its PCIe; None: not there."""
+    @cached_property
+    def links(self) -> StepLinks | None:
+        """Those of a machine of the hardware catalogue; of others nothing is known."""
         if self.machine.machine is None:
             return None
-        found = describe_preset(self.machine.machine, self.nodes, self.gpus)
-        if self.machine.kind == "nvlink":
-            return found
-        return describe_preset(
-            self.machine.machine, self.nodes, self.gpus, link="pcie", p2p=self.machine.kind == "pcie"
-        )
+        changes = {} if self.machine.kind == "nvlink" else {"link": "pcie", "p2p": self.machine.kind == "pcie"}
+        system = describe_preset(self.machine.machine, self.nodes, self.gpus, **changes)
+        return StepLinks(system, NcclSettings(), frozenset(CONTENTION), self._reached)
 
     def _reached(self, collective: str, group: Group) -> float:
         """Return the GB/s at which each GPU sends in a large collective that has all links to itself."""

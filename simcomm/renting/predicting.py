@@ -3,26 +3,74 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from math import log
 from pathlib import Path
 from typing import NamedTuple
 
+from collectives.parallelism import Parallelism
+from collectives.records.model_profile import ModelProfile
 from simcomm.parallel import in_any_order
+from simcomm.parallelism.compute import at_rate
+from simcomm.parallelism.memory import memory_of
+from simcomm.parallelism.node_interconnect import NodeInterconnect
+from simcomm.parallelism.step import StepModel
 from simcomm.renting.kept_rates import RateFile, question_key
 from simcomm.renting.nodes import find_gpu, scaling_node
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.renting.uncertain import NORMAL, Uncertain
 from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode
-from simcomm.scaling.rates import predict_rate
+from simcomm.scaling.host_copies import copied_bytes
+from simcomm.scaling.intervals import log_halfwidth
+from simcomm.scaling.parameters import read_parameters
 
 BLOCK = 64  # choices that a process is given at a time
 Z_80 = NORMAL.inv_cdf(0.9)
 
 
+@dataclass(frozen=True)
+class RentedTraining:
+    """What is trained, whatever it is trained on; a batch is of each device of the data axis."""
+
+    profile: ModelProfile
+    batch_size: int
+    parallelism: Parallelism
+    precision: str = "float32"
+    optimizer: str = "sgd"
+    loader: str = "synthetic"
+    variable_batches: bool = False  # of unequal work
+    input_bytes: int | None = None  # of a sample as it is copied to a device; None: what the loader copies
+
+    @property
+    def job(self) -> Job:
+        """What one GPU does of it, as published rates are told apart."""
+        return Job(self.profile, float(self.batch_size), self.precision)
+
+    def step_model(self, alone: float, gpu: ScalingGpu, node: ScalingNode, joined: NodeInterconnect) -> StepModel:
+        """Return what predicts its steps on machines of which one GPU does ``alone`` samples a second."""
+        rates = {"dali": "dali_per_core", "decode": "decode_per_core"}
+        per_core = read_parameters()[rates[self.loader]] if self.loader in rates else 0.0
+        return StepModel(
+            at_rate(self.profile, alone),
+            lambda _: joined,
+            optimizer=self.optimizer,
+            precision=self.precision,
+            loader_rate=per_core * node.cores,
+            variable_batches=self.variable_batches,
+            memory_bandwidth=gpu.memory_GBps * 1e9,
+            cores=node.cores,
+            input_bytes=copied_bytes(self.profile, self.loader) if self.input_bytes is None else self.input_bytes,
+        )
+
+    def memory(self, gpus: int, on_node: int) -> float:
+        """Return the bytes that the device keeps that keeps most. Raise InputError for a mesh of another number."""
+        form = self.parallelism.for_devices(gpus, on_node)
+        found = memory_of(self.profile, form, self.batch_size, optimizer=self.optimizer, precision=self.precision)
+        return max(one.total for one in found)
+
+
 class Question(NamedTuple):
     """What the rate of a choice depends on."""
 
-    job: Job
+    training: RentedTraining
     gpu: ScalingGpu
     node: ScalingNode
     gpus: int
@@ -32,24 +80,25 @@ class Question(NamedTuple):
     @property
     def key(self) -> str:
         """What tells this question from all others."""
-        job = {**vars(self.job), "model": [self.job.model.model, self.job.model.layers]}
+        profile = self.training.profile
+        training = {**vars(self.training), "profile": [profile.model, profile.layers]}
         return question_key(
-            [job, self.gpu, self.node, self.gpus, self.nodes, self.alone.median, dict(self.alone.causes)]
+            [training, self.gpu, self.node, self.gpus, self.nodes, self.alone.median, dict(self.alone.causes)]
         )
 
 
 @dataclass(frozen=True)
 class Predicting:
-    """A job, and what one GPU of each type does of it; ``predict`` asks the model of a step."""
+    """A training, and what one GPU of each type does of it; ``predict`` asks the model of a step."""
 
-    job: Job
+    training: RentedTraining
     alone: Callable[[str], Uncertain]  # samples a second of one GPU of the hardware catalogue
 
     def question(self, choice: Choice) -> Question:
         """Return what is asked of a choice. Raise InputError for machines of which too little is known."""
         rental = choice.rental
         return Question(
-            self.job, find_gpu(rental), scaling_node(rental), choice.gpus, choice.nodes, self.alone(rental.gpu)
+            self.training, find_gpu(rental), scaling_node(rental), choice.gpus, choice.nodes, self.alone(rental.gpu)
         )
 
     def predict(self, choice: Choice) -> Rate:
@@ -63,17 +112,18 @@ def answer(question: Question) -> Rate:
     How well it scales is wrong alike for all machines whose GPUs are joined alike: in logarithms by the spread of which
     an interval of 80 % is made.
     """
-    found = predict_rate(
-        question.job, question.node, question.gpus, question.nodes, question.alone.median, gpu=question.gpu
-    )
+    training, gpus, nodes = question.training, question.gpus, question.nodes
+    joined = NodeInterconnect(question.node, gpus // nodes, nodes)
+    model = training.step_model(question.alone.median, question.gpu, question.node, joined)
+    found = model.predict(training.parallelism, gpus, training.batch_size)
     causes = dict(question.alone.causes)
-    if question.gpus > 1:
-        links = question.node.link if question.nodes == 1 else f"{question.node.link} and the network"
-        causes[f"scaling over {links}"] = log(found.interval(0.8)[1] / found.rate) / Z_80
-    name, share = found.parts.bottleneck
-    held = f"{name} {share:.0%}" if share >= 0.005 else "compute"
-    if name == "contention" and found.shared:
-        held = f"{found.shared[0].name} {share:.0%}"
+    if gpus > 1:
+        links = question.node.link if nodes == 1 else f"{question.node.link} and the network"
+        causes[f"scaling over {links}"] = float(log_halfwidth(found.rests_on, 0.8)) / Z_80
+    name, share = found.bottleneck
+    held = name if name == "compute" else f"{name} {share:.0%}"
+    if name == "contention" and found.shared_between:
+        held = f"{found.shared_between[0].name} {share:.0%}"
     return Rate(Uncertain(found.rate, causes), held, found.efficiency)
 
 

@@ -20,6 +20,7 @@ from collectives.quoting import quote
 from collectives.suggestions import suggest
 from simcomm.cluster.hardware_parts import find_entry, find_link, find_part, parts
 from simcomm.cluster.presets import machine_entries
+from simcomm.nccl.descriptions import describe_preset
 
 SKYPILOT = (
     "InstanceType", "vCPUs", "MemoryGiB", "AcceleratorName", "AcceleratorCount", "GpuInfo", "Price", "SpotPrice",
@@ -149,7 +150,7 @@ class _Row:
             price=price,
             spot_price=spot,
             interconnect=interconnect,
-            peer_to_peer=self._peer_to_peer(gpu, interconnect),
+            peer_to_peer=self._peer_to_peer(gpu, gpus, interconnect),
             numa_nodes=self._numa_nodes(entry),
             nic_bandwidth=self._nic(entry),
             dated=self._date(),
@@ -237,12 +238,14 @@ class _Row:
             raise InputError(f"{self.where}: Interconnect is empty for {gpus} GPUs; give one of {accepted}")
         return found if gpus > 1 else ""
 
-    def _peer_to_peer(self, gpu: str, interconnect: str) -> bool:
+    def _peer_to_peer(self, gpu: str, gpus: int, interconnect: str) -> bool:
         given = self.values["P2P"]
         if given not in ("", "yes", "no"):
             raise InputError(f"{self.where}: P2P = {quote(given)}; give yes or no, or nothing for the GPU's usual")
         if given:
             return given == "yes"
+        if self.values["Machine"] and interconnect == "PCIe":
+            return describe_preset(self.values["Machine"], 1, gpus).p2p
         level = find_part("GPU", gpu).get("p2p_level")
         return interconnect not in ("PCIe", "") or level is None or level.value != "NVL"
 
