@@ -1,29 +1,24 @@
-"""Writes the tables of docs/parallelism.md: data sheets, shared links, forms and a model on gloo ranks, hosts.
+"""Writes the tables of docs/parallelism.md: shared links, forms and a model on gloo ranks, hosts.
 
     python docs/parallelism_table.py
 
-Data sheets are compared with published rates of one GPU (``simcomm.scaling``); ``benchmarks/forms.py``,
+``benchmarks/forms.py``,
 ``benchmarks/parallelism.py`` and ``make one-rank`` measure what the other tables show.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from page_marks import write_between
 
 from collectives.output_files import write_text
-from collectives.records.model_profile import find_model_profile
-from ringlab.answers.devices import PUBLISHED, predict_devices
-from simcomm.parallelism.compute import of_peaks
+from ringlab.answers.devices import predict_devices
 from simcomm.parallelism.shared_links import CONTENTION
-from simcomm.scaling.descriptions import Series, is_half, read_series
 
 PAGE = Path(__file__).with_name("parallelism.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results"
-WITHIN = 0.35
 Found = dict[str, Any]
 BOARDS = "{preset = 'rtx4090-pcie', transport = 'nccl'}"
 IMAGES = "{model = 'resnet18', batch_size = 64, precision = 'fp16', compute = {rate = 10_000.0}}"
@@ -36,30 +31,6 @@ SHARING = (
     ("BERT-base", SENTENCES, "{form = 'fsdp', tensor = 2}"),
     ("BERT-base", SENTENCES, "{form = 'hsdp', shard = 4}"),
 )
-
-
-def sheet_ratio(one: Series) -> float:
-    """Return the rate that a GPU's data sheet gives, over the published rate of one GPU."""
-    name = next(name for name, published in PUBLISHED.items() if published == one.model)
-    precision = "fp16" if is_half(one.job.precision) else "float32"
-    known = of_peaks(find_model_profile(name), one.gpu.tflops(one.job.precision), one.gpu.memory_GBps, precision, "")
-    return one.job.batch / known.step(one.job.batch) / one.points[0].rate
-
-
-def sheets(series: Iterable[Series]) -> Iterator[str]:
-    """Yield a table of data sheets beside published rates, a line a type of GPU and precision."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for one in series:
-        if one.points[0].gpus == 1 and one.model in PUBLISHED.values():
-            key = (one.gpu.name, "16 bits" if is_half(one.job.precision) else "float32")
-            groups.setdefault(key, []).append(sheet_ratio(one))
-    yield "| GPU | precision | rates | predicted over published, median | least | most | within 35 %, % |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
-    rows = [*sorted(groups.items()), (("all", ""), [ratio for ratios in groups.values() for ratio in ratios])]
-    for (gpu, precision), ratios in rows:
-        near = sum(abs(ratio - 1) <= WITHIN for ratio in ratios) / len(ratios)
-        shown = " | ".join(f"{value:.2f}" for value in (median(ratios), min(ratios), max(ratios)))
-        yield f"| {gpu} | {precision} | {len(ratios)} | {shown} | {100 * near:.0f} |"
 
 
 def shared() -> Iterator[str]:
@@ -138,7 +109,6 @@ TABLES: dict[str, tuple[Callable[[Found], Iterator[str]], str]] = {
 
 def updated(page: str) -> str:
     """Return the page with its tables as the results have them."""
-    page = write_between(page, "sheets", "\n".join(sheets(read_series())) + "\n")
     page = write_between(page, "shared", "\n".join(shared()) + "\n")
     for name, (lines, file) in TABLES.items():
         found = json.loads((RESULTS / file).read_text())

@@ -35,7 +35,7 @@ OVERLAPPED = ("ddp", "nccl")  # gradient syncs whose gradients travel while back
 
 
 class ComputeSourceForm(Section):
-    """``[training.compute]``: a profile's file, samples a second of one device, a GPU's data sheet, or the phases."""
+    """``[training.compute]``: a profile's file, samples a second of one device, a GPU, or the phases."""
 
     profile: str | None = Field(None, description='for example "resnet50.json"')
     rate: float | None = Field(None, gt=0, allow_inf_nan=False)

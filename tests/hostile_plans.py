@@ -31,8 +31,8 @@ PLAN_KEYS = (
     "title", "training.model", "training.batch_size", "training.accumulate", "training.precision",
     "training.optimizer",
     "training.parameters", "plan.target_samples", "plan.budget", "plan.deadline", "plan.most_nodes", "plan.providers",
-    "plan.interruptions_per_day", "plan.known_rates", "plan.known_rates.V100", "plan.loader", "plan.bucket_mb",
-    "plan.gradient_bytes", "plan.spot", "plan.nothing", "training",
+    "plan.interruptions_per_day", "plan.known_rates", "plan.known_rates.V100", "training.loader",
+    "training.parallelism.bucket_mb", "training.parallelism.gradient_bytes", "plan.spot", "plan.nothing", "training",
 )  # fmt: skip
 HEAD = (
     "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,Region,Provider,Gpu,Machine,"

@@ -176,11 +176,11 @@ def test_the_command_goes_on_where_it_was_ended(scenario: str, tmp_path: Path) -
     [
         (
             "training.batch_size=100000",
-            r"\.toml: training.batch_size = 100000: a batch of 100000 of resnet50 takes .* GiB and fits on no GPU",
+            r"\.toml: training: batch_size 100000 does not fit into B300, the largest GPU that is for sale: it takes",
         ),
         (
             "training.parameters=99_000_000_000",
-            "the largest, B300, has 288 GiB, not enough for one: here a GPU has the whole",
+            "B300, the largest GPU that is for sale.* not one sample fits: form = .fsdp. divides the states",
         ),
         ("plan.deadline=0.01", "nothing is done within 0.6 min: the soonest is"),
         ("plan.budget=0.01", r"nothing is done for \$0.01: the cheapest is"),
@@ -206,19 +206,35 @@ def test_a_deadline_that_is_none_is_named(scenario: str) -> None:
     assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
 
 
-def test_a_training_on_many_devices_is_planned_where_each_has_the_model() -> None:
-    """The samples are those of its epochs, and what is not planned is refused by key, value and what is."""
+def test_a_training_is_planned_in_every_form_that_devices_know(tmp_path: Path) -> None:
+    """The samples are those of its epochs; machines on which the mesh cannot be made are not chosen."""
     scenario = str(Path(__file__).parent.parent / "examples" / "gpt2_xl.toml")
-    found = ringlab.plan(scenario, "training.epochs=2", "training.parallelism={form='ddp', data=16}")
-    assert found.target_samples == 2_000_000
-    with pytest.raises(
-        InputError, match=r"training: parallelism\.form = 'fsdp' is not planned: a plan is of form = 'ddp'"
-    ):
-        ringlab.plan(scenario, "training.parallelism={form='fsdp'}")
-    with pytest.raises(InputError, match=r"parallelism\.tensor = 4 is not planned: a plan is of tensor = 1"):
-        ringlab.plan(scenario, "training.parallelism={tensor=4}")
+    sharded = ringlab.plan(scenario, "training.epochs=2", today=TODAY)
+    whole = ringlab.plan(scenario, "training.epochs=2", "training.parallelism.form=ddp", today=TODAY)
+    assert sharded.target_samples == whole.target_samples == 2_000_000
+    assert "4 x A100 40GB SXM, Vast.ai" in {row.label for row in sharded.choices} - {row.label for row in whole.choices}
+    for mesh, least in (("{tensor=4}", 4), ("{pipeline=2, microbatches=8}", 2), ("{form='zero1', data=16}", 16)):
+        found = ringlab.plan(scenario, "training.model=gpt2", f"training.parallelism={mesh}", today=TODAY)
+        assert found.choices and all(row.gpus % least == 0 for row in found.choices)
+    with pytest.raises(InputError, match=r"training: parallelism is data rest x tensor 3 .* give tensor x pipeline"):
+        ringlab.plan(scenario, "training.model=gpt2", "training.parallelism={tensor=3}")
     with pytest.raises(InputError, match=r"training\.parallelism: form 'nothing' is not known"):
         ringlab.plan(scenario, "training.parallelism.form=nothing")
+
+
+def test_one_gpu_does_what_it_does_on_devices(scenario: str, tmp_path: Path) -> None:
+    """One rate with one interval, whichever command is asked; a rate of ``compute`` is a known one."""
+    job = ["training.model=gpt2-xl", "training.batch_size=4", "training.precision=bf16"]
+    devices = tmp_path / "devices.toml"
+    devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
+    for known in ([], ['training.compute={rate = 12.0, gpu = "A100 80GB SXM"}']):
+        row = ringlab.predict_devices(devices, [1], *job, *known).cases[0].rows[0]
+        alone = next(
+            one for one in ringlab.plan(scenario, *job, *known, today=TODAY).choices if one.gpu.startswith("H200")
+            and one.gpus == 1
+        )  # fmt: skip
+        assert alone.samples_per_s == pytest.approx(row.samples_per_s)
+        assert alone.hours_80[1] / alone.hours == pytest.approx(row.interval[1] / row.samples_per_s, rel=0.01)
 
 
 def test_machines_are_refused_for_their_memory_as_devices_are(scenario: str, tmp_path: Path) -> None:

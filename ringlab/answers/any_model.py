@@ -3,11 +3,28 @@
 import re
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.records.model_profile import ModelProfile, shipped_model_profiles
+from collectives.records.model_profile import (
+    ModelProfile,
+    find_model_profile,
+    read_model_profile,
+    shipped_model_profiles,
+)
 from simcomm.scaling.models import PROFILES, even_model, find_model, models
+
+if TYPE_CHECKING:
+    from scenarios.devices_form import DevicesTrainingForm, SpreadTraining
+
+
+def find_profile(training: "DevicesTrainingForm | SpreadTraining", folder: Path) -> ModelProfile:
+    """Return the profile of a scenario in ``folder``: of the file that it names, or of its model. Raise InputError."""
+    if training.compute is not None and training.compute.profile is not None:
+        name = training.compute.profile
+        return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
+    return find_training_model(training.model, folder, training.shape, training.parameters)
 
 
 def find_training_model(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,22 +10,19 @@ from collectives.errors import InputError
 from collectives.quoting import cut
 from collectives.records.model_profile import (
     ModelProfile,
-    find_model_profile,
-    read_model_profile,
-    shipped_model_profiles,
 )
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.units import count
 from collectives.workload import ComputePhases
-from ringlab.answers.any_model import find_training_model
+from ringlab.answers.any_model import find_profile
 from ringlab.answers.devices_rows import Case, DevicesRow, Refused
 from ringlab.answers.devices_words import OWN_WORK, conclude
 from ringlab.answers.progress import Tick
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
 from scenarios.devices_form import SpreadTraining, read_spread_training
-from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, measured_rate, of_data_sheet
+from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, measured_rate
 from simcomm.parallelism.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
 from simcomm.parallelism.step import StepModel, StepPrediction
 
@@ -155,8 +151,8 @@ def predict_devices(
 def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
     """Return where the times of one device come from, with whose they are where values differ in that.
 
-    >>> _join_sources(["8", "16"], ["stated", "stated"]), _join_sources(["fp16", "bf16"], ["stated", "a data sheet"])
-    ('stated', 'stated (fp16); a data sheet (bf16)')
+    >>> _join_sources(["8", "16"], ["stated", "stated"]), _join_sources(["fp16", "bf16"], ["stated", "published"])
+    ('stated', 'stated (fp16); published (bf16)')
     """
     whose: dict[str, list[str]] = {}
     for value, source in zip(values, sources, strict=True):
@@ -310,7 +306,10 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
     """
     cluster = _nccl_cluster(spread)
     gpu = None if cluster is None else _gpu_of(cluster)
-    profile = _find_profile(spread)
+    try:
+        profile = find_profile(spread, spread.folder)
+    except InputError as error:
+        raise InputError(f"{spread.path}: training: {error}") from error
     compute = _compute(spread, profile, gpu, stated_batch)
     if cluster is None:
         return StepModel(
@@ -356,20 +355,8 @@ def _gpu_of(cluster: "NcclCluster") -> str | None:
     return name if name in parts("GPU") else None
 
 
-def _find_profile(spread: SpreadTraining) -> ModelProfile:
-    """Return the profile that the scenario names, is shipped, or is made now on the meta device."""
-    if spread.compute is not None and spread.compute.profile is not None:
-        name = spread.compute.profile
-        return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(
-            spread.folder / name)  # fmt: skip
-    try:
-        return find_training_model(spread.model, spread.folder, spread.shape, spread.parameters)
-    except InputError as error:
-        raise InputError(f"{spread.path}: training: {error}") from error
-
-
 def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, stated_batch: int) -> Compute:
-    """Return the computing by what is known best: measured here, measured on another GPU, published, a data sheet."""
+    """Return the computing by what is known best: measured here, measured on another GPU, published."""
     source, phases = spread.compute, spread.phases
     if source is not None and source.rate is not None:
         if source.gpu is None or gpu is None or source.gpu == gpu:
@@ -380,17 +367,12 @@ def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, sta
     if source is not None and source.profile is not None and profile.measured:
         return as_measured(profile) if gpu is None else _measured_for(spread, profile, gpu)
     named = (source.gpu if source is not None else None) or gpu
-    if source is None and named is not None and profile.model in PUBLISHED:
-        return _by_law(spread, profile, named, {})
     if named is None:
         raise InputError(
             f"{spread.path}: training.compute: nothing says how fast a device computes; give "
             'compute = {profile = "FILE.json"} with times (ringlab profile), {rate = 500.0} or {gpu = "RTX 4090"}'
         )
-    try:
-        return of_data_sheet(profile, named, spread.precision)
-    except InputError as error:
-        raise InputError(f"{spread.path}: training.compute: {error}") from error
+    return _by_law(spread, profile, named, {})
 
 
 def _measured_for(spread: SpreadTraining, profile: ModelProfile, gpu: str) -> Compute:
@@ -412,14 +394,16 @@ def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict
 
     like = PUBLISHED.get(profile.model)
     job = Job(find_model(like) if like else profile, spread.batch_size, spread.precision)
-    found = OneGpu(job, known, [gpu], f"{spread.path}: training.compute.gpu").rate(gpu)
+    try:
+        found = OneGpu(job, known, [gpu], "gpu").rate(gpu)
+    except InputError as error:
+        raise InputError(f"{spread.path}: training.compute: {error}") from error
     if known:
         ((other, rate),) = known.items()
         source = f"{rate:.4g} samples/s on one {other}, and how {gpu} compares in published rates"
     else:
-        source = f"published rates of {like} on one GPU"
-    spread_of_log = sqrt(sum(one**2 for one in dict(found.causes).values()))
-    return replace(at_rate(profile, found.median, source), spread=spread_of_log)
+        source = f"published rates of {like} on one GPU" if like else "published rates of other models on one GPU"
+    return replace(at_rate(profile, found.median, source), spread=found.spread)
 
 
 def _of_phases(profile: ModelProfile, phases: ComputePhases, batch_size: int) -> Compute:

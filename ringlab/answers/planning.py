@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import make_printable, quote
-from collectives.records.model_profile import read_model_profile
+from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from collectives.suggestions import suggest
-from ringlab.answers.any_model import find_training_model
+from ringlab.answers.any_model import find_profile
 from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
@@ -155,7 +155,7 @@ def plan(
     wanted = _wanted(form, path, target_samples, budget, hours)
     with _said_of(f"{path}: training"):
         training = rented_training(form.training, path.parent)
-    rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form.plan, path)
+    rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form, path)
     with _said_of(str(path)):
         predicting = Predicting(training, OneGpu(training.job, known, {one.gpu for one in rentals}).rate)
     offered = [*list_choices(rentals, form.plan.most_nodes, spot or form.plan.spot)]
@@ -181,10 +181,16 @@ def _said_of(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {error}") from error
 
 
-def _known_rates(form: "PlanForm", path: Path) -> dict[str, float]:
+def _known_rates(form: "PlanScenarioForm", path: Path) -> dict[str, float]:
     """Return the samples a second of one GPU by its type: as stated, and as profiles beside the scenario have them."""
-    files = [path.parent / name for name in form.profiles]
-    return dict(form.known_rates) | dict(measured_rate(read_model_profile(file), str(file)) for file in files)
+    compute, files = form.training.compute, [*form.plan.profiles]
+    found = dict(form.plan.known_rates)
+    if compute is not None and compute.rate is not None and compute.gpu is not None:
+        found[compute.gpu] = compute.rate
+    if compute is not None and compute.profile is not None and compute.profile not in shipped_model_profiles():
+        files.append(compute.profile)
+    places = [path.parent / name for name in files]
+    return found | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
 
 
 class _Wanted(NamedTuple):
@@ -248,7 +254,7 @@ def _answer(
 def rented_training(form: "DevicesTrainingForm", folder: Path) -> RentedTraining:
     """Return what a scenario in ``folder`` trains. Raise InputError for a model that is not known or followed."""
     return RentedTraining(
-        profile=find_training_model(form.model, folder, form.shape, form.parameters),
+        profile=find_profile(form, folder),
         batch_size=form.batch_size,
         parallelism=form.mesh,
         precision=form.precision,
@@ -275,21 +281,21 @@ def _fitting(choices: Sequence[Choice], training: RentedTraining) -> tuple[list[
     """
     known = {one.rental.gpu for one in choices} & parts("GPU").keys()
     memories = {gpu: memory_bytes(gpu) or inf for gpu in known}
-    meshes, fitting, small, reason = dict[tuple[int, int], float](), list[Choice](), list[Choice](), ""
+    meshes, fitting, small, reason = dict[tuple[int, int], float](), list[Choice](), list[Choice](), InputError("")
     for one in choices:
         mesh = (one.gpus, one.rental.gpus)
         try:
             if mesh not in meshes:
                 meshes[mesh] = training.memory(*mesh)
         except InputError as error:
-            meshes[mesh], reason = inf, str(error)
+            meshes[mesh], reason = inf, error if mesh >= max(meshes, default=mesh) else reason
         enough = meshes[mesh] <= memories.get(one.rental.gpu, inf)
         if meshes[mesh] < inf:
             (fitting if enough else small).append(one)
     if fitting or not choices:
         return fitting, _too_small(small, {one.rental.gpu for one in fitting})
     if not small:
-        raise InputError(reason)
+        raise reason  # of the most GPUs
     largest = max(small, key=lambda one: (memories[one.rental.gpu], -meshes[one.gpus, one.rental.gpus]))
     gpu = largest.rental.gpu
     form = training.parallelism.for_devices(largest.gpus, largest.rental.gpus)

@@ -1,6 +1,5 @@
-"""How long one device computes on a model's layers: as measured, from a known rate, or from its data sheet."""
+"""How long one device computes on a model's layers: as measured, or from a known rate."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -9,14 +8,9 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import Measured, ModelProfile
-from simcomm.cluster.hardware_parts import find_part
 from simcomm.nccl.gpus import match_gpu
 
-FLOPS_SHARE, BYTES_SHARE = 0.6, 0.5  # of a data sheet's peaks that layers reach; assumed, see docs/parallelism.md
-MEASURED_SPREAD = 0.03  # standard deviation of the log of a rate ...
-SHEET_SPREAD = 0.35  # ... that of data sheets beside published rates of one GPU (docs/parallelism_table.py)
-PEAKS = {"float32": ("tf32", "fp32"), "bf16": ("fp16", "fp32"), "fp16": ("fp16", "fp32")}
-FORWARD_SHARE = 1 / 3  # of a step's FLOPs
+MEASURED_SPREAD = 0.03  # standard deviation of the log of a rate
 
 
 class BlockTimes(NamedTuple):
@@ -95,34 +89,3 @@ def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate") ->
     whole = (sum(forward) + sum(backward)) * rate
     ahead, back = (tuple(each / whole for each in part) for part in (forward, backward))
     return Compute(profile, ahead, back, 0.0, f"{source}: {rate:.4g} samples/s on one device", MEASURED_SPREAD, True)
-
-
-def of_data_sheet(profile: ModelProfile, gpu: str, precision: str = "float32") -> Compute:
-    """Return what a GPU of the catalogue takes by its data sheet: a layer's FLOPs or its bytes, whichever last longer.
-
-    Raises InputError for a GPU whose figures are not known.
-
-    >>> from collectives.records.model_profile import find_model_profile
-    >>> 500 < 64 / of_data_sheet(find_model_profile("resnet50"), "RTX 4090", "fp16").step(64) < 2000
-    True
-    """
-    figures = find_part("GPU", gpu)
-    peak = next((figures[key].value for key in PEAKS.get(precision, ()) if key in figures), None)
-    if peak is None or "memory_bandwidth" not in figures:
-        raise InputError(f"the catalogue does not say how fast {gpu} is in {precision}; give compute = {{rate = ...}}")
-    tflops, memory = (float(value.split()[0]) for value in (peak, figures["memory_bandwidth"].value))
-    return of_peaks(profile, tflops, memory, precision, f"data sheet of {gpu}, {precision}")
-
-
-def of_peaks(profile: ModelProfile, tflops: float, memory: float, precision: str, source: str) -> Compute:
-    """Return what a device takes that has so many TFLOP/s in a precision and GB/s of memory."""
-    flops, moved = tflops * 1e12 * FLOPS_SHARE, memory * 1e9 * BYTES_SHARE
-    scale = (4 if precision == "float32" else 2) / profile.item_bytes
-
-    def seconds(rows: Sequence[tuple[int, int]]) -> tuple[float, ...]:
-        return tuple(max(work / flops, bytes_ * scale / moved) for work, bytes_ in rows)
-
-    forward = seconds([(layer.forward_flops, layer.read_bytes + layer.written_bytes) for layer in profile.layers])
-    backward = seconds([(layer.backward_flops, layer.backward_bytes) for layer in profile.layers])
-    optimizer = profile.parameters * 4 * 5 / moved  # weights, gradients and momenta are read, two of them written
-    return Compute(profile, forward, backward, optimizer, source, SHEET_SPREAD)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import exp, log
 from typing import NamedTuple
 
+from collectives.errors import InputError
 from collectives.units import format_bandwidth
 from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate
 
@@ -27,10 +28,14 @@ class BreakEven(NamedTuple):
 def second_node(quote: Quote, predict: Predict) -> list[BreakEven]:
     """Return the network bandwidth above which a second node is sooner done, and above which it pays off.
 
-    It pays off where two nodes do 0.9 of twice the work, so that a sample costs at most a ninth more.
+    It pays off where two nodes do 0.9 of twice the work, so that a sample costs at most a ninth more. There is none of
+    a mesh that cannot be made of one node and of two.
     """
     single = quote.choice._replace(nodes=1)
-    alone = predict(single).rate.median
+    try:
+        alone, _ = predict(single).rate.median, predict(single._replace(nodes=2))
+    except InputError:
+        return []
     now = single.rental.nic_bandwidth
     found = []
     for share, text in (
