@@ -46,13 +46,13 @@ test: $(COMPILED) ## run the test suite, but for the sweeps through everything (
 
 .PHONY: fit-nccl
 fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables again (under a minute)
-	$(BIN)/python -m simcomm.nccl.fit
+	$(BIN)/python -m benchmarks.studies.nccl_fit
 
 .PHONY: fit-scaling
 fit-scaling: $(STAMP) ## fit the parameters of a training step on many GPUs to the published series again (two minutes)
-	$(BIN)/python -m simcomm.scaling.fit
-	$(BIN)/python -m simcomm.scaling.accuracy.shipped_widths
-	$(BIN)/python -m simcomm.scaling.one_gpu_fit
+	$(BIN)/python -m benchmarks.studies.scaling_fit
+	$(BIN)/python -m benchmarks.studies.scaling_left_out
+	$(BIN)/python -m benchmarks.studies.one_gpu_fit
 
 .PHONY: test-fast
 test-fast: $(COMPILED) ## run the tests of proofs, engines, scenarios and the command line (about a minute)

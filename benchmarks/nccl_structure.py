@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.studies.nccl_ablations import ABLATIONS, ablation
+from benchmarks.studies.nccl_authors_left_out import DRAWS, compare_without_authors
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from ringlab.answers.accuracy import accuracy
-from simcomm.nccl.accuracy.ablations import ABLATIONS, ablation
-from simcomm.nccl.accuracy.leave_authors_out import DRAWS, compare_without_authors
 from simcomm.nccl.accuracy.scoring import score_classes
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.tables import Table, read_tables

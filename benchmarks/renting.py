@@ -19,10 +19,8 @@ from time import perf_counter
 from typing import Any
 
 import ringlab
-from collectives.output_files import write_text
-from collectives.records.environment import cores, describe_environment
-from simcomm.renting.chances import Said, judge_chances, pairs_of
-from simcomm.renting.regret import (
+from benchmarks.studies.renting_chances import Said, judge_chances, pairs_of
+from benchmarks.studies.renting_regret import (
     BySheets,
     Option,
     Summary,
@@ -32,6 +30,8 @@ from simcomm.renting.regret import (
     scaled_rate,
     summarise,
 )
+from collectives.output_files import write_text
+from collectives.records.environment import cores, describe_environment
 from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import read_series
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from page_marks import write_between
 
+from benchmarks.studies.nccl_unseen import scores as score_unseen
 from collectives.output_files import write_text
 from collectives.units import format_size
-from simcomm.nccl.accuracy.unseen import scores as score_unseen
 
 PAGE = Path(__file__).with_name("accuracy.md")
 EXPLAINED = Path(__file__).with_name("accuracy_explained.toml")
@@ -143,9 +143,7 @@ def sentence(page: str) -> str:
     errors = ", ".join(f"{_percent(scores[c]['median'])} {title}" for c, title in CLASSES.items())
     text = f"NCCL on published systems, each left out of the fit, is predicted with a median error of {errors}\n"
     others = ", ".join(f"{100 * (one.median or 0):.0f} % {CLASSES[c]}" for c, one in score_unseen()["all"].items())
-    text += (
-        "(`ringlab accuracy --leave-one-out`, [docs/accuracy.md](docs/accuracy.md)). On systems of authors that the "
-    )
+    text += "(`python benchmarks/accuracy.py`, [docs/accuracy.md](docs/accuracy.md)). On systems of authors that the "
     text += (
         f"model has never seen it is {others}: expect that of a machine of your own, for which the 80 % interval of "
     )

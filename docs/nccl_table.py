@@ -9,9 +9,9 @@ from typing import Any
 from accuracy_table import CLASSES, RESULTS
 from page_marks import write_between
 
+from benchmarks.studies.nccl_unseen import describe
 from collectives.output_files import write_text
 from simcomm.nccl.accuracy.stated_choices import StatedChoice, describe_choices, find_stated_choices
-from simcomm.nccl.accuracy.unseen import describe
 from simcomm.nccl.descriptions import read_systems
 from simcomm.nccl.parameters import read_definitions
 from simcomm.nccl.tables import read_tables
@@ -23,7 +23,7 @@ PAGE = Path(__file__).with_name("nccl.md")
 def errors() -> str:
     """Return the errors as they were measured last."""
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    rows = [("each system left out (`ringlab accuracy --leave-one-out`), medians (means)", found["left_out"]),
+    rows = [("each system left out (`python benchmarks/accuracy.py`), medians (means)", found["left_out"]),
             ("as shipped, fitted to all of them", found["shipped"])]  # fmt: skip
     lines = [f"| {found['date']} | {' | '.join(CLASSES.values())} |", "| --- | --- | --- | --- |"]
     for name, answer in rows:

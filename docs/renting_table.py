@@ -10,10 +10,10 @@ from textwrap import wrap
 from page_marks import write_between
 from rich.console import Console
 
+from benchmarks.studies.published_rentals import Story, dollars_a_million, stories
 from collectives.output_files import write_text
 from ringlab.answers.planning import plan
 from ringlab.terminal.plan_tables import show_plan
-from simcomm.renting.published_rentals import Story, dollars_a_million, stories
 
 PAGE = Path(__file__).with_name("renting.md")
 EXAMPLE = Path(__file__).with_name("rent_resnet50.toml")

@@ -10,12 +10,15 @@ from typing import Any
 
 from page_marks import write_between
 
+from benchmarks.studies.one_gpu_left_out import judge_one_gpu
+from benchmarks.studies.renting_regret import study
+from benchmarks.studies.scaling_left_out import judge_held_out
+from benchmarks.studies.scaling_limits import held_if_exact, score_others
 from collectives.output_files import write_text
 from ringlab.answers.accuracy_training import accuracy_training
 from simcomm.nccl.parameters import read_definitions
 from simcomm.scaling.accuracy.judging import HARD, Judged
-from simcomm.scaling.accuracy.limits import held_if_exact, score_others
-from simcomm.scaling.accuracy.scoring import score
+from simcomm.scaling.accuracy.scoring import score, score_baselines, score_by, score_points
 from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.parameters import FILE
 from simcomm.scaling.points import make_points
@@ -29,12 +32,23 @@ ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job o
 
 def measure() -> dict[str, Any]:
     """Return the scores of the project's own series, each source left out, and of the systems that are put aside."""
-    begin = process_time()
-    answer = accuracy_training()
+    begin, series = process_time(), read_series()
+    judged, one_gpu = judge_held_out(series, lambda *_: None), judge_one_gpu(series, refit=True)
     seconds = process_time() - begin
-    judged = answer.judged
-    held_out = answer.to_dict() | {"expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.linear)))}
-    held_out |= limits(judged)
+    held_out = {
+        "points": {name: asdict(one) for name, one in score_points(judged).items()},
+        "baselines": score_baselines(judged),
+        "by": {key: {name: asdict(one) for name, one in score_by(judged, key).items()} for key in ("family", "gpus")},
+        "one_gpu": {name: asdict(one) for name, one in one_gpu.items()},
+        "regret": {
+            among: {way: one._asdict() for way, one in ways.items()}
+            for among, ways in study(series, judged.predicted).items()
+        },
+        "series": len(series),
+        "sources": len({one.source for one in series}),
+        "expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.linear))),
+        **limits(judged),
+    }
     aside = accuracy_training(only_put_aside=True).to_dict()
     date = datetime.now(UTC).date().isoformat()
     return {"date": date, "cpu_seconds": round(seconds, 1), "held_out": held_out, "put_aside": aside}

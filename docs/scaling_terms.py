@@ -9,9 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.studies.one_gpu_left_out import judge_one_gpu
+from benchmarks.studies.scaling_left_out import judge_held_out
 from collectives.output_files import write_text
-from simcomm.scaling.accuracy.judging import judge_held_out, seen_series
-from simcomm.scaling.accuracy.one_gpu_judging import judge_one_gpu
+from simcomm.scaling.accuracy.judging import seen_series
 from simcomm.scaling.accuracy.scoring import score_points
 from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.one_gpu import SHARED

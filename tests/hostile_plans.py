@@ -230,7 +230,6 @@ def _series() -> Iterator[Case]:
         )
     for more in (
         ("--here",),
-        ("--leave-one-out",),
         ("--calibrate", "3"),
         ("--plot", "x.exe"),
         ("--data", "/dev/zero"),

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from simcomm.nccl import fit
-from simcomm.nccl.accuracy.ablations import ABLATIONS, WIDER, ablation
+from benchmarks.studies import nccl_fit as fit
+from benchmarks.studies.nccl_ablations import ABLATIONS, WIDER, ablation
 from simcomm.nccl.descriptions import read_systems
 from simcomm.nccl.parameters import read_definitions
 from simcomm.nccl.predict import predict_seconds

@@ -5,12 +5,12 @@ from math import inf
 import numpy as np
 import pytest
 
+from benchmarks.studies.nccl_fit import fit_parameters, observe, observe_tables
+from benchmarks.studies.nccl_systems_left_out import refit_without_each
 from collectives import InputError
 from simcomm.nccl.accuracy.calibration_gain import MEASURABLE, measure_gains, measured_rows
-from simcomm.nccl.accuracy.leave_one_out import refit_without_each
 from simcomm.nccl.adapt import adapt
 from simcomm.nccl.descriptions import describe_preset, describe_system
-from simcomm.nccl.fit import fit_parameters, observe, observe_tables
 from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.nccl.predict import interval_log_limits, predict_seconds
 from simcomm.nccl.tables import Row, Series, Table

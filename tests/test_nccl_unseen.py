@@ -1,6 +1,6 @@
 """Systems of authors that no fit has seen: none is known to a fit, and the shipped intervals hold their rows."""
 
-from simcomm.nccl.accuracy.unseen import PUT_ASIDE, UNSEEN, fit_widths, judge, read_authors, scores
+from benchmarks.studies.nccl_unseen import PUT_ASIDE, UNSEEN, fit_widths, judge, read_authors, scores
 from simcomm.nccl.descriptions import read_systems
 from simcomm.nccl.intervals import describe_widths, read_widths
 from simcomm.nccl.tables import read_tables

@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from simcomm.renting.published_rentals import Story, bandwidth_sent, dollars_a_million, stories
-from simcomm.renting.regret import BySheets, draw_prices, gpu_prices, job_options, scaled_rate, study, summarise
+from benchmarks.studies.published_rentals import Story, bandwidth_sent, dollars_a_million, stories
+from benchmarks.studies.renting_regret import (
+    BySheets,
+    draw_prices,
+    gpu_prices,
+    job_options,
+    scaled_rate,
+    study,
+    summarise,
+)
 from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import find_node, read_series
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simcomm.renting import chances
-from simcomm.renting.chances import Pair, judge_chances, pairs_of
-from simcomm.renting.regret import gpu_prices, job_options
+from benchmarks.studies import renting_chances as chances
+from benchmarks.studies.renting_chances import Pair, judge_chances, pairs_of
+from benchmarks.studies.renting_regret import gpu_prices, job_options
 from simcomm.renting.rentals import read_rentals
 from simcomm.renting.uncertain import Uncertain
 from simcomm.scaling.descriptions import find_scaling_gpu, read_series

@@ -10,15 +10,16 @@ import pytest
 import scaling_table
 from command_line import Ringlab
 
+from benchmarks.studies.scaling_fit import fit_parameters
+from benchmarks.studies.scaling_left_out import judge_held_out
+from benchmarks.studies.scaling_limits import held_if_exact, other_frameworks
+from benchmarks.studies.scaling_widths import fit_widths
 from collectives.errors import InputError
 from ringlab.answers.accuracy_training import accuracy_training
 from simcomm.scaling import Job, find_model, predict_rate
-from simcomm.scaling.accuracy import judging
 from simcomm.scaling.accuracy.baselines import NAMES
-from simcomm.scaling.accuracy.interval_fit import fit_widths
-from simcomm.scaling.accuracy.limits import held_if_exact, other_frameworks
+from simcomm.scaling.accuracy.judging import judge_frozen, seen_series
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
-from simcomm.scaling.fit import fit_parameters
 from simcomm.scaling.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
 from simcomm.scaling.parameters import read_parameters
 from simcomm.scaling.points import make_points, predict_points
@@ -54,7 +55,7 @@ def test_a_source_that_is_held_out_does_not_move_its_own_prediction(monkeypatch:
         if one.source == "tf_gce_k80" else one
         for one in own
     ]  # fmt: skip
-    before, after = (judging.judge_held_out(series, lambda *_: None) for series in (own, spoilt))
+    before, after = (judge_held_out(series, lambda *_: None) for series in (own, spoilt))
     rows = np.array([source == "tf_gce_k80" for source in before.source])
     assert after.predicted[rows] == pytest.approx(before.predicted[rows], rel=1e-9)
     assert after.predicted[~rows] != pytest.approx(before.predicted[~rows], rel=1e-3)
@@ -126,7 +127,7 @@ def test_what_is_unsure_grows_with_each_of_what_a_step_rests_on() -> None:
 
 
 def test_shipped_parameters_are_what_the_fit_gives() -> None:
-    found = fit_parameters(make_points(judging.seen_series()))
+    found = fit_parameters(make_points(seen_series()))
     for name, value in read_parameters().items():
         assert value == pytest.approx(found[name], rel=0.02), name
 
@@ -228,7 +229,7 @@ def test_other_frameworks_say_how_a_job_scales_on_their_machine() -> None:
 def test_exact_intervals_hold_fewer_of_the_hard_points_than_of_all() -> None:
     """All points are predicted at 0.95 of linear, so that those which come out hard are the unlucky ones."""
     rng = np.random.default_rng(5)
-    judged = judging.judge_frozen(read_series())
+    judged = judge_frozen(read_series())
     count = len(judged.measured)
     half = {0.5: np.full(count, 0.0674), 0.8: np.full(count, 0.1282), 0.9: np.full(count, 0.1645)}
     predicted = 0.95 * judged.linear

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from benchmarks.studies.one_gpu_fit import Likelihood, fit_process, seen_rates
+from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from simcomm.nccl.parameters import read_definitions
 from simcomm.scaling import Job, find_model, one_gpu_rate
-from simcomm.scaling.accuracy.one_gpu_judging import judge_one_gpu
 from simcomm.scaling.descriptions import find_scaling_gpu, read_series
 from simcomm.scaling.models import even_model
 from simcomm.scaling.one_gpu import (
@@ -27,7 +28,6 @@ from simcomm.scaling.one_gpu import (
     published,
     read_process,
 )
-from simcomm.scaling.one_gpu_fit import Likelihood, fit_process, seen_rates
 
 JOB = Job(find_model("ResNet-50"), 256.0)
 
@@ -139,8 +139,8 @@ def test_a_type_that_is_judged_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> 
     def spy_fit(rows: list[Alone], *_: object, **__: object) -> None:
         fitted.append({one.gpu.name for one in rows})
 
-    monkeypatch.setattr("simcomm.scaling.accuracy.one_gpu_judging.guess_rates", spy)
-    monkeypatch.setattr("simcomm.scaling.accuracy.one_gpu_judging.fit_process", spy_fit)
+    monkeypatch.setattr("benchmarks.studies.one_gpu_left_out.guess_rates", spy)
+    monkeypatch.setattr("benchmarks.studies.one_gpu_left_out.fit_process", spy_fit)
     scores = judge_one_gpu(read_series(), refit=True)
     assert not set().union(*seen) and len(seen) > 12 and len(fitted) > 8
     assert scores["data_sheet"].n == 242

@@ -12,12 +12,11 @@ import viz
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
 from collectives.units import count
-from ringlab.answers.progress import NoProgress, Progress, computing
+from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import Record
 from simcomm.nccl.accuracy.baselines import alpha_beta
 from simcomm.nccl.accuracy.calibration_gain import Gain, measure_gains
 from simcomm.nccl.accuracy.compare import compare_series, judged_series
-from simcomm.nccl.accuracy.leave_one_out import Folds, refit_without_each
 from simcomm.nccl.accuracy.predictors import model_predictor, tuner_formula
 from simcomm.nccl.accuracy.scoring import (
     ClassScore,
@@ -30,6 +29,7 @@ from simcomm.nccl.accuracy.scoring import (
 )
 from simcomm.nccl.accuracy.stated_choices import describe_choices
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
+from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
 from simcomm.nccl.tables import LEAST_BANDWIDTH, Table, put_aside, read_table
 
@@ -91,32 +91,26 @@ def accuracy(
     data: Path | str | None = None,
     *,
     only_put_aside: bool = False,
-    leave_one_out: bool = False,
     calibrate: int = 0,
+    parameters: Mapping[str, Parameters] | None = None,
     progress: Progress | None = None,
 ) -> AccuracyAnswer:
     """Predict every table in a directory by its description; without one, the project's own tables.
 
     A directory holds ``systems_described.toml`` and ``<slug>.csv``. Systems that its ``put_aside.txt`` names are left
-    out, unless only they are asked for. With ``leave_one_out`` each system is predicted by parameters fitted to the
-    others of the directory; ``calibrate`` says how many rows of each table may be known. Raises InputError.
+    out, unless only they are asked for. ``calibrate`` says how many rows of each table may be known; systems of which
+    there are ``parameters`` are predicted by these, others by the shipped ones. Raises InputError.
 
     >>> accuracy().classes["large"].systems > 40
     True
     """
     directory = OWN_DATA if data is None else check_path("data", data)
-    if leave_one_out and only_put_aside:
-        raise InputError("--put-aside judges by the shipped parameters; --leave-one-out would fit to what is put aside")
     systems, tables, notes = read_judged(directory, only_put_aside)
-    folds, fit = Folds({}, 0), "as shipped"
-    if leave_one_out:
-        with (progress or NoProgress()).task("fitting without each system") as tick:
-            folds = refit_without_each(systems, tables, tick)
-        fit = f"fitted to the other systems ({folds.stalled} refits stalled)"
+    fit, values = "as shipped" if parameters is None else "given", parameters or {}
     baselines = {"torch": torch_estimate, "tuner": tuner_formula, "alpha-beta": alpha_beta}
     with computing(progress, f"predicting the tables of {count(len(tables), 'system')}"):
-        compared = compare_series(judged_series(systems, tables), model_predictor(folds.parameters), baselines)
-        gains = measure_gains(systems, tables, calibrate, folds.parameters) if calibrate else []
+        compared = compare_series(judged_series(systems, tables), model_predictor(values), baselines)
+        gains = measure_gains(systems, tables, calibrate, values) if calibrate else []
         few = [f"no table has the rows that --calibrate {calibrate} would know, and others"] * (
             not gains and calibrate > 0
         )

@@ -14,9 +14,7 @@ from collectives.units import count
 from ringlab.answers.accuracy import describe_left_out
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import Record
-from simcomm.renting.regret import Summary, study
-from simcomm.scaling.accuracy.judging import Judged, judge_frozen, judge_held_out
-from simcomm.scaling.accuracy.one_gpu_judging import OneGpuScore, judge_one_gpu
+from simcomm.scaling.accuracy.judging import Judged, judge_frozen
 from simcomm.scaling.accuracy.scoring import Score, score_baselines, score_by, score_points
 from simcomm.scaling.descriptions import OWN_DATA, Point, Series, is_known_precision, put_aside, read_series
 
@@ -32,10 +30,8 @@ class TrainingAccuracy(Record):
     directory: str
     fit: str  # with which parameters
     judged: Judged
-    one_gpu: Mapping[str, OneGpuScore]
     series: int
     sources: int
-    regret: Mapping[str, Mapping[str, Summary]]  # empty unless each source was left out
     notes: tuple[str, ...] = ()
     points: dict[str, Score] = field(init=False)
     baselines: Mapping[str, Errors] = field(init=False)
@@ -68,8 +64,6 @@ class TrainingAccuracy(Record):
             "points": {name: asdict(score) for name, score in self.points.items()},
             "baselines": self.baselines,
             "by": {key: {name: asdict(one) for name, one in self.by(key).items()} for key in ("family", "gpus")},
-            "one_gpu": {name: asdict(score) for name, score in self.one_gpu.items()},
-            "regret": {among: {way: one._asdict() for way, one in ways.items()} for among, ways in self.regret.items()},
             "series": self.series,
             "sources": self.sources,
             "fit": self.fit,
@@ -81,8 +75,8 @@ def accuracy_training(
 ) -> TrainingAccuracy:
     """Predict every series that a directory's ``series_described.toml`` describes; without one, the project's own.
 
-    The project's own are predicted with their whole source left out of a refit that sees no system that is put aside;
-    others, and with ``only_put_aside`` those systems, by the parameters that are shipped. Raises InputError.
+    The parameters that are shipped have seen the project's own but for systems that are put aside, which
+    ``only_put_aside`` judges alone. Raises InputError.
 
     >>> accuracy_training(only_put_aside=True).points["all"].n
     82
@@ -99,29 +93,23 @@ def accuracy_training(
         hidden = put_aside()
         series = [one for one in series if one.system in hidden or not only_put_aside]
         notes.append(f"{count(len(hidden), 'system')} were put aside: no fit has seen them")
+        if not only_put_aside:
+            notes.append("the parameters have seen the other systems; docs/scaling.md says how far off they are unseen")
     alone = sum(len(one.points) == 1 for one in series)
     if alone == len(series):
         raise InputError(f"{data}: no series has a second point to predict")
     if alone:
         notes.append(f"{alone} series have one point only, and nothing to predict")
     notes += _oddities(series)
-    with computing(progress, f"predicting {len(series)} series") as tick:
-        if own and not only_put_aside:
-            judged, fit = judge_held_out(series, tick), "fitted to the other sources"
-            regret = study(series, judged.predicted)
-        else:
-            judged, fit = judge_frozen(series), "as shipped"
-            regret = {}
-        one_gpu = judge_one_gpu(series, refit=own and not only_put_aside)
+    with computing(progress, f"predicting {len(series)} series"):
+        judged = judge_frozen(series)
     sources = len({one.source for one in series})
     return TrainingAccuracy(
         directory="its own series" if own else str(data),
-        fit=fit,
+        fit="as shipped",
         judged=judged,
-        one_gpu=one_gpu,
         series=len(series),
         sources=sources,
-        regret=regret,
         notes=tuple(notes),
     )
 

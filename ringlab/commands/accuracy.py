@@ -26,9 +26,6 @@ def accuracy(
     only_put_aside: Annotated[
         bool, typer.Option("--put-aside", help="Judge the systems that no fit ever saw, and only those.")
     ] = False,
-    leave_one_out: Annotated[
-        bool, typer.Option("--leave-one-out", help="Predict each system by parameters fitted to the others (minutes).")
-    ] = False,
     calibrate: Annotated[
         int, typer.Option(min=0, max=6, metavar="N", help="Show what N measured rows gain, and which to measure.")
     ] = 0,
@@ -56,24 +53,23 @@ def accuracy(
         check_file(plot, "a picture of accuracy")
     check_outputs(json_to, plot)
     if training:
-        if here or only or leave_one_out or calibrate:
+        if here or only or calibrate:
             raise InputError("--training is about published trainings; beside it go --data, --put-aside and --plot")
         _show_training(data, only_put_aside, plot, json_to, explain)
         return
     if here:
-        if data is not None or only_put_aside or leave_one_out or calibrate:
+        if data is not None or only_put_aside or calibrate:
             raise InputError("--here emulates clusters on this machine; the other options are about NCCL's tables")
         _show_here([name_of_emulated(name) for name in only or ()], plot, json_to, explain)
         return
     if only:
         raise InputError("--only says which clusters --here emulates; give both")
-    _show_nccl(data, only_put_aside, leave_one_out, calibrate, plot, json_to, explain)
+    _show_nccl(data, only_put_aside, calibrate, plot, json_to, explain)
 
 
 def _show_nccl(
     data: Path | None,
     only_put_aside: bool,
-    leave_one_out: bool,
     calibrate: int,
     plot: Path | None,
     json_to: str | None,
@@ -85,7 +81,6 @@ def _show_nccl(
     answer = accuracy_answer.accuracy(
         data,
         only_put_aside=only_put_aside,
-        leave_one_out=leave_one_out,
         calibrate=calibrate,
         progress=TerminalProgress(),
     )

@@ -5,15 +5,11 @@ from rich.console import Console
 from collectives.units import count
 from ringlab.answers.accuracy_training import TrainingAccuracy
 from ringlab.terminal.tables import NOTHING, Row, make_table, show_sentences
-from simcomm.scaling.accuracy.one_gpu_judging import OneGpuScore
 from simcomm.scaling.accuracy.scoring import Score
 
 # Broken, so that a family's name finds room in 80 columns.
 HEADINGS = ["points", "median", "nine\nin ten", "within\n15 %", "bias", "in\n50 %", "in\n80 %", "in\n90 %"]
 MOST_IN_FULL = 1000.0  # of an error: larger ones as 1.2e+06 %
-ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
-
-REGRETS = {"known": "known", "linear": "known, linear scaling", "data_sheets": "from data sheets"}
 
 
 def show_accuracy_training(answer: TrainingAccuracy, console: Console, explain: bool = False) -> None:
@@ -29,28 +25,11 @@ def show_accuracy_training(answer: TrainingAccuracy, console: Console, explain: 
     for key, title in (("family", "family"), ("gpus", "GPUs")):
         groups = [[name, *_cells(score)] for name, score in answer.by(key).items()]
         console.print(make_table(f"By {title}", [title, *HEADINGS], groups, words=1))
-    alone = [[ONE_GPU[name], *_one_gpu(score)] for name, score in answer.one_gpu.items()]
-    headings = [one for one in HEADINGS if one != "bias"]
-    console.print(make_table("One GPU, its type left out", ["", *headings], alone, words=1))
-    regrets = [
-        [among, REGRETS[way], str(one.jobs), _percent(one.mean), _percent(one.p90), f"{one.right:.0%}"]
-        for among, ways in answer.regret.items()
-        for way, one in ways.items()
-    ]
-    if regrets:
-        titles = ["options", "rate of one GPU", "jobs", "mean", "nine in ten", "is the best"]
-        console.print(make_table("What the predicted cheapest option costs more", titles, regrets, words=2))
     fit = (
         f"{answer.series} series of {count(answer.sources, 'source')}; parameters: {answer.fit}. "
         "An error is |predicted / measured - 1|; hard: measured below 0.9 of linear."
     )
     show_sentences(console, [*answer.notes, fit], explain=explain, wrap=False)
-
-
-def _one_gpu(score: OneGpuScore) -> Row:
-    shares = (score.within15, score.coverage50, score.coverage80, score.coverage90)
-    within = [NOTHING if share is None else f"{share:.0%}" for share in shares]
-    return [str(score.n), _percent(score.median), _percent(score.p90), *within]
 
 
 def _cells(score: Score) -> Row:

@@ -3,7 +3,7 @@
 The logarithm of measured / predicted is taken as Student's t with two degrees of freedom, whose tails are far heavier
 than a normal distribution's. Its width is by what a description tells: one node or several, whether it lies outside
 what was checked, whether the NICs' rate was guessed. The widths are chosen on systems of authors that no fit has seen
-(``simcomm.nccl.accuracy.unseen``): those of authors that are left out of a fit, but not of the choice of the model's
+(``benchmarks.studies.nccl_unseen``): those of authors that are left out of a fit, but not of the choice of the model's
 structure, would say too little.
 """
 
@@ -108,7 +108,7 @@ def describe_widths(widths: Widths) -> str:
         f"{name} = {{ below = {list(limits.below)}, above = {list(limits.above)} }}"
         for name, limits in widths._asdict().items()
     ]
-    head = "# Limits of 80 % intervals in log time, from small to large: python -m simcomm.nccl.accuracy.unseen --fit"
+    head = "# Limits of 80 % intervals in log time, from small to large: python -m benchmarks.studies.nccl_unseen --fit"
     return "\n".join([head, *lines, ""])
 
 

@@ -1,6 +1,6 @@
 """Systems of authors that no fit and no choice of structure has seen: what to expect of a machine of one's own.
 
-    python -m simcomm.nccl.accuracy.unseen [--fit]
+    python -m benchmarks.studies.nccl_unseen [--fit]
 
 Prints the errors of the model as it is shipped, and what share of rows its 80 % intervals hold: of the authors by whom
 the widths of intervals are chosen, and of those that were put aside before. ``--fit`` chooses the widths again and

@@ -1,4 +1,4 @@
-"""Fit the model's parameters to published tables: ``python -m simcomm.nccl.fit`` writes ``parameters.toml`` again.
+"""Fit the parameters of NCCL's model to published tables: ``make fit-nccl`` writes its ``parameters.toml`` again.
 
 The logarithms of predicted times are fitted to those of measured ones. Every system has the same weight in each class
 of sizes; large residuals count less (Cauchy's loss), as some systems are slow for reasons that no description tells;

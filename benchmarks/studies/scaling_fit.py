@@ -1,4 +1,4 @@
-"""Fit the step's parameters to published series: ``python -m simcomm.scaling.fit`` writes ``parameters.toml`` again.
+"""Fit the parameters of a step to published series: ``make fit-scaling`` writes its ``parameters.toml`` again.
 
 The logarithms of predicted rates are fitted to those of measured ones by scipy's least squares. Large residuals count
 less (soft L1), and each parameter is held to its prior by a spring. Series on systems that are put aside are not seen.
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.optimize import least_squares
 
-from simcomm.nccl.fit import write_parameters
+from benchmarks.studies.nccl_fit import write_parameters
 from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.scaling.cases import Floats
 from simcomm.scaling.descriptions import put_aside, read_series

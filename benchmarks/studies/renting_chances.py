@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcomm.renting.regret import Floats, Option
+from benchmarks.studies.renting_regret import Floats, Option
 from simcomm.renting.uncertain import Uncertain, chance_less
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_together, published
 

@@ -1,7 +1,7 @@
 """A quarter of the systems left out at a time, by author: the steadier judge of a model's structure.
 
 Systems of one author have much in common, so leaving out one of them flatters; and the median over some sixty systems
-moves by a point for any change. ``python -m simcomm.nccl.accuracy.leave_authors_out`` prints the scores of several
+moves by a point for any change. ``python -m benchmarks.studies.nccl_authors_left_out`` prints the scores of several
 draws, also after three known rows, in about a minute.
 """
 
@@ -15,13 +15,13 @@ from math import inf
 
 import numpy as np
 
+from benchmarks.studies.nccl_fit import Observations, fit_parameters, observe_tables
 from collectives.input_files import read_text
 from simcomm.nccl.accuracy.calibration_gain import measure_gains
 from simcomm.nccl.accuracy.compare import compare_series, judged_series
 from simcomm.nccl.accuracy.predictors import model_predictor
 from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
-from simcomm.nccl.fit import Observations, fit_parameters, observe_tables
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.tables import Table, read_tables
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.studies.one_gpu_fit import fit_process, seen_rates
 from simcomm.scaling.descriptions import Series
 from simcomm.scaling.one_gpu import Alone, Rate, guess_rates, published, read_process
-from simcomm.scaling.one_gpu_fit import fit_process, seen_rates
 
 UNKNOWN = "unknown"
 

@@ -1,4 +1,4 @@
-"""Fit the process of one GPU's rates: ``python -m simcomm.scaling.one_gpu_fit`` writes ``one_gpu.toml`` again.
+"""Fit the process of one GPU's rates: ``python -m benchmarks.studies.one_gpu_fit`` writes ``one_gpu.toml`` again.
 
 Exponents and standard deviations have the greatest likelihood of the published rates that are not put aside, each held
 to its prior by a spring. A fit without a type of GPU is what judges how well that type is guessed; its gradient has a
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from simcomm.nccl.fit import write_parameters
+from benchmarks.studies.nccl_fit import write_parameters
 from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.scaling.cases import Floats
 from simcomm.scaling.descriptions import put_aside, read_series

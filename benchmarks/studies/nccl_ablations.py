@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from simcomm.nccl import communicator, fit, hops, predict, timing, topology, tuner
+from benchmarks.studies import nccl_fit as fit
+from simcomm.nccl import communicator, hops, predict, timing, topology, tuner
 from simcomm.nccl.channels import Floats
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.parameters import Parameter, Parameters, read_definitions

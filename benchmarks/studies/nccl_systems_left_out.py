@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.fit import fit_parameters, observe_tables
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.tables import Table
 
