@@ -15,15 +15,15 @@ from ringlab.commands.compare import compare
 from ringlab.commands.doctor import doctor
 from ringlab.commands.explain import explain
 from ringlab.commands.hardware import hardware
-from ringlab.commands.k8s import k8s
 from ringlab.commands.list import list_all
 from ringlab.commands.plan import plan
 from ringlab.commands.plot import plot
 from ringlab.commands.predict import predict
 from ringlab.commands.profile import profile
 from ringlab.commands.run import run
-from ringlab.commands.slurm import slurm
 from ringlab.commands.winners import winners
+from ringlab.jobs.kubernetes import k8s
+from ringlab.jobs.slurm import slurm
 from ringlab.terminal.failures import exit_with_a_line
 from ringlab.terminal.shutdown import exit_on_signals
 

@@ -13,10 +13,9 @@ from kubernetes_schema import Manifest
 
 from collectives.errors import InputError
 from collectives.quoting import quote_for_bash
-from ringlab.jobs.job import Job, checkpoints_override, make_job, parse_time_limit
-from ringlab.jobs.kubernetes import make_manifest
-from ringlab.jobs.options import KubernetesOptions, SlurmOptions
-from ringlab.jobs.slurm import write_batch_file
+from ringlab.jobs.job import Job, JobOptions, make_job, parse_time_limit
+from ringlab.jobs.kubernetes import KubernetesOptions, make_manifest
+from ringlab.jobs.slurm import SlurmOptions, write_batch_file
 from ringlab.scenario import load
 from scenarios import shipped
 
@@ -46,7 +45,7 @@ algorithms = ["ring"]
 sizes = ["1 KiB"]
 """
 RUN = ["-m", "ringlab", "run", "--backend", "nccl", "--resume", "auto", "star8"]
-JOB = Job("star8", "Eight hosts", nodes=2, ranks_per_node=4, backend="nccl", resumes=True)
+JOB = Job("star8", "Eight hosts", nodes=2, ranks_per_node=4, resumes=True)
 
 
 def directives(text: str) -> dict[str, str]:
@@ -94,7 +93,7 @@ def words(file: Path) -> list[str]:
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_scenario_is_a_job_of_its_machines(name):
     loaded = load(name)
-    job = make_job(loaded, name, backend="gloo")
+    job = make_job(loaded, name, JobOptions(backend="gloo"))
     assert job.nodes * job.ranks_per_node == loaded.cluster.world_size
     assert set(directives(write_batch_file(job, SlurmOptions()))) <= SBATCH
     Manifest.model_validate(make_manifest(job, KubernetesOptions("registry/ringlab:1")))
@@ -119,7 +118,9 @@ def test_the_batch_file_asks_slurm_for_what_was_said():
         "signal": "B:USR1@120", "exclusive": "", "mail-type": "END",
     }  # fmt: skip
     assert directives(write_batch_file(replace(JOB, resumes=False), options))["no-requeue"] == ""
-    assert "gpus-per-node" not in directives(write_batch_file(replace(JOB, backend="gloo"), options))
+    assert "gpus-per-node" not in directives(
+        write_batch_file(replace(JOB, options=JobOptions(backend="gloo")), options)
+    )
 
 
 def test_each_node_runs_torchrun_and_the_first_has_the_store(cluster, tmp_path):
@@ -148,7 +149,7 @@ def test_nothing_of_a_hostile_scenario_is_executed(kind, cluster, tmp_path):
     title = "".join(one if one.isprintable() else " " for one in HOSTILE)  # others are refused
     file.write_text(f"title = {json.dumps(title)}\n{STAR}")
     overrides = [f"title={title}"]
-    job = make_job(load(file, *overrides), str(file), overrides, log_dir=HOSTILE)
+    job = make_job(load(file, *overrides), str(file), JobOptions(overrides, log_dir=HOSTILE))
     if kind == "slurm":
         text = write_batch_file(job, SlurmOptions(python="python", folder=str(folder)))
         assert directives(text)["nodes"] == "2" and set(directives(text)) <= SBATCH
@@ -306,17 +307,18 @@ def test_a_scenario_that_names_other_files_is_not_for_pods(tmp_path):
 
 
 def test_nodes_that_do_not_hold_the_ranks_are_refused():
-    for changes in ({"nodes": 3}, {"ranks_per_node": 16}, {"nodes": 2, "ranks_per_node": 2}):
+    for changes in (JobOptions(nodes=3), JobOptions(per_node=16), JobOptions(nodes=2, per_node=2)):
         with pytest.raises(InputError, match="has 8 ranks"):
-            make_job(load("star8"), "star8", **changes)
-    assert make_job(load("star8"), "star8", nodes=2).ranks_per_node == 4
+            make_job(load("star8"), "star8", changes)
+    assert make_job(load("star8"), "star8", JobOptions(nodes=2)).ranks_per_node == 4
 
 
 def test_a_checkpoint_folder_keeps_its_name():
     import tomllib
 
     for name in (HOSTILE, "1", "a\\b", "true"):
-        assert tomllib.loads(checkpoints_override(name).removeprefix("training."))["checkpoints"] == name
+        (override,) = JobOptions(checkpoints=name).overrides
+        assert tomllib.loads(override.removeprefix("training."))["checkpoints"] == name
 
 
 def test_the_commands_write_files(ringlab, tmp_path):

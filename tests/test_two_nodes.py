@@ -19,9 +19,8 @@ from realcomm.emulation.batches import INTERFACE, Names
 from realcomm.emulation.network import emulate
 from realcomm.emulation.trial import try_emulation
 from realcomm.watching.metrics_file import read_metrics
-from ringlab.jobs.job import make_job
-from ringlab.jobs.options import SlurmOptions
-from ringlab.jobs.slurm import write_batch_file
+from ringlab.jobs.job import JobOptions, make_job
+from ringlab.jobs.slurm import SlurmOptions, write_batch_file
 from ringlab.scenario import load
 
 TESTS = Path(__file__).parent
@@ -57,7 +56,7 @@ def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
         pytest.skip(str(error))
     scenario = tmp_path / "two.toml"
     scenario.write_text(SCENARIO)
-    job = make_job(load(scenario), str(scenario), backend="gloo", log_dir="logs", max_restarts=1)
+    job = make_job(load(scenario), str(scenario), JobOptions(backend="gloo", log_dir="logs", max_restarts=1))
     assert (job.nodes, job.ranks_per_node, job.resumes) == (2, 1, True)
     text = write_batch_file(job, SlurmOptions(folder=str(tmp_path), interface=INTERFACE, port=29500))
     (tmp_path / "job.sbatch").write_text(text.replace("-m ringlab run ", "-m small_ringlab run "))

@@ -1,28 +1,74 @@
-"""A job: the ranks of a scenario on the nodes of somebody's cluster, and how torchrun starts them there."""
+"""A job: the ranks of a scenario on the nodes of somebody's cluster, and how torchrun starts them there.
+
+What ``ringlab slurm`` and ``ringlab k8s`` share. Light to import, as the command line asks for all options before it
+knows the command.
+"""
 
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
+from collectives.output_files import write_text
 from collectives.quoting import quote
-from ringlab.jobs.options import RESTARTS
-from scenarios import Scenario
+from ringlab.terminal.console import make_console
+from ringlab.terminal.loading import load_scenario
+from ringlab.terminal.output import check_outputs
 
+if TYPE_CHECKING:
+    from scenarios import Scenario
+
+PORT = 29500
 WAIT_S = 900  # how long a node waits for the others, which may have to fetch an image of many gigabytes
-MOST_PORT = 65535
 
 # Without it torchrun's ranks meet in the store of the agents, which keeps what they said before a restart: a rank may
 # connect to where another one was. https://github.com/pytorch/pytorch/issues/135712
 FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
-# What srun and the Job run on each node: $0 is Python and "$@" the rest. Only the first node has the store by which
-# the nodes find each other; torchrun's own guess goes by the host's name, which a cluster may spell in several ways.
-START = 'exec "$0" -m torch.distributed.run --rdzv-conf "is_host=$(({index} == 0)),join_timeout={wait},read_timeout={wait}" "$@"'  # fmt: skip  # noqa: E501
+Text = str | None
+OutputOpt = Annotated[Path | None, Option("-o", "--output", metavar="FILE", help="The file; else it is printed.")]
+TimeLimitOpt = Annotated[
+    str, Option("-t", "--time", metavar="TIME", help="When the job ends at the latest: 24:00:00, 2-00:00:00.")
+]
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The nodes, the ranks on each, and what they keep."""
+
+    set_keys: Annotated[
+        list[str], Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")
+    ] = field(default_factory=list)  # fmt: skip
+    nodes: Annotated[int | None, Option("-N", "--nodes", min=1, help="Nodes; else as the scenario has hosts.")] = None
+    per_node: Annotated[
+        int | None,
+        Option("--gpus-per-node", "--ranks-per-node", min=1, help="Ranks on each node, with nccl a GPU each."),
+    ] = None
+    backend: Annotated[str, Option(metavar="gloo|nccl", help="What torch.distributed sends with.")] = "nccl"
+    checkpoints: Annotated[
+        Text, Option("--checkpoints", metavar="DIR", help="Where checkpoints are kept, from which the job goes on.")
+    ] = None
+    log_dir: Annotated[Text, Option("--log-dir", metavar="DIR", help="Where metrics and logs are kept.")] = None
+    max_restarts: Annotated[
+        int, Option("--max-restarts", min=0, help="How often all ranks are started again after one has failed.")
+    ] = 3
+
+    @property
+    def overrides(self) -> list[str]:
+        """The changes of the scenario, with the checkpoint folder, whatever characters its name has.
+
+        >>> JobOptions(checkpoints="my folder").overrides
+        ['training.checkpoints="my folder"']
+        """
+        kept = json.dumps(self.checkpoints, ensure_ascii=False)
+        return [*self.set_keys, *([f"training.checkpoints={kept}"] if self.checkpoints else [])]
 
 
 @dataclass(frozen=True)
@@ -33,16 +79,23 @@ class Job:
     title: str
     nodes: int
     ranks_per_node: int  # with nccl each has a GPU
-    backend: str = "nccl"
-    overrides: tuple[str, ...] = ()
-    log_dir: str | None = None
     resumes: bool = False  # whether it goes on from its last checkpoint when it is started again
-    max_restarts: int = RESTARTS
+    options: JobOptions = JobOptions()
 
     @property
     def gpus_per_node(self) -> int:
         """GPUs that a node is to have."""
-        return self.ranks_per_node if self.backend == "nccl" else 0
+        return self.ranks_per_node if self.options.backend == "nccl" else 0
+
+    @property
+    def name(self) -> str:
+        """A name for the job, which any scheduler takes.
+
+        >>> Job("emulated/My run.toml", "Mine", nodes=1, ranks_per_node=1).name
+        'ringlab-my-run'
+        """
+        words = re.sub(r"[^a-z0-9]+", "-", Path(self.scenario).stem.lower()).strip("-")
+        return f"ringlab-{words}"[:52].rstrip("-")
 
     @property
     def size(self) -> str:
@@ -58,70 +111,55 @@ class Job:
     def torchrun_options(self) -> list[str]:
         """Return what follows ``python -m torch.distributed.run``, but for what each cluster says of its nodes."""
         nodes = ["--nnodes", str(self.nodes), "--nproc-per-node", str(self.ranks_per_node)]
-        return [*nodes, "--max-restarts", str(self.max_restarts), "--rdzv-backend", "c10d"]
+        return [*nodes, "--max-restarts", str(self.options.max_restarts), "--rdzv-backend", "c10d"]
 
     def command(self) -> list[str]:
         """Return what each rank is, after the options of torchrun.
 
-        >>> Job("star8", "Eight", nodes=8, ranks_per_node=1, resumes=True).command()[:5]
-        ['-m', 'ringlab', 'run', '--backend', 'nccl']
+        >>> Job("star8", "Eight", nodes=8, ranks_per_node=1, resumes=True).command()
+        ['-m', 'ringlab', 'run', '--backend', 'nccl', '--resume', 'auto', 'star8']
         """
-        found = ["-m", "ringlab", "run", "--backend", self.backend]
-        found += [word for override in self.overrides for word in ("--set", override)]
-        found += ["--log-dir", self.log_dir] if self.log_dir else []
+        found = ["-m", "ringlab", "run", "--backend", self.options.backend]
+        found += [word for override in self.options.overrides for word in ("--set", override)]
+        found += ["--log-dir", self.options.log_dir] if self.options.log_dir else []
         found += ["--resume", "auto"] if self.resumes else []
         return [*found, f"./{self.scenario}" if self.scenario.startswith("-") else self.scenario]
 
 
-def make_job(
-    scenario: Scenario,
-    reference: str,
-    overrides: Sequence[str] = (),
-    *,
-    nodes: int | None = None,
-    ranks_per_node: int | None = None,
-    backend: str = "nccl",
-    log_dir: str | None = None,
-    max_restarts: int = RESTARTS,
-) -> Job:
-    """Return the job of a scenario, which ``reference`` and ``overrides`` name; its nodes are the scenario's hosts.
+def start_of_node(index: str) -> str:
+    """Return what the shell of each node runs; ``index`` is the variable that numbers the nodes.
+
+    $0 is Python and "$@" the rest. Only the first node has the store by which the nodes find each other; torchrun's own
+    guess goes by the host's name, which a cluster may spell in several ways.
+    """
+    store = f"is_host=$(({index} == 0)),join_timeout={WAIT_S},read_timeout={WAIT_S}"
+    return f'exec "$0" -m torch.distributed.run --rdzv-conf "{store}" "$@"'
+
+
+def load_job(scenario: str, options: JobOptions, output: Path | None) -> Job:
+    """Return the job that the options describe. Raise InputError, also for an output that cannot be written."""
+    loaded = load_scenario(scenario, *options.overrides)
+    check_outputs(output)
+    return make_job(loaded, scenario, options)
+
+
+def make_job(scenario: "Scenario", reference: str, options: JobOptions | None = None) -> Job:
+    """Return the job of a scenario, which ``reference`` names; its nodes are the scenario's hosts, unless said.
 
     Raise InputError for numbers of nodes and of ranks on each that do not make up the scenario's ranks, and for a
     backend that is not known.
     """
-    if backend not in ("gloo", "nccl"):
-        raise InputError(f"backend {quote(backend)} is not known; there are gloo (CPUs) and nccl (GPUs)")
-    check_whole_number("max_restarts", max_restarts, at_least=0)
-    nodes, ranks_per_node = _lay_out(scenario, nodes, ranks_per_node)
+    options = JobOptions() if options is None else options
+    if options.backend not in ("gloo", "nccl"):
+        raise InputError(f"backend {quote(options.backend)} is not known; there are gloo (CPUs) and nccl (GPUs)")
+    nodes, ranks_per_node = _lay_out(scenario, options.nodes, options.per_node)
     resumes = any(getattr(training, "checkpoints", None) for training in scenario.trainings)
-    return Job(
-        scenario=reference,
-        title=scenario.title,
-        nodes=nodes,
-        ranks_per_node=ranks_per_node,
-        backend=backend,
-        overrides=tuple(overrides),
-        log_dir=log_dir,
-        resumes=resumes,
-        max_restarts=max_restarts,
-    )
+    return Job(reference, scenario.title, nodes, ranks_per_node, resumes, options)
 
 
-def checkpoints_override(folder: str) -> str:
-    """Return what ``--set`` takes for a checkpoint folder, whatever characters its name has.
-
-    >>> checkpoints_override("my folder")
-    'training.checkpoints="my folder"'
-    """
-    return f"training.checkpoints={json.dumps(folder, ensure_ascii=False)}"
-
-
-def _lay_out(scenario: Scenario, nodes: int | None, ranks_per_node: int | None) -> tuple[int, int]:
+def _lay_out(scenario: "Scenario", nodes: int | None, ranks_per_node: int | None) -> tuple[int, int]:
     """Return nodes and ranks on each, which the scenario's cluster says where nobody does. Raise InputError."""
     cluster = scenario.cluster
-    for name, value in (("nodes", nodes), ("ranks per node", ranks_per_node)):
-        if value is not None:
-            check_whole_number(name, value, at_least=1)
     if nodes is None and ranks_per_node is None:
         on_each = {*Counter(cluster.machines()).values()}
         if len(on_each) > 1:
@@ -138,14 +176,23 @@ def _lay_out(scenario: Scenario, nodes: int | None, ranks_per_node: int | None) 
     return nodes, ranks_per_node
 
 
+def write_job(text: str, output: Path | None, submit: str) -> None:
+    """Write a job to a file, or to standard output; say how it is submitted."""
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    write_text(output, text)
+    make_console().print(f"The job: {output}; `{submit} {output}` submits it", soft_wrap=True)
+
+
 def check_port(port: int) -> int:
     """Return a port that an ordinary user may listen on. Raise InputError for another.
 
     >>> check_port(29500)
     29500
     """
-    if not 1024 <= check_whole_number("port", port) <= MOST_PORT:
-        raise InputError(f"port is {port}; give one from 1024 to {MOST_PORT}")
+    if not 1024 <= check_whole_number("port", port) <= 65535:
+        raise InputError(f"port is {port}; give one from 1024 to 65535")
     return port
 
 
@@ -169,12 +216,3 @@ def parse_time_limit(text: str) -> int:
             f"time limit {quote(text)}: write minutes, hours as 24:00:00 or days as 2-00:00:00, more than 0"
         )
     return seconds
-
-
-def on_the_nodes(job: Job, scenario: Path | str) -> Job:
-    """Return the job with the scenario where it lies on the nodes.
-
-    >>> on_the_nodes(Job("a.toml", "A", nodes=1, ranks_per_node=1), "/scenario/a.toml").command()[-1]
-    '/scenario/a.toml'
-    """
-    return replace(job, scenario=str(scenario))

@@ -1,26 +1,42 @@
-"""A job as a manifest of Kubernetes: an indexed Job, the headless Service by which its pods meet, and the scenario.
+"""``ringlab k8s``: a job as a manifest of Kubernetes: an indexed Job, the Service by which its pods meet, the scenario.
 
 Sources: the API reference of batch/v1 and v1, and https://kubernetes.io/docs/concepts/workloads/controllers/job/.
 """
 
+import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.quoting import quote
-from ringlab.jobs.job import FRESH_STORE, START, WAIT_S, Job, check_port, on_the_nodes, parse_time_limit
-from ringlab.jobs.options import KubernetesOptions
-from scenarios import load, toml_files
+from ringlab.jobs.job import (
+    FRESH_STORE,
+    PORT,
+    Job,
+    JobOptions,
+    OutputOpt,
+    Text,
+    TimeLimitOpt,
+    check_port,
+    load_job,
+    parse_time_limit,
+    start_of_node,
+    write_job,
+)
+from ringlab.terminal.option_groups import with_groups
+from ringlab.terminal.options import ScenarioArg
 
 MOST_SCENARIO_BYTES = 1 << 20  # that a ConfigMap holds
 SCENARIO_FOLDER, WORK_FOLDER = "/etc/ringlab", "/data"
-MOST_NAME = 52  # a pod is called by it, its index and five random characters, in 63 characters together
 
-Table = dict[str, Any]
+Object = dict[str, Any]
 
 _DNS_LABEL = re.compile(r"[a-z](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)  # RFC 1035: a Service's name begins with a letter
 _DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.ASCII)  # RFC 1123 subdomain
@@ -30,43 +46,85 @@ _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
-def make_manifest(job: Job, options: KubernetesOptions) -> Table:
+@dataclass(frozen=True)
+class KubernetesOptions:
+    """What a user says of his cluster. None is left to Kubernetes."""
+
+    image: Annotated[str, Option("--image", metavar="NAME", help="An image that has Ringlab.")]
+    name: Annotated[Text, Option("--name", metavar="NAME", help="The Job's name.")] = None
+    namespace: Annotated[Text, Option("-n", "--namespace", metavar="NAME", help="Its namespace.")] = None
+    time_limit: TimeLimitOpt = "24:00:00"
+    claim: Annotated[
+        Text, Option("--claim", metavar="NAME", help="The PersistentVolumeClaim in which checkpoints and logs stay.")
+    ] = None  # where the ranks work, mounted at /data
+    cpus: Annotated[Text, Option("--cpus", metavar="N", help="Cores of a pod, for all its ranks.")] = None
+    memory: Annotated[Text, Option("--memory", metavar="SIZE", help="Memory of a pod, such as 64Gi.")] = None
+    port: Annotated[int, Option("--port", metavar="N", help="Where the first pod listens.")] = PORT
+    python: Annotated[str, Option("--python", metavar="FILE", help="The image's Python that has Ringlab.")] = "python"
+    service_account: Annotated[Text, Option("--service-account", metavar="NAME", help="The pods' service account.")] = (
+        None
+    )
+    pull_secret: Annotated[Text, Option("--pull-secret", metavar="NAME", help="The Secret that fetches the image.")] = (
+        None
+    )
+    node_selector: Annotated[
+        list[str], Option("--node-selector", metavar="KEY=VALUE", help="A label that the nodes have.")
+    ] = field(default_factory=list)  # fmt: skip
+    labels: Annotated[
+        list[str], Option("--label", metavar="KEY=VALUE", help="A label for the Job and its pods.")
+    ] = field(default_factory=list)  # fmt: skip
+    environment: Annotated[
+        list[str], Option("--env", metavar="NAME=VALUE", help="An environment variable of the ranks.")
+    ] = field(default_factory=list)  # fmt: skip
+
+
+@with_groups
+def k8s(scenario: ScenarioArg, output: OutputOpt = None, *, job: JobOptions, options: KubernetesOptions) -> None:
+    """Write a Job of Kubernetes that runs the scenario under torchrun; `kubectl apply -f FILE` starts it."""
+    manifest = make_manifest(load_job(scenario, job, output), options)
+    write_job(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", output, "kubectl apply -f")
+
+
+def make_manifest(job: Job, options: KubernetesOptions) -> Object:
     """Return a List of what ``kubectl apply -f`` is to make. Raise InputError for an option that Kubernetes refuses.
 
-    A scenario in a file is part of it, so it may not name other files.
+    A scenario in a file is part of it, so it may not name other files. The Service has no address of its own: the pods
+    find each other's names in DNS, also before all run.
 
     >>> found = make_manifest(Job("star8", "Eight hosts", 8, 1), KubernetesOptions("registry/ringlab:1"))
     >>> [(item["kind"], item["metadata"]["name"]) for item in found["items"]]
     [('Service', 'ringlab-star8'), ('Job', 'ringlab-star8')]
     """
+    from scenarios import shipped
+
     _check(job, options)
-    name = options.name or job_name(job.scenario)
-    metadata: Table = {"name": name, "labels": _labels(name, options)}
-    if options.namespace is not None:
-        metadata["namespace"] = options.namespace
-    items = []
-    if job.scenario not in toml_files.shipped():
-        path = Path(job.scenario)
+    name = options.name or job.name
+    own = {"app.kubernetes.io/name": "ringlab", "app.kubernetes.io/instance": name}
+    labels = {**own, **_pairs("--label", options.labels)}
+    metadata = _without_none({"name": name, "labels": labels, "namespace": options.namespace})
+    items: list[Object] = []
+    if job.scenario not in shipped():
         file = f"{name}.toml"
-        items.append(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {file: _read_alone(path, job)}}
-        )
-        job = on_the_nodes(job, f"{SCENARIO_FOLDER}/{file}")
-    items += [
-        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": _service(name, options)},
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _job(job, name, options)},
-    ]
+        data = {file: _read_alone(Path(job.scenario), job)}
+        items.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        job = replace(job, scenario=f"{SCENARIO_FOLDER}/{file}")
+    service = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": own,
+        "ports": [{"name": "rendezvous", "port": options.port}],
+    }
+    spec = {
+        "completionMode": "Indexed",
+        "completions": job.nodes,
+        "parallelism": job.nodes,
+        "backoffLimit": job.nodes * (job.options.max_restarts + 1),  # a pod that ends takes the others with it
+        "activeDeadlineSeconds": parse_time_limit(options.time_limit),
+        "template": {"metadata": {"labels": labels}, "spec": _pod(job, name, options)},
+    }
+    items.append({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
+    items.append({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
     return {"apiVersion": "v1", "kind": "List", "items": items}
-
-
-def job_name(scenario: str) -> str:
-    """Return a name for the Job of a scenario.
-
-    >>> job_name("emulated/My run.toml")
-    'ringlab-my-run'
-    """
-    words = re.sub(r"[^a-z0-9]+", "-", Path(scenario).stem.lower()).strip("-")
-    return f"ringlab-{words}"[:MOST_NAME].rstrip("-")
 
 
 def escape(text: str) -> str:
@@ -78,14 +136,20 @@ def escape(text: str) -> str:
     return text.replace("$", "$$")
 
 
+def _without_none(found: Object) -> Object:
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def _read_alone(path: Path, job: Job) -> str:
     """Return the text of a scenario file. Raise InputError for one that needs other files, which the pods lack."""
+    from scenarios import load
+
     text = read_text(path, MOST_SCENARIO_BYTES)
     with TemporaryDirectory() as folder:
         alone = Path(folder, path.name)
         alone.write_text(text)
         try:
-            for training in load(alone, job.overrides).trainings:
+            for training in load(alone, job.options.overrides).trainings:
                 for file in (training.model, str(training.data_folder)):
                     _, beside, name = file.partition(f"{Path(folder).name}/")
                     if beside:
@@ -98,74 +162,44 @@ def _read_alone(path: Path, job: Job) -> str:
     return text
 
 
-def _labels(name: str, options: KubernetesOptions) -> Table:
-    return {**_own_labels(name), **_pairs("--label", options.labels)}
-
-
-def _own_labels(name: str) -> Table:
-    return {"app.kubernetes.io/name": "ringlab", "app.kubernetes.io/instance": name}
-
-
-def _service(name: str, options: KubernetesOptions) -> Table:
-    """Return a Service without an address of its own: the pods find each other's names in DNS, also before all run."""
-    return {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": _own_labels(name),
-        "ports": [{"name": "rendezvous", "port": options.port}],
-    }
-
-
-def _job(job: Job, name: str, options: KubernetesOptions) -> Table:
-    return {
-        "completionMode": "Indexed",
-        "completions": job.nodes,
-        "parallelism": job.nodes,
-        "backoffLimit": job.nodes * (job.max_restarts + 1),  # a pod that ends takes the others with it
-        "activeDeadlineSeconds": parse_time_limit(options.time_limit),
-        "template": {"metadata": {"labels": _labels(name, options)}, "spec": _pod(job, name, options)},
-    }
-
-
-def _pod(job: Job, name: str, options: KubernetesOptions) -> Table:
-    volumes: list[Table] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]  # 64 MiB are too few for NCCL
-    mounts: list[Table] = [{"name": "shm", "mountPath": "/dev/shm"}]
+def _pod(job: Job, name: str, options: KubernetesOptions) -> Object:
+    volumes: list[Object] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]  # 64 MiB are too few for NCCL
+    mounts: list[Object] = [{"name": "shm", "mountPath": "/dev/shm"}]
     if job.scenario.startswith(SCENARIO_FOLDER):
         volumes.append({"name": "scenario", "configMap": {"name": name}})
         mounts.append({"name": "scenario", "mountPath": SCENARIO_FOLDER, "readOnly": True})
-    container: Table = {
+    if options.claim is not None:
+        volumes.append({"name": "work", "persistentVolumeClaim": {"claimName": options.claim}})
+        mounts.append({"name": "work", "mountPath": WORK_FOLDER})
+    words = [*job.torchrun_options(), "--rdzv-id", name, "--rdzv-endpoint", f"{name}-0.{name}:{options.port}"]
+    address = "--local-addr", "$(POD_IP)"  # what the other pods reach, whatever DNS knows by then
+    container = {
         "name": "ranks",
         "image": options.image,
-        "command": ["/bin/sh", "-c", escape(START.format(index="JOB_COMPLETION_INDEX", wait=WAIT_S))],
-        "args": [*map(escape, _arguments(job, name, options)), *map(escape, job.command())],
+        "command": ["/bin/sh", "-c", escape(start_of_node("JOB_COMPLETION_INDEX"))],
+        "args": [escape(options.python), *address, *map(escape, [*words, *job.command()])],
         "env": _environment(options),
         "ports": [{"name": "rendezvous", "containerPort": options.port}],
         "resources": _resources(job, options),
         "volumeMounts": mounts,
+        "workingDir": WORK_FOLDER if options.claim is not None else None,
     }
-    container["args"][1:1] = ["--local-addr", "$(POD_IP)"]  # what the other pods reach, whatever DNS knows by then
-    if options.claim is not None:
-        volumes.append({"name": "work", "persistentVolumeClaim": {"claimName": options.claim}})
-        mounts.append({"name": "work", "mountPath": WORK_FOLDER})
-        container["workingDir"] = WORK_FOLDER
-    pod: Table = {"subdomain": name, "restartPolicy": "Never", "containers": [container], "volumes": volumes}
-    if options.service_account is not None:
-        pod["serviceAccountName"] = options.service_account
-    if options.pull_secret is not None:
-        pod["imagePullSecrets"] = [{"name": options.pull_secret}]
-    if options.node_selector:
-        pod["nodeSelector"] = _pairs("--node-selector", options.node_selector)
-    return pod
+    secret = options.pull_secret
+    return _without_none(
+        {
+            "subdomain": name,
+            "restartPolicy": "Never",
+            "containers": [_without_none(container)],
+            "volumes": volumes,
+            "serviceAccountName": options.service_account,
+            "imagePullSecrets": None if secret is None else [{"name": secret}],
+            "nodeSelector": _pairs("--node-selector", options.node_selector) or None,
+        }
+    )
 
 
-def _arguments(job: Job, name: str, options: KubernetesOptions) -> list[str]:
-    """Return what ``START`` runs: Python and the options of torchrun."""
-    endpoint = f"{name}-0.{name}:{options.port}"
-    return [options.python, *job.torchrun_options(), "--rdzv-id", name, "--rdzv-endpoint", endpoint]
-
-
-def _environment(options: KubernetesOptions) -> list[Table]:
-    found: list[Table] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+def _environment(options: KubernetesOptions) -> list[Object]:
+    found: list[Object] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     found.append({"name": FRESH_STORE, "value": "1"})
     for text in options.environment:
         name, equals, value = text.partition("=")
@@ -175,13 +209,10 @@ def _environment(options: KubernetesOptions) -> list[Table]:
     return found
 
 
-def _resources(job: Job, options: KubernetesOptions) -> Table:
-    wanted = {"cpu": options.cpus, "memory": options.memory}
-    requests: Table = {name: value for name, value in wanted.items() if value is not None}
-    found: Table = {"requests": requests} if requests else {}
-    if job.gpus_per_node:
-        found["limits"] = {"nvidia.com/gpu": str(job.gpus_per_node)}
-    return found
+def _resources(job: Job, options: KubernetesOptions) -> Object:
+    requests = _without_none({"cpu": options.cpus, "memory": options.memory})
+    limits = {"nvidia.com/gpu": str(job.gpus_per_node)} if job.gpus_per_node else None
+    return _without_none({"requests": requests or None, "limits": limits})
 
 
 def _check(job: Job, options: KubernetesOptions) -> None:
@@ -190,7 +221,7 @@ def _check(job: Job, options: KubernetesOptions) -> None:
         raise InputError(f"--image is {quote(options.image)}; give an image's name, such as registry/ringlab:1")
     check_port(options.port)
     names = {
-        "--name": (options.name, _DNS_LABEL, MOST_NAME),
+        "--name": (options.name, _DNS_LABEL, 52),  # a pod adds its index and five random characters, up to 63
         "--namespace": (options.namespace, _DNS_LABEL, 63),
         "--claim": (options.claim, _DNS_NAME, 253),
         "--service-account": (options.service_account, _DNS_NAME, 253),
@@ -204,12 +235,12 @@ def _check(job: Job, options: KubernetesOptions) -> None:
     for option, quantity in (("--cpus", options.cpus), ("--memory", options.memory)):
         if quantity is not None and not _QUANTITY.fullmatch(quantity):
             raise InputError(f"{option} is {quote(quantity)}; give a quantity of Kubernetes, such as 16 or 64Gi")
-    if options.claim is None and (job.resumes or job.log_dir):
+    if options.claim is None and (job.resumes or job.options.log_dir):
         what = "checkpoints" if job.resumes else "logs"
         raise InputError(f"the {what} would end with their pod; name a PersistentVolumeClaim for them with --claim")
 
 
-def _pairs(option: str, texts: Iterable[str]) -> Table:
+def _pairs(option: str, texts: Iterable[str]) -> Object:
     """Return labels by key. Raise InputError for one that is none."""
     found = {}
     for text in texts:

@@ -1,20 +1,118 @@
-"""A job as a batch file of Slurm, to be submitted by ``sbatch``. Source: the manual pages sbatch(1) and srun(1)."""
+"""``ringlab slurm``: a job as a batch file, to be submitted by ``sbatch``.
+
+Source: the manual pages sbatch(1) and srun(1).
+"""
 
 import re
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from typer import Option
 
 from collectives.errors import InputError
 from collectives.quoting import cut, quote, quote_for_bash
-from ringlab.jobs.job import FRESH_STORE, START, WAIT_S, Job, check_port, parse_time_limit
-from ringlab.jobs.options import SlurmOptions
+from ringlab.jobs.job import (
+    FRESH_STORE,
+    Job,
+    JobOptions,
+    OutputOpt,
+    Text,
+    TimeLimitOpt,
+    check_port,
+    load_job,
+    parse_time_limit,
+    start_of_node,
+    write_job,
+)
+from ringlab.terminal.option_groups import with_groups
+from ringlab.terminal.options import ScenarioArg
 
 NOTICE_S = 120  # before the time limit the job is queued again, to go on from its last checkpoint
-MOST_TITLE = 80
+
+# The port goes by the job's number, so that two jobs on one node do not meet; srun does not inherit --cpus-per-task.
+BATCH_FILE = """\
+#!/bin/bash
+# {{ title }}: {{ job.size }}. Written by `ringlab slurm`; `sbatch FILE` submits it.
+{% for directive in directives %}
+#SBATCH {{ directive }}
+{% endfor %}
+
+set -euo pipefail
+cd -- {{ folder | bash }}
+{% for line in options.before %}
+{{ line }}
+{% endfor %}
+{% if options.interface %}
+export NCCL_SOCKET_IFNAME={{ options.interface | bash }} GLOO_SOCKET_IFNAME={{ options.interface | bash }}
+{% endif %}
+export {{ fresh_store }}=1
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+endpoint=${nodes[0]}:{{ options.port or "$((20000 + SLURM_JOB_ID % 10000))" }}
+
+{% if job.resumes %}
+# Before the time is over the job is queued again, and goes on from its last checkpoint.
+trap 'scontrol requeue "$SLURM_JOB_ID"' USR1
+{% endif %}
+srun --ntasks-per-node=1 --kill-on-bad-exit=1
+{%- if options.cpus_per_task %} --cpus-per-task={{ options.cpus_per_task }}{% endif %} bash -c \\
+  {{ start | bash }} \\
+  {{ torchrun | map("bash") | join(" ") }} --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$endpoint" \\
+  {{ job.command() | map("bash") | join(" ") }} &
+srun=$!
+while true; do
+  wait "$srun" && exit 0 || status=$?
+  kill -0 "$srun" 2> /dev/null || exit "$status"  # else a signal has ended the wait, not the ranks
+done
+"""
 
 # In a directive Slurm reads quotes, backslashes, blanks and # as a shell would.
 _VALUE = re.compile(r"[\w.,:+/%@=|&()*\[\]!~^-]+", re.ASCII)
 _DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What a user says of his cluster. None is left to Slurm."""
+
+    time_limit: TimeLimitOpt = "24:00:00"
+    name: Annotated[Text, Option("--job-name", metavar="NAME", help="The job's name.")] = None
+    partition: Annotated[Text, Option("-p", "--partition", metavar="NAME", help="The partition.")] = None
+    account: Annotated[Text, Option("-A", "--account", metavar="NAME", help="Who pays.")] = None
+    qos: Annotated[Text, Option("--qos", metavar="NAME", help="The quality of service.")] = None
+    constraint: Annotated[
+        Text, Option("-C", "--constraint", metavar="FEATURES", help="What the nodes are to have.")
+    ] = None
+    cpus_per_task: Annotated[
+        int | None, Option("-c", "--cpus-per-task", min=1, metavar="N", help="Cores of a node, for all its ranks.")
+    ] = None
+    memory: Annotated[Text, Option("--mem", metavar="SIZE", help="Memory of a node, such as 200G.")] = None
+    log: Annotated[str, Option("--log", metavar="PATTERN", help="Slurm's own log.")] = "%x-%j.log"
+    port: Annotated[
+        int | None, Option("--port", metavar="N", help="Where the first node listens; else by the job's number.")
+    ] = None
+    interface: Annotated[
+        Text, Option("--interface", metavar="NAME", help="The interface by which the nodes reach each other.")
+    ] = None
+    python: Annotated[str, Option("--python", metavar="FILE", help="The Python of the nodes that has Ringlab.")] = (
+        sys.executable
+    )
+    directives: Annotated[
+        list[str], Option("--sbatch", metavar="--OPTION=VALUE", help="One more option of sbatch.")
+    ] = field(default_factory=list)  # fmt: skip
+    before: Annotated[
+        list[str],
+        Option("--before", metavar="LINE", help="A shell line to do first, such as 'module load cuda'."),
+    ] = field(default_factory=list)  # fmt: skip
+    folder: Text = None  # where the job works; None: here
+
+
+@with_groups
+def slurm(scenario: ScenarioArg, output: OutputOpt = None, *, job: JobOptions, options: SlurmOptions) -> None:
+    """Write a batch file of Slurm that runs the scenario under torchrun; `sbatch FILE` submits it."""
+    write_job(write_batch_file(load_job(scenario, job, output), options), output, "sbatch")
 
 
 def write_batch_file(job: Job, options: SlurmOptions) -> str:
@@ -23,41 +121,32 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
     >>> print(write_batch_file(Job("star8", "Eight hosts", 8, 1), SlurmOptions()).splitlines()[1])
     # Eight hosts: 8 ranks on 8 nodes, 1 GPU each. Written by `ringlab slurm`; `sbatch FILE` submits it.
     """
-    title = cut(" ".join("".join(one if one.isprintable() else " " for one in job.title).split()), MOST_TITLE)
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            f"# {title}: {job.size}. Written by `ringlab slurm`; `sbatch FILE` submits it.",
-            *(f"#SBATCH {directive}" for directive in _directives(job, options)),
-            "",
-            "set -euo pipefail",
-            f"cd -- {quote_for_bash(options.folder or str(Path.cwd()))}",
-            *options.before,
-            *_interface(options),
-            f"export {FRESH_STORE}=1",
-            *_endpoint(options),
-            "",
-            *_launch(job, options),
-            "",
-        ]
+    from jinja2 import Environment, StrictUndefined  # other commands do without
+
+    if options.port is not None:
+        check_port(options.port)
+    if options.interface is not None:
+        _checked("--interface", options.interface)
+    printable = "".join(one if one.isprintable() else " " for one in job.title)
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    environment.filters["bash"] = quote_for_bash
+    return environment.from_string(BATCH_FILE).render(
+        job=job,
+        options=options,
+        title=cut(" ".join(printable.split()), 80),
+        directives=_directives(job, options),
+        folder=options.folder or str(Path.cwd()),
+        fresh_store=FRESH_STORE,
+        start=start_of_node("SLURM_NODEID"),
+        torchrun=[options.python, *job.torchrun_options()],
     )
-
-
-def job_name(scenario: str) -> str:
-    """Return a name for the job of a scenario.
-
-    >>> job_name("scenarios/my run.toml")
-    'ringlab-my-run'
-    """
-    words = re.sub(r"[^A-Za-z0-9_]+", "-", Path(scenario).stem).strip("-")
-    return f"ringlab-{words}"[:60].rstrip("-")
 
 
 def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
     """Yield the options of sbatch."""
     parse_time_limit(options.time_limit)
     given: dict[str, object] = {
-        "job-name": options.name or job_name(job.scenario),
+        "job-name": options.name or job.name,
         "nodes": job.nodes,
         "ntasks-per-node": 1,
         "gpus-per-node": job.gpus_per_node or None,
@@ -69,16 +158,12 @@ def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
         "qos": options.qos,
         "constraint": options.constraint,
         "output": options.log,
+        "open-mode": "append",
     }
     for name, value in given.items():
         if value is not None:
             yield f"--{name}={_checked(f'--{name}', str(value))}"
-    yield "--open-mode=append"
-    if job.resumes:
-        yield "--requeue"
-        yield f"--signal=B:USR1@{NOTICE_S}"
-    else:
-        yield "--no-requeue"
+    yield from ("--requeue", f"--signal=B:USR1@{NOTICE_S}") if job.resumes else ("--no-requeue",)
     for directive in options.directives:
         found = _DIRECTIVE.fullmatch(directive)
         if not found:
@@ -92,35 +177,3 @@ def _checked(name: str, value: str) -> str:
     if not _VALUE.fullmatch(value):
         raise InputError(f"{name} is {quote(value)}; give letters, digits and none of blanks, quotes, $, \\ and #")
     return value
-
-
-def _interface(options: SlurmOptions) -> Iterator[str]:
-    if options.interface is not None:
-        name = quote_for_bash(_checked("--interface", options.interface))
-        yield f"export NCCL_SOCKET_IFNAME={name} GLOO_SOCKET_IFNAME={name}"
-
-
-def _endpoint(options: SlurmOptions) -> Iterator[str]:
-    """Yield what sets ``endpoint``, where the nodes meet."""
-    port = "$((20000 + SLURM_JOB_ID % 10000))" if options.port is None else str(check_port(options.port))
-    yield 'mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")'
-    yield f"endpoint=${{nodes[0]}}:{port}"
-
-
-def _launch(job: Job, options: SlurmOptions) -> Iterator[str]:
-    """Yield what starts torchrun on every node and waits for it; a job that resumes is queued again in time."""
-    if job.resumes:
-        yield "# Before the time is over the job is queued again, and goes on from its last checkpoint."
-        yield """trap 'scontrol requeue "$SLURM_JOB_ID"' USR1"""
-    start = START.format(index="SLURM_NODEID", wait=WAIT_S)
-    cpus = [f"--cpus-per-task={options.cpus_per_task}"] if options.cpus_per_task else []  # srun does not inherit it
-    yield " ".join(["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", *cpus, "bash", "-c", "\\"])
-    yield f"  {quote_for_bash(start)} \\"
-    words = " ".join(map(quote_for_bash, [options.python, *job.torchrun_options()]))
-    yield f'  {words} --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$endpoint" \\'
-    yield f"  {' '.join(map(quote_for_bash, job.command()))} &"
-    yield "srun=$!"
-    yield "while true; do"
-    yield '  wait "$srun" && exit 0 || status=$?'
-    yield '  kill -0 "$srun" 2> /dev/null || exit "$status"  # else a signal has ended the wait, not the ranks'
-    yield "done"
