@@ -22,7 +22,7 @@ from collectives.records.environment import describe_environment
 from ringlab.answers.accuracy import accuracy
 from simcomm.nccl.accuracy.scoring import score_classes
 from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.tables import Table, read_tables
+from simcomm.nccl.measured.tables import Table, read_tables
 
 RESULTS = Path(__file__).parent / "results" / "nccl_structure.json"
 COMPARED = 2  # draws of each ablation

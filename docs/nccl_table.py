@@ -13,8 +13,8 @@ from benchmarks.studies.nccl_unseen import describe
 from collectives.output_files import write_text
 from simcomm.nccl.accuracy.stated_choices import StatedChoice, describe_choices, find_stated_choices
 from simcomm.nccl.descriptions import read_systems
+from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_definitions
-from simcomm.nccl.tables import read_tables
 
 STRUCTURE = RESULTS.with_name("nccl_structure.json")
 PAGE = Path(__file__).with_name("nccl.md")

@@ -11,10 +11,10 @@ import nccl_table
 import pytest
 
 from ringlab.answers.accuracy import accuracy, worst_systems
-from simcomm.nccl.descriptions import OWN_DATA, describe_system, read_systems
+from simcomm.nccl.descriptions import OWN_DATA, describe_system, put_aside, read_systems
+from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import predict_collective
-from simcomm.nccl.tables import put_aside, read_tables
 from simcomm.nccl.timing import OVERLAP, SHARPNESS
 
 ROOT = Path(__file__).parent.parent

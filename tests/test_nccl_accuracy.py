@@ -12,16 +12,23 @@ from hypothesis import strategies as st
 from collectives import InputError
 from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
 from ringlab.answers.accuracy import AccuracyAnswer, accuracy, read_judged, worst_systems
-from simcomm.nccl import tables
 from simcomm.nccl.accuracy.baselines import alpha_beta
 from simcomm.nccl.accuracy.compare import Times, compare_series, judged_series
 from simcomm.nccl.accuracy.families import family_of
 from simcomm.nccl.accuracy.predictors import tuner_formula
-from simcomm.nccl.accuracy.scoring import Comparison, score_baselines, score_classes, score_groups, score_systems
-from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, read_systems
+from simcomm.nccl.accuracy.scoring import (
+    SIZE_CLASSES,
+    Comparison,
+    class_mask,
+    score_baselines,
+    score_classes,
+    score_groups,
+    score_systems,
+)
+from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, put_aside, read_systems
+from simcomm.nccl.measured import tables
+from simcomm.nccl.measured.tables import COLUMNS, read_tables
 from simcomm.nccl.predict import predict_seconds
-from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
-from simcomm.nccl.tables import COLUMNS, put_aside, read_tables
 
 SIZES = np.array([1024.0, 65536, 65537, 16 * 2**20, 2**25, 2**30])
 

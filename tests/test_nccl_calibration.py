@@ -9,16 +9,16 @@ from command_line import Ringlab
 from nccl_tests_output import as_json, table
 
 from collectives import InputError
-from simcomm.nccl.calibration import (
+from simcomm.nccl.catalogue import match_gpu
+from simcomm.nccl.descriptions import describe_system, read_systems
+from simcomm.nccl.measured.calibration import (
     calibration_file,
     find_calibration,
     make_calibration,
     predict_calibrated,
     write_line,
 )
-from simcomm.nccl.descriptions import describe_system, read_systems
-from simcomm.nccl.gpus import match_gpu
-from simcomm.nccl.nccl_tests import read_nccl_tests
+from simcomm.nccl.measured.nccl_tests import read_nccl_tests
 from simcomm.nccl.predict import predict_collective, predict_seconds
 
 P4D = {"machine": "aws_p4d", "nodes": 2, "gpus": 8}

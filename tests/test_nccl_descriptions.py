@@ -12,10 +12,17 @@ from collectives import InputError
 from collectives.costs.bounds import bus_factor
 from simcomm.cluster.hardware_parts import parts
 from simcomm.cluster.presets import machine_entries
-from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, own_machines, read_systems
-from simcomm.nccl.gpus import GENERATIONS, described_gpus, find_gpu
-from simcomm.nccl.machines import catalogue_keys
-from simcomm.nccl.tables import COLUMNS, Row, Series, put_aside, read_table, read_tables
+from simcomm.nccl.catalogue import GENERATIONS, catalogue_keys, described_gpus, find_gpu
+from simcomm.nccl.descriptions import (
+    FILE_NAME,
+    OWN_DATA,
+    describe_preset,
+    describe_system,
+    own_machines,
+    put_aside,
+    read_systems,
+)
+from simcomm.nccl.measured.tables import COLUMNS, Row, Series, read_table, read_tables
 
 SYSTEMS = read_systems()
 

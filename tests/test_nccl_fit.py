@@ -9,11 +9,11 @@ from benchmarks.studies.nccl_fit import fit_parameters, observe, observe_tables
 from benchmarks.studies.nccl_systems_left_out import refit_without_each
 from collectives import InputError
 from simcomm.nccl.accuracy.calibration_gain import MEASURABLE, measure_gains, measured_rows
-from simcomm.nccl.adapt import adapt
 from simcomm.nccl.descriptions import describe_preset, describe_system
+from simcomm.nccl.measured.calibration import adapt
+from simcomm.nccl.measured.tables import Row, Series, Table
 from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.nccl.predict import interval_log_limits, predict_seconds
-from simcomm.nccl.tables import Row, Series, Table
 
 SIZES = np.array([2.0**k for k in range(8, 31)])
 PRIORS = Parameters({name: found.prior for name, found in read_definitions().items()})

@@ -10,8 +10,11 @@ from collectives.errors import InputError
 from simcomm.nccl.channels import (
     CHANNEL_RATE,
     ONE_OF_NIC,
+    between_hop,
+    between_rate,
     by_threshold,
     channel_rate,
+    collective_rates,
     open_channels,
     share_of_nics,
     used_channels,
@@ -19,7 +22,6 @@ from simcomm.nccl.channels import (
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import describe_system, read_systems
 from simcomm.nccl.exchange import nic_share
-from simcomm.nccl.hops import between_hop, between_rate, collective_rates
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 from simcomm.nccl.settings import NcclSettings

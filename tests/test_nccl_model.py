@@ -9,14 +9,15 @@ from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from simcomm.nccl.channels import used_channels
+from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import describe_system, read_systems
+from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import interval_log_limits, predict_collective, predict_seconds
 from simcomm.nccl.settings import LEVELS, NcclSettings
-from simcomm.nccl.tables import read_tables
 from simcomm.nccl.topology import Host, mesh_rings, ring_hops
-from simcomm.nccl.tuner import available, bandwidth, latency
+from simcomm.nccl.tuner import bandwidth, latency
 
 NONE = NcclSettings()
 SIZES = 2.0 ** np.arange(3, 34)

@@ -21,8 +21,8 @@ from scenarios import Scenario, load
 from simcomm.nccl.clusters import NcclCluster, nccl_cluster, with_settings
 from simcomm.nccl.descriptions import describe_system, read_systems
 from simcomm.nccl.predict import predict_collective
+from simcomm.nccl.rings import double_tree, parents, second_parents
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.trees import double_tree, parents, second_parents
 
 TWO = '[cluster]\npreset = "dgx-a100"\nnodes = 2\ntransport = "nccl"\n'
 BOX = '[cluster]\nsystem = {gpus = 4, gpu = "RTX 4090", p2p = true, p2p_level = "SYS", nccl = "2.21"}\n'

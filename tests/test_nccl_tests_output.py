@@ -10,7 +10,7 @@ from nccl_tests_output import FORMS, as_json, form_table, table, table_row
 
 from collectives import InputError
 from collectives.costs.bounds import bus_factor
-from simcomm.nccl.nccl_tests import read_nccl_tests
+from simcomm.nccl.measured.nccl_tests import read_nccl_tests
 
 MEASURED = [(8, 34.66), (1 << 20, 61.5), (1 << 30, 4523.1)]
 LINES = table(MEASURED).splitlines()

@@ -3,7 +3,7 @@
 from benchmarks.studies.nccl_unseen import PUT_ASIDE, UNSEEN, fit_widths, judge, read_authors, scores
 from simcomm.nccl.descriptions import read_systems
 from simcomm.nccl.intervals import describe_widths, read_widths
-from simcomm.nccl.tables import read_tables
+from simcomm.nccl.measured.tables import read_tables
 
 
 def test_no_unseen_system_is_one_that_fits_see() -> None:

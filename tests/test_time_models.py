@@ -13,9 +13,9 @@ from collectives.transport import TcpTerms, Transport
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.cluster.cluster import Cluster
-from simcomm.nccl.calibration import predict_calibrated
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
+from simcomm.nccl.measured.calibration import predict_calibrated
 from simcomm.time_models.choice import MODELS, time_model
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")

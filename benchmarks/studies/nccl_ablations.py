@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.studies import nccl_fit as fit
-from simcomm.nccl import communicator, hops, predict, timing, topology, tuner
-from simcomm.nccl.channels import Floats
+from simcomm.nccl import channels, choice, communicator, predict, timing, topology, tuner
+from simcomm.nccl.choice import Choice
 from simcomm.nccl.communicator import Communicator
-from simcomm.nccl.parameters import Parameter, Parameters, read_definitions
+from simcomm.nccl.parameters import Floats, Parameter, Parameters, read_definitions
 from simcomm.nccl.timing import SHARPNESS, Candidates, Route
-from simcomm.nccl.tuner import Choice
 
 WIDER = 3.0  # spreads of priors, in the ablation that trusts the tables more
 CACHED = (communicator.make_communicator, topology.ring_hops, topology.exchange_rate)
@@ -62,7 +61,7 @@ def _forget() -> None:
 
 
 _candidates, _make = timing.candidates, communicator.make_communicator
-_protocol_reason, _tree_gain, _host_time = tuner._protocol_reason, timing.tree_gain, timing.host_time
+_protocol_reason, _tree_gain, _host_time = choice._protocol_reason, timing.tree_gain, timing.host_time
 
 
 def _fastest(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:
@@ -127,11 +126,11 @@ ABLATIONS: Mapping[str, tuple[Change, ...]] = {
     "the model as it is": (),
     "NCCL takes what is fastest, instead of what its tuner believes": ((timing, "candidates", _fastest),),
     "the tuner does not count the plug-in's latency": ((tuner, "plugin_latency", _no_plugin),),
-    "all protocols on EFA before p5": ((tuner, "_protocol_reason", _any_protocol),),
+    "all protocols on EFA before p5": ((choice, "_protocol_reason", _any_protocol),),
     "LL: no rate of a channel": ((timing, "_ll_load", _ll_by_links),),
     "channels of any rate, and one fills a NIC": (
-        (hops, "channel_rate", _no_rate),
-        (hops, "share_of_nics", _all_of_nics),
+        (channels, "channel_rate", _no_rate),
+        (channels, "share_of_nics", _all_of_nics),
     ),
     "launches cost nothing for a channel": ((timing, "host_time", _free_channels),),
     "trees gain on two nodes only": ((timing, "tree_gain", _gain_of_two),),

@@ -22,8 +22,8 @@ from simcomm.nccl.accuracy.compare import compare_series, judged_series
 from simcomm.nccl.accuracy.predictors import model_predictor
 from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
+from simcomm.nccl.measured.tables import Table, read_tables
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.tables import Table, read_tables
 
 PAGE = re.compile(r"https://github\.com/[^/]+/[^/]+(/(issues|pull|discussions)/\d+)?")
 PARTS = 4

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.output_files import write_text
+from simcomm.nccl.accuracy.scoring import SIZE_CLASSES, class_mask
 from simcomm.nccl.descriptions import System, read_systems
+from simcomm.nccl.measured.tables import Series, Table, read_tables
 from simcomm.nccl.parameters import FILE, Parameters, RecordingParameters, read_definitions, read_parameters
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
-from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
-from simcomm.nccl.tables import Series, Table, read_tables
 
 Floats = NDArray[np.float64]
 SCALE = 0.24  # of Cauchy's loss, in log time

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.measured.tables import Table
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.tables import Table
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 

@@ -20,7 +20,7 @@ from collectives.input_files import read_text
 from collectives.output_files import write_text
 from simcomm.nccl.accuracy.compare import compare_series, judged_series
 from simcomm.nccl.accuracy.predictors import model_predictor
-from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
+from simcomm.nccl.accuracy.scoring import SIZE_CLASSES, ClassScore, Comparison, class_mask, score_classes
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.intervals import (
@@ -33,9 +33,8 @@ from simcomm.nccl.intervals import (
     read_widths,
     widening,
 )
+from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
-from simcomm.nccl.tables import read_tables
 
 UNSEEN = OWN_DATA / "unseen"
 PUT_ASIDE = frozenset({"azure-guide", "hisohara", "rocm-blog", "skypilot", "violet"})  # a third, before any result

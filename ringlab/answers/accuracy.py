@@ -19,19 +19,20 @@ from simcomm.nccl.accuracy.calibration_gain import Gain, measure_gains
 from simcomm.nccl.accuracy.compare import compare_series, judged_series
 from simcomm.nccl.accuracy.predictors import model_predictor, tuner_formula
 from simcomm.nccl.accuracy.scoring import (
+    SIZE_CLASSES,
     ClassScore,
     Comparison,
     SystemScore,
+    class_mask,
     score_baselines,
     score_classes,
     score_groups,
     score_systems,
 )
 from simcomm.nccl.accuracy.stated_choices import describe_choices
-from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
+from simcomm.nccl.descriptions import OWN_DATA, System, put_aside, read_systems
+from simcomm.nccl.measured.tables import LEAST_BANDWIDTH, Table, read_table
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
-from simcomm.nccl.tables import LEAST_BANDWIDTH, Table, put_aside, read_table
 
 Floats = NDArray[np.float64]
 LARGE_SPREAD = 2.0  # between times of one size, from which on it is worth saying

@@ -15,9 +15,9 @@ from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.answers.sentences import MOST_SENTENCES, keep_few
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
+from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.gpus import match_gpu
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -338,7 +338,7 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
 def _cores(cluster: "NcclCluster") -> int:
     """Return the cores of a host of a NCCL cluster: of a machine of the catalogue also those of GPUs not used."""
     from simcomm.cluster.presets import machine_entries
-    from simcomm.nccl.machines import gpus_of_host
+    from simcomm.nccl.catalogue import gpus_of_host
     from simcomm.scaling.descriptions import CORES
 
     system = cluster.system
@@ -377,7 +377,7 @@ def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, sta
 
 def _measured_for(spread: SpreadTraining, profile: ModelProfile, gpu: str) -> Compute:
     """Return a profile's times for a GPU; those of another type say by their rate what this one does."""
-    from simcomm.nccl.gpus import find_gpu
+    from simcomm.nccl.catalogue import find_gpu
 
     measured, rate = measured_rate(profile, f"{spread.path}: training.compute.profile")
     return as_measured(profile) if measured == find_gpu(gpu).name else _by_law(spread, profile, gpu, {measured: rate})

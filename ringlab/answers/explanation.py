@@ -12,14 +12,14 @@ from collectives.units import format_bandwidth
 from ringlab.answers.progress import Progress, computing
 from ringlab.answers.record import SCHEMA_VERSION, Record
 from scenarios import Scenario
-from simcomm.nccl.calibration import predict_calibrated
 from simcomm.nccl.channels import open_channels
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.communicator import Communicator, make_communicator
-from simcomm.nccl.predict import COLLECTIVES, NcclPrediction, rank_rings
+from simcomm.nccl.measured.calibration import predict_calibrated
+from simcomm.nccl.predict import COLLECTIVES, NcclPrediction
+from simcomm.nccl.rings import TreeNode, double_tree, rank_rings, ring_orders
 from simcomm.nccl.settings import VARIABLES
-from simcomm.nccl.topology import find_path, hop_kind, ring_orders
-from simcomm.nccl.trees import TreeNode, double_tree
+from simcomm.nccl.topology import find_path, hop_kind
 from simcomm.time_models.choice import time_model
 
 USUAL_SIZES = tuple(1024 * 8**power for power in range(8))  # 1 KiB to 2 GiB, for a scenario that asks for no sizes

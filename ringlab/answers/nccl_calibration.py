@@ -11,11 +11,11 @@ from collectives.suggestions import close_names
 from ringlab.answers.record import Record
 from scenarios import Scenario, shipped
 from simcomm.cluster.presets import machine_entries
-from simcomm.nccl.calibration import calibration_file, make_calibration
+from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.descriptions import System, describe_system, own_machines, read_systems
-from simcomm.nccl.gpus import match_gpu
-from simcomm.nccl.nccl_tests import read_nccl_tests
-from simcomm.nccl.nccl_tests_rows import NcclTestsRun
+from simcomm.nccl.measured.calibration import calibration_file, make_calibration
+from simcomm.nccl.measured.nccl_tests import read_nccl_tests
+from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
 from simcomm.nccl.predict import predict_seconds
 
 

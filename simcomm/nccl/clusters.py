@@ -19,9 +19,9 @@ from simcomm.cluster.hardware_parts import parts
 from simcomm.cluster.machines import AddNVLinks, Machine
 from simcomm.cluster.nvlinks import add_cube_mesh, add_nvlink_pairs, add_nvswitch
 from simcomm.cluster.racks import on_one_switch
+from simcomm.nccl.channels import aged, between_hop, between_rate, hop_class, hop_rate
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.hops import aged, between_hop, between_rate, hop_class, hop_rate
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.topology import MESH_BRICKS, Hop

@@ -11,17 +11,82 @@ from functools import cache
 from importlib.resources import files
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from collectives.errors import InputError, NotKnown
 from collectives.input_files import read_text
 from collectives.suggestions import suggest
 from collectives.toml_floats import TomlFloat
-from simcomm.nccl.description_keys import NcclRelease, read_keys
-from simcomm.nccl.generations import software_year
-from simcomm.nccl.gpus import Gpu, find_gpu, unlisted_gpu
-from simcomm.nccl.machines import catalogue_keys, hosts_of_machine
-from simcomm.nccl.releases import version_of, year_of
+from simcomm.nccl.catalogue import (
+    Generation,
+    Gpu,
+    catalogue_keys,
+    find_gpu,
+    hosts_of_machine,
+    software_year,
+    unlisted_gpu,
+)
+from simcomm.nccl.settings import NcclRelease, parse_release, version_of, year_of
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
+class Keys(BaseModel):
+    """Every key of a line; which of them a system needs, and their defaults, are not said here."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    machine: str | None = None
+    preset: str | None = None  # of machines: where the hardware catalogue has it
+    nodes: Count | None = None
+    gpus: Count | None = None
+    gpu: str | None = None
+    generation: Generation | None = None
+    link: Literal["nvswitch", "mesh", "bridge", "xgmi", "pcie", "cpu"] | None = None
+    nvlink: Annotated[float, Field(ge=0, le=1e5, allow_inf_nan=False)] | None = None
+    pcie: Annotated[int, Field(ge=1, le=6)] | None = None
+    lanes: Literal[1, 2, 4, 8, 16, 32] | None = None
+    layout: Literal["switch", "switches", "socket", "two"] | None = None
+    cpu: Literal["amd", "intel", "arm"] | None = None
+    p2p: bool | None = None
+    p2p_refused: bool | None = None
+    p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = None
+    host: Literal["desktop", "server"] | None = None
+    domain: Count | None = None
+    net: Literal["ib", "efa1", "efa2", "efa3", "slingshot", "fastrak", "tcp", "opa"] | None = None
+    nic: Rate | None = None
+    nic_guess: bool | None = None
+    gdr: bool | None = None
+    sharp: bool | None = None
+    procs: Literal["single", "per_gpu"] | None = None
+    harness: Literal["nccl-tests", "deepbench", "torch", "osu", "mlsl"] | None = None
+    nccl: Annotated[NcclRelease, BeforeValidator(parse_release)] | None = None
+    algo: Literal["ring", "tree", "nvls", "nvls_tree"] | None = None
+    proto: Literal["ll", "ll128", "simple"] | None = None
+    cluster: str | None = None
+    degraded: bool | None = None
+    skip: bool | None = None
+
+
+def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a line states, checked. Raise InputError that begins with ``where`` and names the key.
+
+    >>> read_keys("system mine", {"nodes": 2, "nic": 12.5})
+    {'nodes': 2, 'nic': 12.5}
+    """
+    try:
+        keys = Keys(**line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else "line"
+        if first["type"] == "extra_forbidden":
+            raise InputError(f"{where}: unknown key {key!r}; there are {', '.join(Keys.model_fields)}") from error
+        raise InputError(f"{where}: {key} = {first['input']!r}: {first['msg']}") from error
+    return {key: getattr(keys, key) for key in Keys.model_fields if key in keys.model_fields_set}
+
 
 OWN_DATA = Path(str(files("simcomm.nccl"))) / "data"
 FILE_NAME = "systems_described.toml"
@@ -41,7 +106,7 @@ class System:
     lanes: int
     layout: str  # of PCIe: switch, switches, socket or two
     cpu: str | None  # whose the host's processors are: amd, intel or arm
-    p2p: bool  # over PCIe: seen, or seen not to be; where not stated NCCL's default decides (p2p.py)
+    p2p: bool  # over PCIe: seen, or seen not to be; where not stated NCCL's default decides (communicator.py)
     p2p_refused: bool  # by the driver or the virtual machine, so that no NCCL_P2P_LEVEL brings it back
     p2p_level: str | None  # NCCL_P2P_LEVEL, if set
     host: str  # server or desktop
@@ -110,6 +175,16 @@ def read_systems(
                 raise
             leave_out(slug, error)
     return found
+
+
+def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
+    """Return the slugs in a directory's ``put_aside.txt``: systems that no fit and no choice of structure may see.
+
+    >>> len(put_aside())
+    15
+    """
+    path = Path(directory) / "put_aside.txt"
+    return frozenset(read_text(path).split()) if path.is_file() else frozenset()
 
 
 def describe_system(slug: str, line: Mapping[str, Any]) -> System:

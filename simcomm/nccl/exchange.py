@@ -1,4 +1,4 @@
-"""Messages between pairs: all_to_all, send_recv, gather, scatter, hypercube, and which NICs their bytes cross.
+"""What NCCL's tuner does not choose: messages between pairs of ranks, and MPI on processors.
 
 NCCL's send and receive use the NICs near to the GPU (``ncclTopoGetLocalNet`` in ``src/graph/search.cc``):
 of P NICs and p GPUs a node, GPU g has NIC g P // p where there are fewer NICs than GPUs, and P / p of them where there
@@ -10,10 +10,10 @@ from math import ceil, log2
 
 import numpy as np
 
-from simcomm.nccl.channels import Floats
+from collectives.costs.bounds import bus_factor
+from simcomm.nccl.channels import aged, between_hop, between_rate, hop_rate, inside_hop, ramp_class
 from simcomm.nccl.communicator import Communicator
-from simcomm.nccl.hops import aged, between_hop, between_rate, hop_rate, inside_hop, ramp_class
-from simcomm.nccl.parameters import Parameters
+from simcomm.nccl.parameters import Floats, Parameters
 from simcomm.nccl.topology import Hop, exchange_rate
 
 PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # made of sends and receives
@@ -81,3 +81,27 @@ def _seconds_a_gigabyte(comm: Communicator, collective: str, values: Parameters)
         return across
     kind, rate = exchange_rate(comm.host) if comm.local <= comm.host.gpus else (comm.hops[0].kind, comm.hops[0].rate)
     return max(across, slot_share(comm, collective) / hop_rate(comm, Hop(kind, 1, rate), values))
+
+
+LONG_MESSAGE = 2048  # bytes from which on MPICH reduces and scatters, then gathers: twice the stages
+FULL_HOST = 32  # processes from which on they share the memory's bandwidth
+
+
+def mpi_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
+    """Return the microseconds of a collective of MPI ranks on processors, at sizes in bytes."""
+    kind = comm.network.kind if comm.network else ""
+    latency = values["mpi.base"] + values["mpi.rank"] * log2(comm.local)
+    rates = []
+    if comm.local > 1:
+        rates.append(values["mpi.copy"] if comm.local < FULL_HOST else values["mpi.full"])
+    if comm.network is not None:
+        latency += values["tcp.hop" if kind == "tcp" else "mpi.net"] * log2(comm.nodes)
+        if comm.harness == "mlsl":
+            latency += values["mpi.mlsl"] * log2(comm.nodes)
+        nic = comm.network.nic * values["mpi.nic"] * comm.nodes ** -values["mpi.hosts"]
+        rates.append(min(nic, values["tcp.socket"]) if kind == "tcp" else nic)
+    stages = 1 + np.clip(np.log2(sizes / LONG_MESSAGE) / 2, 0, 1)
+    load = sizes * bus_factor(collective, comm.ranks) / 1000 / min(rates)
+    wait = latency * stages
+    times: Floats = wait + load + values["mpi.ramp"] * np.sqrt(wait * load)
+    return times

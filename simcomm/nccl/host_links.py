@@ -22,9 +22,9 @@ from simcomm.cluster.graph import Link, LinkSpec, empty_graph
 from simcomm.cluster.machines import Machine, add_machine
 from simcomm.cluster.presets import find_machine, machine_entries
 from simcomm.model.sharing import fair
+from simcomm.nccl.catalogue import usable_share
 from simcomm.nccl.communicator import make_host
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.generations import usable_share
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.topology import Host, hop_kind, pcie_graph
 

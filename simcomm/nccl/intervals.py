@@ -17,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.errors import InputError
-from simcomm.nccl.channels import Floats
 from simcomm.nccl.communicator import Communicator
-from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.tables import put_aside
+from simcomm.nccl.descriptions import System, put_aside, read_systems
+from simcomm.nccl.parameters import Floats
 
 COVERAGE = 0.8
 SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of the small, the middle and the large class

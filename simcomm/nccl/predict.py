@@ -14,18 +14,16 @@ from numpy.typing import ArrayLike
 
 from collectives.errors import InputError
 from collectives.suggestions import suggest
-from simcomm.nccl.channels import Floats, open_channels, used_channels
-from simcomm.nccl.communicator import Communicator, among_others, make_communicator
+from simcomm.nccl.channels import used_channels
+from simcomm.nccl.choice import allowed, unmet_settings
+from simcomm.nccl.communicator import Communicator, among_others, depends_on_cpu, is_seen_without, make_communicator
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.exchange import PAIRWISE
+from simcomm.nccl.exchange import PAIRWISE, mpi_microseconds
 from simcomm.nccl.intervals import log_limits, outside_checked
-from simcomm.nccl.mpi import mpi_microseconds
-from simcomm.nccl.p2p import depends_on_cpu, is_seen_without
-from simcomm.nccl.parameters import Parameters, read_parameters
-from simcomm.nccl.same_hosts import host_factors
+from simcomm.nccl.parameters import Floats, Parameters, host_factors, read_parameters
+from simcomm.nccl.rings import rank_rings
 from simcomm.nccl.settings import NcclSettings, level_rank
-from simcomm.nccl.timing import allowed, candidates, predict_microseconds, unmet_settings
-from simcomm.nccl.topology import ring_orders
+from simcomm.nccl.timing import candidates, predict_microseconds
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *PAIRWISE)
 DEFAULTS = NcclSettings()
@@ -191,27 +189,6 @@ def _list_candidates(comm: Communicator, collective: str, sizes: Floats, values:
     ]
     closed = [Candidate(*c, None, None, False, reason) for c, reason in allowed(comm, collective).items() if reason]
     return (*open_, *closed)
-
-
-def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
-    """Return the orders in which rings visit all ranks: each host's GPUs, host after host; at most one a channel.
-
-    On hosts with an NVSwitch and several NICs there is a ring for each NIC, which enters and leaves each host by it. It
-    enters at a GPU near to the NIC. Where another GPU is as near, it leaves from that one, as in the log of p4d in
-    NVIDIA/nccl issue 514 (0 7 6 5 4 3 2 1 8 15 ...); where each GPU has a NIC of its own, the last GPU sends through
-    the first one (PXN), as in a log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
-    """
-    orders = ring_orders(comm.host)
-    if comm.network is not None and comm.host.link == "nvswitch":
-        gpus = comm.host.gpus
-        nics = min(gpus, max(1, comm.network.ports * comm.nodes // comm.hosts))
-        way = -1 if nics < gpus else 1
-        starts = [nic * gpus // nics for nic in range(nics)]
-        orders = tuple(tuple((start + way * step) % gpus for step in range(gpus)) for start in starts)
-    return tuple(
-        tuple(host * comm.host.gpus + gpu for host in range(comm.hosts) for gpu in order)
-        for order in orders[: open_channels(comm)]
-    )
 
 
 def _notes(system: System, comm: Communicator) -> tuple[str, ...]:

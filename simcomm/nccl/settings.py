@@ -7,10 +7,65 @@ Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearnin
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from collectives.errors import InputError
 from collectives.suggestions import suggest
-from simcomm.nccl.description_keys import parse_release
+from collectives.toml_floats import TomlFloat
+
+RELEASES: dict[tuple[int, int], float] = {  # year and part of it
+    (2, 0): 2017.6, (2, 1): 2017.9, (2, 2): 2018.4, (2, 3): 2018.7, (2, 4): 2019.1, (2, 5): 2019.9, (2, 6): 2020.2,
+    (2, 7): 2020.5, (2, 8): 2020.9, (2, 9): 2021.3, (2, 10): 2021.5, (2, 11): 2021.7, (2, 12): 2022.2, (2, 13): 2022.5,
+    (2, 14): 2022.7, (2, 15): 2022.8, (2, 16): 2023.0, (2, 17): 2023.2, (2, 18): 2023.4, (2, 19): 2023.9,
+    (2, 20): 2024.2, (2, 21): 2024.4, (2, 22): 2024.5, (2, 23): 2024.7, (2, 24): 2025.0, (2, 25): 2025.1,
+    (2, 26): 2025.2, (2, 27): 2025.4, (2, 28): 2025.8, (2, 29): 2026.0, (2, 30): 2026.3, (2, 31): 2026.6,
+}  # fmt: skip
+
+
+def year_of(version: tuple[int, int]) -> float:
+    """Return when a version appeared; one that is not listed counts as the listed one before it.
+
+    >>> year_of((2, 19)), year_of((2, 99))
+    (2023.9, 2026.6)
+    """
+    older = [year for release, year in RELEASES.items() if release <= version]
+    return older[-1] if older else RELEASES[2, 0]
+
+
+def version_of(year: float) -> tuple[int, int]:
+    """Return the version in use at a time; a whole year stands for just before its middle: users update late.
+
+    >>> version_of(2023)
+    (2, 18)
+    """
+    when = year + 0.45 if year == int(year) else year
+    older = [release for release, appeared in RELEASES.items() if appeared <= when]
+    return older[-1] if older else (2, 0)
+
+
+class NcclRelease(NamedTuple):
+    """NCCL's version as two numbers, or the year in which it was used."""
+
+    version: tuple[int, int] | None = None
+    year: float | None = None
+
+
+def parse_release(value: object) -> NcclRelease:
+    """Return the release that ``nccl = 2.19``, ``"2.19.3"`` or ``2024`` stands for. Raise ValueError.
+
+    >>> parse_release("2.30")
+    NcclRelease(version=(2, 30), year=None)
+    """
+    if isinstance(value, NcclRelease):
+        return value
+    text = value.text if isinstance(value, TomlFloat) else str(value)
+    version = re.fullmatch(r"([12])\.([0-9]{1,2})(\.[0-9]{1,2}(-[0-9]{1,2})?)?", text)
+    if version and not isinstance(value, bool):
+        return NcclRelease(version=(int(version[1]), int(version[2])))
+    if re.fullmatch(r"20[0-9]{2}(\.[0-9]+)?", text):
+        return NcclRelease(year=float(text))
+    raise ValueError("give a version like 2.19 or a year like 2024")
+
 
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")

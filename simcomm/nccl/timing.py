@@ -19,20 +19,28 @@ from math import ceil, log2
 import numpy as np
 
 from collectives.costs.bounds import bus_factor
-from collectives.errors import InputError
-from simcomm.nccl.channels import OF_NVLS, Floats, by_threshold, open_channels, used_channels
+from simcomm.nccl.channels import (
+    BUFFER,
+    OF_NVLS,
+    aged,
+    between_hop,
+    by_threshold,
+    collective_rates,
+    inside_hop,
+    open_channels,
+    ramp_class,
+    used_channels,
+)
+from simcomm.nccl.choice import Choice, allowed
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.exchange import PAIRWISE, exchange_times
-from simcomm.nccl.hops import BUFFER, aged, between_hop, collective_rates, inside_hop, ramp_class
-from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.tuner import Choice, available, tuner_times
+from simcomm.nccl.parameters import Floats, Parameters
+from simcomm.nccl.tuner import tuner_times
 
 OVERLAP = 8.0  # of launches on the processor and work on the GPU: the larger counts
 SHARPNESS = 12.0  # of the tuner's choice between times that are almost equal, and of a maximum
 TUNER_SINCE = (2, 5)  # before it a threshold decides between LL and Simple
 RULED_OUT = 100.0  # from the logarithm of a weight
-STRICT = (2, 24)  # the first version that reads NCCL_ALGO for one collective, and ends where nothing is left
-PROTOCOLS_STAY = (2, 22)  # the first version whose rings to fall back to have only the protocols of NCCL_PROTO
 
 
 @dataclass(frozen=True)
@@ -178,72 +186,6 @@ class Candidates:
         """Return the mean of figures by choice, weighted by how likely NCCL takes each."""
         weighted: Floats = np.sum([self.weights[choice] * one for choice, one in figures.items()], axis=0)
         return weighted
-
-
-def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return each candidate with what speaks against it: what NCCL lacks here, or what the settings forbid.
-
-    Where the settings leave nothing, NCCL ends with an error from 2.24 on (``topoGetAlgoInfo`` in ``src/enqueue.cc`` of
-    NVIDIA/nccl), and this raises InputError. Before, it fell back to rings: with all protocols up to 2.21, with those
-    of NCCL_PROTO since (a maintainer in NVIDIA/nccl issue 1304).
-    """
-    found = available(comm, collective)
-    reasons, forced = found, _forced(comm, collective)
-    for part, name, words in forced:
-        left = _restrict(reasons, part, name, words)
-        if left is None and comm.version >= STRICT:
-            raise InputError(_nothing_left(comm, collective, reasons))
-        if left is None:
-            rings = _restrict(found, 0, " ".join(name for _, name, _ in forced), ("ring",)) or found
-            protocols = [one for one in forced if one[0] == 1 and comm.version >= PROTOCOLS_STAY]
-            return _restrict(rings, *protocols[0]) or rings if protocols else rings
-        reasons = left
-    return reasons
-
-
-def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str, ...]) -> dict[Choice, str] | None:
-    """Return the candidates where the setting ``name`` speaks against all but those words; None if it leaves none."""
-    left = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
-    if not left:
-        return None
-    return {choice: reason or ("" if choice in left else name) for choice, reason in reasons.items()}
-
-
-def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[str, ...]]]:
-    """Return of NCCL_ALGO and NCCL_PROTO, where they are set: part of a choice, the setting, and what it allows."""
-    settings = comm.settings
-    forced = []
-    if settings.algo is not None:
-        forced.append((0, f"NCCL_ALGO={settings.algo}", settings.allowed_algorithms(collective)))
-    if settings.proto is not None:
-        forced.append((1, f"NCCL_PROTO={settings.proto}", settings.allowed_protocols(collective)))
-    for _, name, _ in forced:
-        if (":" in name or ";" in name) and comm.version < STRICT:
-            version = ".".join(map(str, comm.version))
-            raise InputError(f"{name}: NCCL reads a list for each collective from 2.24 on, and this is {version}")
-    return forced
-
-
-def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str]) -> str:
-    """Return what NCCL ends with where the settings leave nothing, and why each candidate is out."""
-    names = [name for _, name, _ in _forced(comm, collective)]
-    wanted = {word for _, _, words in _forced(comm, collective)[:1] for word in words}
-    why = dict.fromkeys(reason for choice, reason in reasons.items() if reason and wanted & set(choice))
-    if "collnet_direct" in wanted and comm.sharp:
-        why["collnet_direct is not modelled"] = None
-    version = ".".join(map(str, comm.version))
-    return f'NCCL {version} ends with "no algorithm/protocol available" for {collective}: ' + "; ".join(
-        [f"{' '.join(names)} leaves none", *why]
-    )
-
-
-def unmet_settings(comm: Communicator, collective: str) -> list[str]:
-    """Return the settings that leave nothing for a collective here, where NCCL before 2.24 falls back to rings."""
-    if collective in PAIRWISE or comm.generation == "cpu":
-        return []
-    reasons = allowed(comm, collective)
-    open_ = [choice for choice, reason in reasons.items() if not reason]
-    return [name for part, name, words in _forced(comm, collective) if not any(one[part] in words for one in open_)]
 
 
 def candidates(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:

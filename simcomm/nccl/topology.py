@@ -18,13 +18,12 @@ from itertools import pairwise
 
 import networkx as nx
 
-from collectives.errors import InputError
 from simcomm.cluster.graph import Link, LinkSpec, empty_graph
 from simcomm.cluster.hardware_parts import find_part
 from simcomm.cluster.machines import Machine, add_machine
 from simcomm.cluster.nvlinks import CUBE_MESH, CUBE_MESH_ACROSS
 from simcomm.model.sharing import fair
-from simcomm.nccl.generations import pcie_lane
+from simcomm.nccl.catalogue import pcie_lane
 
 XGMI_PEERS = 7  # a GPU's links in a fully joined board of eight (MI300X platform data sheet)
 MESH_BRICKS = int(find_part("GPU", "V100 SXM2")["nvlink"].value.rpartition(" x")[2])  # NVLinks of a V100
@@ -276,19 +275,6 @@ def _nvlink_rate(host: Host) -> float:
     if host.gpus in (4, 8):
         return brick * 2 * len(mesh_rings(host.gpus))
     return brick * 2 if _all_rings(host.gpus) else brick
-
-
-def ring_orders(host: Host) -> tuple[tuple[int, ...], ...]:
-    """Return the orders in which rings visit the host's GPUs.
-
-    >>> ring_orders(Host(4, "pcie"))
-    ((0, 1, 2, 3),)
-    """
-    if host.link == "mesh" and host.gpus in (4, 8):
-        return tuple(order for ring in mesh_rings(host.gpus) for order in (ring, (ring[0], *ring[:0:-1])))
-    if host.gpus < 1:
-        raise InputError(f"a host has {host.gpus} GPUs; give at least 1")
-    return (tuple(range(host.gpus)),)
 
 
 @cache

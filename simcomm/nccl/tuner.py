@@ -2,114 +2,91 @@
 
     time = latency + bytes / (1000 bandwidth)        microseconds, GB/s; the smallest wins
 
-``ncclTopoTuneModel`` in ``src/graph/tuning.cc`` of NVIDIA/nccl, with the tables of ``tuner_tables.py``. This is NCCL's
-belief, not the truth: what a choice costs is in ``timing.py``.
+``ncclTopoTuneModel`` in ``src/graph/tuning.cc`` of NVIDIA/nccl, by tag v2.7.8-1, v2.9.6-1, v2.12.12-1,
+v2.18.5-1, v2.21.5-1, v2.26.2-1, v2.30; the name that each table has there stands beside it. This is NCCL's belief of
+GPU generations, not the truth: what a choice costs is in ``timing.py``. Link rates are in the hardware catalogue.
+
+There is one departure: for trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), and v2.12.12-1 and
+v2.21.5-1 before and after it 28 (so has issue 1334). The switch points of systems of 2023 fit 28, which is taken here.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil, log2
 
 import numpy as np
 
-from simcomm.nccl.channels import Floats
+from simcomm.nccl.catalogue import plugin_latency as told_latency
+from simcomm.nccl.catalogue import usable_nvlink, usable_share
+from simcomm.nccl.choice import PROTOCOL, Choice
 from simcomm.nccl.communicator import Communicator
-from simcomm.nccl.generations import plugin_latency as told_latency
-from simcomm.nccl.generations import usable_nvlink, usable_share
-from simcomm.nccl.tuner_tables import (
-    CHANNELS,
-    COUNTS_PLUGIN,
-    LL_CAP,
-    NVLS_EFFICIENCY,
-    NVLS_TREE_CAP,
-    RING_LL128_CAP,
-    TREE_CAP,
-    TREE_CORRECTION,
-    TREE_LL128_CAP,
-    latencies,
+from simcomm.nccl.parameters import Floats
+
+CHANNELS = {"volta": 6, "turing": 6, "ampere": 12, "hopper": 16, "blackwell": 16}  # found on NVLink, before doubling
+
+TREE_CORRECTION = {  # treeCorrectionFactor, by log2(bytes / 64), of a tree's bandwidth for all_reduce
+    "ll": [1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1],
+    "ll128": [1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1],
+    "simple": [.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9],
+}  # fmt: skip
+# Caps in GB/s by GPU generation; columns: one node, two nodes, more. llMaxBws; of a channel perChMaxRingLL128Bws,
+# perChMaxTreeLL128Bws, perChMaxTreeBws and perChMaxNVLSTreeBws.
+LL_CAP = {"volta": (39, 39, 20.4), "ampere": (87.7, 22.5, 19), "hopper": (141, 45, 35), "blackwell": (282, 90, 70)}
+RING_LL128_CAP = {"volta": (20,) * 3, "ampere": (20,) * 3, "hopper": (36.7,) * 3, "blackwell": (40,) * 3}
+TREE_LL128_CAP = {"volta": (20,) * 3, "ampere": (20,) * 3, "hopper": (36.7, 36.7, 29), "blackwell": (55.6, 31.67, 20)}
+TREE_CAP = {
+    "volta": (26.5, 18.5, 10), "ampere": (24, 23.6, 17.8), "hopper": (38.7, 41.4, 36), "blackwell": (70, 42.8, 24),
+}  # fmt: skip
+NVLS_TREE_CAP = {
+    "volta": (26.5, 18.5, 10), "ampere": (24, 23.6, 17.8), "hopper": (0, 57.7, 45.5), "blackwell": (0, 96, 80),
+}  # fmt: skip
+NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}  # nvlsEfficiency
+
+Figures = tuple[float, float, float]  # of LL, LL128, Simple
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Latencies in us that a range of versions assumes: baseLat and hwLat."""
+
+    base_tree: Figures
+    base_ring: Figures
+    ring: Mapping[str, Figures]  # by NCCL's classes of hardware
+    tree: Mapping[str, Figures]
+
+
+_OLD_BASE = ((4.4, 4.4, 0), (3.6, 10, 8.4))
+_BASE = ((6.8, 14, 0), (6.6, 14, 8.4))
+_OLD_RING: dict[str, Figures] = {"nvlink": (0.47, 1.9, 3.4), "pci": (1.0, 2.5, 5.7), "net": (2.7, 4.0, 9.6)}
+_RING: dict[str, Figures] = {"nvlink": (0.6, 1.9, 3.4), "pci": (1.0, 2.5, 5.7), "net": (2.7, 4.0, 14)}
+_TREE: dict[str, Figures] = {"nvlink": (0.6, 1.25, 28), "pci": (1.0, 1.9, 28), "net": (5.0, 8.5, 28)}
+_FAST_TREE: dict[str, Figures] = {"nvlink": (0.6, 1.25, 4), "pci": (1.0, 1.9, 4), "net": (5.0, 8.5, 14)}
+_ERAS = (  # until which version
+    ((2, 10), Latencies(*_OLD_BASE, _OLD_RING, {**_TREE, "nvlink": (0.52, 1.2, 28), "net": (5.0, 8.5, 50)})),
+    ((2, 13), Latencies(*_OLD_BASE, _OLD_RING, _TREE)),
+    ((2, 18), Latencies(*_BASE, {**_OLD_RING, "nvlink": (0.6, 1.9, 3.4)}, _TREE)),
+    ((2, 22), Latencies(*_BASE, _RING, _TREE)),
+    ((2, 26), Latencies(*_BASE, _RING, _FAST_TREE)),
+    ((99, 0), Latencies((6.8, 14, 8.4), _BASE[1], _RING, _FAST_TREE)),
 )
+COUNTS_PLUGIN = (2, 14)  # from which version NCCL adds it
+
+
+def latencies(version: tuple[int, int]) -> Latencies:
+    """Return the latencies that a version assumes.
+
+    >>> latencies((2, 9)).base_ring, latencies((2, 26)).base_ring
+    ((3.6, 10, 8.4), (6.6, 14, 8.4))
+    """
+    return next(figures for until, figures in _ERAS if version < until)
+
 
 PCIE = "PCIe 4.0"  # any: NCCL reckons with the same share of each
-Choice = tuple[str, str]  # algorithm, protocol
-PROTOCOL = {"ll": 0, "ll128": 1, "simple": 2}
 
 
 def ring_steps(collective: str, ranks: int) -> int:
     """Return the steps of a ring: 2(n-1) for all_reduce, n-1 for its halves, and for a chain."""
     return 2 * (ranks - 1) if collective == "all_reduce" else ranks - 1
-
-
-def available(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return every algorithm and protocol with what speaks against it, an empty text where nothing does.
-
-    What settings forbid is not looked at here; a protocol that they name is had also where it is off by default.
-    """
-    reasons: dict[Choice, str] = {}
-    for algorithm in algorithms_of(comm, collective):
-        for protocol in PROTOCOL if algorithm in ("ring", "tree") else ("simple",):
-            reasons[algorithm, protocol] = _algorithm_reason(comm, collective, algorithm) or _protocol_reason(
-                comm, collective, protocol
-            )
-    return reasons
-
-
-def algorithms_of(comm: Communicator, collective: str) -> tuple[str, ...]:
-    """Return the algorithms that NCCL has for a collective."""
-    if collective == "all_reduce":
-        return ("ring", "tree", "nvls", "nvls_tree", "collnet_chain")
-    return ("ring", "pat", "nvls") if collective in ("all_gather", "reduce_scatter") else ("ring",)
-
-
-def _algorithm_reason(comm: Communicator, collective: str, algorithm: str) -> str:
-    """Return why an algorithm is not to be had, or an empty text."""
-    if algorithm == "tree" and comm.version < (2, 5) and comm.nodes == 1:
-        return "no trees inside a node before 2.5"
-    if algorithm == "tree" and comm.version < (2, 4):
-        return "no trees before 2.4"
-    if algorithm in ("nvls", "nvls_tree"):
-        return _nvls_reason(comm, collective, algorithm)
-    if algorithm == "collnet_chain" and not (comm.sharp and comm.nodes > 1):
-        return "no reduction in the network (SHARP)"
-    if algorithm == "pat" and comm.version < (2, 23):
-        return "PAT came with 2.23"
-    if algorithm == "pat" and (comm.local > 1 or comm.nodes < 2):
-        return "PAT is for one rank a node"
-    return ""
-
-
-def _nvls_reason(comm: Communicator, collective: str, algorithm: str) -> str:
-    if comm.generation not in NVLS_EFFICIENCY or not any(hop.kind == "nvswitch" for hop in comm.hops):
-        return "NVLS needs an NVSwitch, and Hopper or later"
-    if comm.local <= 2:  # ncclNvlsInit in src/transport/nvls.cc of NVIDIA/nccl
-        return "NVLS needs more than two GPUs in a node"
-    if comm.settings.nvls is False:
-        return "NCCL_NVLS_ENABLE=0"
-    if comm.version < (2, 17):
-        return "NVLS came with 2.17"
-    if algorithm == "nvls_tree":
-        return "" if comm.nodes > 1 and comm.version >= (2, 18) else "NVLSTree is for several nodes, from 2.18"
-    return "" if comm.nodes == 1 or comm.sharp else "NVLS across nodes needs CollNet"
-
-
-def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
-    settings = comm.settings
-    if settings.proto and not settings.proto.startswith("^") and protocol in settings.allowed_protocols(collective):
-        return "LL128 came with 2.5" if protocol == "ll128" and comm.version < (2, 5) else ""
-    if protocol != "simple" and comm.network is not None and comm.network.kind == "efa1":
-        return "the plug-in for EFA allows Simple only before p5 (aws-ofi-nccl sets NCCL_PROTO=simple)"
-    return _ll128_reason(comm) if protocol == "ll128" else ""
-
-
-def _ll128_reason(comm: Communicator) -> str:
-    """Return why LL128 is off by default: it relies on 128-byte stores that stay whole on their way."""
-    if not comm.has_ll128:
-        return "LL128 is on by default for Volta, A100, A30, Hopper and Blackwell only"
-    if comm.version < (2, 5):
-        return "LL128 came with 2.5"
-    if comm.local > 1 and not comm.is_nvlink:
-        return "LL128 needs NVLink inside a node"
-    if comm.network is not None and (comm.network.kind == "tcp" or not comm.network.gdr):
-        return "LL128 needs GPUDirect between nodes"
-    return ""
 
 
 def _column(table: Mapping[str, tuple[float, float, float]], comm: Communicator) -> float:

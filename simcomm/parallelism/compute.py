@@ -8,7 +8,7 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import Measured, ModelProfile
-from simcomm.nccl.gpus import match_gpu
+from simcomm.nccl.catalogue import match_gpu
 
 MEASURED_SPREAD = 0.03  # standard deviation of the log of a rate
 

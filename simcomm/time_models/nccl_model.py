@@ -9,9 +9,9 @@ from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
 from collectives.workload import ComputePhases, Training
-from simcomm.nccl.calibration import predict_calibrated
 from simcomm.nccl.clusters import NcclCluster, notes_of_programs
 from simcomm.nccl.communicator import make_communicator
+from simcomm.nccl.measured.calibration import predict_calibrated
 from simcomm.nccl.predict import NcclPrediction, notes_of_settings, predict_seconds
 from simcomm.time_models.network_model import NetworkModel
 from simcomm.time_models.options import SimulationOptions

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from collectives.errors import InputError
 from simcomm.nccl.accuracy.families import family_of
 from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
-from simcomm.nccl.adapt import Points, adapt_to_points, find_points
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.measured.calibration import Points, adapt_to_points, find_points
+from simcomm.nccl.measured.tables import Series, Table
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.predict import COLLECTIVES, interval_log_limits
-from simcomm.nccl.tables import Series, Table
 
 Floats = NDArray[np.float64]
 MEASURABLE = (

@@ -10,8 +10,8 @@ from simcomm.nccl.accuracy.baselines import Baseline
 from simcomm.nccl.accuracy.families import family_of
 from simcomm.nccl.accuracy.scoring import Comparison
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.measured.tables import Series, Table
 from simcomm.nccl.predict import COLLECTIVES
-from simcomm.nccl.tables import Series, Table
 
 Floats = NDArray[np.float64]
 

@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcomm.nccl.accuracy.compare import Predictor, Times
+from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.predict import interval_log_limits, predict_seconds
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.tuner import available, tuner_times
+from simcomm.nccl.tuner import tuner_times
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,6 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from simcomm.nccl.size_classes import SIZE_CLASSES, class_mask
-
 Floats = NDArray[np.float64]
 
 
@@ -121,3 +119,17 @@ def score_groups(comparisons: Sequence[Comparison], key: str) -> dict[str, dict[
     """Return the scores of each group of series: ``key`` is "family" or "collective"."""
     groups = sorted({getattr(one, key) for one in comparisons})
     return {group: score_classes([one for one in comparisons if getattr(one, key) == group]) for group in groups}
+
+
+SIZE_CLASSES = {"small": 64 * 1024, "mid": 16 * 1024**2, "large": float("inf")}  # most bytes of each
+
+
+def class_mask(size_class: str, nbytes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which sizes are of a class.
+
+    >>> class_mask("mid", np.array([65536.0, 65537.0, 1e9]))
+    array([False,  True, False])
+    """
+    names = list(SIZE_CLASSES)
+    above = 0.0 if size_class == names[0] else SIZE_CLASSES[names[names.index(size_class) - 1]]
+    return (nbytes > above) & (nbytes <= SIZE_CLASSES[size_class])

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from collectives.units import count
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.measured.tables import Row, Table
 from simcomm.nccl.predict import predict_collective
-from simcomm.nccl.tables import Row, Table
 
 ALGORITHMS = {  # as NCCL's logs write them
     "Ring": "ring", "Tree": "tree", "NVLS": "nvls", "NVLSTree": "nvls_tree", "CollNetChain": "collnet_chain",
@@ -38,7 +38,7 @@ def find_stated_choices(systems: Mapping[str, System], tables: Mapping[str, Tabl
     """Return the rows of these tables that state one of NCCL's algorithms.
 
     >>> from simcomm.nccl.descriptions import read_systems
-    >>> from simcomm.nccl.tables import read_tables
+    >>> from simcomm.nccl.measured.tables import read_tables
     >>> systems = read_systems()
     >>> found = find_stated_choices(systems, read_tables(["h100_2x4_ring_kolyoz"]))
     >>> len(found), all(one.is_forced and one.is_right for one in found)
@@ -64,7 +64,7 @@ def describe_choices(systems: Mapping[str, System], tables: Mapping[str, Table])
     Only what the run did not force can judge the tuner, and only where the description is no guess.
 
     >>> from simcomm.nccl.descriptions import read_systems
-    >>> from simcomm.nccl.tables import read_tables
+    >>> from simcomm.nccl.measured.tables import read_tables
     >>> print(*describe_choices(read_systems(), read_tables(["h100_2x4_ring_kolyoz"])))
     NCCL's choice is stated in 5 rows: 5 forced by the run, of which the model takes 5; none not forced.
     """

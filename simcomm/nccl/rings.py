@@ -1,12 +1,52 @@
-"""NCCL's double binary tree over nodes, and the chain of GPUs that hangs on it inside each node.
+"""The orders in which NCCL's rings and double binary trees visit ranks.
 
 The parent of node r in a tree over N nodes follows from its lowest set bit: clear it and set the next higher one, or,
 where that is no node, clear it only. So node 0 is the root, and leaves are the odd nodes. The second tree is the first
 one mirrored (N even) or shifted by one (N odd), so that a leaf of one is an inner node of the other: then both
-together use every NIC both ways. Source: ``src/graph/trees.cc`` of NVIDIA/nccl.
+together use every NIC both ways. Inside each node a chain of GPUs hangs on it. Source: ``src/graph/trees.cc`` of
+NVIDIA/nccl.
 """
 
 from dataclasses import dataclass
+
+from collectives.errors import InputError
+from simcomm.nccl.channels import open_channels
+from simcomm.nccl.communicator import Communicator
+from simcomm.nccl.topology import Host, mesh_rings
+
+
+def ring_orders(host: Host) -> tuple[tuple[int, ...], ...]:
+    """Return the orders in which rings visit the host's GPUs.
+
+    >>> ring_orders(Host(4, "pcie"))
+    ((0, 1, 2, 3),)
+    """
+    if host.link == "mesh" and host.gpus in (4, 8):
+        return tuple(order for ring in mesh_rings(host.gpus) for order in (ring, (ring[0], *ring[:0:-1])))
+    if host.gpus < 1:
+        raise InputError(f"a host has {host.gpus} GPUs; give at least 1")
+    return (tuple(range(host.gpus)),)
+
+
+def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
+    """Return the orders in which rings visit all ranks: each host's GPUs, host after host; at most one a channel.
+
+    On hosts with an NVSwitch and several NICs there is a ring for each NIC, which enters and leaves each host by it. It
+    enters at a GPU near to the NIC. Where another GPU is as near, it leaves from that one, as in the log of p4d in
+    NVIDIA/nccl issue 514 (0 7 6 5 4 3 2 1 8 15 ...); where each GPU has a NIC of its own, the last GPU sends through
+    the first one (PXN), as in a log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
+    """
+    orders = ring_orders(comm.host)
+    if comm.network is not None and comm.host.link == "nvswitch":
+        gpus = comm.host.gpus
+        nics = min(gpus, max(1, comm.network.ports * comm.nodes // comm.hosts))
+        way = -1 if nics < gpus else 1
+        starts = [nic * gpus // nics for nic in range(nics)]
+        orders = tuple(tuple((start + way * step) % gpus for step in range(gpus)) for start in starts)
+    return tuple(
+        tuple(host * comm.host.gpus + gpu for host in range(comm.hosts) for gpu in order)
+        for order in orders[: open_channels(comm)]
+    )
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
-from simcomm.nccl.printed_figures import Figure, algbw_follows, busbw_follows, read_figure
-from simcomm.nccl.tables import COLLECTIVES, Row
+from simcomm.nccl.measured.tables import COLLECTIVES, Figure, Row, algbw_follows, busbw_follows, read_figure
 
 ELEMENT_BYTES = {
     "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "half": 2, "bfloat16": 2,

@@ -1,15 +1,23 @@
-"""Read the table that nccl-tests prints, line by line.
+"""Read what nccl-tests printed, as a table or as JSON (``-J FILE``): strictly, as predictions are fitted to it.
 
-The columns are those of the line that names them: versions before 2022 leave ``redop`` and ``root`` out where a
-collective has none, or the cell under ``redop`` empty; with per-iteration times or time stamps there are more of them.
+The format is that of https://github.com/NVIDIA/nccl-tests, src/util.cu and, of versions before 2025, src/common.cu;
+older versions name neither themselves nor the collective and leave columns out. Out-of-place figures are taken, or
+in-place ones where there are no others; both are checked. A row is refused, with its line, where the run found wrong
+values, where size does not follow from count and type, algbw from size and time, or busbw from algbw by the factor of
+the collective, within the digits that are printed.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from collectives.errors import InputError
-from simcomm.nccl.nccl_tests_rows import (
+from collectives.input_files import read_text
+from collectives.strict_json import parse_json
+from collectives.suggestions import suggest
+from simcomm.nccl.measured.nccl_tests_rows import (
     Device,
     NcclTestsRun,
     PrintedRow,
@@ -22,7 +30,7 @@ from simcomm.nccl.nccl_tests_rows import (
     side_of,
     version_of,
 )
-from simcomm.nccl.tables import Row
+from simcomm.nccl.measured.tables import COLLECTIVES, Row
 
 PREFIX = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?")  # of mpirun --tag-output
 RANK = re.compile(
@@ -185,3 +193,108 @@ def _is_row(line: str) -> bool:
     """Return whether a line is meant as a row: it begins with two numbers, and several words follow."""
     cells = line.split()
     return len(cells) >= 6 and all(NUMBER.match(cell) for cell in cells[:2])
+
+
+def read_json(path: Path, text: str, collective: str | None) -> NcclTestsRun:
+    """Return the run of a file that -J wrote. Raise InputError."""
+    try:
+        content = parse_json(text, parse_constant=lambda name: name)
+    except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
+        raise InputError(f"{path}: not JSON: {error}") from error
+    config = _get(path, content, "config", dict)
+    devices = [_read_device(path, one) for one in _get(path, config, "devices", list)]
+    check_groups(path, devices)
+    per_process = _get(path, config, "nthreads", int) * _get(path, config, "ngpus", int)
+    ranks = len(devices) * per_process
+    if not 1 <= ranks <= 1_000_000:
+        raise InputError(f"{path}: {len(devices)} devices with {per_process} GPUs each are no ranks")
+    arguments = _get(path, content, "args", list)
+    named = collective_of(f"{path}: args", str(arguments[0])) if arguments else None
+    if "out_of_bounds" in content:
+        _check_outcome(path, content)
+    rows = _read_results(path, text, _get(path, content, "results", list), named or collective or "all_reduce", ranks)
+    version = content.get("nccl_version")
+    return make_run(rows, devices, ranks, version_of(version) if isinstance(version, int) else None)
+
+
+def _check_outcome(path: Path, content: Mapping[str, Any]) -> None:
+    outcome = _get(path, content, "out_of_bounds", dict)
+    count, okay = _get(path, outcome, "count", int), outcome.get("okay")
+    check_outcome(f"{path}: out_of_bounds", str(count) if okay in (True, "true") else f"{count} (okay = {okay!r})")
+
+
+def _read_results(path: Path, text: str, results: list[Any], collective: str, ranks: int) -> list[Row]:
+    """Return the rows, each named by its number, and by its line where the file has several."""
+    lines = [text.count("\n", 0, match.start()) + 1 for match in re.finditer(r'"size"\s*:', text)]
+    rows = []
+    for index, result in enumerate(results):
+        line = f"line {lines[index]}: " if len(lines) == len(results) else ""
+        rows.append(_read_result(f"{path}: {line}result {index + 1}", result, collective, ranks))
+    return rows
+
+
+def _read_device(path: Path, device: object) -> Device:
+    keys = (("rank", int), ("group", int), ("pid", int), ("hostname", str), ("device_info", str))
+    return Device(*(_get(path, device, key, kind) for key, kind in keys))
+
+
+def _read_result(where: str, result: object, collective: str, ranks: int) -> Row:
+    size, count = (_get(where, result, key, int) for key in ("size", "count"))
+    dtype, root = (_get(where, result, key, str) for key in ("type", "root"))
+    assert isinstance(result, dict)
+    sides = [
+        _read_side(f"{where}: {key}", key, result[key])
+        for key in ("out_of_place", "in_place")
+        if result.get(key) is not None
+    ]
+    if not sides:
+        raise InputError(f"{where}: neither out_of_place nor in_place has figures")
+    return check_row(where, collective, PrintedRow(str(size), str(count), dtype, root.strip(), tuple(sides)), ranks)
+
+
+def _read_side(where: str, name: str, body: object) -> Side:
+    if isinstance(body, Mapping) and "cpu_time" in body:
+        raise InputError(f"{where}: cpu_time says how long the launch took, not the collective; give a run without -C")
+    figures = {
+        column: _printed(_get(where, body, key, (float, int)))
+        for column, key in (("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw"))
+    }
+    assert isinstance(body, Mapping)
+    wrong = body.get("nwrong")
+    return side_of(name, {**figures, "#wrong": "N/A" if wrong is None else str(wrong)})
+
+
+def _printed(value: float) -> str:
+    """Return a number as nccl-tests writes it into JSON: with six decimals."""
+    return f"{value:.6f}"
+
+
+def _get(where: object, content: object, key: str, kind: Any) -> Any:
+    if not isinstance(content, Mapping) or key not in content:
+        raise InputError(f"{where}: {key!r} is missing; give what nccl-tests wrote with -J")
+    value = content[key]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{where}: {key} = {value!r} is not what nccl-tests writes")
+    return value
+
+
+MOST_BYTES = 100_000_000  # of a file: a thousand times what a sweep prints
+
+
+def read_nccl_tests(path: Path | str, collective: str | None = None) -> NcclTestsRun:
+    """Return the rows that nccl-tests wrote to a file.
+
+    ``collective`` names what was measured where the output does not, as that of older versions; all_reduce unless said.
+    Raises InputError that names file, line, value and what would be accepted.
+    """
+    path = Path(path)
+    if collective is not None and collective not in COLLECTIVES:
+        raise InputError(f"collective {collective!r} is not known; {suggest(collective, COLLECTIVES)}")
+    text = read_text(path, MOST_BYTES)
+    read = read_json if text.lstrip().startswith("{") else read_table
+    run = read(path, text, COLLECTIVES[collective] if collective else None)
+    if not run.rows:
+        raise InputError(f"{path}: no row of nccl-tests; give the output of all_reduce_perf, or of -J")
+    if run.ranks % run.hosts:
+        raise InputError(f"{path}: {run.ranks} ranks are not spread evenly over {run.hosts} hosts")
+    return run
