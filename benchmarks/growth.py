@@ -82,7 +82,6 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.schedules import unverified_schedule
-from collectives.schedule.symbolic_build import message_count
 part, name, kind, ranks, wrong = json.loads(sys.argv[1])
 trouble = eval(wrong) if wrong else None
 kinds = {RankTrouble: "ranks", LinkTrouble: "links"}
@@ -107,11 +106,11 @@ def run(ranks, cluster):
     if name in of_training:
         asked = resolve_training(Training(algorithm, compute=ComputePhases(0.06, 0.12, 0.005)), cluster, None)
         simcomm.train(asked, cluster, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
-        return 3 * message_count(unverified_schedule(asked.gradient_sync, ranks))
+        return 3 * unverified_schedule(asked.gradient_sync, ranks).messages
     if part == "changes":
         record = "brief waits" if trouble else False  # as predict asks who waited for whom
         simcomm.run(algorithm, cluster, 1 << 26, record=record, trouble=trouble or NO_TROUBLE, engine="compiled")
-        return message_count(unverified_schedule(algorithm, ranks))
+        return unverified_schedule(algorithm, ranks).messages
     asked = EngineInput(Request(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
     return (by_events if part == "messages" else simulate)(asked).messages
 run(32, cluster_of(32))

@@ -20,8 +20,8 @@ from collectives import Request, Transport, find_algorithm, library
 from collectives.errors import TooLarge
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build_grid, build_table
+from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, build_table
+from collectives.schedule.symmetric import SymmetricSchedule
 from simcomm import Cluster
 from simcomm.cluster.placement import place_round_robin
 from simcomm.compiled.engine import QUOTIENT_FROM, by_events, by_max_plus, by_quotient
@@ -76,9 +76,9 @@ def seconds(call: Callable[[], object]) -> float:
 def build(name: str, ranks: int) -> AnySchedule | None:
     """Return the schedule, or None where building it, or finding its routes, would take minutes."""
     algorithm = find_algorithm(name)
-    found: AnySchedule | None = build_cyclic(algorithm, ranks) or build_grid(algorithm, ranks)
+    found: AnySchedule | None = build_symmetric(algorithm, ranks, digits=2)
     found = found or (build_table(algorithm, ranks) if ranks <= MOST_ASKED else None)
-    if isinstance(found, CyclicSchedule) and len(cyclic_pairs(found).src) > MOST:
+    if isinstance(found, SymmetricSchedule) and len(cyclic_pairs(found).src) > MOST:
         return None
     return found
 

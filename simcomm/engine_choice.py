@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.schedule.symbolic_build import message_count
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.schedules import compact_schedule
 
@@ -74,5 +73,5 @@ def choose_engine(
         return engine
     if _loads_anyway.get():
         return "compiled"
-    few = trouble.runs * (segments + message_count(compact_schedule(algorithm, world_size, root))) <= FEW
+    few = trouble.runs * (segments + compact_schedule(algorithm, world_size, root).messages) <= FEW
     return "simpy" if few else "compiled"

@@ -7,8 +7,6 @@ from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
 from collectives.schedule.build import build_schedule
 from collectives.schedule.call import make_call
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.grid import GridSchedule
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.size_check import (
     MOST_PAIRS,
@@ -19,7 +17,8 @@ from collectives.schedule.size_check import (
     estimate_operations,
     estimate_pairs,
 )
-from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_cyclic
+from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.schedule.table import StepTable
 
 VERIFIED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which an engine could hang on
@@ -51,27 +50,25 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return the cyclic schedule if there is one, which is the smallest and the quickest to build; else another form.
+    """Return the symmetric schedule if there is one, the smallest and the quickest to build; else another form.
 
     For an engine that finds deadlocks itself. Raises ProgramError when the program, up to 64 ranks, does not achieve
     its spec.
 
     >>> from collectives import find_algorithm
     >>> type(compact_schedule(find_algorithm("all_reduce/ring"), world_size=1024)).__name__
-    'CyclicSchedule'
+    'SymmetricSchedule'
     """
     if world_size > VERIFIED_UP_TO:
         return unverified_schedule(algorithm, world_size, root)
     proved = _proved_schedule(algorithm, world_size, root)
     if algorithm.source is not None:  # what another run of a user's program says is not what was proved
         return proved
-    return build_cyclic(algorithm, world_size, root) or proved
+    return build_symmetric(algorithm, world_size, root) or proved
 
 
 @lru_cache(maxsize=32)
-def unverified_schedule(
-    algorithm: Algorithm, world_size: int, root: int = 0
-) -> CyclicSchedule | GridSchedule | StepTable:
+def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
     """Return what ``build_compact`` does, of a program that is known to be correct.
 
     Raises TooLarge for one that is too large to be simulated.

@@ -9,7 +9,6 @@ from collectives.errors import TooLarge
 from collectives.request import Request
 from collectives.schedule.call import make_call
 from collectives.schedule.size_check import FEWER_RANKS, allowed, estimate_operations, says_more, ways_out
-from collectives.schedule.symbolic_build import message_count
 from collectives.step import Kind
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
@@ -105,7 +104,7 @@ def _count_messages(algorithm: Algorithm, world_size: int, root: int, times: int
     if algorithm.source is None and says_more(algorithm, world_size, root, 2 * FAR_MORE * most // times):
         number = times * estimate_operations(algorithm, world_size, root, COUNTED) // 2
         return number, f"about {number:,} or more", FEWER_RANKS
-    number = times * message_count(compact_schedule(algorithm, world_size, root))
+    number = times * compact_schedule(algorithm, world_size, root).messages
     return number, f"{number:,}", ways_out(number, most)
 
 

@@ -14,7 +14,7 @@ import simcomm
 from collectives import InputError, ProgramError, Request, Trace, Transport, library
 from collectives.lengths import round_down
 from collectives.schedule.build import build_schedule
-from collectives.schedule.symbolic_build import build_cyclic, build_table
+from collectives.schedule.symbolic_build import build_symmetric, build_table
 from collectives.step import recv, send
 from simcomm import Cluster
 from simcomm.compiled import engine
@@ -105,7 +105,7 @@ def test_the_library_takes_the_same_time_by_every_method(name: str, op: str):
         n = max(1, round_down(algorithm, 3000, p))
         request = Request(algorithm, n, op=op if algorithm.spec.reduces else "sum")
         wanted = simcomm.run(request, cluster).elapsed
-        for schedule in (build_schedule(algorithm, p), build_table(algorithm, p), build_cyclic(algorithm, p)):
+        for schedule in (build_schedule(algorithm, p), build_table(algorithm, p), build_symmetric(algorithm, p)):
             if schedule is not None:
                 timing = simulate(EngineInput(request, schedule, cluster, TRANSPORT))
                 assert timing.elapsed == pytest.approx(wanted, rel=1e-9), type(schedule)
@@ -176,7 +176,7 @@ def test_machine_code_that_is_slow_is_left_more_often(
 
     monkeypatch.setattr("simcomm.compiled.kernel.event_loop.advance", advance)
     monkeypatch.setattr(engine, "monotonic", lambda: now)
-    ring = build_cyclic(library()["all_reduce/ring"], 4)
+    ring = build_symmetric(library()["all_reduce/ring"], 4)
     asked = EngineInput(Request(ring.algorithm, 16), ring, simcomm.star(4, "1 GB/s", "1 us", TRANSPORT), TRANSPORT)
     engine.run_kernel(asked.schedule_plan.plan, asked.link_records)
     assert looks[0] <= engine.FIRST_LOOK

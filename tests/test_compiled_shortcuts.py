@@ -17,7 +17,7 @@ from collectives.declaration import Algorithm
 from collectives.records.trace import read_trace
 from collectives.records.waits import BriefTrace, critical_path, waiting_seconds
 from collectives.schedule.build import build_schedule
-from collectives.schedule.symbolic_build import AnySchedule, build_cyclic, build_table
+from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, build_table
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.workload import ComputePhases, Training
@@ -121,7 +121,7 @@ def assert_recorded(asked: EngineInput) -> None:
 def test_the_recursion_by_step_is_exact(
     name: str, p: int, n: int, random: Random | None, trouble: Trouble, plain: bool
 ):
-    program = build_cyclic(library()[name], p)
+    program = build_symmetric(library()[name], p)
     asked = inputs(program, racks(p, p, 1e12, random), n, trouble)
     with patch.object(max_plus, "PLAIN_UP_TO", max_plus.PLAIN_UP_TO if plain else 0):  # in Python, or in machine code
         assert_equal(by_max_plus(asked), asked)
@@ -131,7 +131,7 @@ def test_the_recursion_by_step_is_exact(
 
 def test_the_recursion_wants_links_that_are_never_shared():
     cluster = racks(8, 4, 1e9)
-    around, everyone = build_cyclic(library()["all_reduce/ring"], 8), build_cyclic(all_to_all(direct), 8)
+    around, everyone = build_symmetric(library()["all_reduce/ring"], 8), build_symmetric(all_to_all(direct), 8)
     assert by_max_plus(inputs(around, cluster, 800)) is not None  # in the order of the racks, each trunk has one pair
     scattered = Cluster("racks", cluster.graph, tuple(f"h{i * 3 % 8}" for i in range(8)), TRANSPORT)
     assert by_max_plus(inputs(around, scattered, 800)) is None
@@ -142,7 +142,7 @@ def test_steps_that_take_all_ranks_the_same_are_skipped(monkeypatch: pytest.Monk
     module, done = import_module("simcomm.compiled.shortcuts.max_plus"), list[int]()
     advance = module._compiled_advance()
     monkeypatch.setattr(module, "_compiled_advance", lambda: lambda *asked: done.append(advance(*asked)))
-    around = build_cyclic(library()["all_reduce/ring"], 64)
+    around = build_symmetric(library()["all_reduce/ring"], 64)
     cluster = racks(64, 64, 1e12)
     cluster.graph.edges["h3", "s1"]["bandwidth"] /= 3
     for n, skips in ((6400, True), (6401, False)):  # unequal chunks go around, so that no step is like the next
@@ -156,7 +156,7 @@ def test_steps_that_take_all_ranks_the_same_are_skipped(monkeypatch: pytest.Monk
 
 def test_ranks_that_are_alike_need_no_compiled_recursion(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(import_module("simcomm.compiled.shortcuts.max_plus"), "_compiled_advance", None)
-    asked = inputs(build_cyclic(library()["all_reduce/ring"], 64), racks(64, 64, 1e12), 6400)
+    asked = inputs(build_symmetric(library()["all_reduce/ring"], 64), racks(64, 64, 1e12), 6400)
     assert by_max_plus(asked) is not None
     with pytest.raises(TypeError):
         by_max_plus(inputs(asked.schedule, asked.cluster, 6401))
@@ -165,7 +165,7 @@ def test_ranks_that_are_alike_need_no_compiled_recursion(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("trunk", [1e9, 4e9])
 @pytest.mark.parametrize("program", [direct, shifted])
 def test_one_of_each_class_stands_for_all(program: object, trunk: float):
-    asked = inputs(build_cyclic(all_to_all(program), 24), racks(24, 4, trunk), 240)
+    asked = inputs(build_symmetric(all_to_all(program), 24), racks(24, 4, trunk), 240)
     assert_equal(by_quotient(asked), asked)
 
 
@@ -174,7 +174,7 @@ def test_one_of_each_class_stands_for_all(program: object, trunk: float):
 def test_channels_on_links_of_their_own_go_by_step(name: str, trouble: Trouble):
     cluster = ring(7, "1 GB/s", "1 us", TRANSPORT)
     for n in (7, 7 * 13, 7 * 2 * 48):
-        asked = inputs(build_cyclic(library()[name], 7), cluster, n, trouble)
+        asked = inputs(build_symmetric(library()[name], 7), cluster, n, trouble)
         assert_equal(by_max_plus(asked), asked)
         assert_equal(by_max_plus(asked), inputs(build_schedule(library()[name], 7), cluster, n, trouble))
         assert_recorded(asked)
@@ -196,7 +196,7 @@ def two_lengths(rank: int, world_size: int) -> tuple[Program, Program]:
 
 @pytest.mark.parametrize("trouble", NOISES)
 def test_a_channel_may_have_nothing_to_do_in_a_step(trouble: Trouble):
-    asked = inputs(build_cyclic(all_to_all(two_lengths), 5), ring(5, "1 GB/s", "1 us", TRANSPORT), 500, trouble)
+    asked = inputs(build_symmetric(all_to_all(two_lengths), 5), ring(5, "1 GB/s", "1 us", TRANSPORT), 500, trouble)
     assert_equal(by_max_plus(asked), asked)
     assert_recorded(asked)
 
@@ -252,7 +252,7 @@ def test_cyclic_schedules_folded_take_the_same_time(name: str, each: int):
     cluster = racks(16, each, 2e9)
     scattered = Cluster("racks", cluster.graph, tuple(f"h{i * 5 % 16}" for i in range(16)), TRANSPORT)
     for where in (cluster, scattered):
-        asked = inputs(build_cyclic(library()[name], 16), where, 16 * 2 * 8 * 3)
+        asked = inputs(build_symmetric(library()[name], 16), where, 16 * 2 * 8 * 3)
         folded = by_quotient(asked)
         assert (folded is not None) or name == "barrier/dissemination"
         if folded is not None:
@@ -283,7 +283,7 @@ UNEQUAL = [library()[f"{name}/direct"] for name in ("all_reduce", "reduce_scatte
 def test_ranks_with_longer_chunks_are_classes_of_their_own(
     algorithm: Algorithm, p: int, each: int, more: int, trunk: float
 ):
-    asked = inputs(build_cyclic(algorithm, p), racks(p, each, trunk), 2 * p + more)
+    asked = inputs(build_symmetric(algorithm, p), racks(p, each, trunk), 2 * p + more)
     folded = by_quotient(asked)
     assert folded is not None or (each < p and more % p)
     if folded is not None:
@@ -324,7 +324,7 @@ def test_slow_and_late_ranks_are_classes_of_their_own(
     ranks = () if slow is None else (RankTrouble(slow, 3.0),)
     cluster = racks(p, each, 5e9)
     links = () if thin is None else (LinkTrouble((f"h{thin}", f"s{1 + thin // each}"), 0.3),)
-    calm = inputs(build_cyclic(library()[name], p), cluster, n - n % p)
+    calm = inputs(build_symmetric(library()[name], p), cluster, n - n % p)
     asked = calm.under(Trouble(ranks, links), np.array([2e-6 * (rank in late) for rank in range(p)]))
     folded = by_quotient(asked)
     assert folded is not None or len(late) + (slow is not None) + (thin is not None) > 1 or each < p
@@ -333,10 +333,10 @@ def test_slow_and_late_ranks_are_classes_of_their_own(
 
 
 def test_what_is_not_alike_does_not_fold():
-    everyone = build_cyclic(all_to_all(direct), 32)
+    everyone = build_symmetric(all_to_all(direct), 32)
     assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320)) is not None
     assert by_quotient(inputs(everyone, racks(32, 8, 4e9, Random(1)), 320)) is None
-    around = build_cyclic(library()["all_gather/ring"], 32)  # of all chunks in turn, which no two ranks have alike
+    around = build_symmetric(library()["all_gather/ring"], 32)  # of all chunks in turn, which no two ranks have alike
     assert by_quotient(inputs(around, racks(32, 8, 4e9), 320)) is not None
     assert by_quotient(inputs(around, racks(32, 8, 4e9), 321)) is None
     assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320, Trouble(messages=Jitter("uniform", 1e-6)))) is None
@@ -346,7 +346,7 @@ def test_what_is_not_alike_does_not_fold():
 def test_a_wrong_partition_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """With hashes that mislead, all agents, links and pairs of a kind seem alike; counting says that they are not."""
     partition = import_module("simcomm.compiled.shortcuts.partition")
-    asked = inputs(build_cyclic(all_to_all(direct), 24), racks(24, 4, 2e9), 240)
+    asked = inputs(build_symmetric(all_to_all(direct), 24), racks(24, 4, 2e9), 240)
     assert by_quotient(asked) is not None
     monkeypatch.setattr(partition, "_sum_by", lambda hashes, where, size: np.zeros(size, np.uint64))
     monkeypatch.setattr(partition, "_salt", lambda numbers, salt: np.zeros(len(numbers), np.uint64))
@@ -355,10 +355,10 @@ def test_a_wrong_partition_is_noticed(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_fastest_method_that_applies_is_taken(monkeypatch: pytest.MonkeyPatch):
-    around, everyone = build_cyclic(library()["all_reduce/ring"], 8), build_cyclic(all_to_all(direct), 8)
+    around, everyone = build_symmetric(library()["all_reduce/ring"], 8), build_symmetric(all_to_all(direct), 8)
     assert simulate(inputs(around, racks(8, 8, 1e12), 80)).method == "max-plus"
     assert simulate(inputs(build_table(library()["all_reduce/ring"], 8), racks(8, 8, 1e12), 80)).method == "events"
-    both_ways = build_cyclic(library()["all_reduce/bidirectional_ring"], 8)
+    both_ways = build_symmetric(library()["all_reduce/bidirectional_ring"], 8)
     assert simulate(inputs(both_ways, racks(8, 8, 1e12), 160)).method == "events"
     monkeypatch.setattr("simcomm.compiled.engine.QUOTIENT_FROM", 1)
     assert simulate(inputs(both_ways, racks(8, 8, 1e12), 160)).method == "quotient"

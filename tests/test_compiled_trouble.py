@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import simcomm
 from collectives import InputError, Trace, Transport, find_algorithm
 from collectives.schedule.build import build_schedule
-from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import copy, recv, send
 from collectives.workload import ComputePhases, Training
 from simcomm import star
@@ -235,7 +235,7 @@ def test_more_messages_than_fit_are_refused_before_they_are_written_down(
 ):
     for name in ("MOST_MESSAGES", "MOST_WRITTEN"):
         monkeypatch.setattr(f"simcomm.compiled.planning.engine_input.{name}", 1000)
-    monkeypatch.setattr(CyclicSchedule, "table", None)
+    monkeypatch.setattr(SymmetricSchedule, "table", None)
     with pytest.raises(InputError, match=r"its 261,120 messages would have to be simulated .* up to 1,000 will do"):
         simcomm.run("all_reduce/bidirectional_ring", RACKS, 1 << 20, trouble=trouble, record=False)
 

@@ -10,8 +10,8 @@ from collectives import Request, Transport, find_algorithm
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
-from collectives.schedule.grid import GridSchedule
-from collectives.schedule.symbolic_build import build_by_branch, build_compact, build_grid, message_count
+from collectives.schedule.symbolic_build import build_by_branch, build_compact, build_symmetric
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from simcomm import Cluster, star, two_level_tree
@@ -22,8 +22,8 @@ ON_GRIDS = ["all_reduce/hierarchical", "all_reduce/torus"]
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 
 
-def grid(name: str, p: int) -> GridSchedule:
-    found = build_grid(find_algorithm(name), p)
+def grid(name: str, p: int) -> SymmetricSchedule:
+    found = build_symmetric(find_algorithm(name), p, digits=2)
     assert found is not None
     return found
 
@@ -42,8 +42,9 @@ def test_a_grid_says_what_every_rank_says(name: str, p: int):
 
 
 def test_only_programs_that_count_in_rows_and_columns_are_on_a_grid():
-    assert {name for name in library() if build_grid(library()[name], 12) is not None} == set(ON_GRIDS)
-    assert build_grid(find_algorithm("all_reduce/hierarchical"), 13) is None  # a row of one, thirteen of them
+    found = {name: build_symmetric(library()[name], 12, digits=2) for name in library()}
+    assert {name for name, one in found.items() if one is not None and not one.is_cyclic} == set(ON_GRIDS)
+    assert grid("all_reduce/hierarchical", 13).is_cyclic  # a row of one, thirteen of them
 
 
 def odd(problem: str) -> Algorithm:
@@ -70,8 +71,8 @@ def odd(problem: str) -> Algorithm:
 
 @pytest.mark.parametrize("problem", ["place", "alone", "twice", "outside", "apart"])
 def test_what_would_be_refused_has_no_grid(problem: str):
-    assert build_grid(odd(""), 12) is not None
-    assert build_grid(odd(problem), 12) is None
+    assert build_symmetric(odd(""), 12, digits=2) is not None
+    assert build_symmetric(odd(problem), 12, digits=2) is None
 
 
 def slow_trunk(cluster: Cluster) -> Cluster:
@@ -98,10 +99,10 @@ def test_one_of_each_class_of_a_grid_stands_for_all(name: str, scattered: bool):
 
 @pytest.mark.parametrize("name", ON_GRIDS)
 def test_very_many_ranks_are_not_written_down(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(GridSchedule, "table", None)
+    monkeypatch.setattr(SymmetricSchedule, "table", None)
     schedule = build_compact(find_algorithm(name), 16_384)
-    assert isinstance(schedule, GridSchedule)
-    assert message_count(schedule) > 8_000_000
+    assert isinstance(schedule, SymmetricSchedule)
+    assert schedule.messages > 8_000_000
     cluster = star(16_384, "100 Gbit/s", "1 us")
     found = simulate(EngineInput(Request(find_algorithm(name), 1 << 24), schedule, cluster, Transport()))
     least = 2 * (1 - 1 / 16_384) * (1 << 26) / 12.5e9

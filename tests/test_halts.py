@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Request, Trace, Transport, find_algorithm, library
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.symbolic_build import build_cyclic
+from collectives.schedule.symbolic_build import build_symmetric
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.workload import ComputePhases, Training
 from simcomm import Cluster, ring, star
 from simcomm.compiled.engine import by_events, by_max_plus
@@ -67,7 +67,7 @@ def test_max_plus_comes_to_the_same_halt_as_events(
     transport = replace(TRANSPORT, gamma=gamma)
     cluster = with_random_links(topology(p, "1 GB/s", "1 us", transport), random)
     cluster = replace(cluster, sharing=random.choice(["fair", "fifo"]))
-    schedule = build_cyclic(library()[name], p)
+    schedule = build_symmetric(library()[name], p)
     assert schedule is not None
     asked = EngineInput(Request(schedule.algorithm, n), schedule, cluster, transport)
     longest = by_events(asked).elapsed
@@ -123,7 +123,7 @@ def test_training_in_which_something_fails_is_the_same_on_both_engines(name: str
 
 
 def test_what_comes_after_a_run_leaves_its_shortcuts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(CyclicSchedule, "table", None)
+    monkeypatch.setattr(SymmetricSchedule, "table", None)
     cluster = star(128, "10 Gbit/s", "5 us", TRANSPORT)
     calm = simcomm.run("all_reduce/bidirectional_ring", cluster, 1 << 20, record=False)
     later = Trouble((RankTrouble(3, fails_at=1.0),), (LinkTrouble(("h3", "s0"), 0.0, at=1.0),))
@@ -132,7 +132,7 @@ def test_what_comes_after_a_run_leaves_its_shortcuts(monkeypatch: pytest.MonkeyP
 
 
 def test_a_failing_rank_of_very_many_is_not_written_down_message_by_message(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(CyclicSchedule, "table", None)
+    monkeypatch.setattr(SymmetricSchedule, "table", None)
     cluster = star(2048, "100 Gbit/s", "1 us")
     trouble = Trouble((RankTrouble(3, fails_at=1e-3),))
     trace = simcomm.run("all_reduce/ring", cluster, 1 << 26, trouble=trouble, record=False)

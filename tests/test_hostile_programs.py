@@ -16,7 +16,7 @@ from collectives.catalogue import find_algorithm, load_file
 from collectives.programs import door, frames
 from collectives.programs.door import ProgramFile
 from collectives.programs.recorded import RecordedProgram, read_recording
-from collectives.schedule.symbolic_build import SMALL, build_compact, message_count
+from collectives.schedule.symbolic_build import SMALL, build_compact
 from ringlab.answers.proofs import prove
 
 HEAD = """import ctypes, os, signal, sys, threading, time
@@ -280,7 +280,7 @@ def test_of_a_program_that_branches_on_its_rank_the_ranks_are_not_asked_one_by_o
 ) -> None:
     (found,) = load_file(write(tmp_path, BRANCHED))
     monkeypatch.setattr(RecordedProgram, "_recording", lambda *of: pytest.fail("every rank is recorded"))
-    assert message_count(build_compact(found, SMALL + 8)) == SMALL + 8
+    assert build_compact(found, SMALL + 8).messages == SMALL + 8
 
 
 def test_a_limit_of_time_is_waited_for_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import viz
 from collectives import InputError, algorithm, build_schedule, find_algorithm, verify
 from collectives.declaration import nccl
 from collectives.request import Request, make_request
-from collectives.schedule.symbolic_build import build_cyclic
+from collectives.schedule.symbolic_build import build_symmetric
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 from realcomm.functions.arguments import check_splits
@@ -193,7 +193,9 @@ def test_what_a_shell_shows_fits_on_a_line():
     ring, training = build_schedule("all_reduce/ring", 4), Training(RING)
     assert repr(ring) == "<Schedule all_reduce/ring, world size 4: 24 messages>"
     assert repr(ring.table()) == "<StepTable all_reduce/ring, world size 4: 24 messages>"
-    assert repr(build_cyclic(RING, 4)) == "<CyclicSchedule all_reduce/ring, world size 4: 6 messages of each rank>"
+    assert (
+        repr(build_symmetric(RING, 4)) == "<SymmetricSchedule all_reduce/ring, world size 4: 6 messages of each rank>"
+    )
     assert repr(training) == "<Training of resnet18 on digits, gradient sync ring>"
     found = winner_map("broadcast", STAR, [64, 128], [4], among=[find_algorithm("broadcast/naive")])
     assert repr(found) == f"<WinnerMap of broadcast on {STAR.title}: 1 world sizes, 2 sizes>"

@@ -19,11 +19,11 @@ from collectives.schedule.build import build_schedule
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
-from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_cyclic, build_table
+from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_symmetric, build_table
 from collectives.schedule.table import Columns, StepTable
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
-from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorise
+from collectives.symbolic_rank import LARGEST, DigitRank, Diverges, VectorRank, vectorise
 from simcomm.schedules import unverified_schedule
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]
@@ -50,7 +50,7 @@ def test_the_library_is_traced_alike_by_every_way(name: str, p: int):
             with pytest.raises(type(refused)):
                 build_table(algorithm, p, root)
             continue
-        cyclic, branches = build_cyclic(algorithm, p, root), build_by_branch(algorithm, p, root)
+        cyclic, branches = build_symmetric(algorithm, p, root), build_by_branch(algorithm, p, root)
         assert_same(build_table(algorithm, p, root), wanted)
         for found in (cyclic and cyclic.table(), branches):
             if found is not None:
@@ -69,7 +69,7 @@ def test_a_program_is_tried_as_cyclic_once_and_a_fault_of_ours_is_not_taken_for_
 
     algorithm = here(to_all)
     unverified_schedule(algorithm, 5)
-    assert seen.count(ShiftedRank) == 1
+    assert seen.count(DigitRank) == 1
 
     def fail(blocks):
         raise ZeroDivisionError
@@ -120,13 +120,13 @@ def test_ranks_that_meet_each_peer_in_turn_are_asked_alike_in_a_file_and_here(tm
 def test_rings_are_cyclic_and_doubling_goes_by_branch():
     rings = ("ring", "bidirectional_ring")
     for name in [f"{of}/{ring}" for of in ("all_reduce", "all_gather", "reduce_scatter") for ring in rings]:
-        assert build_cyclic(library()[name], 9) is not None, name
+        assert build_symmetric(library()[name], 9) is not None, name
     for name in ("all_reduce/recursive_doubling", "broadcast/binomial", "all_gather/bruck", "all_reduce/double_tree"):
-        assert build_cyclic(library()[name], 9) is None
+        assert build_symmetric(library()[name], 9) is None
         assert build_by_branch(library()[name], 100) is not None, name
     assert build_by_branch(library()["all_reduce/bidirectional_ring"], 100) is not None  # in a group of everyone
     for name in ("barrier/dissemination", "all_reduce/direct", "all_to_all/direct"):
-        assert build_cyclic(library()[name], 9) is not None, name
+        assert build_symmetric(library()[name], 9) is not None, name
 
 
 def test_a_cyclic_schedule_is_built_from_one_rank_however_many_there_are(monkeypatch):
@@ -138,7 +138,7 @@ def test_a_cyclic_schedule_is_built_from_one_rank_however_many_there_are(monkeyp
         return run(call, rank)
 
     monkeypatch.setattr(ProgramCall, "run", note)
-    schedule = build_cyclic(library()["all_reduce/bidirectional_ring"], 1024)
+    schedule = build_symmetric(library()["all_reduce/bidirectional_ring"], 1024)
     assert 0 < len(asked) < 8
     assert schedule is not None
     assert (schedule.channels, schedule.stride, len(schedule.kind)) == (2, 2, 2 * 2 * 2 * 1023)
@@ -354,7 +354,7 @@ def test_whatever_is_taken_for_cyclic_is_what_the_plain_trace_says(random: Rando
         return tuple((_said(rank, p, ops) for ops in steps) for steps in channels)
 
     algorithm = Algorithm(find_spec(collective), "drawn", program, chunks, scratch)
-    cyclic = build_cyclic(algorithm, p)
+    cyclic = build_symmetric(algorithm, p)
     if cyclic is not None:
         assert_same(cyclic.table(), build_schedule(algorithm, p).table())
 
@@ -385,14 +385,14 @@ def _said(rank: Any, p: int, ops: Any) -> Any:
 
 @given(p=st.integers(2, 9), numbers=st.lists(st.integers(-30, 30), min_size=1, max_size=4))
 def test_a_shift_stands_for_every_rank(p: int, numbers: list[int]):
-    shifts: list[Any] = [ShiftedRank(0, 0, p)]
+    shifts: list[Any] = [DigitRank.of((p,))]
     values = [list(range(p))]
     for number in numbers:
         times = 1 + number % 3
-        shifts.append(number + (shifts[-1] - 2 * number) % (p * shifts[-1].stride) * times + 3)
-        values.append([number + (value - 2 * number) % (p * shifts[-2].stride) * times + 3 for value in values[-1]])
+        shifts.append(number + (shifts[-1] - 2 * number) % (p * shifts[-1].strides[0]) * times + 3)
+        values.append([number + (value - 2 * number) % (p * shifts[-2].strides[0]) * times + 3 for value in values[-1]])
     for shift, each in zip(shifts, values, strict=True):
-        assert [(rank + shift.shift) % p * shift.stride + shift.base for rank in range(p)] == each
+        assert [(rank + shift.shifts[0]) % p * shift.strides[0] + shift.base for rank in range(p)] == each
         for bound in numbers:
             for compare in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
                 answers = {compare(value, bound) for value in each}
@@ -403,7 +403,7 @@ def test_a_shift_stands_for_every_rank(p: int, numbers: list[int]):
 
 
 def test_a_shift_does_nothing_else():
-    one: Any = ShiftedRank(0, 0, 5)
+    one: Any = DigitRank.of((5,))
     for refuse in (bool, hash, lambda x: x == 0, lambda x: x != 0, lambda x: x in (1, 2), lambda x: x < 3):
         with pytest.raises(Diverges):
             refuse(one)
@@ -416,7 +416,7 @@ def test_a_count_that_is_no_whole_number_is_refused_for_any_number_of_ranks() ->
     def half(rank: int, world_size: int) -> Program:
         yield send((rank + 1) % world_size, rank, 1.5), recv((rank - 1) % world_size, (rank - 1) % world_size, 1.5)
 
-    assert build_cyclic(here(half), 70) is None
+    assert build_symmetric(here(half), 70) is None
     with pytest.raises(ProgramError, match=r"1\.5 is no whole number"):
         build_table(here(half), 70)
 

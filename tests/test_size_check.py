@@ -18,7 +18,7 @@ from collectives.request import Request
 from collectives.schedule import size_check, symbolic_build
 from collectives.schedule.build import build_schedule
 from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations, says_more
-from collectives.schedule.symbolic_build import build_by_branch, message_count
+from collectives.schedule.symbolic_build import build_by_branch
 from collectives.schedule.table import StepTable
 from collectives.step import Step
 from collectives.transport import Transport
@@ -163,7 +163,7 @@ def test_programs_that_branch_in_many_ways_are_written_down_rank_by_rank_as_they
 
 def test_naive_programs_ask_about_other_ranks_only_at_the_root():
     found = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
-    assert isinstance(found, StepTable) and message_count(found) == 2 * 19_999
+    assert isinstance(found, StepTable) and found.messages == 2 * 19_999
 
 
 @pytest.mark.parametrize(

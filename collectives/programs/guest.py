@@ -23,7 +23,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
 from collectives.programs import frames, user_file
 from collectives.programs.recorder import Recorder, first_line_of
-from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
+from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
 ASKS, ANSWERS, DUMPS = 3, 4, 5  # file descriptors of a guest
 SITE = struct.Struct("5q")  # whether it is at a rank, then rank, channel, step, line: what a guest notes all the time
@@ -201,7 +201,7 @@ class Guest:
         world_size = question["world_size"]
         ranks: Any = range(world_size)
         if question["ranks"] == "shifted":
-            ranks = [ShiftedRank(0, 0, world_size)]
+            ranks = [DigitRank.of((world_size,))]
         elif question["ranks"] != "all":
             import numpy as np
 

@@ -20,7 +20,7 @@ from collectives.programs.door import ProgramEnded, ProgramFile
 from collectives.programs.limits import read_limits
 from collectives.quoting import make_printable
 from collectives.step import Kind, Operation, Step
-from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
+from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
 MOST_KEPT = 16_000_000  # operations in the recordings that a program keeps
 KINDS = tuple(Kind)
@@ -141,7 +141,7 @@ class RecordedProgram:
         """Return the steps of each channel of a rank, a number or a symbol. Raise InputError or Diverges."""
         if isinstance(rank, VectorRank):
             return self._record(world_size, root, parameters, rank.values.tolist()).channels(0)
-        if isinstance(rank, ShiftedRank):
+        if isinstance(rank, DigitRank) and len(rank.radix) == 1:
             return self._record(world_size, root, parameters, "shifted").channels(0)
         number = int(rank)  # other symbols raise Diverges, before all ranks are recorded for nothing
         return self._recording(world_size, root, parameters).channels(number)
@@ -265,10 +265,10 @@ def _odd(value: Any) -> Any:
     return value if type(value) is int else Shown(make_printable(str(value)))
 
 
-def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank:
+def _shifted(shift: int, base: int, world_size: int, stride: int) -> DigitRank:
     if not (0 <= shift < world_size and abs(base) < 2**31 and 0 < stride < 2**31):
         raise ValueError("a symbolic rank that cannot be")
-    return ShiftedRank(shift, base, world_size, stride)
+    return DigitRank((world_size,), base, (stride,), (shift,))
 
 
 def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> Failure:

@@ -17,7 +17,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
 from collectives.programs.limits import MOST_CHANNELS, MOST_OPERATIONS, MOST_STEPS
 from collectives.step import Kind, Step, as_step
-from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
+from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
 PLAIN = frozenset({int, Kind})  # types of numbers that need no second look
 DEEPEST = 1000  # programs that run one another by ``yield from``
@@ -94,8 +94,8 @@ class Recorder:
         for number in numbers:
             index = len(self.numbers)
             whole = 0
-            if isinstance(number, ShiftedRank):
-                self.shifted.extend((index, number.shift, number.base, number.stride))
+            if isinstance(number, DigitRank):
+                self.shifted.extend((index, number.shifts[0], number.base, number.strides[0]))
             elif isinstance(number, VectorRank):
                 self.vectors.append(index)
                 self.values.append(np.asarray(number.values, np.int64))

@@ -1,9 +1,9 @@
 """Schedules from few runs of a program: most programs say the same on many ranks, and need not be run for each.
 
-A *cyclic* program uses its rank only in ``(rank + c) % world_size``: one run of it, with a ``ShiftedRank``, stands for
-all ranks. One that counts in rows and columns of its ranks is run once with a ``GridRank``. Other programs are run for
-all ranks at once, with a ``VectorRank``, and where they branch on their rank once for each branch. What cannot be run
-so, or would be refused, goes to the plain ``build_schedule``, which says what is wrong.
+A *symmetric* program uses its rank only in ``(rank + c) % world_size``, or so its row and its column: one run of it,
+with a ``DigitRank``, stands for all ranks. Other programs are run for all ranks at once, with a ``VectorRank``, and
+where they branch on their rank once for each branch. What cannot be run so, or would be refused, goes to the plain
+``build_schedule``, which says what is wrong.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.declaration import Algorithm
-from collectives.grid_rank import GridRank, Shape, WidthNeeded
 from collectives.schedule.build import build_schedule
 from collectives.schedule.call import ProgramCall, make_call
-from collectives.schedule.cyclic import CyclicSchedule, check_cyclic
-from collectives.schedule.grid import GridSchedule, check_grid
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
-from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.size_check import (
@@ -29,51 +25,33 @@ from collectives.schedule.size_check import (
     check_operations,
     estimate_operations,
 )
+from collectives.schedule.symmetric import DigitArray, SymmetricSchedule, match_symmetric
 from collectives.schedule.table import Block, StepTable, columns_by_step, merge_blocks
 from collectives.step import Kind, Operation, Step
-from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank
+from collectives.symbolic_rank import LARGEST, DigitNeeded, DigitRank, Digits, Diverges, VectorRank, place_values
 
 MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
 SMALL = 256  # ranks: up to so many, no schedule is too large
 TRIED_RANKS = (12, 16)  # world sizes at which is seen whether a program is cyclic
 
-AnySchedule = Schedule | CyclicSchedule | GridSchedule | StepTable
+AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
-def message_count(schedule: AnySchedule) -> int:
-    """Return how many messages a built schedule has, empty ones included.
-
-    >>> from collectives import find_algorithm
-    >>> message_count(build_compact(find_algorithm("all_reduce/ring"), 4))
-    24
-    """
-    if isinstance(schedule, RelativeSchedule):
-        return schedule.world_size * int((schedule.kind == Kind.SEND).sum())
-    columns = schedule.columns if isinstance(schedule, StepTable) else schedule
-    return int((columns.kind == Kind.SEND).sum())
-
-
-def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | GridSchedule | StepTable:
-    """Return the cyclic schedule if there is one, or that of a grid, else a table of steps.
-
-    Raises what ``build_schedule`` raises.
+def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
+    """Return the symmetric schedule if there is one, else a table of steps. Raises what ``build_schedule`` raises.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
-    ['CyclicSchedule', 'StepTable']
+    ['SymmetricSchedule', 'StepTable']
     """
     surely = world_size <= SMALL or seems_cyclic(algorithm)  # then one run says all, and none need be asked before
-    cyclic = build_cyclic(algorithm, world_size, root) if surely else None
-    if cyclic is not None:
-        return cyclic
-    operations = estimate_operations(algorithm, world_size, root) if world_size > SMALL else 0
-    if not surely and operations <= MOST_OPERATIONS:
-        cyclic = build_cyclic(algorithm, world_size, root)
-        if cyclic is not None:
-            return cyclic
-    grid = build_grid(algorithm, world_size, root) if world_size > SMALL else None
-    if grid is not None:
-        return grid
+    operations = 0 if surely else estimate_operations(algorithm, world_size, root)
+    if surely or operations <= MOST_OPERATIONS:
+        symmetric = build_symmetric(algorithm, world_size, root, digits=1 if world_size <= SMALL else 2)
+        if symmetric is not None:
+            return symmetric
+    if surely and world_size > SMALL:
+        operations = estimate_operations(algorithm, world_size, root)
     check_operations(algorithm, world_size, operations, allowed(MOST_TABLED))
     table = build_by_branch(algorithm, world_size, root)
     if table is not None:
@@ -99,144 +77,89 @@ def seems_cyclic(algorithm: Algorithm) -> bool:
     >>> [seems_cyclic(find_algorithm(f"all_reduce/{name}")) for name in ("ring", "binomial")]
     [True, False]
     """
-    return any(build_cyclic(algorithm, world_size) is not None for world_size in TRIED_RANKS)
+    return any(build_symmetric(algorithm, world_size) is not None for world_size in TRIED_RANKS)
 
 
-def build_cyclic(algorithm: Algorithm, world_size: int, root: int = 0) -> CyclicSchedule | None:
-    """Return the schedule from one run of the program; None if it is not cyclic or might be refused.
+def build_symmetric(
+    algorithm: Algorithm, world_size: int, root: int = 0, *, digits: int = 1
+) -> SymmetricSchedule | None:
+    """Return the schedule from one run of the program; None if it has no symmetry or might be refused.
+
+    With two ``digits`` a program that divides its rank by a width is run once more, with its rows and columns.
 
     >>> from collectives import find_algorithm
-    >>> ring = build_cyclic(find_algorithm("all_reduce/ring"), 1024)
-    >>> ring.steps, len(ring.kind)  # of any one rank
-    (2046, 4092)
+    >>> ring = build_symmetric(find_algorithm("all_reduce/ring"), 1024)
+    >>> ring.radix, ring.steps, len(ring.kind)  # of any one rank
+    ((1024,), 2046, 4092)
+    >>> grid = build_symmetric(find_algorithm("all_reduce/hierarchical"), 65536, digits=2)
+    >>> grid.radix, grid.steps, len(grid.kind)
+    ((256, 256), 1020, 2040)
     """
+    radix: Digits = (world_size,)
     try:
         call = make_call(algorithm, world_size, root)
         if world_size < 2:
             return None
-        numbers = _run_shifted(call)
+        try:
+            numbers = _run_symbolically(call, radix)
+        except DigitNeeded as needed:
+            if digits < 2:
+                return None
+            radix = world_size // needed.width, needed.width
+            numbers = _run_symbolically(call, radix)
     except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
         return None
     numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 0]))].T
-    step, channel, kind, count, peer_stride, peer, peer_base = numbers[:7]
-    stride, shift, base = (tuple(numbers[[k, k + 3]]) for k in (7, 8, 9))
-    local = kind >= Kind.COPY
-    strides = sorted({*stride[0].tolist(), *stride[1].tolist()} - {0})
-    if not np.where(local, peer_base == -1, (peer_stride == 1) & (peer_base == 0)).all() or len(strides) > 1:
+    step, channel, kind, count = numbers[:4]
+    peer, read, written = (_digit_array(one, len(radix)) for one in np.split(numbers[4:], 3))
+    local, values = kind >= Kind.COPY, np.array(place_values(radix), np.int32)[:, None]
+    if not np.where(local, peer.base == -1, (peer.base == 0) & (peer.strides == values).all(axis=0)).all():
         return None
-    return check_cyclic(
-        CyclicSchedule(
+    return match_symmetric(
+        SymmetricSchedule(
             algorithm=algorithm,
             world_size=world_size,
             root=root,
             chunks=call.chunks,
             scratch=call.scratch,
-            stride=max(strides, default=1),
+            radix=radix,
             channel=channel,
             step=step,
             kind=kind,
-            peer=np.where(local, 0, peer),
+            peer=np.where(local, 0, (peer.shifts * values).sum(axis=0)).astype(np.int32),
             count=count,
-            is_shifted=(stride[0] > 0, stride[1] > 0),
-            shift=shift,
-            base=base,
+            read=read,
+            written=written,
             match=np.full(len(step), -1, np.int32),
         )
     )
 
 
-def build_grid(algorithm: Algorithm, world_size: int, root: int = 0) -> GridSchedule | None:
-    """Return the schedule from one run of a program that counts in rows and columns; None for others.
-
-    >>> from collectives import find_algorithm
-    >>> grid = build_grid(find_algorithm("all_reduce/hierarchical"), 65536)
-    >>> grid.width, grid.steps, len(grid.kind)  # of any one rank
-    (256, 1020, 2040)
-    """
-    width = 0
-    try:
-        call = make_call(algorithm, world_size, root)
-        try:
-            numbers = _run_on_grid(call, Shape(world_size, 0))
-        except WidthNeeded as needed:
-            width = needed.width
-            if width < 2 or world_size % width or world_size == width:
-                return None
-            numbers = _run_on_grid(call, Shape(world_size, width))
-    except (Diverges, WidthNeeded, Exception, SystemExit):  # also of the user's code: build_schedule tells what it did
-        return None
-    if not width or not len(numbers):
-        return None
-    numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 0]))].T
-    step, channel, kind, count = numbers[:4]
-    peer, chunk, into = numbers[4:9], numbers[9:14], numbers[14:]
-    is_plain = (kind < Kind.COPY) & (peer[0] == width) & (peer[1] == 1) & (peer[4] == 0)
-    if not is_plain.all() or (into[:, kind != Kind.SEND] != chunk[:, kind != Kind.SEND]).any():
-        return None
-    nobody = np.full(len(step), -1, np.int32)
-    return check_grid(
-        GridSchedule(
-            algorithm=algorithm,
-            world_size=world_size,
-            root=root,
-            chunks=call.chunks,
-            scratch=call.scratch,
-            width=width,
-            channel=channel,
-            step=step,
-            kind=kind,
-            peer=peer[2] * np.int32(width) + peer[3],
-            count=count,
-            base=chunk[4],
-            strides=(chunk[0], chunk[1]),
-            shifts=(chunk[2], chunk[3]),
-            match=nobody,
-        )
-    )
-
-
-def _run_on_grid(call: ProgramCall, shape: Shape) -> npt.NDArray[np.int32]:
-    """Return the numbers of each operation that any one rank of a grid says; [operations, 19]."""
-    rank = GridRank(shape, 0, (shape.width, 1), (0, 0))
-    rows = [
-        (number, channel, int(op.kind), _plain(op.count), *(part for one in of for part in _on_grid(one)))
-        for channel, program in enumerate(call.run(rank))
-        for number, step in enumerate(program)
-        for op in step
-        for of in [(op.peer, op.chunk, op.into)]
-    ]
-    return np.array(rows, dtype=np.int32).reshape(-1, 19)
-
-
-def _on_grid(number: Any) -> tuple[int, int, int, int, int]:
-    """Return strides, shifts and base of a number. Raises TypeError for what is none."""
-    if isinstance(number, GridRank):
-        shifts = [shift if stride else 0 for stride, shift in zip(number.strides, number.shifts, strict=True)]
-        return (*number.strides, shifts[0], shifts[1], number.base)
-    return 0, 0, 0, 0, _plain(number)
-
-
-def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
-    """Return the numbers of each operation that any one rank says, in the order of channels; [operations, 13].
+def _run_symbolically(call: ProgramCall, radix: Digits) -> npt.NDArray[np.int32]:
+    """Return the numbers of each operation that any one rank says, in the order of channels; [operations, numbers].
 
     Raises TypeError or OverflowError for other than 32-bit whole numbers, and whatever the program raises.
     """
     rows = [
-        (number, channel, int(op.kind), _plain(op.count), *_number(op.peer), *_number(op.chunk), *_number(op.into))
-        for channel, program in enumerate(call.run(ShiftedRank(0, 0, call.world_size)))
+        (number, channel, int(op.kind), _plain(op.count), *_by_digit(op.peer, radix), *_by_digit(op.chunk, radix),
+         *_by_digit(op.into, radix))
+        for channel, program in enumerate(call.run(DigitRank.of(radix)))
         for number, step in enumerate(program)
         for op in step
-    ]
-    return np.array(rows, dtype=np.int32).reshape(-1, 13)
+    ]  # fmt: skip
+    return np.array(rows, dtype=np.int32).reshape(-1, 4 + 3 * (1 + 2 * len(radix)))
 
 
-def _number(number: Any) -> tuple[int, int, int]:
-    """Return stride, shift and base of a number; the stride is 0 if it is not shifted. Raises TypeError for others."""
-    if isinstance(number, ShiftedRank):
-        return number.stride, number.shift, number.base
-    if type(number) is int:
-        return 0, 0, number
-    raise TypeError(number)
+def _by_digit(number: Any, radix: Digits) -> Digits:
+    """Return base, strides and shifts of a number. Raises TypeError for what is none."""
+    if isinstance(number, DigitRank):
+        return number.base, *number.strides, *number.shifts
+    return _plain(number), *(0,) * (2 * len(radix))
+
+
+def _digit_array(numbers: npt.NDArray[np.int32], digits: int) -> DigitArray:
+    """Return what ``_by_digit`` says of each entry; [numbers, entries]."""
+    return DigitArray(numbers[0], numbers[1 : 1 + digits], numbers[1 + digits :])
 
 
 def _plain(number: Any) -> int:

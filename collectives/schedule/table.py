@@ -57,7 +57,12 @@ class StepTable(ProgramCall):
     columns: Columns
 
     def __repr__(self) -> str:
-        return f"<StepTable {self.describe()}: {np.count_nonzero(self.columns.kind == Kind.SEND)} messages>"
+        return f"<StepTable {self.describe()}: {self.messages} messages>"
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are, empty ones included."""
+        return int(np.count_nonzero(self.columns.kind == Kind.SEND))
 
     @property
     def channels(self) -> int:

@@ -14,7 +14,6 @@ from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace
 from collectives.records.waits import BRIEF_WAITS, WAITS
 from collectives.request import Request
-from collectives.schedule.symbolic_build import message_count
 from collectives.units import format_size
 from collectives.workload import Training
 from ringlab.answers.conclusions import Conclusions, conclude
@@ -331,7 +330,7 @@ class _Simulator:
         if not ended:
             return "" if own.collectives else self._training_limits(own)
         request, cluster = requests[min(ended)[1]], self.scenario.cluster
-        if message_count(compact_schedule(request.algorithm, cluster.world_size, request.root)) > MOST_LOOKED_AT:
+        if compact_schedule(request.algorithm, cluster.world_size, request.root).messages > MOST_LOOKED_AT:
             return ""
         trouble = self.scenario.trouble
         trace = simcomm.run(request, cluster, calibration=self.calibration, engine=self.engine, trouble=trouble)
@@ -351,7 +350,7 @@ class _Simulator:
         carried, is_whole = time_model(cluster).carried(job), time_model(cluster).is_whole(job)
         if carried is None or is_whole:
             return ""
-        if message_count(compact_schedule(carried.algorithm, cluster.world_size)) > MOST_LOOKED_AT:
+        if compact_schedule(carried.algorithm, cluster.world_size).messages > MOST_LOOKED_AT:
             return ""
         simulate = partial(simcomm.train, job, cluster, calibration=self.calibration, engine=self.engine)
         found = find_limits(simulate(steps=1, trouble=self.scenario.trouble))

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from collectives.request import Request
 from collectives.schedule.size_check import allowed
-from collectives.schedule.symbolic_build import message_count
 from collectives.workload import Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import MOST_MESSAGES
@@ -81,5 +80,5 @@ def count_work(asked: Request | Training, model: TimeModel, engine: str | None, 
     if carried is None:
         return Work()
     model.check_size(asked, engine)
-    messages = message_count(compact_schedule(carried.algorithm, model.cluster.world_size, carried.root))
+    messages = compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages
     return Work(carried.times * messages * trouble.runs, carried.times)

@@ -16,9 +16,7 @@ from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
 from collectives.records.waits import BRIEF_WAITS, WAITS, Recording
 from collectives.schedule.build import build_schedule
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.grid import GridSchedule
-from collectives.schedule.relative import RelativeSchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.kernel.links import LinkRecords
@@ -65,10 +63,10 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
     >>> import simcomm
     >>> from collectives import Request, Transport, find_algorithm
-    >>> from collectives.schedule.symbolic_build import build_cyclic
+    >>> from collectives.schedule.symbolic_build import build_symmetric
     >>> ring = find_algorithm("all_reduce/ring")
     >>> star = simcomm.star(8, "1 GB/s", "1 us")
-    >>> found = simulate(EngineInput(Request(ring, elements=8000), build_cyclic(ring, 8), star, Transport()))
+    >>> found = simulate(EngineInput(Request(ring, elements=8000), build_symmetric(ring, 8), star, Transport()))
     >>> found.method, found.messages, round(found.elapsed * 1e6)
     ('max-plus', 112, 84)
     """
@@ -95,7 +93,7 @@ def by_shortcut(inputs: EngineInput, record: Recording = False) -> Timing | None
     ``record`` may ask for what says who waited for whom, ``Timing.by_steps``, which only max-plus has, or for that if
     max-plus applies. What happens to links and ranks after the run has ended is of no account.
     """
-    if not isinstance(inputs.schedule, RelativeSchedule) or inputs.transport.tcp is not None:
+    if not isinstance(inputs.schedule, SymmetricSchedule) or inputs.transport.tcp is not None:
         return None
     _ = inputs.pairs  # too many are refused before anything else is worked out of them
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:
@@ -115,7 +113,7 @@ def by_shortcut(inputs: EngineInput, record: Recording = False) -> Timing | None
 def _least_seconds(inputs: EngineInput) -> float:
     """Return seconds that no run goes below: each step of a channel takes the delay of its messages."""
     schedule = inputs.schedule
-    if inputs.request.elements < schedule.chunks or not isinstance(schedule, RelativeSchedule):  # some may be empty
+    if inputs.request.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
         return 0.0
     sends = schedule.kind == Kind.SEND
     steps = np.unique(schedule.channel[sends].astype(np.int64) * schedule.steps + schedule.step[sends])
@@ -129,7 +127,7 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
     With ``waits`` there is none either where a link changes or a rank fails meanwhile.
     """
     schedule, trouble = inputs.schedule, inputs.trouble
-    if not isinstance(schedule, CyclicSchedule) or not is_synchronous(schedule):
+    if not isinstance(schedule, SymmetricSchedule) or not schedule.is_cyclic or not is_synchronous(schedule):
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None
@@ -152,7 +150,7 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
 
 def by_quotient(inputs: EngineInput) -> Timing | None:
     """Return the timing by one rank, link and pair of each class; None where few are alike, or it is not cyclic."""
-    if not inputs.is_steady or not isinstance(inputs.schedule, RelativeSchedule):
+    if not inputs.is_steady or not isinstance(inputs.schedule, SymmetricSchedule):
         return None
     pairs = label_cyclic_pairs(inputs.schedule, inputs.sizes)
     if pairs is not None and (inputs.starts is not None or inputs.trouble.slows_ranks):
@@ -177,8 +175,8 @@ def by_events(inputs: EngineInput, *, messages: bool = False, window: float = 0.
     """
     messages = messages or inputs.trouble.may_stop
     needs_names = messages or inputs.is_fifo or inputs.trouble.touches_ranks
-    says_once = isinstance(inputs.schedule, RelativeSchedule)  # a cyclic one without empty messages is a plan as it is
-    if needs_names or (says_once and (isinstance(inputs.schedule, GridSchedule) or inputs.sent < inputs.posted)):
+    says_once = isinstance(inputs.schedule, SymmetricSchedule)  # one without empty messages is a plan as it is
+    if needs_names or (says_once and inputs.sent < inputs.posted):
         inputs = inputs.with_table()
     inputs.check_some_routes()
     links = link_records_of(inputs)

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.relative import RelativeSchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.schedule.table import order_by_step, runs_of_steps
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
@@ -14,12 +13,12 @@ from simcomm.compiled.planning.routes import Pairs
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, make_messages
 
 
-def distances(cyclic: RelativeSchedule) -> Ints:
+def distances(cyclic: SymmetricSchedule) -> Ints:
     """Return how far up the ring messages go, each distance once, in ascending order."""
     return np.unique(cyclic.peer[cyclic.kind == Kind.SEND])
 
 
-def cyclic_pairs(cyclic: RelativeSchedule) -> Pairs:
+def cyclic_pairs(cyclic: SymmetricSchedule) -> Pairs:
     """Return all pairs that send: number ``len(distances) * r + k`` is from rank r to the one ``distances[k]`` up."""
     away, ranks = distances(cyclic), np.arange(cyclic.world_size, dtype=np.int32)
     return Pairs(np.repeat(ranks, len(away)), cyclic.ranks_at(away, ranks).T.reshape(-1))
@@ -36,14 +35,14 @@ class ActiveSteps(NamedTuple):
     channel: Ints  # [active steps]
 
 
-def find_active_steps(cyclic: RelativeSchedule) -> ActiveSteps:
+def find_active_steps(cyclic: SymmetricSchedule) -> ActiveSteps:
     """Return the active steps of a schedule."""
     keys = cyclic.step.astype(np.int64) * cyclic.channels + cyclic.channel
     distinct, of_row = np.unique(keys, return_inverse=True)
     return ActiveSteps(of_row.astype(np.int32), (distinct % cyclic.channels).astype(np.int32))
 
 
-def plan_cyclic(cyclic: CyclicSchedule, sizes: ChunkSizes) -> SchedulePlan:
+def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
     """Return the plan of a cyclic schedule without empty messages.
 
     The messages that a stage sends have numbers one after the other: they begin together, and caches need that.
@@ -66,22 +65,14 @@ def plan_cyclic(cyclic: CyclicSchedule, sizes: ChunkSizes) -> SchedulePlan:
     return SchedulePlan(plan, cyclic_pairs(cyclic), cyclic.channels, None)
 
 
-def _bytes_by_rank(cyclic: CyclicSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
+def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
     """Return the bytes that each of these entries reads or writes on each rank; [rows, ranks]."""
-    p = cyclic.world_size
-    table = sizes.offsets(cyclic.chunks + cyclic.scratch)
-    shifted, shift, base = cyclic.is_shifted[0][rows], cyclic.shift[0][rows], cyclic.base[0][rows]
-    count = np.where(shifted, 1, cyclic.count[rows])
-    found = np.empty((len(rows), p))
-    found[:] = ((table[base + count] - table[base]) * float(sizes.itemsize))[:, None]
-    if shifted.any():
-        each = cyclic.by_cycle(np.diff(table).astype(np.float64) * sizes.itemsize)
-        blocks = np.lib.stride_tricks.sliding_window_view(np.tile(each, 2), p, axis=1)
-        found[shifted] = blocks[cyclic.cycle()[rows][shifted], shift[shifted] % p]
-    return found
+    places = cyclic.places(np.arange(cyclic.world_size, dtype=np.int32))
+    first = cyclic.read.select(rows).on(places, cyclic.radix)
+    return sizes.nbytes(first, np.broadcast_to(cyclic.count[rows, None], first.shape))
 
 
-def _ops(cyclic: CyclicSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
+def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
     """Return the messages of each stage, and how many a stage of each active step has."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
     step_of_send = active.of_row[sends]
@@ -101,7 +92,7 @@ def _ops(cyclic: CyclicSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints
     return order_by_step(message, runs_of_steps(step)), per_stage.astype(np.int32)
 
 
-def _stages(cyclic: CyclicSchedule, active: ActiveSteps, per_stage: Ints) -> tuple[Ints, Records]:
+def _stages(cyclic: SymmetricSchedule, active: ActiveSteps, per_stage: Ints) -> tuple[Ints, Records]:
     """Return the first stage of each agent, and a record for each stage: of each active step one of each rank."""
     p, channels, ranks = cyclic.world_size, cyclic.channels, np.arange(cyclic.world_size, dtype=np.int32)
     first = np.full((p, channels), -1, np.int32)
@@ -117,7 +108,7 @@ def _stages(cyclic: CyclicSchedule, active: ActiveSteps, per_stage: Ints) -> tup
     return first.reshape(-1), stages
 
 
-def _cost(cyclic: CyclicSchedule, active: ActiveSteps, sizes: ChunkSizes) -> Floats:
+def _cost(cyclic: SymmetricSchedule, active: ActiveSteps, sizes: ChunkSizes) -> Floats:
     """Return the seconds that each stage computes, its operations in order; empty where reducing costs nothing."""
     if sizes.gamma == 0:
         return NO_FLOATS
@@ -130,13 +121,11 @@ def _cost(cyclic: CyclicSchedule, active: ActiveSteps, sizes: ChunkSizes) -> Flo
     return cost.reshape(-1)
 
 
-def sent_messages(cyclic: CyclicSchedule, sizes: ChunkSizes) -> int:
+def sent_messages(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> int:
     """Return how many messages of a cyclic schedule are sent: empty ones are not."""
     sends, p = np.flatnonzero(cyclic.kind == Kind.SEND), cyclic.world_size
-    if sizes.elements >= sizes.chunks:
-        return len(sends) * p
     table = sizes.offsets(cyclic.chunks + cyclic.scratch)
-    base, shifted = cyclic.base[0][sends], cyclic.is_shifted[0][sends]
+    base, shifted = cyclic.read.base[sends], cyclic.read.is_shifted[sends]
     number = np.where(table[base + cyclic.count[sends]] > table[base], p, 0)
     if shifted.any():
         filled = cyclic.by_cycle(np.diff(table) > 0).sum(axis=1)

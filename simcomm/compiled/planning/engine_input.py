@@ -10,11 +10,9 @@ import numpy as np
 
 from collectives.errors import TooLarge
 from collectives.request import Request
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.grid import GridSchedule
-from collectives.schedule.relative import RelativeSchedule
 from collectives.schedule.size_check import MOST_TABLED, allowed, check_pairs, ways_out
-from collectives.schedule.symbolic_build import AnySchedule, message_count
+from collectives.schedule.symbolic_build import AnySchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.routing import Router
@@ -95,7 +93,7 @@ class EngineInput:
         Raises TooLarge where there are more than ``most`` messages.
         """
         self.check_number(most)
-        if not isinstance(self.schedule, RelativeSchedule):
+        if not isinstance(self.schedule, SymmetricSchedule):
             return self
         if "with_table" not in self.known:
             self.known["with_table"] = replace(self, schedule=self.schedule.table())
@@ -115,25 +113,25 @@ class EngineInput:
     @property
     def posted(self) -> int:
         """How many messages the schedule has, empty ones included."""
-        return message_count(self.schedule)
+        return self.schedule.messages
 
     @worked_out
     def sent(self) -> int:
         """How many messages are sent: empty ones are not."""
-        if isinstance(self.schedule, CyclicSchedule):
-            return sent_messages(self.schedule, self.sizes)
-        if isinstance(self.schedule, GridSchedule) and self.request.elements >= self.schedule.chunks:
-            return self.posted
+        if isinstance(self.schedule, SymmetricSchedule):
+            if self.request.elements >= self.schedule.chunks:
+                return self.posted
+            return sent_messages(self.schedule, self.sizes) if self.schedule.is_cyclic else self.with_table().sent
         return len(self.schedule_plan.plan.messages)
 
     @worked_out
     def schedule_plan(self) -> SchedulePlan:
-        """Stages, messages and pairs of ranks; a cyclic schedule must have no empty messages.
+        """Stages, messages and pairs of ranks; a symmetric schedule must have no empty messages.
 
         Raises TooLarge where there are too many messages to write down.
         """
         self.check_number(MOST_MESSAGES)
-        if isinstance(self.schedule, CyclicSchedule):
+        if isinstance(self.schedule, SymmetricSchedule):
             return plan_cyclic(self.schedule, self.sizes)
         return plan_table(self.schedule.table(), self.sizes)
 
@@ -156,7 +154,7 @@ class EngineInput:
     @worked_out
     def pairs(self) -> Pairs:
         """Which ranks send to which. Raises TooLarge where there are too many pairs."""
-        if isinstance(self.schedule, RelativeSchedule):
+        if isinstance(self.schedule, SymmetricSchedule):
             check_pairs(self.schedule, len(distances(self.schedule)) * self.schedule.world_size)
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs
@@ -206,8 +204,8 @@ class EngineInput:
     @worked_out
     def private(self) -> Bools:
         """Which links never carry two messages at once."""
-        cyclic = isinstance(self.schedule, CyclicSchedule)
-        one = cyclic_one_at_a_time(self.schedule) if cyclic else one_at_a_time(self.schedule_plan)
+        says_once = isinstance(self.schedule, SymmetricSchedule)
+        one = cyclic_one_at_a_time(self.schedule) if says_once else one_at_a_time(self.schedule_plan)
         return private_links(one, self.pairs, self.found_routes)
 
 

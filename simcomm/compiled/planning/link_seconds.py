@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.schedule.relative import RelativeSchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.cyclic_plan import distances
@@ -25,13 +25,13 @@ def busiest_link_seconds(inputs: EngineInput) -> float:
 def _bytes_of_pairs(inputs: EngineInput) -> Floats:
     """Return the bytes that each pair of ranks sends, or fewer; [pairs]."""
     schedule = inputs.schedule
-    if not isinstance(schedule, RelativeSchedule):
+    if not isinstance(schedule, SymmetricSchedule):
         messages = inputs.schedule_plan.plan.messages
         return np.bincount(messages["route"], weights=messages["nbytes"], minlength=len(inputs.pairs.src))
     return np.tile(_bytes_by_distance(schedule, inputs), schedule.world_size)
 
 
-def _bytes_by_distance(schedule: RelativeSchedule, inputs: EngineInput) -> Floats:
+def _bytes_by_distance(schedule: SymmetricSchedule, inputs: EngineInput) -> Floats:
     """Return the bytes that a rank sends to those at each distance, or fewer; [distances]."""
     sends = np.flatnonzero(schedule.kind == Kind.SEND)
     shortest = inputs.request.elements // schedule.chunks * inputs.request.itemsize

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.schedule.cyclic import CyclicSchedule
 from collectives.schedule.matching import receives
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Bools, Ints
 from simcomm.compiled.planning.cyclic_plan import ActiveSteps, distances, find_active_steps
@@ -32,7 +32,7 @@ def one_at_a_time(found: SchedulePlan) -> SingleMessages:
     return SingleMessages(numbers[0] <= 1, numbers[1] <= 1, _pairs_one_at_a_time(found))
 
 
-def cyclic_one_at_a_time(cyclic: CyclicSchedule) -> SingleMessages:
+def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
     """Return who has one message at a time in a cyclic schedule."""
     p, away, active = cyclic.world_size, distances(cyclic), find_active_steps(cyclic)
     sends, receiving = cyclic.kind == Kind.SEND, receives(cyclic.kind)

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from collectives.request import Request
-from collectives.schedule.symbolic_build import AnySchedule, message_count
+from collectives.schedule.symbolic_build import AnySchedule
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
@@ -32,7 +32,7 @@ class SharedInputs:
         self.schedule = schedule
         self._last: EngineInput | None = None
         self._plans: dict[tuple[int, int, float], SchedulePlan] = {}
-        self._keeps = MOST_KEPT // max(1, message_count(schedule))
+        self._keeps = MOST_KEPT // max(1, schedule.messages)
 
     def next(self, request: Request, cluster: Cluster, transport: Transport) -> EngineInput:
         """Return the input of a request, with all that it has in common with the one before."""

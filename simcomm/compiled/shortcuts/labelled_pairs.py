@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.schedule.cyclic import CyclicSchedule
-from collectives.schedule.grid import GridSchedule
-from collectives.schedule.relative import RelativeSchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LongInts
 from simcomm.compiled.planning.cyclic_plan import distances, find_active_steps
@@ -64,22 +62,19 @@ class LabelledPairs(NamedTuple):
         return self._replace(kind=kind.reshape(-1).astype(np.int32), computings=computings, messages=later)
 
 
-def label_cyclic_pairs(cyclic: CyclicSchedule | GridSchedule, sizes: ChunkSizes) -> LabelledPairs | None:
+def label_cyclic_pairs(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> LabelledPairs | None:
     """Return the channels of a cyclic schedule's ranks, and the pairs of them that send.
 
     Return None where a message is empty; and where some ranks' chunks are longer than others', unless the schedule is
     cyclic, has one channel, and is of few chunks for each pair and for what each rank computes.
     """
     p, channels, ranks = cyclic.world_size, cyclic.channels, np.arange(cyclic.world_size, dtype=np.int32)
-    if isinstance(cyclic, GridSchedule):
-        depends, base = np.ones(len(cyclic.kind), np.bool_), cyclic.base  # whether chunks depend on the rank
-    else:
-        depends, base = cyclic.is_shifted[0], cyclic.base[0]
+    depends = cyclic.read.is_shifted
     is_uneven = bool(sizes.elements % sizes.chunks and depends.any())
-    if sizes.elements < sizes.chunks or (is_uneven and (isinstance(cyclic, GridSchedule) or channels > 1)):
+    if sizes.elements < sizes.chunks or (is_uneven and (not cyclic.is_cyclic or channels > 1)):
         return None
     shortest = sizes.elements // sizes.chunks * float(sizes.itemsize)
-    nbytes = np.where(depends & is_uneven, shortest, sizes.nbytes(base, cyclic.count))
+    nbytes = np.where(depends & is_uneven, shortest, sizes.nbytes(cyclic.read.base, cyclic.count))
     stage, computings = _stages(cyclic, np.where(cyclic.kind > Kind.RECV, sizes.gamma * nbytes, 0.0))
     sends = np.flatnonzero(cyclic.kind == Kind.SEND)
     key = cyclic.peer[sends].astype(np.int64) * channels + cyclic.channel[sends]
@@ -97,11 +92,10 @@ def label_cyclic_pairs(cyclic: CyclicSchedule | GridSchedule, sizes: ChunkSizes)
     found = LabelledPairs(kind, computings, src, dst, on_route, np.repeat(label, p), messages)
     if not is_uneven:
         return found
-    assert isinstance(cyclic, CyclicSchedule)
     return _tell_longer_apart(found, cyclic, sizes, sends, np.append(first, len(sends)))
 
 
-def _stages(cyclic: RelativeSchedule, seconds: Floats) -> tuple[Ints, Lists]:
+def _stages(cyclic: SymmetricSchedule, seconds: Floats) -> tuple[Ints, Lists]:
     """Return for each operation its stage's number among those of its channel, and what the stages of each compute.
 
     ``seconds`` is what each operation computes.
@@ -130,14 +124,16 @@ def _label(lists: Lists) -> tuple[Ints, Lists]:
 
 
 def _tell_longer_apart(
-    found: LabelledPairs, cyclic: CyclicSchedule, sizes: ChunkSizes, sends: LongInts, first: LongInts
+    found: LabelledPairs, cyclic: SymmetricSchedule, sizes: ChunkSizes, sends: LongInts, first: LongInts
 ) -> LabelledPairs | None:
     """Return pairs of a schedule of one channel, of which all shifted chunks were taken to be short, as they are.
 
     ``sends[first[k]:first[k + 1]]`` is what each rank sends to the k-th distance. Return None for too many chunks.
     """
-    works = np.flatnonzero((cyclic.kind > Kind.RECV) & cyclic.is_shifted[0])[: None if sizes.gamma else 0]
-    chunk = cyclic.cycle()[works].astype(np.int64) * cyclic.world_size + cyclic.shift[0][works] % cyclic.world_size
+    works = np.flatnonzero((cyclic.kind > Kind.RECV) & cyclic.read.is_shifted)[: None if sizes.gamma else 0]
+    chunk = (
+        cyclic.cycle()[works].astype(np.int64) * cyclic.world_size + cyclic.read.shifts[0][works] % cyclic.world_size
+    )
     _, one, which = np.unique(chunk, return_index=True, return_inverse=True)
     if max(int(np.diff(first).max(initial=0)), len(one)) > MOST_CHUNKS:
         return None
@@ -152,14 +148,16 @@ def _tell_longer_apart(
     return found._replace(kind=kind.astype(np.int32), computings=computings, label=label, messages=messages)
 
 
-def _is_longer(cyclic: CyclicSchedule, entries: LongInts, sizes: ChunkSizes) -> Bools:
+def _is_longer(cyclic: SymmetricSchedule, entries: LongInts, sizes: ChunkSizes) -> Bools:
     """Return whether the shifted chunk that each entry reads is longer than the shortest; [entries, ranks]."""
     lengths = np.diff(sizes.offsets(cyclic.chunks + cyclic.scratch))
     longer = np.tile(cyclic.by_cycle(lengths > lengths.min()), 2)
     blocks = np.lib.stride_tricks.sliding_window_view(longer, cyclic.world_size, axis=1)
     found = np.zeros((len(entries), cyclic.world_size), np.bool_)
-    shifted = cyclic.is_shifted[0][entries]
-    found[shifted] = blocks[cyclic.cycle()[entries][shifted], cyclic.shift[0][entries][shifted] % cyclic.world_size]
+    shifted = cyclic.read.is_shifted[entries]
+    found[shifted] = blocks[
+        cyclic.cycle()[entries][shifted], cyclic.read.shifts[0][entries][shifted] % cyclic.world_size
+    ]
     return found
 
 

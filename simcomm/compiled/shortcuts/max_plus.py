@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
 from simcomm.compiled.planning.cyclic_plan import distances
@@ -60,14 +60,14 @@ class RingCosts(NamedTuple):
     gamma: float  # seconds a byte
 
 
-def is_synchronous(cyclic: CyclicSchedule) -> bool:
+def is_synchronous(cyclic: SymmetricSchedule) -> bool:
     """Return whether the two halves of every message are posted in the same step."""
     away = np.flatnonzero(cyclic.match >= 0)
     return bool((cyclic.step[away] == cyclic.step[cyclic.match[away]]).all())
 
 
 def max_plus(
-    cyclic: CyclicSchedule,
+    cyclic: SymmetricSchedule,
     routes: Routes,
     sizes: ChunkSizes,
     starts: Floats | None = None,
@@ -85,7 +85,7 @@ def max_plus(
 
 
 def _channel_ends(
-    cyclic: CyclicSchedule,
+    cyclic: SymmetricSchedule,
     channel: int,
     routes: Routes,
     sizes: ChunkSizes,
@@ -110,7 +110,7 @@ def _channel_ends(
     return times
 
 
-def channel_costs(cyclic: CyclicSchedule, channel: int, routes: Routes, sizes: ChunkSizes) -> tuple[Rows, RingCosts]:
+def channel_costs(cyclic: SymmetricSchedule, channel: int, routes: Routes, sizes: ChunkSizes) -> tuple[Rows, RingCosts]:
     """Return the rows of a channel, and what they cost."""
     rows, nbytes = _rows(cyclic, channel, sizes)
     delay, rate = (figures.reshape(cyclic.world_size, -1).T for figures in (routes.delay, alone_rates(routes)))
@@ -125,7 +125,7 @@ def written_out(costs: RingCosts) -> RingCosts:
 class StepJitter:
     """The seconds by which a row's messages are late, and how many times as long the ranks compute in a step."""
 
-    def __init__(self, cyclic: CyclicSchedule, channel: int, trouble: Trouble, index: int) -> None:
+    def __init__(self, cyclic: SymmetricSchedule, channel: int, trouble: Trouble, index: int) -> None:
         p, away = cyclic.world_size, distances(cyclic)
         self.trouble, self.index, self.channel, self.ranks = trouble, index, channel, np.arange(p)
         self.stride = np.uint64(cyclic.stride)
@@ -175,7 +175,7 @@ def advance_by_steps(times: Floats, rows: Rows, costs: RingCosts, jitter: StepJi
         yield step, late
 
 
-def _rows(cyclic: CyclicSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:
+def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:
     """Return the rows of a channel, and the bytes that ``Rows.at`` points to.
 
     Of shifted chunks the bytes of each cycle of world_size chunks stand twice, so that no rank's lies beyond the end.
@@ -189,7 +189,7 @@ def _rows(cyclic: CyclicSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows
     chosen, sends, step = takes_time[order], sends[order], step[order]
     steps = int(step.max(initial=-1)) + 1
     away, route = cyclic.peer[chosen], np.searchsorted(distances(cyclic), cyclic.peer[chosen])
-    is_shifted, shift, base = cyclic.is_shifted[0][chosen], cyclic.shift[0][chosen], cyclic.base[0][chosen]
+    is_shifted, shift, base = cyclic.read.is_shifted[chosen], cyclic.read.shifts[0][chosen], cyclic.read.base[chosen]
     table = sizes.offsets(total)
     twice = np.repeat(cyclic.by_cycle(np.diff(table)), 2, axis=0).reshape(-1) if is_shifted.any() else table[:0]
     plain, where = np.unique(np.stack([base, cyclic.count[chosen]])[:, ~is_shifted], axis=1, return_inverse=True)

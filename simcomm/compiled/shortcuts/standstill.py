@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 
 from collectives.records.trace import Unfinished
-from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LongInts
 from simcomm.compiled.kernel.links import UNLIMITED
@@ -119,7 +119,7 @@ def _rate_left(rate: float, share: float) -> float:
 class ChannelRun(NamedTuple):
     """A channel of all ranks in a run: its operations, their costs, and what goes wrong."""
 
-    cyclic: CyclicSchedule
+    cyclic: SymmetricSchedule
     channel: int
     rows: Rows
     costs: RingCosts
@@ -129,7 +129,7 @@ class ChannelRun(NamedTuple):
 
 
 def max_plus_to_halt(
-    cyclic: CyclicSchedule,
+    cyclic: SymmetricSchedule,
     routes: Routes,
     sizes: ChunkSizes,
     starts: Floats | None,
@@ -239,6 +239,5 @@ class _Waiting:
     def _chunk(self, rank: int, row: int) -> int:
         """Return the first chunk that a row of a rank sends, or writes where it receives."""
         cyclic = self.cyclic
-        which = int(cyclic.kind[row] != Kind.SEND)
-        shifted = (rank + int(cyclic.shift[which][row])) % cyclic.world_size * cyclic.stride
-        return int(cyclic.base[which][row]) + (shifted if cyclic.is_shifted[which][row] else 0)
+        chunk = cyclic.read if cyclic.kind[row] == Kind.SEND else cyclic.written
+        return int(chunk.select(np.array([row])).on(cyclic.places(np.array([rank])), cyclic.radix)[0, 0])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
-from collectives.schedule.cyclic import CyclicSchedule
+from collectives.schedule.symmetric import SymmetricSchedule
 from simcomm.compiled.kernel.arrays import Bools, Floats, LongInts
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
@@ -58,7 +58,7 @@ class ChannelRun:
 
     def __init__(
         self,
-        cyclic: CyclicSchedule,
+        cyclic: SymmetricSchedule,
         channel: int,
         routes: Routes,
         sizes: ChunkSizes,
