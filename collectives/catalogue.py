@@ -8,19 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collectives.declaration import AUTO, UNDECIDED, Algorithm, declared_in, first_arguments, nccl
+from collectives.declaration import AUTO, UNDECIDED, Algorithm, declared_in, nccl
 from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, check_input
 from collectives.parameters import Parameter, split_parameters
-from collectives.programs import user_file
-from collectives.programs.door import ProgramEnded, ProgramFile
-from collectives.programs.limits import read_limits
-from collectives.programs.recorded import RecordedCount, RecordedProgram, Shown
-from collectives.quoting import make_printable, quote
+from collectives.quoting import quote
 from collectives.spec import find_spec
 from collectives.suggestions import suggest
 
-MOST_NAME = 100  # characters of an algorithm's name in a user's file
 MOST_BYTES = 4 * MEBIBYTE  # of a Python file
 FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # which scenario files written earlier may still use
 
@@ -94,49 +89,17 @@ def load_file(path: Path) -> list[Algorithm]:
 
     Raises InputError when the file is missing, fails, takes more than its limits, or declares none.
     """
+    from collectives.programs.guest import Here, execute_file  # what it takes is slow to import
+    from collectives.programs.recorded import load_recorded
+
     path = path.absolute()
     check_input(path, MOST_BYTES)
     path = path.resolve()
-    found = user_file.execute_file(path) if user_file.is_guest else _load_in_guest(path)
+    found = execute_file(path) if Here.is_guest else load_recorded(path)
     _check_names(path, found)
     if not found:
         raise InputError(f'{path}: declares no algorithm; put @algorithm("all_reduce") above a rank program')
     return found
-
-
-def _load_in_guest(path: Path) -> list[Algorithm]:
-    """Return algorithms whose programs are recorded in the process that has executed the file."""
-    file = ProgramFile(path)
-    try:
-        header, _ = file.ask({"do": "load"})
-    except ProgramEnded as error:
-        raise InputError(f"{path}: {error}") from error
-    if header.get("memory"):
-        raise InputError(f"{path}: it takes more than {read_limits().describe_memory()}")
-    if "refused" in header:
-        raise InputError(make_printable(str(header["refused"])))
-    try:
-        return [_recorded(file, described) for described in header["algorithms"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise file.unreadable(error) from error
-
-
-def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
-    """Return one of a file's algorithms. Raises InputError for a name that cannot be shown."""
-    spec, name = find_spec(described["collective"]), str(described["name"])
-    if not name.isprintable() or not 0 < len(name) <= MOST_NAME:
-        shown = make_printable(name, most=80)
-        raise InputError(f"{file.path}: the name {shown!r} cannot be shown on a line; give another")
-    program = RecordedProgram(file, f"{spec.name}/{name}", described, first_arguments(spec))
-    chunks, scratch = (_rule(program, rule, described[rule]) for rule in ("chunks", "scratch"))
-    return Algorithm(spec, name, program, chunks, scratch, source=file.path)
-
-
-def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
-    """Return what says a number of chunks: a number, None, a function, or a value that is none of these."""
-    if isinstance(described, list):
-        return RecordedCount(program, rule, described)
-    return Shown(make_printable(described)) if isinstance(described, str) else described
 
 
 def _check_names(path: Path, found: list[Algorithm]) -> None:

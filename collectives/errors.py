@@ -35,6 +35,14 @@ class ProgramError(InputError):
         self.world_size, self.rank, self.step, self.lands = world_size, rank, step, lands
 
 
+class ProgramEnded(InputError):  # noqa: N818 - what happened
+    """A user's file that was ended, or ended itself, instead of answering; ``at`` is the rank, channel and step."""
+
+    def __init__(self, message: str, at: tuple[int, int, int] | None, is_timeout: bool = False) -> None:
+        super().__init__(message)
+        self.at, self.is_timeout = at, is_timeout
+
+
 class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run failed"
     """A real run that broke: a rank died or time ran out. The command line ends with exit status 1.
 

@@ -5,17 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from collectives import InputError, verify
 from collectives.catalogue import find_algorithm, load_file
-from collectives.programs import door, frames
-from collectives.programs.door import ProgramFile
+from collectives.programs import sandbox
+from collectives.programs.guest import end_processes
 from collectives.programs.recorded import RecordedProgram, read_recording
+from collectives.programs.sandbox import ProgramFile
 from collectives.schedule.symbolic_build import SMALL, build_compact
 from ringlab.answers.proofs import prove
 
@@ -32,20 +33,23 @@ RIGHT = "    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)"
 ENDED = {  # the body, and what is said of it, with the line in which it was
     "an endless loop": ("    while True: pass\n    yield ()", "longer than 1 s", 8),
     "sleep": ("    yield ()\n    time.sleep(60)", "longer than 1 s", 9),
-    "os._exit": ("    yield ()\n    os._exit(0)", "ends its process with status 0", 9),
+    "os._exit": ("    yield ()\n    os._exit(0)", "ends its process with status 0", None),
     "a fork bomb": ("    while True: os.fork()\n    yield ()", "more than 16 processes", None),
     "forks": ("    for _ in range(40): os.fork() or time.sleep(60)\n    yield ()", "more than 16 processes", None),
     "a crash": ("    yield ()\n    ctypes.string_at(0)", "ended by SIGSEGV", 9),
     "abort": ("    os.abort()\n    yield ()", "ended by SIGABRT", 8),
     "a signal to itself": ("    yield ()\n    os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL", None),
     "stopping itself": ("    os.kill(os.getpid(), signal.SIGSTOP)\n    yield ()", "longer than 1 s", 8),
-    "stopping its keeper": (
+    "stopping its server": (
         "    if os.fork() == 0: time.sleep(60)\n    os.kill(os.getppid(), 19)\n    time.sleep(60)\n    yield ()",
-        "keeps it", None,
+        "longer than 1 s", 10,
     ),
     "closing files": ("    os.closerange(0, 100)\n    yield ()", "closed a file that is not its own", None),
-    "writing to files": ("    os.write(4, bytes(100))\n    yield ()", "written to a file that is not its own", None),
-    "ending its keeper": (
+    "writing to files": (
+        "    for file in range(3, 20):\n        try: os.write(file, b'no')\n        except OSError: 0\n    yield ()",
+        "written to a file that is not its own", None,
+    ),
+    "ending its server": (
         "    if os.fork() == 0: time.sleep(60)\n    os.kill(os.getppid(), 9)\n    time.sleep(60)\n    yield ()",
         "keeps it", None,
     ),
@@ -135,29 +139,12 @@ def test_it_is_ended_and_leaves_nothing(name: str, tmp_path: Path, monkeypatch: 
     assert survivors(path) == []
 
 
-def test_what_loses_its_mark_while_it_is_ended_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel takes a process's memory, in which its mark is, before its folder and its files."""
-    with subprocess.Popen(["sleep", "60"]) as dying:
-        marked, timer = iter([[dying.pid]]), threading.Timer(0.3, os.kill, (dying.pid, signal.SIGKILL))
-        monkeypatch.setattr(door, "_marked", lambda mark: next(marked, []))
-        monkeypatch.setattr(os, "kill", lambda process, number: timer.start())
-        door._door()._end_orphans()
-        assert door._state_of(dying.pid) in door.ENDED
-        timer.join()
-
-
 def test_what_is_handed_on_while_its_parent_ends_is_looked_for_again() -> None:
     """A look at the parent comes after the kernel took its child away, one at ours before it brought it."""
-    code = (
-        "import subprocess; from collectives.programs import keeper;"
-        "child = subprocess.Popen(['sleep', '60']);"
-        "looks, look = [[]], keeper._descendants;"
-        "keeper._descendants = lambda ancestor, kept: looks.pop() if looks else look(ancestor, kept);"
-        "keeper.Keeper(-1, -1).end_strays(set());"
-        "print(keeper._is_alive(child.pid))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("False\n", "")
+    child = subprocess.Popen(["sleep", "60"])
+    looks = [[], [psutil.Process(child.pid)]]
+    end_processes(lambda: looks.pop(0) if looks else [])
+    assert child.wait(timeout=10) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -227,7 +214,7 @@ def test_a_guest_ends_with_the_process_that_asked(tmp_path: Path) -> None:
     environment = os.environ | {"RINGLAB_PROGRAM_SECONDS": "60"}
     owner = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment, start_new_session=True)
     try:
-        _wait_until(lambda: len(survivors(path)) == 2)  # the owner and the guest; the keeper stays where it began
+        _wait_until(lambda: len(survivors(path)) == 2)  # the owner and the guest; the server stays where it began
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.wait()
@@ -241,15 +228,17 @@ def _wait_until(holds: "object") -> None:
         time.sleep(0.05)
 
 
-def test_a_command_that_ends_at_once_leaves_no_guest_of_a_stopped_keeper(tmp_path: Path) -> None:
-    path = write(tmp_path, "    os.kill(os.getppid(), signal.SIGSTOP)\n    time.sleep(60)\n    yield ()")
+def test_a_command_that_ends_at_once_leaves_no_guest_of_a_stopped_server(tmp_path: Path) -> None:
+    body = "    open('asked', 'w')\n    os.kill(os.getppid(), signal.SIGSTOP)\n    time.sleep(60)\n    yield ()"
+    path = write(tmp_path, body)
     code = (
-        "import threading, time; from collectives import verify; from ringlab.terminal.shutdown import end_now;"
-        "from collectives.programs import door; door.SAY_AFTER_S = 60;"
-        "threading.excepthook = lambda of: None;"  # the keeper ends while the thread waits for its answer
+        "import threading, time; from pathlib import Path;"
+        "from collectives import verify; from ringlab.terminal.shutdown import end_now;"
+        "from collectives.programs import sandbox; sandbox.SAY_AFTER_S = 60;"
+        "threading.excepthook = lambda of: None;"  # the server ends while the thread waits for its answer
         f"threading.Thread(target=verify, args=({str(path) + ':hostile'!r}, 2)).start();"
-        "stopped = lambda: door._open and door._is_stopped(door._open._keeper.pid);"
-        "[time.sleep(0.05) for _ in iter(stopped, True)]; end_now()"
+        f"asked = lambda: Path({str(tmp_path / 'asked')!r}).exists();"
+        "[time.sleep(0.05) for _ in iter(asked, True)]; end_now()"
     )
     environment = os.environ | {"RINGLAB_PROGRAM_SECONDS": "60"}
     done = subprocess.run(
@@ -289,13 +278,13 @@ def test_a_limit_of_time_is_waited_for_once(tmp_path: Path) -> None:
     assert verdict.counter_example is not None and verdict.counter_example["world_size"] == 1
 
 
-def test_an_interrupt_ends_the_keeper_and_the_next_file_has_another(tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_server_and_the_next_file_has_another(tmp_path: Path) -> None:
     (found,) = load_file(write(tmp_path, RIGHT))
-    before = door._open
+    before = sandbox._Only.server
     assert before is not None
     before.close()
     assert verify(found, 2).messages == 2
-    assert door._open is not before
+    assert sandbox._Only.server is not before
 
 
 WHOLE = {"channels": [[1], [0]], "steps": 1, "operations": 0, "shifted": 0, "vectors": 0, "odd": [], "failures": []}
@@ -318,12 +307,6 @@ def test_what_is_no_recording_is_refused(changes: dict[str, object], body: bytes
     assert read_recording(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1], [0]]
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
         read_recording(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
-
-
-@pytest.mark.parametrize("frame", [b"", bytes(12) + b"x", b"\xff" * 12, frames.LENGTHS.pack(2, 0) + b"[]"])
-def test_what_is_no_frame_is_refused(frame: bytes) -> None:
-    with pytest.raises(frames.BadFrame):
-        frames.unpack(frame)
 
 
 def test_limits_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,172 +1,203 @@
-"""The process in which a user's file is executed, and which answers what the keeper asks about it.
+"""The process in which a user's file is executed, and the server that forks one for each file.
 
-It begins as a fork of the keeper. Whatever it sends is taken for what the program says, and for nothing else.
+A guest answers questions about the file. Question and answer lie in one file that it shares with the owner: a line of
+JSON, then bytes; a byte on a socket says that it is there. Whatever a guest sends is taken for what the program says.
 """
 
 import ctypes
 import faulthandler
+import hashlib
 import importlib
+import importlib.util
 import inspect
-import io
+import json
 import mmap
 import os
 import resource
-import signal
+import socket
 import struct
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from collectives.declaration import Algorithm
+import numpy as np
+import psutil
+
+from collectives.declaration import Algorithm, declared_in
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
-from collectives.programs import frames, user_file
 from collectives.programs.recorder import Recorder, first_line_of
 from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
-ASKS, ANSWERS, DUMPS = 3, 4, 5  # file descriptors of a guest
 SITE = struct.Struct("5q")  # whether it is at a rank, then rank, channel, step, line: what a guest notes all the time
+RUNG = b"."  # what says on the socket that an answer is there
 CLOSED = 97  # exit status of a guest whose connection the program has closed
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+GIVE_UP_S = 10.0  # after so long of ending processes that start others
+PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: what our descendants leave behind becomes ours, not init's
+
+Answer = tuple[dict[str, Any], bytes]
 
 
-class Connection(NamedTuple):
-    """What a guest is left with of its keeper."""
+class Here:
+    """What kind of process this is."""
 
-    asks: int
-    answers: int
-    output: int  # in place of standard output and standard error
-    dumps: int  # where the interpreter writes in which line it was when it is ended or crashes
-    site: mmap.mmap
+    is_guest = False  # it is there for a user's file, and may execute others that the file names
 
 
-def run_guest(
-    path: Path, memory: int, folder: str, environment: dict[str, str], modules: list[str], connection: Connection
-) -> NoReturn:
-    """Be a guest: answer questions about the file until the keeper ends the process.
+def serve(owner: socket.socket) -> None:
+    """Fork a guest for four files, tell how those have ended that are asked about, and end all when the owner ends."""
+    with suppress(OSError, AttributeError):  # other systems than Linux have no prctl
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    ended: dict[int, int] = {}
+    while True:
+        request, files, _, _ = socket.recv_fds(owner, 100, 4)
+        with suppress(ChildProcessError):
+            while (child := os.waitpid(-1, os.WNOHANG))[0]:
+                ended[child[0]] = child[1]
+        if files:
+            if (process := os.fork()) == 0:
+                owner.close()
+                _be_guest(*files)
+            for file in files:
+                os.close(file)
+            owner.send(b"%d" % process)
+        elif request:
+            owner.send(b"%d" % ended.get(int(request), -1))
+        else:
+            end_processes(lambda: find_descendants(os.getpid()))
+            return
 
-    ``modules`` of ours are imported first; their memory does not count.
+
+def find_descendants(process: int, kept: Collection[int] = ()) -> list[psutil.Process]:
+    """Return the living processes that come from one but those in ``kept``, whose own are included."""
+    with suppress(psutil.Error):
+        found = psutil.Process(process).children(recursive=True)
+        return [one for one in found if one.pid not in kept and is_alive(one)]
+    return []
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process is still there, and does not only wait to be collected."""
+    with suppress(psutil.Error):
+        return bool(process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
+    return False
+
+
+def end_processes(find: Callable[[], list[psutil.Process]]) -> None:
+    """End all processes that are found, until two looks in a row find none.
+
+    While one ends, the kernel hands its children on, and a look may find them in neither place.
     """
-    user_file.is_guest = True
+    in_vain, give_up = 0, time.monotonic() + GIVE_UP_S
+    while in_vain < 2 and time.monotonic() < give_up:
+        found = find()
+        for process in found:
+            with suppress(psutil.Error):
+                process.kill()
+        in_vain = 0 if found else in_vain + 1
+
+
+def execute_file(path: Path) -> list[Algorithm]:
+    """Execute a Python file and return the algorithms that it declares. Raises InputError for one that fails."""
+    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: not a Python file (its name must end in .py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     try:
-        _shut_in(connection)
-        os.environ.clear()
-        os.environ.update(environment)
-        with suppress(OSError):
-            os.chdir(folder)
-        for module in modules:
-            importlib.import_module(module)
-        _limit_memory(memory + _data_bytes() if modules else memory)
-        sys.argv, sys.path = [str(path)], [*sys.path, str(path.parent)]
-        guest = Guest(path, connection.site)
-        while (question := frames.read_frame(ASKS)) is not None:
-            guest.send(*guest.answer(*question))
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        raise InputError(f"{path}: {describe_error(error, path)}") from error
+    return declared_in(module, source=path)
+
+
+def _be_guest(talk: int, bell: int, output: int, notes: int) -> NoReturn:
+    """Be a guest: answer the questions in ``talk`` for which ``bell`` rings, until the process is ended.
+
+    ``output`` stands in for standard output and error; ``notes`` begins with the site, and goes on with the lines in
+    which the interpreter was when it crashed or was aborted.
+    """
+    try:
+        Here.is_guest = True
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace", write_through=True)  # type: ignore[union-attr]
+            os.dup2(output, stream.fileno())
+        os.close(output)
+        faulthandler.enable(notes, all_threads=False)
+        guest, process = Guest(mmap.mmap(notes, SITE.size)), os.getpid()
+        while os.read(bell, 1):
+            content = os.pread(talk, os.fstat(talk).st_size, 0)
+            os.ftruncate(talk, 0)
+            header, body = guest.answer(json.loads(content))
+            if os.getpid() != process:  # one that the program has forked
+                os._exit(0)
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            write_whole(talk, json.dumps(header).encode() + b"\n" + body)
+            os.write(bell, RUNG)
     finally:
         os._exit(CLOSED)
 
 
-def _limit_memory(most: int) -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
-def _data_bytes() -> int:
-    """Return the bytes of this process that its limit of memory counts."""
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_bytes().splitlines():
-            if line.startswith(b"VmData:"):
-                return 1024 * int(line.split()[1])
-    return 0
-
-
-def _shut_in(connection: Connection) -> None:
-    """Become a session of its own, with no open file but those of the connection."""
-    keeper = os.getppid()
-    os.setsid()
-    with suppress(OSError, AttributeError):  # other systems than Linux have no prctl
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper:
-        os._exit(CLOSED)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    wanted = {0: os.open(os.devnull, os.O_RDONLY), 1: connection.output, 2: connection.output, ASKS: connection.asks,
-              ANSWERS: connection.answers, DUMPS: connection.dumps}  # fmt: skip
-    aside = {number: _move_up(file) for number, file in wanted.items()}
-    for number, file in aside.items():
-        os.dup2(file, number, inheritable=number < ASKS)
-    os.closerange(DUMPS + 1, os.sysconf("SC_OPEN_MAX"))
-    sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(io.FileIO(file, "w", closefd=False), errors="replace", write_through=True) for file in (1, 2)
-    )
-    faulthandler.enable(DUMPS, all_threads=False)
-    faulthandler.register(signal.SIGUSR1, DUMPS, all_threads=False)
-    faulthandler.register(signal.SIGTERM, DUMPS, all_threads=False, chain=True)
-
-
-def _move_up(file: int) -> int:
-    """Return a copy of a file descriptor that is out of the way of those with a meaning."""
-    import fcntl
-
-    return fcntl.fcntl(file, fcntl.F_DUPFD, 64)
+def write_whole(file: int, content: bytes) -> None:
+    """Make ``content`` all that an open file holds."""
+    os.ftruncate(file, 0)
+    os.lseek(file, 0, os.SEEK_SET)
+    with open(file, "wb", closefd=False) as writer:
+        writer.write(content)
 
 
 class Guest:
     """A user's file and what it declares, once it has been loaded."""
 
-    def __init__(self, path: Path, site: mmap.mmap) -> None:
-        self.path, self.site, self.process = path, site, os.getpid()
+    def __init__(self, site: mmap.mmap) -> None:
+        self.path, self.site = Path(), site
         self.found: list[Algorithm] = []
-        self.exit = os._exit
-        os._exit = self._exit
-
-    def _exit(self, status: int) -> NoReturn:
-        """End the process as ``os._exit`` does, and note the line before."""
-        frame = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename != str(self.path):
-            frame = frame.f_back  # type: ignore[assignment]
-        if frame is not None:
-            struct.pack_into("q", self.site, SITE.size - 8, frame.f_lineno)
-        self.exit(status)
 
     def note(self, rank: int, channel: int, step: int, line: int) -> None:
-        """Note where the program is, for the keeper to read if the process ends there."""
+        """Note where the program is, for the owner to read if the process ends there."""
         SITE.pack_into(self.site, 0, 1, rank, channel, step, line)
 
-    def send(self, header: dict[str, Any], body: bytes) -> None:
-        """Send an answer; a process that the program has forked ends here."""
-        if os.getpid() != self.process:
-            self.exit(0)
-        with suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        try:
-            frames.write_all(ANSWERS, frames.pack(header, body))
-        except OSError:
-            self.exit(CLOSED)
-
-    def answer(self, question: dict[str, Any], body: bytes) -> frames.Frame:
+    def answer(self, question: dict[str, Any]) -> Answer:
         """Return the answer to a question, whatever the user's code does in between."""
         SITE.pack_into(self.site, 0, 0, 0, 0, 0, 0)
-        answers: dict[str, Callable[[dict[str, Any]], frames.Frame]] = {
-            "load": self._load, "count": self._count, "record": self._record, "ready": self._ready, "call": self._call,
+        answers: dict[str, Callable[[dict[str, Any]], Answer]] = {
+            "start": self._start, "load": self._load, "count": self._count, "record": self._record, "call": self._call,
         }  # fmt: skip
         try:
             return answers[question["do"]](question)
         except StopIteration:
             return {"gone": question["name"]}, b""
 
-    def _load(self, _: dict[str, Any]) -> frames.Frame:
+    def _start(self, question: dict[str, Any]) -> Answer:
+        """Import modules of ours, whose memory does not count, and take on the limit."""
+        self.path = Path(question["file"])
+        os.environ.clear()
+        os.environ.update(question["environment"])
+        with suppress(OSError):
+            os.chdir(question["folder"])
+        sys.argv, sys.path[:] = [str(self.path)], [*question["path"], str(self.path.parent)]
+        for module in question["modules"]:
+            importlib.import_module(module)
+        most = question["memory"] + getattr(psutil.Process().memory_info(), "data", 0)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        return {}, b""
+
+    def _load(self, _: dict[str, Any]) -> Answer:
         try:
-            self.found = user_file.execute_file(self.path)
+            self.found = execute_file(self.path)
         except BaseException as error:
             return {"refused": first_line(error, most=1000), "memory": is_about_memory(error)}, b""
         return {"algorithms": [_describe(found) for found in self.found]}, b""
 
-    def _ready(self, _: dict[str, Any]) -> frames.Frame:
-        """Answer that the modules are imported."""
-        return {}, b""
-
-    def _call(self, question: dict[str, Any]) -> frames.Frame:
+    def _call(self, question: dict[str, Any]) -> Answer:
         """Answer what a function of ours finds in the file; it is named MODULE:FUNCTION and returns what JSON has."""
         module, _, name = question["function"].partition(":")
         try:
@@ -182,7 +213,7 @@ class Guest:
         named = (found for found in self.found if found.full_name == question["name"])
         return next(named).with_parameters(**question["parameters"])
 
-    def _count(self, question: dict[str, Any]) -> frames.Frame:
+    def _count(self, question: dict[str, Any]) -> Answer:
         """Answer how many chunks or scratch chunks a rule of the user's wants."""
         algorithm = self._algorithm(question)
         rule: Any = algorithm.chunks_rule if question["rule"] == "chunks" else algorithm.scratch_rule
@@ -196,15 +227,13 @@ class Guest:
         small = isinstance(count, int) and abs(count) < 2**62
         return {"count": int(count)} if small else {"odd": shorten(count)}, b""
 
-    def _record(self, question: dict[str, Any]) -> frames.Frame:
+    def _record(self, question: dict[str, Any]) -> Answer:
         """Answer what some ranks say: all of them one by one, one alone, or by a symbolic rank for many."""
         world_size = question["world_size"]
         ranks: Any = range(world_size)
         if question["ranks"] == "shifted":
             ranks = [DigitRank.of((world_size,))]
         elif question["ranks"] != "all":
-            import numpy as np
-
             ranks = question["ranks"]
             ranks = [VectorRank(np.array(ranks, np.int64))] if len(ranks) > 1 else ranks
         recorder = Recorder(self._algorithm(question), self.note)

@@ -10,18 +10,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.errors import InputError, Undefined
-from collectives.programs.door import ProgramEnded, ProgramFile
+from collectives.declaration import Algorithm, first_arguments
+from collectives.errors import InputError, ProgramEnded, Undefined
 from collectives.programs.limits import read_limits
+from collectives.programs.sandbox import ProgramFile
 from collectives.quoting import make_printable
+from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Step
 from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
+MOST_NAME = 100  # characters of an algorithm's name
 MOST_KEPT = 16_000_000  # operations in the recordings that a program keeps
 KINDS = tuple(Kind)
 Ints = npt.NDArray[np.int32]
@@ -229,6 +233,41 @@ class RecordedCount:
         if isinstance(header.get("line"), int):
             text += f" (line {header['line']} of {self.program.file.path.name})"
         raise (Undefined if header.get("how") == "undefined" else InputError)(text)
+
+
+def load_recorded(path: Path) -> list[Algorithm]:
+    """Return algorithms whose programs are recorded in the process that has executed the file."""
+    file = ProgramFile(path)
+    try:
+        header, _ = file.ask({"do": "load"})
+    except ProgramEnded as error:
+        raise InputError(f"{path}: {error}") from error
+    if header.get("memory"):
+        raise InputError(f"{path}: it takes more than {read_limits().describe_memory()}")
+    if "refused" in header:
+        raise InputError(make_printable(str(header["refused"])))
+    try:
+        return [_recorded(file, described) for described in header["algorithms"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise file.unreadable(error) from error
+
+
+def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
+    """Return one of a file's algorithms. Raises InputError for a name that cannot be shown."""
+    spec, name = find_spec(described["collective"]), str(described["name"])
+    if not name.isprintable() or not 0 < len(name) <= MOST_NAME:
+        shown = make_printable(name, most=80)
+        raise InputError(f"{file.path}: the name {shown!r} cannot be shown on a line; give another")
+    program = RecordedProgram(file, f"{spec.name}/{name}", described, first_arguments(spec))
+    chunks, scratch = (_rule(program, rule, described[rule]) for rule in ("chunks", "scratch"))
+    return Algorithm(spec, name, program, chunks, scratch, source=file.path)
+
+
+def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
+    """Return what says a number of chunks: a number, None, a function, or a value that is none of these."""
+    if isinstance(described, list):
+        return RecordedCount(program, rule, described)
+    return Shown(make_printable(described)) if isinstance(described, str) else described
 
 
 def read_recording(header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile) -> Recording:

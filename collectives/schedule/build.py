@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from collectives.catalogue import as_algorithm
 from collectives.declaration import Algorithm
-from collectives.errors import InputError, ProgramError, Undefined, describe_error
-from collectives.programs.door import ProgramEnded
+from collectives.errors import InputError, ProgramEnded, ProgramError, Undefined, describe_error
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import Keys, first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import DIFFERENT_CHUNKS, first_offence

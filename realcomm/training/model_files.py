@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from collectives.catalogue import MOST_BYTES
-from collectives.errors import InputError
+from collectives.errors import InputError, ProgramEnded
 from collectives.input_files import check_input
-from collectives.programs.door import ProgramEnded, ProgramFile
 from collectives.programs.limits import Limits, read_limits
+from collectives.programs.sandbox import ProgramFile
 from collectives.quoting import make_printable, quote
 from collectives.variables import is_first_rank
 from collectives.workload import Training, is_file_reference
@@ -60,7 +60,6 @@ def ask_file(text: str, function: str, given: list[Any], modules: tuple[str, ...
     path = check_model_file(text).absolute().resolve()
     file = ProgramFile(path, modules)
     try:
-        file.ask({"do": "ready"})
         header, _ = file.ask({"do": "call", "function": function, "given": [text.rpartition(":")[2], *given]})
     except ProgramEnded as error:
         raise InputError(f"model {quote(text)}: {error}") from error

@@ -55,9 +55,9 @@ def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
 
 def end_now() -> None:
     """Say that there was an interrupt, and end this process here and now: its workers and folders end with it."""
-    door = sys.modules.get("collectives.programs.door")  # where a user's file has been loaded
-    if door is not None:
-        door.end_guests_at_once()
+    sandbox = sys.modules.get("collectives.programs.sandbox")  # where a user's file has been loaded
+    if sandbox is not None:
+        sandbox.end_guests_at_once()
     os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + WORD).encode())
     os._exit(INTERRUPTED)
 
